@@ -1,0 +1,1 @@
+"""Compiled kernels of kafkafmt: nogil loops over buffers. Private: import `kafkafmt` instead."""
