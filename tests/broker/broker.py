@@ -1,0 +1,257 @@
+"""One real Kafka broker in KRaft mode: broker and controller in one JVM, on loopback, in its own folder.
+
+It is asked whether it is ready, never waited for by the clock alone; it is stopped by its own handle; its
+ports come from the system, and a start that loses them to another process is tried again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kafka.protocol.admin import CreateTopicsRequest
+from kafka.protocol.api_message import ApiMessage
+from kafka.protocol.metadata import MetadataRequest
+
+from .jars import classpath
+
+HOST = "127.0.0.1"
+START_ATTEMPTS = 5
+START_SECONDS = 60
+STOP_SECONDS = 30
+NODE_ID = 1
+CLUSTER_ID = "kafkafmt-tests-000000w"  # 22 characters of URL-safe base64, as Kafka's own
+JVM_OPTIONS = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+PR_SET_PDEATHSIG = 1
+
+DEFAULTS: dict[str, Any] = {
+    "process.roles": "broker,controller",
+    "node.id": NODE_ID,
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "auto.create.topics.enable": "false",
+    "num.network.threads": 1,
+    "num.io.threads": 2,
+    "background.threads": 2,
+    "group.initial.rebalance.delay.ms": 0,
+    "offsets.topic.num.partitions": 1,
+    "offsets.topic.replication.factor": 1,
+    "transaction.state.log.num.partitions": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "transaction.max.timeout.ms": 900000,
+    "log.retention.ms": -1,  # records carry timestamps of past years
+    "log.index.size.max.bytes": 65536,
+    "log.cleaner.backoff.ms": 200,
+    "log.cleaner.min.cleanable.ratio": 0.01,
+    "log.cleaner.dedupe.buffer.size": 4194304,
+    "log.cleaner.io.buffer.size": 65536,
+    "log.cleaner.threads": 1,
+    "log.segment.delete.delay.ms": 100,
+}
+
+
+class BrokerError(Exception):
+    """The broker did not start, or a tool of it failed; the message ends with the tail of what it logged."""
+
+
+class BrokerRefusalError(Exception):
+    """The broker answered with an error code."""
+
+    def __init__(self, what: str, code: int, message: str | None = None) -> None:
+        super().__init__(f"{what}: error code {code}" + (f" ({message})" if message else ""))
+        self.code = code
+
+
+class Broker:
+    """A broker in `folder`; `config` overrides the settings above. A context manager; startable again."""
+
+    def __init__(self, folder: Path, config: Mapping[str, Any] | None = None) -> None:
+        self.folder = folder
+        self.log_dir = folder / "data"
+        self.log_file = folder / "broker.log"
+        self.port = -1
+        self._config = {**DEFAULTS, **(config or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    def __enter__(self) -> Broker:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start, and return once the broker answers a metadata request with itself in it."""
+        self._format()
+        for attempt in range(START_ATTEMPTS):
+            logged_before = self.log_file.stat().st_size if self.log_file.exists() else 0
+            self._launch()
+            if self._wait_until_ready():
+                return
+            self.stop()
+            with self.log_file.open("rb") as log:
+                log.seek(logged_before)
+                lost_the_port = b"Address already in use" in log.read()
+            if not lost_the_port or attempt == START_ATTEMPTS - 1:
+                raise BrokerError(f"the broker did not start:\n{self.log_tail()}")
+
+    def stop(self) -> None:
+        """Stop cleanly, so that every index is trimmed to its entries; kill where that takes too long."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def kill(self) -> None:
+        """Stop at once, as a crash would: indexes keep their preallocated size."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def log_tail(self, lines: int = 60) -> str:
+        text = self.log_file.read_text(errors="replace") if self.log_file.exists() else "(nothing logged)"
+        return "\n".join(text.splitlines()[-lines:])
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, Any] | None = None) -> None:
+        """Create a topic; it has a leader for each partition when this returns."""
+        spec = CreateTopicsRequest.CreatableTopic
+        configs = [spec.CreatableTopicConfig(name=k, value=str(v)) for k, v in (config or {}).items()]
+        topic = spec(
+            name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=configs
+        )
+        answer = self.request(CreateTopicsRequest(topics=[topic], timeout_ms=30000, validate_only=False), 5)
+        (created,) = answer.topics
+        if created.error_code:
+            raise BrokerRefusalError(f"create {name}", created.error_code, created.error_message)
+        deadline = time.monotonic() + START_SECONDS
+        while not self._has_leaders(name, partitions):
+            if time.monotonic() > deadline:
+                raise BrokerError(f"topic {name} got no leaders:\n{self.log_tail()}")
+            time.sleep(0.02)
+
+    def request(self, message: ApiMessage, version: int) -> Any:
+        """Send one request on a connection of its own and return the answer, both kafka-python's messages."""
+        message.API_VERSION = version
+        message.with_header(correlation_id=1, client_id="kafkafmt-tests")
+        with socket.create_connection((HOST, self.port), timeout=30) as connection:
+            connection.sendall(message.encode(version=version, header=True, framed=True))
+            (size,) = struct.unpack(">i", _receive(connection, 4))
+            answer = _receive(connection, size)
+        return message.header.get_response_class().decode(answer, version=version, header=True)
+
+    def dump_log(self, path: Path | list[Path], *options: str) -> str:
+        """What `kafka-dump-log` prints about a segment or an index (or several)."""
+        files = ",".join(str(p) for p in ([path] if isinstance(path, Path) else path))
+        done = subprocess.run(
+            [*_java("quiet.properties"), "kafka.tools.DumpLogSegments", "--files", files, *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        if done.returncode:
+            raise BrokerError(f"kafka-dump-log {files} ended with {done.returncode}:\n{done.stdout}")
+        return done.stdout
+
+    def _format(self) -> None:
+        """What `kafka-storage format` writes, but for the metadata version: the latest is the default."""
+        self.log_dir.mkdir(parents=True, exist_ok=True)
+        properties = self.log_dir / "meta.properties"
+        if not properties.exists():
+            properties.write_text(f"version=1\ncluster.id={CLUSTER_ID}\nnode.id={NODE_ID}\n")
+
+    def _launch(self) -> None:
+        self.port, controller_port = _free_ports(2)
+        settings = {
+            **self._config,
+            "listeners": f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{HOST}:{controller_port}",
+            "controller.quorum.voters": f"{NODE_ID}@{HOST}:{controller_port}",
+            "log.dirs": self.log_dir,
+        }
+        file = self.folder / "server.properties"
+        file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*_java("log4j.properties"), "kafka.Kafka", str(file)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            )
+
+    def _wait_until_ready(self) -> bool:
+        assert self._process is not None
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self._process.poll() is None:
+            try:
+                if self._metadata([]).brokers:
+                    return True
+            except OSError:
+                pass  # not listening yet
+            time.sleep(0.05)
+        return False
+
+    def _metadata(self, topics: list[str]) -> Any:
+        wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+        return self.request(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), 5)
+
+    def _has_leaders(self, name: str, partitions: int) -> bool:
+        (topic,) = self._metadata([name]).topics
+        led = [p for p in topic.partitions if p.error_code == 0 and p.leader_id == NODE_ID]
+        folders = [self.log_dir / f"{name}-{p.partition_index}" for p in led]
+        return topic.error_code == 0 and len(led) == partitions and all(folder.is_dir() for folder in folders)
+
+
+def _java(log4j: str) -> list[str]:
+    home = os.environ.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else "java"
+    configuration = Path(__file__).with_name(log4j).as_uri()
+    return [java, *JVM_OPTIONS, f"-Dlog4j.configuration={configuration}", "-cp", classpath()]
+
+
+def _free_ports(count: int) -> list[int]:
+    held = [socket.create_server((HOST, 0)) for _ in range(count)]
+    try:
+        return [s.getsockname()[1] for s in held]
+    finally:
+        for s in held:
+            s.close()
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            raise ConnectionError("the broker closed the connection")
+        data += part
+    return bytes(data)
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,203 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.nio.ByteBuffer;
+import java.util.OptionalLong;
+import org.apache.kafka.common.compress.Compression;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.header.internals.RecordHeader;
+import org.apache.kafka.common.record.CompressionType;
+import org.apache.kafka.common.record.ControlRecordType;
+import org.apache.kafka.common.record.ConvertedRecords;
+import org.apache.kafka.common.record.DefaultRecordBatch;
+import org.apache.kafka.common.record.EndTransactionMarker;
+import org.apache.kafka.common.record.MemoryRecords;
+import org.apache.kafka.common.record.MemoryRecordsBuilder;
+import org.apache.kafka.common.record.MutableRecordBatch;
+import org.apache.kafka.common.record.Record;
+import org.apache.kafka.common.record.RecordBatch;
+import org.apache.kafka.common.record.SimpleRecord;
+import org.apache.kafka.common.record.TimestampType;
+import org.apache.kafka.common.utils.ByteBufferOutputStream;
+import org.apache.kafka.common.utils.Time;
+import org.apache.kafka.common.utils.Utils;
+
+/**
+ * Kafka's record layer behind one call: a JSON array of requests in, a JSON array of answers out, bytes as base64.
+ * One call carries many requests, because a call from Python costs more than decoding a batch.
+ *
+ * A request names its "op": "decode", "down_convert" or "build"; kafka.py says what each takes and gives. An exception
+ * of Kafka's becomes {"error": simple class name, "message": ...} in its place.
+ */
+public final class Oracle {
+    private static final ObjectMapper JSON = new ObjectMapper();
+
+    private Oracle() { }
+
+    public static String run(String requests) throws Exception {
+        ArrayNode answers = JSON.createArrayNode();
+        for (JsonNode request : JSON.readTree(requests)) {
+            try {
+                answers.add(answer(request));
+            } catch (RuntimeException | java.io.IOException e) {
+                answers.addObject().put("error", e.getClass().getSimpleName()).put("message", String.valueOf(e.getMessage()));
+            }
+        }
+        return JSON.writeValueAsString(answers);
+    }
+
+    private static ObjectNode answer(JsonNode request) throws java.io.IOException {
+        ObjectNode answer = JSON.createObjectNode();
+        String op = request.get("op").asText();
+        switch (op) {
+            case "decode":
+                answer.set("batches", decode(readable(request)));
+                return answer;
+            case "down_convert":
+                ConvertedRecords<MemoryRecords> converted = readable(request).downConvert(
+                    (byte) request.get("to_magic").asInt(), request.get("first_offset").asLong(), Time.SYSTEM);
+                answer.put("bytes", bytes(converted.records().buffer()));
+                answer.put("records_converted", converted.recordConversionStats().numRecordsConverted());
+                answer.set("batches", decode(converted.records()));
+                return answer;
+            case "build":
+                answer.put("bytes", bytes(build(request)));
+                return answer;
+            default:
+                throw new IllegalArgumentException("no such op: " + op);
+        }
+    }
+
+    private static MemoryRecords readable(JsonNode request) throws java.io.IOException {
+        return MemoryRecords.readableRecords(ByteBuffer.wrap(request.get("data").binaryValue()));
+    }
+
+    private static ArrayNode decode(MemoryRecords records) {
+        ArrayNode batches = JSON.createArrayNode();
+        for (MutableRecordBatch batch : records.batches())
+            batches.add(batch(batch));
+        return batches;
+    }
+
+    private static ObjectNode batch(RecordBatch batch) {
+        ObjectNode node = JSON.createObjectNode();
+        node.put("magic", batch.magic()).put("size_in_bytes", batch.sizeInBytes());
+        node.put("base_offset", batch.baseOffset()).put("last_offset", batch.lastOffset());
+        node.put("next_offset", batch.nextOffset()).put("codec", batch.compressionType().id);
+        node.put("timestamp_type", batch.timestampType().id).put("max_timestamp", batch.maxTimestamp());
+        node.put("producer_id", batch.producerId()).put("producer_epoch", batch.producerEpoch());
+        node.put("base_sequence", batch.baseSequence()).put("last_sequence", batch.lastSequence());
+        node.put("is_transactional", batch.isTransactional()).put("is_control", batch.isControlBatch());
+        node.put("partition_leader_epoch", batch.partitionLeaderEpoch()).put("count", batch.countOrNull());
+        OptionalLong horizon = batch.deleteHorizonMs();
+        node.put("delete_horizon_ms", horizon.isPresent() ? (Long) horizon.getAsLong() : null);
+        node.put("crc", batch.checksum()).put("valid", batch.isValid());
+        if (batch instanceof DefaultRecordBatch)
+            node.put("base_timestamp", ((DefaultRecordBatch) batch).baseTimestamp());
+        ArrayNode records = node.putArray("records");
+        for (Record record : batch)
+            records.add(record(batch, record));
+        return node;
+    }
+
+    private static ObjectNode record(RecordBatch batch, Record record) {
+        ObjectNode node = JSON.createObjectNode();
+        node.put("offset", record.offset()).put("timestamp", record.timestamp());
+        node.put("timestamp_type", batch.timestampType().id);
+        node.put("key", bytes(record.key())).put("value", bytes(record.value()));
+        node.put("sequence", record.sequence()).put("size_in_bytes", record.sizeInBytes());
+        ArrayNode headers = node.putArray("headers");
+        for (Header header : record.headers())
+            headers.addArray().add(header.key()).add(header.value());
+        return node;
+    }
+
+    /** One batch. See kafka.py for the fields of a spec, and their defaults. */
+    private static ByteBuffer build(JsonNode spec) throws java.io.IOException {
+        if (spec.path("is_empty").asBoolean(false))
+            return emptyBatch(spec);
+        byte magic = (byte) spec.get("magic").asInt();
+        ByteBufferOutputStream out = new ByteBufferOutputStream(512);
+        MemoryRecordsBuilder builder = new MemoryRecordsBuilder(out, magic, compression(spec), timestampType(spec),
+            spec.path("base_offset").asLong(0), spec.path("log_append_time").asLong(RecordBatch.NO_TIMESTAMP),
+            spec.path("producer_id").asLong(RecordBatch.NO_PRODUCER_ID),
+            (short) spec.path("producer_epoch").asInt(RecordBatch.NO_PRODUCER_EPOCH),
+            spec.path("base_sequence").asInt(RecordBatch.NO_SEQUENCE),
+            spec.path("is_transactional").asBoolean(false), spec.path("is_control").asBoolean(false),
+            spec.path("partition_leader_epoch").asInt(RecordBatch.NO_PARTITION_LEADER_EPOCH), Integer.MAX_VALUE,
+            spec.path("delete_horizon_ms").asLong(RecordBatch.NO_TIMESTAMP));
+        for (JsonNode record : spec.withArray("records"))
+            append(builder, spec, record);
+        if (spec.hasNonNull("last_offset"))
+            builder.overrideLastOffset(spec.get("last_offset").asLong());
+        MemoryRecords records = builder.build();
+        for (MutableRecordBatch batch : records.batches())
+            stamp(batch, spec);
+        return records.buffer();
+    }
+
+    private static void append(MemoryRecordsBuilder builder, JsonNode spec, JsonNode record) throws java.io.IOException {
+        long offset = record.get("offset").asLong();
+        long timestamp = record.path("timestamp").asLong(RecordBatch.NO_TIMESTAMP);
+        if (record.hasNonNull("marker")) {
+            ControlRecordType type = ControlRecordType.valueOf(record.get("marker").asText());
+            EndTransactionMarker marker = new EndTransactionMarker(type, record.path("coordinator_epoch").asInt(0));
+            ByteBuffer key = ByteBuffer.allocate(4);
+            type.recordKey().writeTo(key);
+            key.flip();
+            builder.appendControlRecordWithOffset(offset, new SimpleRecord(timestamp, key, marker.serializeValue()));
+            return;
+        }
+        Header[] headers = new Header[record.path("headers").size()];
+        for (int i = 0; i < headers.length; i++) {
+            JsonNode header = record.get("headers").get(i);
+            headers[i] = new RecordHeader(header.get(0).asText(), nullableBytes(header.get(1)));
+        }
+        SimpleRecord simple = new SimpleRecord(timestamp, nullableBytes(record.path("key")),
+            nullableBytes(record.path("value")), headers);
+        builder.appendWithOffset(offset, simple);
+    }
+
+    /** What a broker writes over a batch that it takes: the time at which it appends it, and its own offsets. */
+    private static void stamp(MutableRecordBatch batch, JsonNode spec) {
+        if (spec.hasNonNull("stamp_log_append_time"))
+            batch.setMaxTimestamp(TimestampType.LOG_APPEND_TIME, spec.get("stamp_log_append_time").asLong());
+        if (spec.hasNonNull("stamp_last_offset"))
+            batch.setLastOffset(spec.get("stamp_last_offset").asLong());
+    }
+
+    private static ByteBuffer emptyBatch(JsonNode spec) {
+        ByteBuffer buffer = ByteBuffer.allocate(DefaultRecordBatch.RECORD_BATCH_OVERHEAD);
+        DefaultRecordBatch.writeEmptyHeader(buffer, RecordBatch.MAGIC_VALUE_V2,
+            spec.path("producer_id").asLong(RecordBatch.NO_PRODUCER_ID),
+            (short) spec.path("producer_epoch").asInt(RecordBatch.NO_PRODUCER_EPOCH),
+            spec.path("base_sequence").asInt(RecordBatch.NO_SEQUENCE), spec.path("base_offset").asLong(0),
+            spec.get("last_offset").asLong(),
+            spec.path("partition_leader_epoch").asInt(RecordBatch.NO_PARTITION_LEADER_EPOCH), timestampType(spec),
+            spec.path("log_append_time").asLong(RecordBatch.NO_TIMESTAMP),
+            spec.path("is_transactional").asBoolean(false), spec.path("is_control").asBoolean(false));
+        buffer.flip();
+        return buffer;
+    }
+
+    private static Compression compression(JsonNode spec) {
+        return Compression.of(CompressionType.forId(spec.path("codec").asInt(0))).build();
+    }
+
+    private static TimestampType timestampType(JsonNode spec) {
+        switch (spec.path("timestamp_type").asInt(0)) {
+            case -1: return TimestampType.NO_TIMESTAMP_TYPE;
+            case 0: return TimestampType.CREATE_TIME;
+            default: return TimestampType.LOG_APPEND_TIME;
+        }
+    }
+
+    private static byte[] nullableBytes(JsonNode node) throws java.io.IOException {
+        return node.isTextual() ? node.binaryValue() : null;
+    }
+
+    private static byte[] bytes(ByteBuffer buffer) {
+        return buffer == null ? null : Utils.toArray(buffer.duplicate());
+    }
+}

@@ -1,0 +1,1 @@
+"""Kafka's own record code, asked from Python: what kafkafmt is held against."""
