@@ -1,0 +1,110 @@
+"""The one registry of compression codecs: Kafka's nouns in, bytes out, every output capped.
+
+Each module beside this one speaks one format as Kafka's Java does and translates its library's exceptions.
+What all of them promise: no more than `limit` bytes come out; no number that the data declares is allocated
+unless the data could hold it; damage is a `CorruptRecordError`, never an exception of a library. Everything
+here may be called from several threads at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pickle import PickleBuffer
+from typing import TYPE_CHECKING
+
+from kafkafmt.codecs import gzip_, lz4_, snappy_, zstd_
+from kafkafmt.errors import UnsupportedCompressionTypeError
+from kafkafmt.types import Codec
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["CODECS", "DEFAULT_MAX_DECOMPRESSED_BYTES", "compress", "compress_bound", "decompress"]
+
+DEFAULT_MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
+
+_FIRST_MAGIC_WITH_ZSTD = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CodecImplementation:
+    """One codec. Its functions take `bytes` or a flat `memoryview` of bytes; it may have no levels."""
+
+    decompress: Callable[[bytes | memoryview, int], bytes | bytearray | memoryview]
+    compress: Callable[[bytes | memoryview, int | None, int], bytes]
+    compress_bound: Callable[[int], int]
+    levels: range
+
+
+def _as_is(data: bytes | memoryview, limit: int) -> bytes | memoryview:
+    return data
+
+
+def _copied(data: bytes | memoryview, level: int | None, magic: int) -> bytes:
+    return bytes(data)
+
+
+CODECS = {
+    Codec.NONE: CodecImplementation(_as_is, _copied, int, range(0)),
+    Codec.GZIP: CodecImplementation(gzip_.decompress, gzip_.compress, gzip_.compress_bound, gzip_.LEVELS),
+    Codec.SNAPPY: CodecImplementation(snappy_.decompress, snappy_.compress, snappy_.compress_bound, range(0)),
+    Codec.LZ4: CodecImplementation(lz4_.decompress, lz4_.compress, lz4_.compress_bound, lz4_.LEVELS),
+    Codec.ZSTD: CodecImplementation(zstd_.decompress, zstd_.compress, zstd_.compress_bound, zstd_.LEVELS),
+}
+
+
+def decompress(
+    codec: Codec | int, data: Buffer, *, limit: int = DEFAULT_MAX_DECOMPRESSED_BYTES, magic: int = 2
+) -> bytes | bytearray | memoryview:
+    """Return what `data`, the compressed part of a record batch of format `magic`, holds.
+
+    `Codec.NONE` returns the data itself, without copy and whatever its size.
+
+    Raises `DecompressionLimitError` once the output would pass `limit` bytes, `CorruptRecordError` for a
+    damaged, a cut or an empty payload, `UnsupportedCompressionTypeError` for an id that Kafka has not given
+    out and for zstd before message format v2, `TypeError` or `BufferError` for no contiguous buffer.
+    """
+    implementation = _implementation(codec, magic)
+    if limit < 0:
+        raise ValueError(f"limit must not be negative, not {limit}")
+    return implementation.decompress(_flat(data), limit)
+
+
+def compress(codec: Codec | int, data: Buffer, *, level: int | None = None, magic: int = 2) -> bytes:
+    """Return `data` compressed as Kafka's own producer frames it in message format `magic`.
+
+    `level` is gzip's 1 to 9, lz4's 1 to 17 or zstd's -7 to 22, as in Kafka's `compression.<codec>.level`;
+    None is the codec's fast default. Raises `ValueError` for a level outside that range and for any level
+    where the codec has none, else as `decompress`.
+    """
+    implementation = _implementation(codec, magic)
+    if level is not None and level not in implementation.levels:
+        raise ValueError(_level_message(Codec(codec), level, implementation.levels))
+    return implementation.compress(_flat(data), level, magic)
+
+
+def compress_bound(codec: Codec | int, size: int) -> int:
+    """Return the most bytes that `compress` makes of `size` bytes, at any level."""
+    return _implementation(codec, _FIRST_MAGIC_WITH_ZSTD).compress_bound(size)
+
+
+def _implementation(codec: Codec | int, magic: int) -> CodecImplementation:
+    try:
+        implementation = CODECS[codec]  # type: ignore[index]  # an int finds its Codec: they are equal
+    except KeyError:
+        raise UnsupportedCompressionTypeError(f"compression type: expected 0 to 4, found {codec}") from None
+    if codec == Codec.ZSTD and magic < _FIRST_MAGIC_WITH_ZSTD:
+        raise UnsupportedCompressionTypeError(f"zstd: expected message format v2, found v{magic}")
+    return implementation
+
+
+def _level_message(codec: Codec, level: int, levels: range) -> str:
+    if not levels:
+        return f"{codec.name.lower()} has no compression levels, but level is {level}"
+    return f"{codec.name.lower()} level must be {levels[0]} to {levels[-1]}, not {level}"
+
+
+def _flat(data: Buffer) -> bytes | memoryview:
+    """Any contiguous buffer as bytes, whatever its item type and shape; without copy."""
+    return data if type(data) is bytes else PickleBuffer(data).raw()

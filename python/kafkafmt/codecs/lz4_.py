@@ -1,0 +1,148 @@
+"""lz4 frames, one or several, with the header checksum of message format v0.
+
+    magic int32 | FLG | BD | [content size int64] | HC | { block size int32 | block | [checksum] } ...
+    | end mark, an int32 of 0 | [content checksum]
+
+Kafka's first implementation computed HC, the header's checksum, over the magic number too. Format v0 keeps
+that; later formats have it right. `compress` writes what its format wants, `decompress` takes either in any.
+Kafka's Java reads independent blocks only, and stops at the first end mark; here further frames are read,
+and what follows and is no frame is ignored.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import lru_cache
+from typing import Any
+
+import lz4.frame
+
+from kafkafmt.errors import CorruptRecordError, DecompressionLimitError
+
+# The range of Kafka's compression.lz4.level. 1 and 2 are the fast mode, as None; from 12 on all are the same.
+LEVELS = range(1, 18)
+
+_FRAME_MAGIC = b"\x04\x22\x4d\x18"
+_SKIPPABLE_MAGIC = b"\x2a\x4d\x18"  # after a byte 0x50 to 0x5f
+_FLG_OFFSET = len(_FRAME_MAGIC)
+_BD_OFFSET = _FLG_OFFSET + 1
+_HC_OFFSET = _BD_OFFSET + 1  # of the headers that Kafka writes, and 8 more with a content size
+_CONTENT_SIZE_FLAG, _CONTENT_SIZE_LENGTH = 0x08, 8
+_DICTIONARY_FLAG = 0x01
+_BLOCK_BYTES = 64 * 1024
+_END_MARK_LENGTH = _BLOCK_SIZE_LENGTH = 4
+# Room for the first go: most payloads fit, and what is not touched costs nothing.
+_LIKELY_EXPANSION = 8
+_BD_64_KIB_BLOCKS = 0x40
+# Contexts keep two buffers of the block size; those of larger blocks are not kept.
+_idle_contexts: deque[Any] = deque(maxlen=16)
+
+
+def decompress(data: bytes | memoryview, limit: int) -> bytes:
+    view = memoryview(data)
+    outputs: list[bytes] = []
+    produced = 0
+    position = 0
+    while not outputs or _begins_frame(view[position:]):
+        output, position = _decompress_frame(view, position, limit - produced)
+        produced += len(output)
+        if produced > limit:
+            raise DecompressionLimitError(f"lz4: expected at most {limit} bytes, found more")
+        outputs.append(output)
+    return outputs[0] if len(outputs) == 1 else b"".join(outputs)
+
+
+def _begins_frame(view: memoryview) -> bool:
+    return view[:4] == _FRAME_MAGIC or (view[1:4] == _SKIPPABLE_MAGIC and view[0] & 0xF0 == 0x50)
+
+
+def _decompress_frame(view: memoryview, position: int, limit: int) -> tuple[bytes, int]:
+    """Return what the frame at `position` holds, or its first bytes past `limit`, and where it ends."""
+    try:
+        context = _idle_contexts.pop()
+    except IndexError:
+        context = lz4.frame.create_decompression_context()
+    outputs: list[bytes] = []
+    ended = False
+    while not ended:
+        rest = view[position:]
+        room = min(limit + 1, len(rest) * _LIKELY_EXPANSION + _BLOCK_BYTES)
+        try:
+            output, consumed, ended = lz4.frame.decompress_chunk(context, rest, max_length=room)
+        except RuntimeError as error:
+            if outputs or not _has_checksum_of_v0(rest):
+                raise CorruptRecordError(f"lz4: expected a frame, found {error}") from error
+            context, consumed = _context_past_header_of_v0(rest)
+            position += consumed
+            outputs.append(b"")
+            continue
+        outputs.append(output)
+        position += consumed
+        limit -= len(output)
+        if limit < 0:
+            break
+        if not ended and not output and not consumed:
+            raise CorruptRecordError(f"lz4: expected the end of a frame, found the end of all {len(view)}")
+    if ended and view[_BD_OFFSET] == _BD_64_KIB_BLOCKS:
+        _idle_contexts.append(context)
+    return outputs[0] if len(outputs) == 1 else b"".join(outputs), position
+
+
+def _checksum_offset(frame: bytes | memoryview) -> int:
+    return _HC_OFFSET + _CONTENT_SIZE_LENGTH if frame[_FLG_OFFSET] & _CONTENT_SIZE_FLAG else _HC_OFFSET
+
+
+def _has_checksum_of_v0(frame: memoryview) -> bool:
+    if len(frame) <= _HC_OFFSET or frame[_FLG_OFFSET] & _DICTIONARY_FLAG:
+        return False
+    offset = _checksum_offset(frame)
+    return offset < len(frame) and frame[offset] == _header_checksum(bytes(frame[:offset]))
+
+
+def _context_past_header_of_v0(frame: memoryview) -> tuple[Any, int]:
+    offset = _checksum_offset(frame)
+    described = bytes(frame[_FLG_OFFSET:offset])
+    header = _FRAME_MAGIC + described + bytes((_header_checksum(described),))
+    context = lz4.frame.create_decompression_context()
+    try:
+        lz4.frame.decompress_chunk(context, header)
+    except RuntimeError as error:
+        raise CorruptRecordError(f"lz4: expected a frame header, found {error}") from error
+    return context, offset + 1
+
+
+def compress(data: bytes | memoryview, level: int | None, magic: int) -> bytes:
+    frame: bytes = lz4.frame.compress(
+        data,
+        compression_level=level or 0,
+        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,
+        store_size=False,
+    )
+    if magic > 0:
+        return frame
+    checksum = _header_checksum(frame[:_HC_OFFSET])
+    return b"".join((frame[:_HC_OFFSET], bytes((checksum,)), memoryview(frame)[_HC_OFFSET + 1 :]))
+
+
+def compress_bound(size: int) -> int:
+    blocks = -(-size // _BLOCK_BYTES)
+    return _HC_OFFSET + 1 + blocks * _BLOCK_SIZE_LENGTH + size + _END_MARK_LENGTH
+
+
+@lru_cache(maxsize=16)
+def _header_checksum(header: bytes) -> int:
+    """The second byte of the xxHash32 of fewer than 16 bytes: all that a header without dictionary needs."""
+    prime1, prime2, prime3, prime4, prime5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
+    mask = 0xFFFFFFFF
+    accumulator = prime5 + len(header)
+    whole = len(header) & ~3
+    for start in range(0, whole, 4):
+        accumulator = accumulator + int.from_bytes(header[start : start + 4], "little") * prime3 & mask
+        accumulator = (accumulator << 17 | accumulator >> 15) * prime4 & mask
+    for octet in header[whole:]:
+        accumulator = accumulator + octet * prime5 & mask
+        accumulator = (accumulator << 11 | accumulator >> 21) * prime1 & mask
+    accumulator = (accumulator ^ accumulator >> 15) * prime2 & mask
+    accumulator = (accumulator ^ accumulator >> 13) * prime3 & mask
+    return (accumulator ^ accumulator >> 16) >> 8 & 0xFF
