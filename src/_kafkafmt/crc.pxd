@@ -1,0 +1,30 @@
+# The checksums of crc32.h, CRC-32 for messages of magic 0 and 1 and CRC-32C for record batches of magic 2, and what crc.pyx
+# makes of them for the other kernels. Only crc.pyx calls the functions named kf_: no other module links the C code.
+
+from libc.stdint cimport uint8_t, uint32_t
+
+from .rows cimport BatchRow
+
+
+cdef extern from "crc32.h" nogil:
+    # Chooses the kernel; called once, at import.
+    void kf_crc_init() noexcept
+    const char *kf_crc_kernel() noexcept
+    # "vpclmul", "pclmul", "armv8", "portable", or NULL for the best: 0, or -1 if this processor lacks it.
+    int kf_crc_select(const char *name) noexcept
+
+    uint32_t kf_crc32(const uint8_t *data, size_t size) noexcept
+    uint32_t kf_crc32c(const uint8_t *data, size_t size) noexcept
+
+    # crcs[i] = checksum of the sizes[i] bytes at data[i].
+    void kf_crc32_many(const uint8_t *const *data, const size_t *sizes, uint32_t *crcs, size_t count) noexcept
+    void kf_crc32c_many(const uint8_t *const *data, const size_t *sizes, uint32_t *crcs, size_t count) noexcept
+
+    # Writes the CRC field of each message in a run of messages of magic 0 or 1.
+    void kf_crc32_seal_messages(uint8_t *messages, size_t size) noexcept
+
+
+cdef uint32_t crc32(const uint8_t* data, size_t size) noexcept nogil
+cdef uint32_t crc32c(const uint8_t* data, size_t size) noexcept nogil
+cdef uint32_t batch_crc(const uint8_t* batch, const BatchRow* row) noexcept nogil
+cdef void seal_messages(uint8_t* messages, size_t size) noexcept nogil
