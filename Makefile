@@ -1,0 +1,42 @@
+# Two commands do everything, `make demo` and `make test`; `make help` lists the others.
+# Each sees to the system first (tools/system.sh), then installs into .venv what changed (tools/install.sh).
+
+BIN := .venv/bin
+JAVA := tools/with_java.sh
+TEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test build lint wheel clean
+
+help: ## list the commands
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
+
+demo: ## convert real topics to message format v1 on a local Spark, and check the result
+	@tools/system.sh python compiler java
+	@tools/install.sh
+	@$(JAVA) tools/demo.sh
+
+test: ## run all checks and tests (TEST_ARGS="-k crc" picks some)
+	@tools/system.sh python compiler java maven
+	@tools/install.sh
+	@$(MAKE) --no-print-directory lint
+	@$(JAVA) $(BIN)/python tests/broker/jars.py
+	@$(JAVA) $(BIN)/python -m pytest -n auto --dist loadgroup $(TEST_ARGS)
+
+build: ## compile the kernels and install the project into .venv
+	@tools/system.sh python compiler
+	@tools/install.sh
+
+lint: build ## check style and types, and the stubs against the kernels
+	$(BIN)/ruff check --quiet
+	$(BIN)/mypy
+	$(BIN)/cython-lint src/_kafkafmt
+	MYPYPATH=src $(BIN)/stubtest _kafkafmt
+
+wheel: build ## make the sdist and the wheel in dist/
+	rm -rf dist
+	$(BIN)/python -m build
+	@test ! -x $(BIN)/auditwheel || $(BIN)/auditwheel show dist/*.whl
+
+clean: ## remove what was built, but not the jars that Maven fetched
+	rm -rf .venv dist build/demo build/sdist-* build/wheel-* .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# See that the system has what is asked for: `system.sh python compiler java maven`.
+# What lacks is installed through apt where the user may (root, or sudo without a password), and named with the command
+# to type where not. Where nothing lacks, this does nothing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+missing=()   # what a person calls it
+packages=()  # what apt calls it
+
+lacks() {
+    missing+=("$1")
+    packages+=("${@:2}")
+}
+
+check_python() {
+    local python package
+    if ! python=$(tools/python.sh); then
+        lacks "Python 3.10 or later" python3 python3-venv python3-dev
+        return
+    fi
+    package=$(basename "$python")
+    if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+        lacks "Python's venv module" "$package-venv"
+    fi
+    if ! "$python" -c 'import os, sys, sysconfig
+sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))'; then
+        lacks "Python's headers" "$package-dev"
+    fi
+}
+
+check_compiler() {
+    if ! echo '#include <string.h>' | "${CC:-cc}" -E - >/dev/null 2>&1; then
+        lacks "a C compiler" gcc libc6-dev
+    fi
+}
+
+check_java() {
+    if ! tools/with_java.sh true 2>/dev/null; then
+        lacks "Java 17 or later" "$(jdk_package)"
+    fi
+    if ! command -v ps >/dev/null; then  # Spark's start script asks it, and a minimal system has none
+        lacks "ps" procps
+    fi
+}
+
+check_maven() {
+    if ! command -v mvn >/dev/null; then
+        lacks "Maven" maven
+    fi
+}
+
+# Prints the name that this release has for a JDK that both Spark and Kafka are known to run on.
+jdk_package() {
+    local version
+    for version in 17 21; do
+        if apt-cache policy "openjdk-$version-jdk-headless" 2>/dev/null | grep -q 'Candidate: [0-9]'; then
+            echo "openjdk-$version-jdk-headless"
+            return
+        fi
+    done
+    echo default-jdk-headless
+}
+
+# Fills the two lists anew.
+check() {
+    local need
+    missing=()
+    packages=()
+    for need in "$@"; do
+        "check_$need"
+    done
+}
+
+# Prints what is missing, as a person would list it.
+listed() {
+    local list
+    list=$(printf ', %s' "${missing[@]}")
+    echo "${list#, }"
+}
+
+# Prints how to become root without being asked, and fails where there is no way.
+root_prefix() {
+    if [ "$(id -u)" -eq 0 ]; then
+        echo "env"
+    elif sudo -n true 2>/dev/null; then
+        echo "sudo -n env"
+    else
+        return 1
+    fi
+}
+
+check "$@"
+if [ ${#missing[@]} -eq 0 ]; then
+    exit 0
+fi
+if ! command -v apt-get >/dev/null; then
+    echo "This system lacks $(listed). Install that, then try again." >&2
+    exit 1
+fi
+if ! as_root=$(root_prefix); then
+    echo "This system lacks $(listed). Type this, then try again:" >&2
+    echo "    sudo apt-get update && sudo apt-get install ${packages[*]}" >&2
+    exit 1
+fi
+echo "This system lacks $(listed): installing that with apt-get."
+$as_root apt-get update -qq
+check "$@"  # the name of the JDK is known only now
+$as_root DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
+check "$@"
+if [ ${#missing[@]} -ne 0 ]; then
+    echo "apt-get installed what this release has, and the system still lacks $(listed)." >&2
+    exit 1
+fi

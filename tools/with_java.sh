@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Run a command with JAVA_HOME set to a Java that Spark and Kafka run on: `with_java.sh COMMAND ARGUMENT...`.
+# JAVA_HOME is honoured, then the PATH's java, then whatever else is installed; exit status 127 where none is 17 or later.
+set -euo pipefail
+
+readonly oldest=17
+
+# Prints the feature version of the Java under the given home (8 calls itself 1.8), 0 where there is none.
+version_of() {
+    local version
+    version=$("$1/bin/java" -version 2>&1 | sed -n 's/.* version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p' | head -n 1) || true
+    echo "${version:-0}"
+}
+
+# Prints the home of the java that the PATH finds, which is a link or, on macOS, a stub that asks java_home.
+home_of_path() {
+    local java
+    if [ -x /usr/libexec/java_home ]; then
+        /usr/libexec/java_home 2>/dev/null || true
+    elif java=$(command -v java); then
+        dirname "$(dirname "$(readlink -f "$java")")"
+    fi
+}
+
+# The lowest versions first: both programs are tested on old ones longest.
+installed_homes() {
+    local home
+    for home in /usr/lib/jvm/* /Library/Java/JavaVirtualMachines/*/Contents/Home /opt/homebrew/opt/openjdk*; do
+        if [ -x "$home/bin/java" ]; then echo "$(version_of "$home") $home"; fi
+    done | sort -n | cut -d ' ' -f 2-
+}
+
+while read -r home; do
+    if [ -n "$home" ] && [ "$(version_of "$home")" -ge "$oldest" ]; then
+        export JAVA_HOME=$home PATH=$home/bin:$PATH
+        exec "$@"
+    fi
+done < <(echo "${JAVA_HOME:-}"; home_of_path; installed_homes)
+echo "no Java $oldest or later found: set JAVA_HOME to one" >&2
+exit 127
