@@ -2,7 +2,7 @@
  *
  * table[s][v] is the remainder of byte v followed by s zero bytes. It is linear in v, so that the eight remainders of single
  * bits give a slice, and the preprocessor writes the tables out as constants: nothing has to be built at run time, and no
- * thread can see them half built. tests/ holds the results against zlib and crc32c. */
+ * thread can see them half built. */
 #include <string.h>
 
 #include "crc32_kernel.h"
