@@ -13,8 +13,8 @@ fingerprint() {
         LC_ALL=C sort | cksum
 }
 
-pip_install() {
-    "$venv/bin/python" -m pip --disable-pip-version-check install -q "$@"
+pip() {
+    "$venv/bin/python" -m pip --disable-pip-version-check -q "$@"
 }
 
 # Prints the requirements of the build: those of pyproject.toml, then what the backend finds missing (CMake, Ninja).
@@ -26,19 +26,21 @@ backend_requires() {
         'from scikit_build_core.build import get_requires_for_build_wheel as wanted; print(*wanted(), sep="\n")'
 }
 
-if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+if ! pip --version >/dev/null 2>&1; then
     rm -rf "$venv"
     python=$(tools/python.sh)
     echo "Making $venv with $("$python" --version)."
     "$python" -m venv "$venv"
+    pip install --upgrade pip
 fi
 now=$(fingerprint)
 if [ "$(cat "$stamp" 2>/dev/null)" = "$now" ]; then
     exit 0
 fi
 echo "Building kafkafmt and installing it into $venv (minutes the first time: PySpark is large)."
-rm -f "$stamp"
-pip_install -r <(build_requires)
-pip_install -r <(backend_requires)
-pip_install --no-build-isolation '.[dev]'
+rm -rf "$stamp" "$venv/wheel"
+pip install -r <(build_requires)
+pip install -r <(backend_requires)
+pip wheel --no-deps --no-build-isolation --wheel-dir "$venv/wheel" .
+pip install "$(echo "$venv"/wheel/*.whl)[dev]"
 echo "$now" >"$stamp"
