@@ -29,6 +29,7 @@ build: ## compile the kernels and install the project into .venv
 
 lint: build ## check style and types, and the stubs against the kernels
 	$(BIN)/ruff check --quiet
+	$(BIN)/ruff format --check --quiet
 	$(BIN)/mypy
 	$(BIN)/cython-lint src/_kafkafmt
 	MYPYPATH=src $(BIN)/stubtest _kafkafmt

@@ -24,6 +24,7 @@ LAYERS = {
     "records": [
         "kafkafmt.records",
         "kafkafmt.columns",
+        "kafkafmt.decoding",
         "kafkafmt.builder",
         "kafkafmt.conversion",
         "kafkafmt.log",
