@@ -24,8 +24,6 @@ __all__ = ["CODECS", "DEFAULT_MAX_DECOMPRESSED_BYTES", "compress", "compress_bou
 
 DEFAULT_MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
 
-_FIRST_MAGIC_WITH_ZSTD = 2
-
 
 @dataclass(frozen=True, slots=True)
 class CodecImplementation:
@@ -35,6 +33,7 @@ class CodecImplementation:
     compress: Callable[[bytes | memoryview, int | None, int], bytes]
     compress_bound: Callable[[int], int]
     levels: range
+    first_magic: int = 0
 
 
 def _as_is(data: bytes | memoryview, limit: int) -> bytes | memoryview:
@@ -45,12 +44,12 @@ def _copied(data: bytes | memoryview, level: int | None, magic: int) -> bytes:
     return bytes(data)
 
 
-CODECS = {
+CODECS: dict[int, CodecImplementation] = {
     Codec.NONE: CodecImplementation(_as_is, _copied, int, range(0)),
     Codec.GZIP: CodecImplementation(gzip_.decompress, gzip_.compress, gzip_.compress_bound, gzip_.LEVELS),
     Codec.SNAPPY: CodecImplementation(snappy_.decompress, snappy_.compress, snappy_.compress_bound, range(0)),
     Codec.LZ4: CodecImplementation(lz4_.decompress, lz4_.compress, lz4_.compress_bound, lz4_.LEVELS),
-    Codec.ZSTD: CodecImplementation(zstd_.decompress, zstd_.compress, zstd_.compress_bound, zstd_.LEVELS),
+    Codec.ZSTD: CodecImplementation(zstd_.decompress, zstd_.compress, zstd_.compress_bound, zstd_.LEVELS, 2),
 }
 
 
@@ -86,16 +85,19 @@ def compress(codec: Codec | int, data: Buffer, *, level: int | None = None, magi
 
 def compress_bound(codec: Codec | int, size: int) -> int:
     """Return the most bytes that `compress` makes of `size` bytes, at any level."""
-    return _implementation(codec, _FIRST_MAGIC_WITH_ZSTD).compress_bound(size)
+    return _implementation(codec, 2).compress_bound(size)
 
 
 def _implementation(codec: Codec | int, magic: int) -> CodecImplementation:
     try:
-        implementation = CODECS[codec]  # type: ignore[index]  # an int finds its Codec: they are equal
+        implementation = CODECS[codec]
     except KeyError:
         raise UnsupportedCompressionTypeError(f"compression type: expected 0 to 4, found {codec}") from None
-    if codec == Codec.ZSTD and magic < _FIRST_MAGIC_WITH_ZSTD:
-        raise UnsupportedCompressionTypeError(f"zstd: expected message format v2, found v{magic}")
+    if magic < implementation.first_magic:
+        expected = f"message format v{implementation.first_magic} or later"
+        raise UnsupportedCompressionTypeError(
+            f"{Codec(codec).name.lower()}: expected {expected}, found v{magic}"
+        )
     return implementation
 
 

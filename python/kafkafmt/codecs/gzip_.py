@@ -19,48 +19,50 @@ _ISAL_LEVELS = range(1, 4)
 _DEFAULT_LEVEL = 2
 _GZIP_WINDOW_BITS = 31
 _MEMBER_MAGIC = b"\x1f\x8b"
+_SIZE_LENGTH = 4  # of a member's uncompressed size, its last field
+_MAX_EXPANSION = 1032  # of deflate: 258 bytes from 2 bits
+_FURTHER_ROOM_BYTES = 1024 * 1024
 # A decompressor copies what it has not used, so later members are fed in pieces: else many cost n squared.
 _PIECE_BYTES = 64 * 1024
 _IsalError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # its stub says: an instance
 
 
 def decompress(data: bytes | memoryview, limit: int) -> bytes:
-    decompressor = igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
-    try:
-        output = decompressor.decompress(data, limit + 1)
-    except _IsalError as error:
-        raise CorruptRecordError(f"gzip: expected a gzip member, found {error}") from error
-    if len(output) > limit:
-        raise _limit_error(limit)
-    if not decompressor.eof:
-        raise _truncation_error(len(data))
-    unused = len(decompressor.unused_data)
-    if unused:
-        return _decompress_further_members(memoryview(data)[len(data) - unused :], output, limit)
-    return output
-
-
-def _decompress_further_members(data: memoryview, first: bytes, limit: int) -> bytes:
-    outputs = [first]
-    remaining = limit - len(first)
-    position = 0
-    while data[position : position + 2] == _MEMBER_MAGIC:
-        decompressor = igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
-        while not decompressor.eof:
-            piece = data[position : position + _PIECE_BYTES]
-            if not piece:
-                raise _truncation_error(len(data))
-            try:
-                output = decompressor.decompress(piece, remaining + 1)
-            except _IsalError as error:
-                raise CorruptRecordError(f"gzip: expected another gzip member, found {error}") from error
-            remaining -= len(output)
-            if remaining < 0:
-                raise _limit_error(limit)
-            outputs.append(output)
-            position += len(piece)
-        position -= len(decompressor.unused_data)
+    view = memoryview(data)
+    output, position = _decompress_member(view, 0, len(view), limit)
+    if position == len(view):
+        return output
+    outputs = [output]
+    remaining = limit - len(output)
+    while view[position : position + len(_MEMBER_MAGIC)] == _MEMBER_MAGIC:
+        output, position = _decompress_member(view, position, _PIECE_BYTES, remaining)
+        outputs.append(output)
+        remaining -= len(output)
     return b"".join(outputs)
+
+
+def _decompress_member(view: memoryview, position: int, piece_bytes: int, limit: int) -> tuple[bytes, int]:
+    """Return what the member at `position`, read in pieces, holds, and where it ends."""
+    decompressor = igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
+    outputs = []
+    remaining = limit
+    # A payload ends with the size of its last, mostly its only, member; a room of that size is the fastest.
+    room = min(int.from_bytes(view[-_SIZE_LENGTH:], "little"), len(view) * _MAX_EXPANSION, limit) + 1
+    while not decompressor.eof:
+        piece = view[position : position + piece_bytes] if decompressor.needs_input else b""
+        if decompressor.needs_input and not piece:
+            raise CorruptRecordError(f"gzip: expected the end of a member, found the end of all {len(view)}")
+        try:
+            output = decompressor.decompress(piece, room)
+        except _IsalError as error:
+            raise CorruptRecordError(f"gzip: expected a member, found {error}") from error
+        remaining -= len(output)
+        if remaining < 0:
+            raise DecompressionLimitError(f"gzip: expected at most {limit} more bytes, found more")
+        outputs.append(output)
+        position += len(piece)
+        room = min(remaining, _FURTHER_ROOM_BYTES) + 1
+    return b"".join(outputs), position - len(decompressor.unused_data)
 
 
 def compress(data: bytes | memoryview, level: int | None, magic: int) -> bytes:
@@ -73,11 +75,3 @@ def compress(data: bytes | memoryview, level: int | None, magic: int) -> bytes:
 def compress_bound(size: int) -> int:
     # A header and a trailer of 18 bytes; blocks that do not compress are stored, with a header each.
     return size + (size >> 8) + 64
-
-
-def _limit_error(limit: int) -> DecompressionLimitError:
-    return DecompressionLimitError(f"gzip: expected at most {limit} bytes, found more")
-
-
-def _truncation_error(size: int) -> CorruptRecordError:
-    return CorruptRecordError(f"gzip: expected the end of a member, found the end of its {size} bytes")

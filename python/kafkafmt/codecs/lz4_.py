@@ -39,53 +39,68 @@ _idle_contexts: deque[Any] = deque(maxlen=16)
 
 
 def decompress(data: bytes | memoryview, limit: int) -> bytes:
+    output, position = _decompress_frame(data, limit)
+    if position == len(data):
+        return output
     view = memoryview(data)
-    outputs: list[bytes] = []
-    produced = 0
-    position = 0
-    while not outputs or _begins_frame(view[position:]):
-        output, position = _decompress_frame(view, position, limit - produced)
-        produced += len(output)
-        if produced > limit:
-            raise DecompressionLimitError(f"lz4: expected at most {limit} bytes, found more")
+    outputs = [output]
+    remaining = limit - len(output)
+    while _begins_frame(view[position:]):
+        output, length = _decompress_frame(view[position:], remaining)
         outputs.append(output)
-    return outputs[0] if len(outputs) == 1 else b"".join(outputs)
+        remaining -= len(output)
+        position += length
+    return b"".join(outputs)
 
 
 def _begins_frame(view: memoryview) -> bool:
     return view[:4] == _FRAME_MAGIC or (view[1:4] == _SKIPPABLE_MAGIC and view[0] & 0xF0 == 0x50)
 
 
-def _decompress_frame(view: memoryview, position: int, limit: int) -> tuple[bytes, int]:
-    """Return what the frame at `position` holds, or its first bytes past `limit`, and where it ends."""
+def _decompress_frame(data: bytes | memoryview, limit: int) -> tuple[bytes, int]:
+    """Return what the frame that `data` begins with holds, and its length."""
     try:
         context = _idle_contexts.pop()
     except IndexError:
         context = lz4.frame.create_decompression_context()
-    outputs: list[bytes] = []
+    room = min(limit, len(data) * _LIKELY_EXPANSION + _BLOCK_BYTES) + 1
+    try:
+        output, position, ended = lz4.frame.decompress_chunk(context, data, max_length=room)
+    except RuntimeError as error:
+        view = memoryview(data)
+        if not _has_checksum_of_v0(view):
+            raise CorruptRecordError(f"lz4: expected a frame, found {error}") from error
+        context, position = _context_past_header_of_v0(view)
+        output, ended = b"", False
+    if not ended or len(output) > limit:
+        output, position = _continue_frame(context, memoryview(data), output, position, limit)
+    if data[_BD_OFFSET] == _BD_64_KIB_BLOCKS:
+        _idle_contexts.append(context)
+    return output, position
+
+
+def _continue_frame(
+    context: Any, view: memoryview, output: bytes, position: int, limit: int
+) -> tuple[bytes, int]:
+    """Go on at `position`, up to which the frame gave `output`."""
+    outputs = [output]
     ended = False
-    while not ended:
+    remaining = limit - len(output)
+    while remaining >= 0 and not ended:
         rest = view[position:]
-        room = min(limit + 1, len(rest) * _LIKELY_EXPANSION + _BLOCK_BYTES)
+        room = min(remaining, len(rest) * _LIKELY_EXPANSION + _BLOCK_BYTES) + 1
         try:
             output, consumed, ended = lz4.frame.decompress_chunk(context, rest, max_length=room)
         except RuntimeError as error:
-            if outputs or not _has_checksum_of_v0(rest):
-                raise CorruptRecordError(f"lz4: expected a frame, found {error}") from error
-            context, consumed = _context_past_header_of_v0(rest)
-            position += consumed
-            outputs.append(b"")
-            continue
-        outputs.append(output)
-        position += consumed
-        limit -= len(output)
-        if limit < 0:
-            break
+            raise CorruptRecordError(f"lz4: expected a block, found {error}") from error
         if not ended and not output and not consumed:
             raise CorruptRecordError(f"lz4: expected the end of a frame, found the end of all {len(view)}")
-    if ended and view[_BD_OFFSET] == _BD_64_KIB_BLOCKS:
-        _idle_contexts.append(context)
-    return outputs[0] if len(outputs) == 1 else b"".join(outputs), position
+        outputs.append(output)
+        position += consumed
+        remaining -= len(output)
+    if remaining < 0:
+        raise DecompressionLimitError(f"lz4: expected at most {limit} more bytes, found more")
+    return b"".join(outputs), position
 
 
 def _checksum_offset(frame: bytes | memoryview) -> int:

@@ -20,23 +20,24 @@ _MAGIC = b"\x82SNAPPY\x00"
 _HEADER = _MAGIC + struct.pack(">ii", 1, 1)
 _SIZE = struct.Struct(">i")
 _BLOCK_BYTES = 32 * 1024  # of Java's SnappyOutputStream
-_MAX_LENGTH_BYTES = 5  # of the varint before a raw block
-# The densest element is 3 bytes that copy 64, so an honest length stays below 64/3 a byte.
-_MAX_EXPANSION, _EXPANSION_SLACK = 22, 64
+_MAX_EXPANSION = 22  # the densest element is 3 bytes that copy 64
 
 
 def decompress(data: bytes | memoryview, limit: int) -> bytearray:
     view = memoryview(data)
-    framed = view[: len(_MAGIC)] == _MAGIC
-    blocks = _xerial_blocks(view) if framed else [(view, _declared_length(view))]
-    size = sum(length for _, length in blocks)
-    if size > limit:
-        raise DecompressionLimitError(f"snappy: expected at most {limit} bytes, found {size}")
-    output = bytearray(size)
-    room = memoryview(output)
-    position = 0
+    blocks = _xerial_blocks(view) if data[: len(_MAGIC)] == _MAGIC else [view]
     try:
-        for block, length in blocks:
+        lengths = [_length(block) for block in blocks]
+        size = sum(lengths)
+        if size > limit:
+            raise DecompressionLimitError(f"snappy: expected at most {limit} bytes, found {size}")
+        output = bytearray(size)
+        if len(blocks) == 1:
+            raw_snappy.decompress_raw_into(blocks[0], output)
+            return output
+        room = memoryview(output)
+        position = 0
+        for block, length in zip(blocks, lengths, strict=True):
             raw_snappy.decompress_raw_into(block, room[position : position + length])
             position += length
     except DecompressionError as error:
@@ -44,7 +45,15 @@ def decompress(data: bytes | memoryview, limit: int) -> bytearray:
     return output
 
 
-def _xerial_blocks(view: memoryview) -> list[tuple[memoryview, int]]:
+def _length(block: memoryview) -> int:
+    """Return the length that a raw block declares, if it can be true."""
+    length = raw_snappy.decompress_raw_len(block)
+    if length > len(block) * _MAX_EXPANSION:
+        raise CorruptRecordError(f"snappy: expected {len(block)} bytes to hold {length}, found too few")
+    return length
+
+
+def _xerial_blocks(view: memoryview) -> list[memoryview]:
     blocks = []
     end = len(view)
     position = 0
@@ -58,8 +67,7 @@ def _xerial_blocks(view: memoryview) -> list[tuple[memoryview, int]]:
         position += _SIZE.size
         if size < 0 or size > end - position:
             raise CorruptRecordError(f"snappy: expected a block of {size} bytes, found {end - position}")
-        block = view[position : position + size]
-        blocks.append((block, _declared_length(block)))
+        blocks.append(view[position : position + size])
         position += size
     return blocks
 
@@ -72,20 +80,6 @@ def _after_header(view: memoryview, position: int) -> int:
     if version < 1:  # Java's own test; 1 in the other byte order passes it
         raise CorruptRecordError(f"snappy: expected version 1 or later, found {version}")
     return position + len(_HEADER)
-
-
-def _declared_length(block: memoryview) -> int:
-    length = 0
-    start = bytes(block[:_MAX_LENGTH_BYTES])
-    for index, octet in enumerate(start):
-        length |= (octet & 0x7F) << 7 * index
-        if octet < 0x80:
-            break
-    else:
-        raise CorruptRecordError(f"snappy: expected a length, found {start.hex()!r}")
-    if length > len(block) * _MAX_EXPANSION + _EXPANSION_SLACK:
-        raise CorruptRecordError(f"snappy: expected {len(block)} bytes to hold {length}, found too few")
-    return length
 
 
 def compress(data: bytes | memoryview, level: int | None, magic: int) -> bytes:

@@ -8,8 +8,6 @@ it ends and how much it can hold at most. Working memory follows that, not the w
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
-from typing import NamedTuple
 
 import zstandard
 
@@ -28,6 +26,7 @@ _SKIPPABLE_MAGIC = b"\x2a\x4d\x18"  # after a byte 0x50 to 0x5f, before an int32
 _SKIPPABLE_HEADER_LENGTH = 8
 _WINDOW_DESCRIPTOR_OFFSET = 5
 _MIN_WINDOW_LOG, _MIN_REDUCED_WINDOW_LOG, _MAX_WINDOW_LOG = 10, 17, 31
+_NO_ROOM_MESSAGE = "did not decompress full frame"
 # Room for the first go: almost every payload fits.
 _LIKELY_EXPANSION, _LIKELY_BYTES = 16, 1024 * 1024
 # Contexts with more working memory than this are not kept.
@@ -38,13 +37,6 @@ _idle_decompressors: deque[zstandard.ZstdDecompressor] = deque(maxlen=16)
 _idle_compressors: defaultdict[int, deque[zstandard.ZstdCompressor]] = defaultdict(lambda: deque(maxlen=16))
 
 
-class _Frame(NamedTuple):
-    data: memoryview
-    content_size: int  # CONTENTSIZE_UNKNOWN where the frame does not tell
-    bound: int  # what its blocks can hold at most
-    window_size: int
-
-
 def decompress(data: bytes | memoryview, limit: int) -> bytes:
     try:
         content_size = zstandard.frame_content_size(data)
@@ -52,89 +44,94 @@ def decompress(data: bytes | memoryview, limit: int) -> bytes:
         raise CorruptRecordError(f"zstd: expected a frame, found {error}") from error
     if 0 < content_size <= limit and content_size <= len(data) * _MAX_EXPANSION:
         try:
-            return _decompress_once(data, 0, last=True)
+            return _decompress_once(data, content_size, allow_extra_data=False)
         except zstandard.ZstdError:
             pass  # several frames, or damage, which the walk can tell apart
-    outputs = []
-    remaining = limit
-    for frame in _frames(memoryview(data)):
-        output = _decompress_frame(frame, remaining)
-        if output is None:
-            raise DecompressionLimitError(f"zstd: expected at most {limit} bytes, found more")
-        remaining -= len(output)
+    view = memoryview(data)
+    output, position = _decompress_frame(view, limit)
+    if position == len(view):
+        return output
+    outputs = [output]
+    remaining = limit - len(output)
+    while position != len(view):
+        output, length = _decompress_frame(view[position:], remaining)
         outputs.append(output)
-    return outputs[0] if len(outputs) == 1 else b"".join(outputs)
+        remaining -= len(output)
+        position += length
+    return b"".join(outputs)
 
 
-def _decompress_once(data: bytes | memoryview, max_output_size: int, *, last: bool = False) -> bytes:
+def _decompress_once(data: bytes | memoryview, max_output_size: int, allow_extra_data: bool) -> bytes:
     try:
         decompressor = _idle_decompressors.pop()
     except IndexError:
         decompressor = zstandard.ZstdDecompressor(max_window_size=1 << _MAX_WINDOW_LOG)
-    output = decompressor.decompress(data, max_output_size, allow_extra_data=not last)
+    output = decompressor.decompress(data, max_output_size, False, allow_extra_data)
     if decompressor.memory_size() <= _MAX_KEPT_BYTES:
         _idle_decompressors.append(decompressor)
     return output
 
 
-def _decompress_frame(frame: _Frame, limit: int) -> bytes | None:
-    """Return what the frame holds, None if that is more than `limit`."""
-    data, bound = frame.data, min(frame.bound, limit)
-    if frame.content_size != zstandard.CONTENTSIZE_UNKNOWN:
-        if frame.content_size > limit:
+def _decompress_frame(view: memoryview, limit: int) -> tuple[bytes, int]:
+    """Return what the frame that `view` begins with holds, and its length."""
+    if view[1:4] == _SKIPPABLE_MAGIC and view[0] & 0xF0 == 0x50:
+        return b"", _skippable_length(view)
+    try:
+        header = zstandard.get_frame_parameters(view)
+        position = zstandard.frame_header_size(view)
+    except zstandard.ZstdError as error:
+        raise CorruptRecordError(f"zstd: expected a frame, found {error}") from error
+    length, bound = _measure_blocks(view, position, min(header.window_size, _MAX_BLOCK_BYTES))
+    if header.has_checksum:
+        length += _CHECKSUM_LENGTH
+    if length > len(view):
+        raise _truncation_error(view)
+    frame = view[:length]
+    if header.content_size == zstandard.CONTENTSIZE_UNKNOWN:
+        if header.window_size > _MAX_KEPT_BYTES:
+            frame = _with_window_for(min(bound, limit), frame, header.window_size)
+        return _decompress_unsized(frame, bound, limit), length
+    if header.content_size > limit:
+        raise _limit_error(limit)
+    if header.content_size > bound:
+        raise CorruptRecordError(f"zstd: expected blocks of {header.content_size} bytes, found {bound}")
+    try:
+        return _decompress_once(frame, header.content_size, allow_extra_data=False), length
+    except zstandard.ZstdError as error:
+        raise CorruptRecordError(f"zstd: expected a frame, found {error}") from error
+
+
+def _decompress_unsized(frame: memoryview, bound: int, limit: int) -> bytes:
+    most = min(bound, limit) or 1  # to the library, 0 would be no number
+    room = min(most, max(len(frame) * _LIKELY_EXPANSION, _LIKELY_BYTES))
+    while (output := _decompress_in_room(frame, room)) is None:
+        if room >= bound:
+            raise CorruptRecordError(f"zstd: expected at most {bound} bytes of these blocks, found more")
+        if room == most:
+            raise _limit_error(limit)
+        room = min(most, room * 4)
+    if len(output) > limit:
+        raise _limit_error(limit)
+    return output
+
+
+def _decompress_in_room(frame: memoryview, room: int) -> bytes | None:
+    try:
+        return _decompress_once(frame, room, allow_extra_data=True)
+    except zstandard.ZstdError as error:
+        if _NO_ROOM_MESSAGE in str(error):
             return None
-        if frame.content_size > frame.bound:
-            raise CorruptRecordError(
-                f"zstd: expected blocks of {frame.content_size} bytes, found {frame.bound}"
-            )
-        room = bound = frame.content_size
-    else:
-        room = min(bound, max(len(data) * _LIKELY_EXPANSION, _LIKELY_BYTES))
-        if frame.window_size > _MAX_KEPT_BYTES:
-            data = _with_window_for(frame, bound)
-    while True:
-        try:
-            return _decompress_once(data, room)
-        except zstandard.ZstdError as error:
-            if "did not decompress full frame" not in str(error):
-                raise CorruptRecordError(f"zstd: expected a frame, found {error}") from error
-        if room == bound:
-            if bound < frame.bound and frame.content_size == zstandard.CONTENTSIZE_UNKNOWN:
-                return None
-            raise CorruptRecordError(f"zstd: expected at most {bound} bytes, found more")
-        room = min(bound, room * 4)
+        raise CorruptRecordError(f"zstd: expected a frame, found {error}") from error
 
 
-def _with_window_for(frame: _Frame, size: int) -> memoryview:
-    """The frame, its window cut to its output: a window is history, and there is no more than that."""
+def _with_window_for(size: int, frame: memoryview, window_size: int) -> memoryview:
+    """Return the frame, its window cut to its output: a window is history, and there is no more than that."""
     window_log = max(size.bit_length(), _MIN_REDUCED_WINDOW_LOG)
-    if 1 << window_log >= frame.window_size:
-        return frame.data
-    data = bytearray(frame.data)
+    if 1 << window_log >= window_size:
+        return frame
+    data = bytearray(frame)
     data[_WINDOW_DESCRIPTOR_OFFSET] = window_log - _MIN_WINDOW_LOG << 3
     return memoryview(data)
-
-
-def _frames(view: memoryview) -> Iterator[_Frame]:
-    position = 0
-    while position != len(view):
-        rest = view[position:]
-        if rest[1:4] == _SKIPPABLE_MAGIC and rest[0] & 0xF0 == 0x50:
-            position += _skippable_length(rest)
-            continue
-        try:
-            parameters = zstandard.get_frame_parameters(rest)
-            blocks_position = zstandard.frame_header_size(rest)
-        except zstandard.ZstdError as error:
-            raise CorruptRecordError(f"zstd: expected a frame, found {error}") from error
-        block_bytes = min(parameters.window_size, _MAX_BLOCK_BYTES)
-        length, bound = _measure_blocks(rest, blocks_position, block_bytes)
-        if parameters.has_checksum:
-            length += _CHECKSUM_LENGTH
-        if length > len(rest):
-            raise _truncation_error(rest)
-        yield _Frame(rest[:length], parameters.content_size, bound, parameters.window_size)
-        position += length
 
 
 def _skippable_length(rest: memoryview) -> int:
@@ -160,6 +157,10 @@ def _measure_blocks(frame: memoryview, position: int, block_bytes: int) -> tuple
 
 def _truncation_error(frame: memoryview) -> CorruptRecordError:
     return CorruptRecordError(f"zstd: expected the end of a frame, found the end of its {len(frame)} bytes")
+
+
+def _limit_error(limit: int) -> DecompressionLimitError:
+    return DecompressionLimitError(f"zstd: expected at most {limit} more bytes, found more")
 
 
 def compress(data: bytes | memoryview, level: int | None, magic: int) -> bytes:
