@@ -3,13 +3,14 @@
 
 BIN := .venv/bin
 JAVA := tools/with_java.sh
+NO_JVM := not broker and not oracle and not spark
 TEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build lint wheel clean
+.PHONY: help demo test build lint sanitize coverage wheel clean
 
 help: ## list the commands
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
 
 demo: ## convert real topics to message format v1 on a local Spark, and check the result
 	@tools/system.sh python compiler java
@@ -31,8 +32,19 @@ lint: build ## check style and types, and the stubs against the kernels
 	$(BIN)/ruff check --quiet
 	$(BIN)/ruff format --check --quiet
 	$(BIN)/mypy
-	$(BIN)/cython-lint src/_kafkafmt
+	PATH=$(CURDIR)/$(BIN):$$PATH cython-lint src/_kafkafmt
 	MYPYPATH=src $(BIN)/stubtest _kafkafmt
+
+sanitize: build ## run the tests that need no JVM under ASan and UBSan
+	@tools/instrument.sh KAFKAFMT_SANITIZE build/sanitize
+	LD_PRELOAD=$$(cc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
+	PYTHONPATH=$(CURDIR)/build/sanitize/site $(BIN)/python -m pytest -n auto -m "$(NO_JVM)" $(TEST_ARGS)
+
+coverage: build ## tell which lines, of the kernels too, the tests that need no JVM reach
+	@tools/instrument.sh KAFKAFMT_TRACE build/coverage
+	cd build/coverage/site && PYTHONPATH=$$PWD $(CURDIR)/$(BIN)/coverage run --rcfile=$(CURDIR)/pyproject.toml \
+	-m pytest -c $(CURDIR)/pyproject.toml --rootdir=$(CURDIR) -m "$(NO_JVM)" $(TEST_ARGS) $(CURDIR)/tests
+	cd build/coverage/site && $(CURDIR)/$(BIN)/coverage report --rcfile=$(CURDIR)/pyproject.toml
 
 wheel: build ## make the sdist and the wheel in dist/
 	rm -rf dist
@@ -40,4 +52,4 @@ wheel: build ## make the sdist and the wheel in dist/
 	@test ! -x $(BIN)/auditwheel || $(BIN)/auditwheel show dist/*.whl
 
 clean: ## remove what was built, but not the jars that Maven fetched
-	rm -rf .venv dist build/demo build/sdist-* build/wheel-* .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv dist build/coverage build/demo build/sanitize build/sdist-* build/wheel-* .mypy_cache .pytest_cache .ruff_cache

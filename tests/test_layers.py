@@ -22,23 +22,25 @@ LAYERS = {
     "foundations": ["kafkafmt.errors", "kafkafmt.types"],
     "codecs": ["kafkafmt.codecs"],
     "records": [
-        "kafkafmt.records",
-        "kafkafmt.columns",
-        "kafkafmt.decoding",
+        "kafkafmt.batch",
         "kafkafmt.builder",
+        "kafkafmt.channel",
+        "kafkafmt.columns",
         "kafkafmt.conversion",
+        "kafkafmt.decoding",
         "kafkafmt.log",
+        "kafkafmt.records",
     ],
     "flows": [
+        "kafkafmt.accumulator",
         "kafkafmt.down_conversion",
         "kafkafmt.estimator",
-        "kafkafmt.split",
-        "kafkafmt.accumulator",
         "kafkafmt.fetch_response",
         "kafkafmt.memory",
+        "kafkafmt.split",
     ],
     "the public names": ["kafkafmt"],
-    "applications": ["kafkafmt.cli", "kafkafmt.spark", "kafkafmt.serve", "kafkafmt.mirror", "kafkafmt.net"],
+    "applications": ["kafkafmt.cli", "kafkafmt.mirror", "kafkafmt.net", "kafkafmt.serve", "kafkafmt.spark"],
 }
 HEIGHT = {name: height for height, names in enumerate(LAYERS.values()) for name in names}
 
