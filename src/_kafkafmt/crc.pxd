@@ -24,7 +24,5 @@ cdef extern from "crc32.h" nogil:
     void kf_crc32_seal_messages(uint8_t *messages, size_t size) noexcept
 
 
-cdef uint32_t crc32(const uint8_t* data, size_t size) noexcept nogil
-cdef uint32_t crc32c(const uint8_t* data, size_t size) noexcept nogil
 cdef uint32_t batch_crc(const uint8_t* batch, const BatchRow* row) noexcept nogil
 cdef void seal_messages(uint8_t* messages, size_t size) noexcept nogil

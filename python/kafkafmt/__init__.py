@@ -1,0 +1,62 @@
+"""Kafka's record format at native speed: read, check, convert, trim, split and build record batches.
+
+>>> builder = RecordBatchBuilder(codec=Codec.ZSTD)
+>>> builder.append(1_700_000_000_000, b"user-1", b'{"clicks": 3}')
+>>> records = MemoryRecords(builder.build())
+>>> [(record.offset, record.key, record.value) for record in records.records()]
+[(0, b'user-1', b'{"clicks": 3}')]
+>>> list(records.down_convert(1, zstd_fallback=Codec.LZ4).records.batches())[0].magic
+1
+"""
+
+from _kafkafmt.decode import Record
+from _kafkafmt.scan import INDEX_DTYPE
+
+from kafkafmt.batch import RecordBatch
+from kafkafmt.builder import RecordBatchBuilder
+from kafkafmt.columns import BinaryColumn, HeadersColumn
+from kafkafmt.conversion import ConversionStats, ConvertedRecords
+from kafkafmt.down_conversion import LazyDownConvertRecords, LazyDownConvertSend
+from kafkafmt.errors import (
+    CorruptRecordError,
+    DecompressionLimitError,
+    InvalidRecordError,
+    KafkaFormatError,
+    RecordTooLargeError,
+    UnsupportedCompressionTypeError,
+    UnsupportedVersionError,
+)
+from kafkafmt.estimator import CompressionRatioEstimator
+from kafkafmt.records import FileRecords, MemoryRecords, Records
+from kafkafmt.split import split_batch
+from kafkafmt.types import Codec, TimestampType, TopicPartition
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "INDEX_DTYPE",
+    "BinaryColumn",
+    "Codec",
+    "CompressionRatioEstimator",
+    "ConversionStats",
+    "ConvertedRecords",
+    "CorruptRecordError",
+    "DecompressionLimitError",
+    "FileRecords",
+    "HeadersColumn",
+    "InvalidRecordError",
+    "KafkaFormatError",
+    "LazyDownConvertRecords",
+    "LazyDownConvertSend",
+    "MemoryRecords",
+    "Record",
+    "RecordBatch",
+    "RecordBatchBuilder",
+    "RecordTooLargeError",
+    "Records",
+    "TimestampType",
+    "TopicPartition",
+    "UnsupportedCompressionTypeError",
+    "UnsupportedVersionError",
+    "split_batch",
+]

@@ -1,0 +1,155 @@
+"""One record batch: what its header says, its records, and what can be made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from _kafkafmt.decode import LocatedRecords
+from _kafkafmt.encode import encode_records, seal_batch
+from _kafkafmt.layout import RECORD_BATCH_OVERHEAD
+from _kafkafmt.scan import BatchHeader, scan
+
+from kafkafmt import codecs
+from kafkafmt.decoding import describe, locate
+from kafkafmt.errors import CorruptRecordError, UnsupportedCompressionTypeError, UnsupportedVersionError
+from kafkafmt.types import Codec, TimestampType
+
+if TYPE_CHECKING:
+    import numpy as np
+    from _kafkafmt.decode import Record
+    from _kafkafmt.scan import BatchRun
+    from numpy.typing import NDArray
+    from typing_extensions import Buffer
+
+
+class RecordBatch(BatchHeader):
+    """A record batch (v2), or a message of format v0 or v1: plain, or a wrapper around compressed ones.
+
+    Attributes are named as in Kafka's documentation. -1 stands for none: `producer_id`, `producer_epoch`,
+    `base_sequence`, `last_sequence`, `partition_leader_epoch`, `max_timestamp`. `delete_horizon_ms` is None
+    where it is not set. `position` is the batch's byte position in its source.
+
+    Iterating yields its records with CRC checked; it raises CorruptRecordError, InvalidRecordError,
+    UnsupportedCompressionTypeError or DecompressionLimitError.
+    """
+
+    __slots__ = ("_located", "_max_decompressed_bytes")
+
+    def __init__(
+        self, run: BatchRun, number: int, max_decompressed_bytes: int = codecs.DEFAULT_MAX_DECOMPRESSED_BYTES
+    ) -> None:
+        super().__init__(run, number)
+        self._max_decompressed_bytes = max_decompressed_bytes
+        self._located: LocatedRecords | None = None
+
+    @property
+    def buffer(self) -> memoryview:
+        """The bytes of the batch, as a view of the source."""
+        return self.run.batch(self.number)
+
+    @property
+    def codec(self) -> Codec:
+        """Raises UnsupportedCompressionTypeError for ids 5 to 7, which no codec has."""
+        number = int(self.run.index["codec"][self.number])
+        if number > Codec.ZSTD:
+            message = f"codec: expected 0 to {int(Codec.ZSTD)}, found {number}"
+            raise describe(UnsupportedCompressionTypeError(message), self.run, self.number)
+        return Codec(number)
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        return TimestampType(int(self.run.index["timestamp_type"][self.number]))
+
+    @property
+    def base_offset(self) -> int:
+        """Offset of the first record; for a v0/v1 wrapper this decompresses the payload, once."""
+        if self._is_wrapper:
+            return int(self._wrapped().offsets()[0])
+        return super().base_offset
+
+    @property
+    def count(self) -> int:
+        """Number of records; for a v0/v1 wrapper this decompresses the payload, once."""
+        return len(self._wrapped()) if self._is_wrapper else super().count
+
+    @property
+    def _is_wrapper(self) -> bool:
+        return self.magic < 2 and super().count < 0
+
+    def _wrapped(self) -> LocatedRecords:
+        if self._located is None:
+            self._located = self._locate(verify=False)
+        return self._located
+
+    def _locate(self, *, verify: bool) -> LocatedRecords:
+        return locate(
+            self.run, self.number, self.number + 1, verify=verify, limit=self._max_decompressed_bytes
+        )
+
+    def is_valid(self) -> bool:
+        """Does the CRC hold?"""
+        try:
+            self.ensure_valid()
+        except CorruptRecordError:
+            return False
+        return True
+
+    def ensure_valid(self) -> None:
+        """Raise CorruptRecordError where the CRC does not hold."""
+        self.run.ensure_valid(self.number, self.number + 1)
+
+    def __iter__(self) -> Iterator[Record]:
+        return self.records()
+
+    def records(self, *, verify: bool = True) -> Iterator[Record]:
+        """The records; without `verify` the CRC is not checked first, to look into a damaged batch."""
+        return iter(self._locate(verify=verify))
+
+    def trim(self, first_offset: int) -> RecordBatch:
+        """The batch without the records below `first_offset` (KIP-712: a fetch from a batch's middle).
+
+        It begins at its first record then, keeps offsets, codec and producer state, and is this batch itself
+        where there is nothing to leave out. Where no record is left it is empty, from `first_offset` on.
+        Raises UnsupportedVersionError below v2 and ValueError where the batch ends before `first_offset`.
+        """
+        if first_offset <= self.base_offset:
+            return self
+        if self.magic < 2:
+            message = f"trim: expected a batch of format v2, found v{self.magic}"
+            raise describe(UnsupportedVersionError(message), self.run, self.number)
+        if first_offset > self.last_offset:
+            raise ValueError(f"first_offset {first_offset} is past the last offset {self.last_offset}")
+        located = self._locate(verify=True)
+        first = located.first_at_or_above(first_offset)
+        if first == 0:
+            return self
+        header = self.run.index[self.number : self.number + 1].copy()
+        offsets, timestamps = located.offsets()[first:], located.timestamps()[first:]
+        base_offset = int(offsets[0]) if len(offsets) else first_offset
+        keeps_base = self.delete_horizon_ms is not None or not len(offsets)
+        base_timestamp = self.base_timestamp if keeps_base else int(timestamps[0])
+        batch = encode_records(located, first, len(located), base_offset, base_timestamp)
+        if self.base_sequence >= 0:
+            header["base_sequence"] = (self.base_sequence + base_offset - self.base_offset) & 0x7FFFFFFF
+        header["base_offset"], header["base_timestamp"] = base_offset, base_timestamp
+        header["count"] = len(offsets)
+        if self.timestamp_type == TimestampType.CREATE_TIME and len(offsets):
+            header["max_timestamp"] = timestamps.max()
+        return only_batch(seal(batch, header, self.codec))
+
+
+def seal(batch: bytearray, header: NDArray[np.void], codec: Codec, level: int | None = None) -> bytearray:
+    """A v2 batch out of encoded records, which stand behind room for their header, and its index row."""
+    if codec != Codec.NONE and header["count"][0]:
+        records = memoryview(batch)[RECORD_BATCH_OVERHEAD:]
+        batch = bytearray(RECORD_BATCH_OVERHEAD) + codecs.compress(codec, records, level=level)
+    header["codec"] = codec
+    seal_batch(batch, header)
+    return batch
+
+
+def only_batch(data: Buffer) -> RecordBatch:
+    """The batch that `data` is."""
+    run, *_ = scan(memoryview(data).toreadonly())
+    return RecordBatch(run, 0)

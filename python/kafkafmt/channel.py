@@ -1,0 +1,40 @@
+"""What records are written to: a non-blocking socket, or any object whose write(view) tells what it took."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from typing import Any, Protocol
+
+_COPY_BYTES = 128 * 1024
+
+
+class Channel(Protocol):
+    """A sink that takes what it can: `write` returns how many bytes of the view it took, which may be 0."""
+
+    def write(self, data: memoryview, /) -> int | None: ...
+
+
+def write_bytes(channel: Channel | socket.socket, data: memoryview) -> int:
+    """Offer `data` once; return how many bytes were taken."""
+    try:
+        taken = channel.send(data) if isinstance(channel, socket.socket) else channel.write(data)
+    except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+        return 0
+    taken = taken or 0
+    if not 0 <= taken <= len(data):
+        raise ValueError(f"the channel took {taken} of {len(data)} bytes")
+    return taken
+
+
+def write_file(channel: Any, descriptor: int, position: int, length: int) -> int:
+    """Offer bytes of a file once; a plain socket gets them by sendfile."""
+    if not length:
+        return 0
+    if isinstance(channel, socket.socket) and not isinstance(channel, ssl.SSLSocket):
+        try:
+            return os.sendfile(channel.fileno(), descriptor, position, length)
+        except BlockingIOError:
+            return 0
+    return write_bytes(channel, memoryview(os.pread(descriptor, min(length, _COPY_BYTES), position)))

@@ -1,0 +1,270 @@
+"""Records as columns, without an object a record: numpy arrays, or an Arrow table as Spark's Kafka source has it.
+
+Both are built group by group (see `decoding`) from located records; a column that is not asked for is never
+built. Arrow keeps a chunk a group, numpy columns are joined at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kafkafmt.decoding import locate_in_groups
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from _kafkafmt.decode import LocatedRecords
+    from numpy.typing import NDArray
+
+    from kafkafmt.records import Records
+    from kafkafmt.types import TopicPartition
+
+# As Spark's Kafka source names and orders them.
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+_NUMPY_COLUMNS = tuple(name for name in COLUMNS if name not in ("topic", "partition"))
+_MICROSECONDS = 1000
+
+
+@dataclass(frozen=True)
+class BinaryColumn:
+    """Byte strings end to end: string i is data[offsets[i]:offsets[i + 1]].
+
+    offsets: int64 of count + 1; data: uint8; valid: a boolean a string, False for null, or None without nulls.
+    """
+
+    offsets: NDArray[np.int64]
+    data: NDArray[np.uint8]
+    valid: NDArray[np.bool_] | None
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, i: int) -> bytes | None:
+        if not -len(self) <= i < len(self):
+            raise IndexError(i)
+        i %= len(self)
+        if self.valid is not None and not self.valid[i]:
+            return None
+        return self.data[self.offsets[i] : self.offsets[i + 1]].tobytes()
+
+    @classmethod
+    def _joined(cls, parts: list[BinaryColumn]) -> BinaryColumn:
+        if len(parts) == 1:
+            return parts[0]
+        valid = None
+        if any(part.valid is not None for part in parts):
+            valid = np.concatenate([np.ones(len(p), np.bool_) if p.valid is None else p.valid for p in parts])
+        data = np.concatenate([np.empty(0, np.uint8), *(part.data for part in parts)])
+        return cls(_joined_offsets([part.offsets for part in parts]), data, valid)
+
+
+@dataclass(frozen=True)
+class HeadersColumn:
+    """Headers end to end: those of record i are keys[j] and values[j] for j from offsets[i] to offsets[i + 1]."""
+
+    offsets: NDArray[np.int64]
+    keys: BinaryColumn
+    values: BinaryColumn
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, i: int) -> list[tuple[str, bytes | None]]:
+        if not -len(self) <= i < len(self):
+            raise IndexError(i)
+        i %= len(self)
+        return [
+            ((self.keys[j] or b"").decode("utf-8", "surrogateescape"), self.values[j])
+            for j in range(self.offsets[i], self.offsets[i + 1])
+        ]
+
+    @classmethod
+    def _joined(cls, parts: list[HeadersColumn]) -> HeadersColumn:
+        return cls(
+            _joined_offsets([part.offsets for part in parts]),
+            BinaryColumn._joined([part.keys for part in parts]),
+            BinaryColumn._joined([part.values for part in parts]),
+        )
+
+
+Column = "NDArray[Any] | BinaryColumn | HeadersColumn"
+
+
+def _joined_offsets(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    lengths = [np.diff(part) for part in parts]
+    offsets = np.zeros(sum(map(len, lengths)) + 1, np.int64)
+    if lengths:
+        np.cumsum(np.concatenate(lengths), out=offsets[1:])
+    return offsets
+
+
+def _checked(columns: Sequence[str] | None, known: Sequence[str]) -> Sequence[str]:
+    if columns is None:
+        return known
+    if isinstance(columns, str):
+        raise TypeError(f"columns: expected a sequence of names, found the string {columns!r}")
+    unknown = [name for name in columns if name not in COLUMNS]
+    if unknown or len(set(columns)) != len(columns):
+        raise ValueError(f"columns: expected distinct ones of {', '.join(COLUMNS)}, found {list(columns)}")
+    return columns
+
+
+def _groups(records: Records, *, verify: bool) -> Iterator[LocatedRecords]:
+    for run in records.runs():
+        yield from locate_in_groups(run, verify=verify, limit=records.max_decompressed_bytes)
+
+
+def to_numpy(records: Records, columns: Sequence[str] | None, *, verify: bool) -> dict[str, Column]:
+    """One entry a column.
+
+    offset and timestamp (milliseconds, -1 for none) are int64, timestampType int32, key and value
+    `BinaryColumn`, headers `HeadersColumn`. topic (an object array of str) and partition (int32) only where
+    they are asked for: ValueError where the records do not know them.
+    """
+    columns = _checked(columns, _NUMPY_COLUMNS)
+    source = records.topic_partition
+    if source is None and ("topic" in columns or "partition" in columns):
+        raise ValueError("topic and partition are not known: give the records a topic_partition")
+    parts: dict[str, list[Any]] = {name: [] for name in columns}
+    count = 0
+    for located in _groups(records, verify=verify):
+        count += len(located)
+        for name in columns:
+            if name not in ("topic", "partition"):
+                parts[name].append(_numpy_column(located, name))
+    return {name: _joined_column(name, parts[name], count, source) for name in columns}
+
+
+def _numpy_column(located: LocatedRecords, name: str) -> Any:
+    if name == "offset":
+        return located.offsets()
+    if name == "timestamp":
+        return located.timestamps()
+    if name == "timestampType":
+        return located.timestamp_types()
+    if name == "headers":
+        offsets, keys, values = located.headers()
+        return HeadersColumn(offsets.astype(np.int64), _binary_column(keys), _binary_column(values))
+    return _binary_column(located.binary(name == "value"))
+
+
+def _binary_column(parts: tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.bool_] | None]) -> BinaryColumn:
+    offsets, data, valid = parts
+    return BinaryColumn(offsets.astype(np.int64), data, valid)
+
+
+def _joined_column(name: str, parts: list[Any], count: int, source: TopicPartition | None) -> Any:
+    if name == "topic" and source is not None:
+        return np.full(count, source.topic, object)
+    if name == "partition" and source is not None:
+        return np.full(count, source.partition, np.int32)
+    if name == "headers":
+        return HeadersColumn._joined(parts)
+    if name in ("key", "value"):
+        return BinaryColumn._joined(parts)
+    return np.concatenate([np.empty(0, np.int32 if name == "timestampType" else np.int64), *parts])
+
+
+def arrow_schema(columns: Sequence[str] | None = None, *, views: bool = False) -> pa.Schema:
+    """The schema of `to_arrow`: the columns of Spark's Kafka source, with its types."""
+    import pyarrow as pa
+
+    binary = pa.binary_view() if views else pa.binary()
+    types = {
+        "key": binary,
+        "value": binary,
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestampType": pa.int32(),
+        "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    }
+    return pa.schema([(name, types[name]) for name in _checked(columns, COLUMNS)])
+
+
+def to_arrow(records: Records, columns: Sequence[str] | None, *, verify: bool, views: bool) -> pa.Table:
+    """A table with a chunk for every few megabytes of records.
+
+    topic and partition are null where the records do not know them; headers are null where a record has none,
+    as in Spark. With `views` keys and values are Arrow binary views that point into the records' own memory,
+    or into that of their decompressed payloads, and keep it alive.
+    """
+    import pyarrow as pa
+
+    schema = arrow_schema(columns, views=views)
+    batches = arrow_batches(records, columns, verify=verify, views=views)
+    return pa.Table.from_batches(batches, schema)
+
+
+def arrow_batches(
+    records: Records, columns: Sequence[str] | None = None, *, verify: bool = True, views: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """What `to_arrow` returns, batch by batch, so that no more than one need be held."""
+    import pyarrow as pa
+
+    schema = arrow_schema(columns, views=views)
+    for located in _groups(records, verify=verify):
+        arrays = [_arrow_column(located, field, records.topic_partition, views) for field in schema]
+        yield pa.record_batch(arrays, schema=schema)
+
+
+def _arrow_column(
+    located: LocatedRecords, field: pa.Field, source: TopicPartition | None, views: bool
+) -> pa.Array:
+    import pyarrow as pa
+
+    count = len(located)
+    if field.name in ("key", "value"):
+        values = field.name == "value"
+        if views:
+            view_data, buffers, valid = located.views_of(values)
+            return pa.Array.from_buffers(
+                field.type, count, [_bitmap(valid), pa.py_buffer(view_data), *map(pa.py_buffer, buffers)]
+            )
+        return _arrow_binary(field.type, *located.binary(values))
+    if field.name == "offset":
+        return pa.array(located.offsets())
+    if field.name == "timestamp":
+        return pa.array(located.timestamps() * _MICROSECONDS).cast(field.type)
+    if field.name == "timestampType":
+        return pa.array(located.timestamp_types())
+    if field.name == "headers":
+        return _arrow_headers(located, field.type)
+    if source is None:
+        return pa.nulls(count, field.type)
+    return pa.repeat(pa.scalar(source.topic if field.name == "topic" else source.partition, field.type), count)
+
+
+def _arrow_binary(
+    kind: pa.DataType, offsets: NDArray[np.int32], data: NDArray[np.uint8], valid: NDArray[np.bool_] | None
+) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(
+        kind, len(offsets) - 1, [_bitmap(valid), pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+
+
+def _arrow_headers(located: LocatedRecords, kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    offsets, keys, values = located.headers()
+    names = _arrow_binary(pa.binary(), *keys)
+    try:
+        names = names.cast(pa.string())
+    except pa.ArrowInvalid:  # a key that is not UTF-8: as Java decodes it
+        names = pa.array([key.decode("utf-8", "replace") for key in names.to_pylist()], pa.string())
+    pairs = pa.StructArray.from_arrays([names, _arrow_binary(pa.binary(), *values)], fields=list(kind.value_type))
+    present = np.diff(offsets) > 0
+    bitmap = None if present.all() else _bitmap(present)
+    return pa.Array.from_buffers(kind, len(located), [bitmap, pa.py_buffer(offsets)], children=[pairs])
+
+
+def _bitmap(valid: NDArray[np.bool_] | None) -> pa.Buffer | None:
+    import pyarrow as pa
+
+    return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))

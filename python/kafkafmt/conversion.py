@@ -1,0 +1,232 @@
+"""Batches from one message format into another, into one output buffer that is used again.
+
+Down to v1 or v0 as Kafka's RecordsUtil.downConvert does it: control batches are dropped, and of uncompressed
+batches the records below the first offset; batches that are old enough are copied; a compressed batch stays
+one batch with the same codec, all its records kept. Up to v2, which is all that brokers of version 4 take:
+a wrapper becomes a batch with the same codec; messages that stand alone are gathered into batches.
+
+Uncompressed batches go through one kernel call for a whole run; each compressed batch through its codec.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from _kafkafmt.convert import DONE, NEEDS_CODEC, RunConverter
+from _kafkafmt.encode import encode_messages, encode_records, seal_batch, wrap_messages
+from _kafkafmt.layout import MESSAGE_OVERHEAD_V0, RECORD_BATCH_OVERHEAD
+
+from kafkafmt import codecs
+from kafkafmt.decoding import describe, locate
+from kafkafmt.errors import InvalidRecordError, UnsupportedCompressionTypeError
+from kafkafmt.types import Codec, TimestampType
+
+if TYPE_CHECKING:
+    from _kafkafmt.decode import LocatedRecords
+    from _kafkafmt.scan import BatchRun
+    from numpy.typing import NDArray
+
+    from kafkafmt.records import MemoryRecords
+
+# Messages that stand alone are gathered into v2 batches of this size: the default `batch.size` of producers.
+UP_CONVERTED_BATCH_BYTES = 16 * 1024
+
+
+@dataclass
+class ConversionStats:
+    """What a conversion cost (KIP-188's and KIP-283's figures).
+
+    records_converted: records rewritten into the target format; those copied unchanged do not count.
+    temporary_memory_bytes: sizes of the source batches plus, uncompressed, of what was made of them.
+    seconds: time spent converting.
+    """
+
+    records_converted: int = 0
+    temporary_memory_bytes: int = 0
+    seconds: float = 0.0
+
+    def add(self, other: ConversionStats) -> None:
+        self.records_converted += other.records_converted
+        self.temporary_memory_bytes += other.temporary_memory_bytes
+        self.seconds += other.seconds
+
+
+@dataclass(frozen=True)
+class ConvertedRecords:
+    """The outcome of an eager conversion."""
+
+    records: MemoryRecords
+    stats: ConversionStats
+
+
+@dataclass(frozen=True)
+class ConversionOptions:
+    """How to convert.
+
+    to_magic: 0, 1 or 2.
+    first_offset: records below it are left out of uncompressed batches that are converted down.
+    zstd_fallback: the codec that zstd batches get below v2, which has no zstd; None is Kafka's way, an error.
+    verify: check the CRC of every batch, of those that are copied too.
+    max_decompressed_bytes: the most that one batch may decompress to.
+    clock: seconds, for the statistics.
+    """
+
+    to_magic: int
+    first_offset: int = 0
+    zstd_fallback: Codec | None = None
+    verify: bool = True
+    max_decompressed_bytes: int = codecs.DEFAULT_MAX_DECOMPRESSED_BYTES
+    clock: Callable[[], float] = time.perf_counter
+
+    def __post_init__(self) -> None:
+        if self.to_magic not in (0, 1, 2):
+            raise ValueError(f"to_magic: expected 0, 1 or 2, found {self.to_magic!r}")
+        if self.zstd_fallback == Codec.ZSTD:
+            raise ValueError("zstd_fallback: expected a codec other than zstd")
+
+
+class Converter:
+    """Appends converted batches to its output; `clear()` makes room for the next ones in the same memory."""
+
+    def __init__(self, options: ConversionOptions, stats: ConversionStats | None = None) -> None:
+        self.options = options
+        self.stats = ConversionStats() if stats is None else stats
+        self._memory: NDArray[np.uint8] = np.empty(0, np.uint8)
+        self._size = 0
+
+    @property
+    def output(self) -> memoryview:
+        """What was converted since `clear()`, read-only; overwritten by the next conversion after that."""
+        return memoryview(self._memory)[: self._size].toreadonly()
+
+    def clear(self) -> None:
+        self._size = 0
+
+    def convert(self, run: BatchRun, first: int = 0, stop: int | None = None) -> None:
+        """Convert batches `first` to `stop` of a run.
+
+        Where a batch is damaged or cannot be converted, its error is raised with the batches before it in the
+        output.
+        """
+        stop = len(run) if stop is None else stop
+        options = self.options
+        started = options.clock()
+        kernel = RunConverter(
+            run, first, options.to_magic, options.first_offset, verify=options.verify, position=self._size
+        )
+        try:
+            self._reserve(kernel.room(stop))
+            while (outcome := kernel.convert(self._memory, stop)) != DONE:
+                self._size = kernel.position
+                if outcome == NEEDS_CODEC:
+                    kernel.next = self._convert_with_codec(run, kernel.next, stop)
+                    kernel.position = self._size
+                self._reserve(kernel.room(stop))
+        finally:
+            self._size = kernel.position
+            self.stats.records_converted += kernel.records
+            self.stats.temporary_memory_bytes += kernel.temporary_bytes
+            self.stats.seconds += options.clock() - started
+
+    def _reserve(self, more: int) -> None:
+        if more > len(self._memory) - self._size:
+            memory = np.empty(max(self._size + more, 2 * len(self._memory)), np.uint8)
+            memory[: self._size] = self._memory[: self._size]
+            self._memory = memory
+
+    def _append(self, data: bytes | bytearray) -> None:
+        self._reserve(len(data))
+        self._memory[self._size : self._size + len(data)] = np.frombuffer(data, np.uint8)
+        self._size += len(data)
+
+    def _convert_with_codec(self, run: BatchRun, number: int, stop: int) -> int:
+        """Convert the batch at `number`, and those that go into one batch with it; return the row behind."""
+        row = run.index[number]
+        if self.options.to_magic == 2:
+            if row["codec"] == Codec.NONE:
+                stop = _gathered(run.index[number:stop], UP_CONVERTED_BATCH_BYTES) + number
+            else:
+                stop = number + 1
+            self._convert_up(run, number, stop)
+            return stop
+        codec = int(row["codec"])
+        if codec == Codec.ZSTD and row["magic"] == 2:
+            if self.options.zstd_fallback is None:
+                raise describe(
+                    UnsupportedCompressionTypeError(
+                        f"message format v{self.options.to_magic} has no zstd: expected another codec "
+                        "or a zstd_fallback, found zstd"
+                    ),
+                    run,
+                    number,
+                )
+            codec = self.options.zstd_fallback
+        self._convert_down(run, number, codec)
+        return number + 1
+
+    def _locate(self, run: BatchRun, first: int, stop: int) -> LocatedRecords:
+        options = self.options
+        return locate(run, first, stop, verify=options.verify, limit=options.max_decompressed_bytes)
+
+    def _convert_down(self, run: BatchRun, number: int, codec: int) -> None:
+        """One compressed batch into one message set wrapped by a message, or into plain messages."""
+        magic = self.options.to_magic
+        located = self._locate(run, number, number + 1)
+        if not len(located):
+            return
+        header = run.index[number : number + 1].copy()
+        base = int(located.offsets()[0]) if magic == 1 and codec != Codec.NONE else 0
+        timestamp_type = int(header["timestamp_type"][0])
+        messages = encode_messages(located, 0, len(located), magic, timestamp_type, base)
+        self._count(run, number, number + 1, len(located), len(messages))
+        if codec == Codec.NONE:
+            self._append(messages)
+            return
+        header["magic"], header["codec"] = magic, codec
+        header["last_offset"] = located.offsets()[-1]
+        if timestamp_type != TimestampType.LOG_APPEND_TIME:
+            header["max_timestamp"] = located.timestamps().max()
+        self._append(wrap_messages(codecs.compress(codec, messages, magic=magic), header))
+
+    def _convert_up(self, run: BatchRun, first: int, stop: int) -> None:
+        """A wrapper, or messages that stand alone, into one v2 batch."""
+        located = self._locate(run, first, stop)
+        offsets, timestamps = located.offsets(), located.timestamps()
+        if (np.diff(offsets) <= 0).any() or offsets[-1] - offsets[0] > np.iinfo(np.int32).max:
+            message = "offsets of inner messages: expected them to ascend by less than 2^31, found otherwise"
+            raise describe(InvalidRecordError(message), run, first)
+        batch = encode_records(located, 0, len(located), int(offsets[0]), int(timestamps[0]))
+        self._count(run, first, stop, len(located), len(batch))
+        header = run.index[first : first + 1].copy()
+        codec = int(header["codec"][0])
+        if codec != Codec.NONE:
+            batch = batch[:RECORD_BATCH_OVERHEAD] + codecs.compress(codec, batch[RECORD_BATCH_OVERHEAD:])
+        header["base_offset"], header["last_offset"] = offsets[0], offsets[-1]
+        header["base_timestamp"], header["max_timestamp"] = timestamps[0], timestamps.max()
+        header["count"] = len(located)
+        seal_batch(batch, header)
+        self._append(batch)
+
+    def _count(self, run: BatchRun, first: int, stop: int, records: int, converted_bytes: int) -> None:
+        self.stats.records_converted += records
+        self.stats.temporary_memory_bytes += int(run.index["size"][first:stop].sum()) + converted_bytes
+
+
+def _gathered(rows: NDArray[np.void], max_bytes: int) -> int:
+    """How many of the messages at the head of `rows`, none of them compressed, one v2 batch can hold.
+
+    A batch has one timestamp type, one append time, and offsets that ascend within 2^31.
+    """
+    rows = rows[: max(1, max_bytes // MESSAGE_OVERHEAD_V0)]
+    fits = (rows["magic"] < 2) & (rows["codec"] == 0) & (rows["timestamp_type"] == rows["timestamp_type"][0])
+    if rows["timestamp_type"][0] == TimestampType.LOG_APPEND_TIME:
+        fits &= rows["max_timestamp"] == rows["max_timestamp"][0]
+    offsets = rows["last_offset"]
+    fits[1:] &= (np.diff(offsets) > 0) & (offsets[1:] - offsets[0] <= np.iinfo(np.int32).max)
+    fits &= rows["size"].cumsum() <= max_bytes
+    fits[0] = True
+    return len(fits) if fits.all() else int(fits.argmin())

@@ -1,0 +1,315 @@
+"""Record sets in memory and in files, read batch by batch or record by record.
+
+A record set is read in runs: whole batches of about `run_bytes`, at least one, with their shallow index. All
+else is built on runs, so that what a reader holds follows the run and not the source, and kernels get many
+batches a call. A partial batch at the end is left out, as a fetch or a crash leaves one behind; so is a tail
+of zeros, as in a preallocated segment. Any other break is an error that tells where to go on.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from pickle import PickleBuffer
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from _kafkafmt.scan import INDEX_DTYPE, BatchRun, find_batch, scan
+
+from kafkafmt.batch import RecordBatch
+from kafkafmt.channel import write_bytes, write_file
+from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
+from kafkafmt.columns import Column, to_arrow, to_numpy
+from kafkafmt.conversion import ConversionOptions, ConvertedRecords, Converter
+from kafkafmt.decoding import locate_in_groups
+from kafkafmt.errors import KafkaFormatError
+from kafkafmt.types import Codec, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from _kafkafmt.decode import Record
+    from numpy.typing import NDArray
+    from typing_extensions import Buffer, Self
+
+RUN_BYTES = 1024 * 1024
+_SEGMENT_NAME = re.compile(r"\d{20}\.log")
+
+
+class Records(ABC):
+    """A set of record batches.
+
+    Positions are byte positions in the buffer or the file. `topic_partition` names where the records are
+    from, for columns; `max_decompressed_bytes` bounds what any one batch may decompress to.
+    """
+
+    def __init__(
+        self,
+        start: int,
+        end: int,
+        topic_partition: TopicPartition | None,
+        max_decompressed_bytes: int,
+    ) -> None:
+        self._start = start
+        self._end = end
+        self.topic_partition = topic_partition
+        self.max_decompressed_bytes = max_decompressed_bytes
+
+    @property
+    def size_in_bytes(self) -> int:
+        """All bytes, a partial batch at the end included."""
+        return self._end - self._start
+
+    @abstractmethod
+    def _read(self, position: int, size: int, memory: bytearray | None) -> memoryview | bytes:
+        """Bytes from `position`, fewer at the end; into `memory` where that is given and large enough."""
+
+    def described(self, error: KafkaFormatError) -> KafkaFormatError:
+        """`error`, told which file it is about, where there is one."""
+        return error
+
+    def runs(
+        self, position: int | None = None, *, run_bytes: int = RUN_BYTES, reuse_memory: bool = False
+    ) -> Iterator[BatchRun]:
+        """Read from `position`, a batch's beginning, in runs of whole batches.
+
+        A run takes `run_bytes` at most, or is one batch that is larger. With `reuse_memory` a run of a file
+        is valid only until the next one is asked for.
+
+        Raises CorruptRecordError or UnsupportedVersionError where the chain of batches breaks, with all
+        batches before that already handed out.
+        """
+        position = self._start if position is None else position
+        memory = bytearray(run_bytes) if reuse_memory else None
+        wanted = run_bytes
+        while position < self._end:
+            data = self._read(position, min(wanted, self._end - position), memory)
+            run, consumed, needed, zeros, error = scan(data, position)
+            if len(run):
+                yield run
+                position += consumed
+                wanted = run_bytes
+            if error is not None and not (zeros and self._only_zeros(position)):
+                raise self.described(error)
+            if len(run):
+                if error is not None:
+                    return
+            elif wanted < needed <= self._end - position:
+                wanted = needed
+            else:
+                return
+
+    def _only_zeros(self, position: int) -> bool:
+        while position < self._end:
+            data = self._read(position, min(RUN_BYTES, self._end - position), None)
+            if np.frombuffer(data, np.uint8).any():
+                return False
+            position += len(data)
+            if not len(data):
+                break
+        return True
+
+    def batches(self) -> Iterator[RecordBatch]:
+        """The batches, shallow: nothing is decompressed, and no CRC is checked."""
+        for run in self.runs():
+            for number in range(len(run)):
+                yield RecordBatch(run, number, self.max_decompressed_bytes)
+
+    def records(self, *, verify: bool = True) -> Iterator[Record]:
+        """The records of all batches, markers of transactions included.
+
+        With `verify` the CRC of every batch is checked. Raises as `RecordBatch` does; the records before a
+        damaged batch come first.
+        """
+        try:
+            for run in self.runs():
+                for located in locate_in_groups(run, verify=verify, limit=self.max_decompressed_bytes):
+                    yield from located
+        except KafkaFormatError as error:
+            raise self.described(error) from None
+
+    def index(self) -> NDArray[np.void]:
+        """The shallow index: a structured array (`INDEX_DTYPE`) with a row a batch, all header fields in it.
+
+        base_offset and count are -1 for a compressed v0/v1 wrapper, whose payload alone knows them.
+        """
+        rows = [run.index for run in self.runs(reuse_memory=True)]
+        return rows[0] if len(rows) == 1 else np.concatenate(rows) if rows else np.empty(0, INDEX_DTYPE)
+
+    def to_numpy(self, columns: Sequence[str] | None = None, *, verify: bool = True) -> dict[str, Column]:
+        """Records as numpy columns, no object a record; see `kafkafmt.columns.to_numpy`."""
+        try:
+            return to_numpy(self, columns, verify=verify)
+        except KafkaFormatError as error:
+            raise self.described(error) from None
+
+    def to_arrow(
+        self, columns: Sequence[str] | None = None, *, verify: bool = True, views: bool = False
+    ) -> pa.Table:
+        """Records as an Arrow table with the columns of Spark's Kafka source; see `kafkafmt.columns.to_arrow`."""
+        try:
+            return to_arrow(self, columns, verify=verify, views=views)
+        except KafkaFormatError as error:
+            raise self.described(error) from None
+
+    def down_convert(
+        self, to_magic: int, first_offset: int = 0, *, zstd_fallback: Codec | None = None, verify: bool = True
+    ) -> ConvertedRecords:
+        """Convert all of it at once, as Kafka's RecordsUtil.downConvert; to_magic 2 converts v0 and v1 up.
+
+        Raises UnsupportedCompressionTypeError for zstd below v2 without a `zstd_fallback`. The lazy way, in
+        bounded memory, is `LazyDownConvertRecords`.
+        """
+        converter = Converter(self._conversion(to_magic, first_offset, zstd_fallback, verify))
+        try:
+            for run in self.runs(reuse_memory=True):
+                converter.convert(run)
+        except KafkaFormatError as error:
+            raise self.described(error) from None
+        return ConvertedRecords(MemoryRecords(converter.output), converter.stats)
+
+    def _conversion(
+        self, to_magic: int, first_offset: int, zstd_fallback: Codec | None, verify: bool
+    ) -> ConversionOptions:
+        return ConversionOptions(
+            to_magic, first_offset, zstd_fallback, verify, max_decompressed_bytes=self.max_decompressed_bytes
+        )
+
+    def position_after(self, error: KafkaFormatError) -> int:
+        """Where reading can go on behind the batch that `error` is about: a batch whose CRC holds, or the end.
+
+        The length of a damaged batch is not trusted: where no valid batch stands behind it, the bytes are
+        searched for one.
+        """
+        if error.position is None:
+            raise ValueError("the error does not tell a position")
+        if error.next_position is not None and error.next_position < self._end:
+            if self._find_batch(error.next_position, only_here=True) == error.next_position:
+                return error.next_position
+        return self._find_batch(error.position + 1)
+
+    def _find_batch(self, position: int, *, only_here: bool = False) -> int:
+        """Where the first valid batch from `position` on begins; `only_here`: there, or the end."""
+        size = RUN_BYTES
+        while position < self._end:
+            asked = min(size, self._end - position)
+            data = self._read(position, asked, None)
+            at_end = len(data) < asked or position + len(data) == self._end
+            found, wanted = find_batch(data, only_here, at_end)
+            if found >= 0 and not wanted:
+                return position + found
+            if found < 0 and (only_here or at_end):
+                break
+            position += found if found >= 0 else len(data)
+            size = max(RUN_BYTES, wanted)
+        return self._end
+
+
+class MemoryRecords(Records):
+    """Records in a buffer, which is not copied: any object with the buffer protocol, contiguous."""
+
+    def __init__(
+        self,
+        data: Buffer,
+        *,
+        topic_partition: TopicPartition | None = None,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    ) -> None:
+        self._data = PickleBuffer(data).raw().toreadonly()
+        super().__init__(0, len(self._data), topic_partition, max_decompressed_bytes)
+
+    @property
+    def buffer(self) -> memoryview:
+        """The bytes, as a read-only view."""
+        return self._data
+
+    def _read(self, position: int, size: int, memory: bytearray | None) -> memoryview:
+        return self._data[position : position + size]
+
+    def write_to(self, channel: Any, position: int = 0, length: int | None = None) -> int:
+        """Write bytes from `position` to a channel; return how many it took."""
+        end = self._end if length is None else min(position + length, self._end)
+        return write_bytes(channel, self._data[position:end])
+
+
+class FileRecords(Records):
+    """Records in a file, from byte `start` to `end`, read by position: no cursor is shared, nothing is mapped.
+
+    The size is taken when it is opened. Safe to use from several threads. A context manager.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        start: int = 0,
+        end: int | None = None,
+        *,
+        topic_partition: TopicPartition | None = None,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    ) -> None:
+        self.path = Path(path)
+        self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size = os.fstat(self._descriptor).st_size
+            if self.path.is_dir():
+                raise IsADirectoryError(f"{self.path} is a folder, not a segment")
+            if not 0 <= start or (end is not None and end < start):
+                raise ValueError(f"start {start}, end {end}: expected 0 <= start <= end")
+            if topic_partition is None and _SEGMENT_NAME.fullmatch(self.path.name):
+                topic_partition = TopicPartition.from_folder_name(self.path.absolute().parent.name)
+            end = size if end is None else min(end, size)
+            super().__init__(min(start, end), end, topic_partition, max_decompressed_bytes)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_descriptor", -1) >= 0:
+            self.close()
+
+    def fileno(self) -> int:
+        """The file descriptor; ValueError once closed."""
+        if self._descriptor < 0:
+            raise ValueError(f"{self.path} is closed")
+        return self._descriptor
+
+    def described(self, error: KafkaFormatError) -> KafkaFormatError:
+        error.path = str(self.path)
+        return error
+
+    def _read(self, position: int, size: int, memory: bytearray | None) -> memoryview | bytes:
+        if memory is None or len(memory) < size:
+            memory = bytearray(size)
+        view, filled = memoryview(memory)[:size], 0
+        while filled < size:
+            taken = os.preadv(self.fileno(), [view[filled:]], position + filled)
+            if not taken:
+                break
+            filled += taken
+        return view[:filled]
+
+    def write_to(self, channel: Any, position: int | None = None, length: int | None = None) -> int:
+        """Write bytes from `position` in the file to a channel; return how many it took.
+
+        A socket gets them by sendfile, without a copy into this process; it may be non-blocking, and then 0
+        may be what it takes.
+        """
+        position = self._start if position is None else position
+        end = self._end if length is None else min(position + length, self._end)
+        return write_file(channel, self.fileno(), position, max(end - position, 0))

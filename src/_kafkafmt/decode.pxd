@@ -1,0 +1,153 @@
+# Reading one record, for the kernels that locate records and those that convert as they read.
+
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
+
+from .bytes cimport (
+    Cursor, bytes_left, get_int32, get_int64, latch, likely, read_bytes, read_int8, unlikely,
+)
+from .layout cimport *
+from .rows cimport BatchRow, RecordRow
+from .scan cimport BatchRun
+from .status cimport Failure, Status, fail
+from .varint cimport read_varint, read_varlong
+
+
+cdef inline int skip_headers(Cursor* cursor, int32_t count, int64_t* expected, int64_t* found) noexcept nogil:
+    """Walk over `count` headers: every size is checked, nothing is kept."""
+    cdef int32_t i, size
+    for i in range(count):
+        size = read_varint(cursor)
+        if unlikely(size < 0 or size > bytes_left(cursor)):
+            expected[0] = bytes_left(cursor)
+            found[0] = size
+            latch(cursor, Status.HEADER_KEY_SIZE)
+        if unlikely(cursor.status != Status.OK):
+            return cursor.status
+        cursor.pos += size
+        size = read_varint(cursor)
+        if unlikely(size < -1 or size > bytes_left(cursor)):
+            expected[0] = bytes_left(cursor)
+            found[0] = size
+            latch(cursor, Status.HEADER_VALUE_SIZE)
+        if unlikely(cursor.status != Status.OK):
+            return cursor.status
+        if size > 0:
+            cursor.pos += size
+    return Status.OK
+
+
+cdef inline int read_record(
+    Cursor* cursor, int64_t base_offset, int64_t base_timestamp, RecordRow* row, Failure* failure
+) noexcept nogil:
+    """One v2 record; `timestamp` is base + delta, whatever the batch's timestamp type."""
+    cdef const uint8_t* start = cursor.pos
+    cdef Cursor body
+    cdef int32_t length, size
+    cdef int64_t expected = 0, found = 0
+    length = read_varint(cursor)
+    if unlikely(cursor.status != Status.OK):
+        fail(failure, cursor.status, 0, 0, bytes_left(cursor))
+        return cursor.status
+    if unlikely(length < 0 or length > bytes_left(cursor)):
+        fail(failure, Status.RECORD_LENGTH, 0, bytes_left(cursor), length)
+        return Status.RECORD_LENGTH
+    body.pos = cursor.pos
+    body.end = cursor.pos + length
+    body.status = Status.OK
+    read_int8(&body)  # attributes, unused
+    row.timestamp = <int64_t>(<unsigned long long>base_timestamp + <unsigned long long>read_varlong(&body))
+    row.offset = <int64_t>(<unsigned long long>base_offset + <unsigned long long>read_varint(&body))
+    size = read_varint(&body)
+    found = size
+    row.key_size = size
+    row.key = read_bytes(&body, size, Status.KEY_SIZE)
+    if likely(body.status == Status.OK):
+        size = read_varint(&body)
+        found = size
+        row.value_size = size
+        row.value = read_bytes(&body, size, Status.VALUE_SIZE)
+    expected = bytes_left(&body)
+    if likely(body.status == Status.OK):
+        size = read_varint(&body)
+        row.header_count = size
+        row.headers = body.pos
+        if unlikely(size != 0 and body.status == Status.OK):
+            if size < 0 or size > bytes_left(&body) // MIN_HEADER_SIZE:
+                expected = bytes_left(&body) // MIN_HEADER_SIZE
+                found = size
+                latch(&body, Status.HEADER_COUNT)
+            else:
+                skip_headers(&body, size, &expected, &found)
+        row.headers_size = <int32_t>(body.pos - row.headers)
+    if unlikely(body.status == Status.OK and body.pos != body.end):
+        expected = length
+        found = body.pos - cursor.pos
+        latch(&body, Status.RECORD_HAS_MORE)
+    if unlikely(body.status != Status.OK):
+        if body.status == Status.ENDS_EARLY:
+            found = bytes_left(&body)
+        cursor.pos = body.pos
+        fail(failure, body.status, 0, expected, found)
+        return body.status
+    cursor.pos = body.end
+    row.size = <int32_t>(body.end - start)
+    return Status.OK
+
+
+cdef inline int read_message(
+    const uint8_t* at, int64_t size, int magic, RecordRow* row, Failure* failure
+) noexcept nogil:
+    """One v0 or v1 message of `size` bytes, log overhead included, known to be no less than its overhead."""
+    cdef int64_t pos = MESSAGE_KEY_OFFSET_V1 if magic == 1 else MESSAGE_KEY_OFFSET_V0
+    cdef int64_t left = size - pos - KEY_SIZE_LENGTH - VALUE_SIZE_LENGTH
+    row.offset = get_int64(at + BASE_OFFSET_OFFSET)
+    row.timestamp = get_int64(at + MESSAGE_TIMESTAMP_OFFSET) if magic == 1 else NO_TIMESTAMP
+    row.headers = NULL
+    row.headers_size = 0
+    row.header_count = 0
+    row.size = <int32_t>size
+    row.key_size = get_int32(at + pos)
+    if unlikely(row.key_size < -1 or row.key_size > left):
+        fail(failure, Status.KEY_SIZE, pos, left, row.key_size)
+        return Status.KEY_SIZE
+    pos += KEY_SIZE_LENGTH
+    row.key = NULL
+    if row.key_size >= 0:
+        row.key = at + pos
+        pos += row.key_size
+        left -= row.key_size
+    row.value_size = get_int32(at + pos)
+    if unlikely(row.value_size < -1 or row.value_size > left):
+        fail(failure, Status.VALUE_SIZE, pos, left, row.value_size)
+        return Status.VALUE_SIZE
+    row.value = NULL
+    if row.value_size >= 0:
+        row.value = at + pos + VALUE_SIZE_LENGTH
+        left -= row.value_size
+    if unlikely(left != 0):
+        fail(failure, Status.MESSAGE_SIZE, 0, size - left, size)
+        return Status.MESSAGE_SIZE
+    return Status.OK
+
+
+cdef struct Section:
+    # The records of one batch: a part of it, or what it decompresses to.
+    const uint8_t* data
+    Py_ssize_t size
+    bint decompressed
+    Py_buffer payload
+
+
+cdef class LocatedRecords:
+    cdef readonly BatchRun run
+    cdef readonly Py_ssize_t first_batch
+    cdef RecordRow* rows
+    cdef Py_ssize_t count
+    cdef Section* sections
+    cdef Py_ssize_t section_count
+    cdef int acquire(self, Py_ssize_t first, Py_ssize_t end, object payloads) except -1
+    cdef int locate(self, Py_ssize_t batch, RecordRow* rows, Py_ssize_t count, Failure* failure) noexcept nogil
+    cdef int raise_at(self, Py_ssize_t batch, const Failure* failure) except -1
+    cdef int8_t timestamp_type(self, const RecordRow* row) noexcept nogil
+    cdef int check_range(self, Py_ssize_t first, Py_ssize_t stop) except -1
+    cdef object valid(self, bint values)

@@ -1,0 +1,84 @@
+# Writing one record or message, for the kernels that encode rows and those that convert as they read.
+# The caller has made sure of the room: see `record_size`, MAX_RECORD_OVERHEAD and MESSAGE_OVERHEAD_V1.
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcpy
+
+from .bytes cimport put_int32, put_int64
+from .layout cimport *
+from .rows cimport RecordRow
+from .varint cimport size_of_varlong, write_varlong
+
+
+cdef inline int64_t record_body_size(
+    const RecordRow* row, int64_t offset_delta, int64_t timestamp_delta
+) noexcept nogil:
+    """What the length of a v2 record counts."""
+    return (
+        1
+        + size_of_varlong(timestamp_delta)
+        + size_of_varlong(offset_delta)
+        + size_of_varlong(row.key_size)
+        + max(row.key_size, 0)
+        + size_of_varlong(row.value_size)
+        + max(row.value_size, 0)
+        + size_of_varlong(row.header_count)
+        + row.headers_size
+    )
+
+
+cdef inline uint8_t* write_record(
+    uint8_t* out, const RecordRow* row, int64_t offset_delta, int64_t timestamp_delta
+) noexcept nogil:
+    out = write_varlong(out, record_body_size(row, offset_delta, timestamp_delta))
+    out[0] = 0
+    out = write_varlong(out + 1, timestamp_delta)
+    out = write_varlong(out, offset_delta)
+    out = write_varlong(out, row.key_size)
+    if row.key_size > 0:
+        memcpy(out, row.key, row.key_size)
+        out += row.key_size
+    out = write_varlong(out, row.value_size)
+    if row.value_size > 0:
+        memcpy(out, row.value, row.value_size)
+        out += row.value_size
+    out = write_varlong(out, row.header_count)
+    if row.headers_size > 0:
+        memcpy(out, row.headers, row.headers_size)
+        out += row.headers_size
+    return out
+
+
+cdef inline int64_t message_size(const RecordRow* row, int magic) noexcept nogil:
+    """Of a v0 or v1 message, log overhead included."""
+    return (
+        (MESSAGE_OVERHEAD_V1 if magic == 1 else MESSAGE_OVERHEAD_V0)
+        + max(row.key_size, 0)
+        + max(row.value_size, 0)
+    )
+
+
+cdef inline uint8_t* write_message(
+    uint8_t* out, const RecordRow* row, int64_t offset, int magic, int attributes, int64_t timestamp
+) noexcept nogil:
+    """A v0 or v1 message but for its CRC, which `seal_messages` writes."""
+    put_int64(out + BASE_OFFSET_OFFSET, offset)
+    put_int32(out + LENGTH_OFFSET, <int32_t>(message_size(row, magic) - LOG_OVERHEAD))
+    out[MESSAGE_MAGIC_OFFSET] = <uint8_t>magic
+    out[MESSAGE_ATTRIBUTES_OFFSET] = <uint8_t>attributes
+    if magic == 1:
+        put_int64(out + MESSAGE_TIMESTAMP_OFFSET, timestamp)
+        out += MESSAGE_KEY_OFFSET_V1
+    else:
+        out += MESSAGE_KEY_OFFSET_V0
+    put_int32(out, row.key_size)
+    out += KEY_SIZE_LENGTH
+    if row.key_size > 0:
+        memcpy(out, row.key, row.key_size)
+        out += row.key_size
+    put_int32(out, row.value_size)
+    out += VALUE_SIZE_LENGTH
+    if row.value_size > 0:
+        memcpy(out, row.value, row.value_size)
+        out += row.value_size
+    return out

@@ -1,0 +1,1 @@
+"""The constants of layout.pxd, for Python."""

@@ -1,0 +1,39 @@
+# The two rows that kernels hand to each other: a batch as its header tells it, a record as located in the
+# bytes of its batch.
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+
+cdef packed struct BatchRow:
+    int64_t position              # of the batch in its source
+    int64_t base_offset           # UNKNOWN for a compressed v0/v1 wrapper: its payload tells
+    int64_t last_offset
+    int64_t base_timestamp        # v2: the field (the delete horizon, where that is set); v1: the timestamp
+    int64_t max_timestamp
+    int64_t producer_id
+    uint32_t size                 # of the whole batch, log overhead included
+    int32_t count                 # UNKNOWN for a compressed v0/v1 wrapper
+    int32_t base_sequence
+    int32_t partition_leader_epoch
+    uint32_t crc                  # as stored
+    int16_t producer_epoch
+    int16_t attributes
+    int8_t magic
+    int8_t codec
+    int8_t timestamp_type
+    uint8_t is_transactional
+    uint8_t is_control
+    uint8_t has_delete_horizon
+    int16_t reserved
+
+cdef struct RecordRow:
+    int64_t offset
+    int64_t timestamp
+    const uint8_t* key
+    const uint8_t* value
+    const uint8_t* headers        # the headers behind their count, as v2 lays them out
+    int32_t key_size              # -1: null
+    int32_t value_size            # -1: null
+    int32_t headers_size
+    int32_t header_count
+    int32_t size                  # of the record where it stands
+    int32_t batch                 # which row of the run of batches

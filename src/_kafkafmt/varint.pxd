@@ -1,0 +1,77 @@
+# Zigzag varints of at most 5 (int32) and 10 (int64) bytes, read through the cursor and written to memory
+# that the caller has sized.
+#
+# Padded varints (0x80 0x00) are read as Kafka reads them; one that goes on past its last byte, or whose
+# last byte holds bits that do not fit, is refused (Java drops those bits).
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from .bytes cimport Cursor, bytes_left, latch, likely, unlikely
+from .status cimport Status
+
+
+cdef inline uint64_t _read_unsigned(Cursor* cursor, int max_bytes, int last_bits) noexcept nogil:
+    cdef uint64_t value = 0
+    cdef Py_ssize_t left = bytes_left(cursor)
+    cdef int i
+    cdef uint8_t byte
+    for i in range(max_bytes):
+        if unlikely(i >= left):
+            latch(cursor, Status.ENDS_EARLY)
+            return 0
+        byte = cursor.pos[i]
+        value |= <uint64_t>(byte & 0x7F) << (7 * i)
+        if byte < 0x80:
+            if unlikely(i == max_bytes - 1 and (byte >> last_bits) != 0):
+                break
+            cursor.pos += i + 1
+            return value
+    latch(cursor, Status.VARINT_TOO_LONG)
+    return 0
+
+
+cdef inline int32_t read_varint(Cursor* cursor) noexcept nogil:
+    cdef uint32_t value
+    if likely(cursor.pos < cursor.end and cursor.pos[0] < 0x80):
+        value = cursor.pos[0]
+        cursor.pos += 1
+    else:
+        value = <uint32_t>_read_unsigned(cursor, 5, 4)
+    return <int32_t>((value >> 1) ^ (0 - (value & 1)))
+
+
+cdef inline int64_t read_varlong(Cursor* cursor) noexcept nogil:
+    cdef uint64_t value
+    if likely(cursor.pos < cursor.end and cursor.pos[0] < 0x80):
+        value = cursor.pos[0]
+        cursor.pos += 1
+    else:
+        value = _read_unsigned(cursor, 10, 1)
+    return <int64_t>((value >> 1) ^ (0 - (value & 1)))
+
+
+cdef inline int size_of_unsigned(uint64_t value) noexcept nogil:
+    cdef int size = 1
+    while value >= 0x80:
+        value >>= 7
+        size += 1
+    return size
+
+
+cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
+    return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+
+
+cdef inline int size_of_varlong(int64_t value) noexcept nogil:
+    return size_of_unsigned(zigzag(value))
+
+
+cdef inline uint8_t* write_varlong(uint8_t* at, int64_t value) noexcept nogil:
+    """Writes an int64, or an int32 widened (the encodings agree); returns where the next byte goes."""
+    cdef uint64_t rest = zigzag(value)
+    while rest >= 0x80:
+        at[0] = <uint8_t>(rest | 0x80)
+        rest >>= 7
+        at += 1
+    at[0] = <uint8_t>rest
+    return at + 1
