@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from _kafkafmt.encode import RecordEncoder, wrap_messages
 from _kafkafmt.layout import MESSAGE_OVERHEAD_V0, MESSAGE_OVERHEAD_V1, RECORD_BATCH_OVERHEAD
 from _kafkafmt.scan import INDEX_DTYPE
-
 from kafkafmt import codecs
 from kafkafmt.batch import seal
 from kafkafmt.types import Codec, TimestampType
@@ -62,9 +62,15 @@ class RecordBatchBuilder:
     ) -> None:
         is_log_append = timestamp_type == TimestampType.LOG_APPEND_TIME
         if is_log_append != (log_append_time is not None):
-            raise ValueError("log_append_time: expected with timestamp_type LOG_APPEND_TIME, and only with it")
-        if magic < 2 and (is_transactional or is_control or producer_id >= 0 or delete_horizon_ms is not None):
-            raise ValueError(f"producer state, control and delete horizon need message format v2, not v{magic}")
+            raise ValueError(
+                "log_append_time: expected with timestamp_type LOG_APPEND_TIME, and only with it"
+            )
+        if magic < 2 and (
+            is_transactional or is_control or producer_id >= 0 or delete_horizon_ms is not None
+        ):
+            raise ValueError(
+                f"producer state, control and delete horizon need message format v2, not v{magic}"
+            )
         if magic < 2 and codec == Codec.ZSTD:
             raise ValueError(f"zstd needs message format v2, not v{magic}")
         if magic == 0 and is_log_append:
@@ -72,7 +78,9 @@ class RecordBatchBuilder:
         if is_transactional and producer_id < 0:
             raise ValueError("a transactional batch needs a producer_id")
         if last_offset is not None and (magic < 2 or last_offset < base_offset):
-            raise ValueError(f"last_offset: expected {base_offset} or more, in format v2, found {last_offset}")
+            raise ValueError(
+                f"last_offset: expected {base_offset} or more, in format v2, found {last_offset}"
+            )
         self.magic, self.codec = magic, Codec(codec)
         self.batch_size, self.estimated_ratio = batch_size, estimated_ratio
         self._level = level
@@ -98,9 +106,7 @@ class RecordBatchBuilder:
         """Records so far."""
         return self._encoder.count
 
-    def append(
-        self, timestamp: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()
-    ) -> None:
+    def append(self, timestamp: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()) -> None:
         """Append a record at the next offset; see `append_with_offset`."""
         self._encoder.append(self._encoder.last_offset + 1, timestamp, key, value, headers)
 
@@ -148,8 +154,10 @@ class RecordBatchBuilder:
         """
         if self.batch_size is None or not len(self):
             return True
-        sizes = (-1 if field is None else memoryview(field).nbytes for field in (key, value))
-        return self.estimated_size + self._encoder.size_of(timestamp, *sizes, headers) <= self.batch_size
+        key_size = -1 if key is None else memoryview(key).nbytes
+        value_size = -1 if value is None else memoryview(value).nbytes
+        size = self._encoder.size_of(timestamp, key_size, value_size, headers)
+        return self.estimated_size + size <= self.batch_size
 
     def build(self) -> bytes:
         """The bytes of the batch; empty where there are no records and no `last_offset`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -16,9 +16,9 @@ from kafkafmt.decoding import locate_in_groups
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from _kafkafmt.decode import LocatedRecords
     from numpy.typing import NDArray
 
+    from _kafkafmt.decode import LocatedRecords
     from kafkafmt.records import Records
     from kafkafmt.types import TopicPartition
 
@@ -90,7 +90,7 @@ class HeadersColumn:
         )
 
 
-Column = "NDArray[Any] | BinaryColumn | HeadersColumn"
+Column: TypeAlias = "NDArray[Any] | BinaryColumn | HeadersColumn"
 
 
 def _joined_offsets(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
@@ -151,7 +151,9 @@ def _numpy_column(located: LocatedRecords, name: str) -> Any:
     return _binary_column(located.binary(name == "value"))
 
 
-def _binary_column(parts: tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.bool_] | None]) -> BinaryColumn:
+def _binary_column(
+    parts: tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.bool_] | None],
+) -> BinaryColumn:
     offsets, data, valid = parts
     return BinaryColumn(offsets.astype(np.int64), data, valid)
 
@@ -236,7 +238,9 @@ def _arrow_column(
         return _arrow_headers(located, field.type)
     if source is None:
         return pa.nulls(count, field.type)
-    return pa.repeat(pa.scalar(source.topic if field.name == "topic" else source.partition, field.type), count)
+    return pa.repeat(
+        pa.scalar(source.topic if field.name == "topic" else source.partition, field.type), count
+    )
 
 
 def _arrow_binary(
@@ -258,7 +262,9 @@ def _arrow_headers(located: LocatedRecords, kind: pa.DataType) -> pa.Array:
         names = names.cast(pa.string())
     except pa.ArrowInvalid:  # a key that is not UTF-8: as Java decodes it
         names = pa.array([key.decode("utf-8", "replace") for key in names.to_pylist()], pa.string())
-    pairs = pa.StructArray.from_arrays([names, _arrow_binary(pa.binary(), *values)], fields=list(kind.value_type))
+    pairs = pa.StructArray.from_arrays(
+        [names, _arrow_binary(pa.binary(), *values)], fields=list(kind.value_type)
+    )
     present = np.diff(offsets) > 0
     bitmap = None if present.all() else _bitmap(present)
     return pa.Array.from_buffers(kind, len(located), [bitmap, pa.py_buffer(offsets)], children=[pairs])

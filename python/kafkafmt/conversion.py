@@ -16,20 +16,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from _kafkafmt.convert import DONE, NEEDS_CODEC, RunConverter
+
+from _kafkafmt.convert import Outcome, RunConverter
 from _kafkafmt.encode import encode_messages, encode_records, seal_batch, wrap_messages
 from _kafkafmt.layout import MESSAGE_OVERHEAD_V0, RECORD_BATCH_OVERHEAD
-
 from kafkafmt import codecs
 from kafkafmt.decoding import describe, locate
 from kafkafmt.errors import InvalidRecordError, UnsupportedCompressionTypeError
 from kafkafmt.types import Codec, TimestampType
 
 if TYPE_CHECKING:
-    from _kafkafmt.decode import LocatedRecords
-    from _kafkafmt.scan import BatchRun
     from numpy.typing import NDArray
 
+    from _kafkafmt.decode import LocatedRecords
+    from _kafkafmt.scan import BatchRun
     from kafkafmt.records import MemoryRecords
 
 # Messages that stand alone are gathered into v2 batches of this size: the default `batch.size` of producers.
@@ -101,7 +101,7 @@ class Converter:
     @property
     def output(self) -> memoryview:
         """What was converted since `clear()`, read-only; overwritten by the next conversion after that."""
-        return memoryview(self._memory)[: self._size].toreadonly()
+        return self._memory[: self._size].data.toreadonly()
 
     def clear(self) -> None:
         self._size = 0
@@ -120,9 +120,9 @@ class Converter:
         )
         try:
             self._reserve(kernel.room(stop))
-            while (outcome := kernel.convert(self._memory, stop)) != DONE:
+            while (outcome := kernel.convert(self._memory, stop)) != Outcome.DONE:
                 self._size = kernel.position
-                if outcome == NEEDS_CODEC:
+                if outcome == Outcome.NEEDS_CODEC:
                     kernel.next = self._convert_with_codec(run, kernel.next, stop)
                     kernel.position = self._size
                 self._reserve(kernel.room(stop))

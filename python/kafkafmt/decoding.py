@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from _kafkafmt.decode import LocatedRecords
-
 from kafkafmt import codecs
 from kafkafmt.errors import KafkaFormatError
 
@@ -72,7 +71,7 @@ def locate_in_groups(
         try:
             located = locate(run, first, stop, verify=verify, limit=limit)
         except KafkaFormatError as error:
-            damaged = int(run.index["position"].searchsorted(error.position))
+            damaged = int(run.index["position"].searchsorted(error.position or 0))
             if damaged > first:
                 yield locate(run, first, damaged, verify=False, limit=limit)
             raise

@@ -18,17 +18,13 @@ from typing import TYPE_CHECKING
 
 from _kafkafmt.encode import padding_header
 from _kafkafmt.layout import LOG_OVERHEAD
-
 from kafkafmt.channel import Channel, write_bytes
 from kafkafmt.conversion import ConversionOptions, ConversionStats, Converter
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.types import Codec, TopicPartition
 
 if TYPE_CHECKING:
-    import numpy as np
     from _kafkafmt.scan import BatchRun
-    from numpy.typing import NDArray
-
     from kafkafmt.records import Records
 
 DEFAULT_CHUNK_SIZE = 128 * 1024
@@ -87,7 +83,7 @@ class LazyDownConvertRecords:
         position = 0
         try:
             for run in self.records.runs(run_bytes=self.chunk_size, reuse_memory=True):
-                for number in self._may_yield(run).tolist():
+                for number in self._may_yield(run):
                     converter.convert(run, number, number + 1)
                     position = int(run.index["position"][number] + run.index["size"][number])
                     if len(converter.output):
@@ -97,14 +93,15 @@ class LazyDownConvertRecords:
             raise self.records.described(error) from None
         return b"", position, converter.stats
 
-    def _may_yield(self, run: BatchRun) -> NDArray[np.intp]:
+    def _may_yield(self, run: BatchRun) -> list[int]:
         """Row numbers of the batches that conversion does not drop as a whole for what their header says."""
         rows, options = run.index, self._options
         if options.to_magic == 2:
-            return (rows["magic"] >= 0).nonzero()[0]
+            return list(range(len(run)))
         below = (rows["codec"] == Codec.NONE) & (rows["last_offset"] < options.first_offset)
         dropped = rows["is_control"] | (rows["count"] == 0) | below
-        return (~dropped | (rows["magic"] <= options.to_magic)).nonzero()[0]
+        yields = ~dropped | (rows["magic"] <= options.to_magic)
+        return [int(number) for number in yields.nonzero()[0]]
 
     def chunks(self, stats: ConversionStats | None = None) -> Iterator[memoryview]:
         """What is converted, chunk by chunk, without cut or padding: read-only views.

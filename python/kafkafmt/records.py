@@ -18,8 +18,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from _kafkafmt.scan import INDEX_DTYPE, BatchRun, find_batch, scan
 
+from _kafkafmt.scan import INDEX_DTYPE, BatchRun, find_batch, scan
 from kafkafmt.batch import RecordBatch
 from kafkafmt.channel import write_bytes, write_file
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -31,9 +31,10 @@ from kafkafmt.types import Codec, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from _kafkafmt.decode import Record
     from numpy.typing import NDArray
     from typing_extensions import Buffer, Self
+
+    from _kafkafmt.decode import Record
 
 RUN_BYTES = 1024 * 1024
 _SEGMENT_NAME = re.compile(r"\d{20}\.log")
@@ -186,9 +187,9 @@ class Records(ABC):
         """
         if error.position is None:
             raise ValueError("the error does not tell a position")
-        if error.next_position is not None and error.next_position < self._end:
-            if self._find_batch(error.next_position, only_here=True) == error.next_position:
-                return error.next_position
+        after = error.next_position
+        if after is not None and self._find_batch(after, only_here=True) == after:
+            return after
         return self._find_batch(error.position + 1)
 
     def _find_batch(self, position: int, *, only_here: bool = False) -> int:
@@ -256,7 +257,7 @@ class FileRecords(Records):
             size = os.fstat(self._descriptor).st_size
             if self.path.is_dir():
                 raise IsADirectoryError(f"{self.path} is a folder, not a segment")
-            if not 0 <= start or (end is not None and end < start):
+            if start < 0 or (end is not None and end < start):
                 raise ValueError(f"start {start}, end {end}: expected 0 <= start <= end")
             if topic_partition is None and _SEGMENT_NAME.fullmatch(self.path.name):
                 topic_partition = TopicPartition.from_folder_name(self.path.absolute().parent.name)

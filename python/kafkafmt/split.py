@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from _kafkafmt.layout import LOG_OVERHEAD, MESSAGE_OVERHEAD_V0, MESSAGE_OVERHEAD_V1, RECORD_BATCH_OVERHEAD
-
 from kafkafmt.batch import RecordBatch, only_batch
 from kafkafmt.builder import RecordBatchBuilder
 from kafkafmt.errors import RecordTooLargeError
@@ -33,8 +32,12 @@ def split_batch(
     """
     records = list(batch)
     if len(records) < 2:
-        size = batch.size_in_bytes
-        raise RecordTooLargeError(f"a batch of {len(records)} record cannot be split: expected less, found {size} bytes")
+        raise RecordTooLargeError(
+            f"batch to split: expected two records or more, found {len(records)} in {batch.size_in_bytes} bytes",
+            position=batch.position,
+            base_offset=batch.base_offset,
+            last_offset=batch.last_offset,
+        )
     parts: list[RecordBatch] = []
     builder: RecordBatchBuilder | None = None
     done = 0

@@ -6,7 +6,8 @@ again behind it. Follows Kafka's RecordsUtil.downConvert: control batches are dr
 batches, the records below the first offset that was asked for.
 """
 
-from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
 from .bytes cimport Cursor, bytes_left, unlikely
@@ -18,21 +19,17 @@ from .rows cimport BatchRow, RecordRow
 from .scan cimport BatchRun
 from .status cimport Failure, Status, fail, raise_failure
 
-DONE, NEEDS_CODEC, NEEDS_ROOM = range(3)
-
-cdef enum Outcome:
-    IS_DONE = 0
-    IS_COMPRESSED = 1
-    IS_SHORT_OF_ROOM = 2
-    IS_FAILED = 3
+cpdef enum Outcome:
+    DONE
+    NEEDS_CODEC    # the next batch is compressed, or has to go up to v2
+    NEEDS_ROOM
+    FAILED
 
 
 cdef int64_t room_for(const BatchRow* row, int to_magic) noexcept nogil:
     """The most that a batch can take once converted."""
     cdef int64_t count
-    if row.magic <= to_magic:
-        return row.size
-    if row.magic == 1:
+    if row.magic < 2 or row.magic <= to_magic:
         return row.size
     if row.is_control:
         return 0
@@ -48,7 +45,7 @@ cdef uint8_t* convert_batch(
     cdef RecordRow record
     cdef Cursor cursor
     cdef Py_ssize_t size = row.size - RECORD_BATCH_OVERHEAD
-    cdef int32_t i
+    cdef int32_t _
     cdef int attributes = 0
     cdef bint is_log_append = row.timestamp_type == LOG_APPEND_TIME
     if unlikely(row.count < 0 or row.count > size // MIN_RECORD_SIZE):
@@ -59,7 +56,7 @@ cdef uint8_t* convert_batch(
     cursor.pos = data + RECORDS_OFFSET
     cursor.end = data + row.size
     cursor.status = Status.OK
-    for i in range(row.count):
+    for _ in range(row.count):
         if unlikely(
             read_record(&cursor, row.base_offset, row.base_timestamp, &record, failure) != Status.OK
         ):
@@ -78,6 +75,7 @@ cdef uint8_t* convert_batch(
     return out
 
 
+@cython.final
 cdef class RunConverter:
     """Converts the batches of a run from row `next` on, into a buffer of the caller's from `position` on.
 
@@ -95,14 +93,14 @@ cdef class RunConverter:
     cdef readonly int64_t temporary_bytes
 
     def __init__(
-        self, BatchRun run, Py_ssize_t next, int to_magic, int64_t first_offset, *, bint verify,
+        self, BatchRun run, Py_ssize_t first, int to_magic, int64_t first_offset, *, bint verify,
         Py_ssize_t position,
     ):
         self.run = run
         self.to_magic = to_magic
         self.first_offset = first_offset
         self.verify = verify
-        self.next = next
+        self.next = first
         self.position = position
         self.records = 0
         self.temporary_bytes = 0
@@ -126,8 +124,8 @@ cdef class RunConverter:
     def convert(self, uint8_t[::1] out, Py_ssize_t stop):
         """Convert on, up to batch `stop`, into `out`.
 
-        Returns DONE, NEEDS_CODEC (the next batch is compressed, or has to go up to v2) or NEEDS_ROOM. Raises
-        for a damaged batch, which is the next one then; what came before it is in `out`.
+        Returns why it stopped. Raises for a damaged batch, which is the next one then; what came before it is
+        in `out`.
         """
         cdef const BatchRow* row
         cdef const uint8_t* data
@@ -135,7 +133,7 @@ cdef class RunConverter:
         cdef uint8_t* end
         cdef uint32_t crc
         cdef Failure failure
-        cdef Outcome outcome = IS_DONE
+        cdef Outcome outcome = Outcome.DONE
         self.run.check_range(self.next, stop)
         if self.position < 0 or self.position > out.shape[0]:
             raise IndexError(self.position)
@@ -144,21 +142,21 @@ cdef class RunConverter:
                 row = &self.run._rows[self.next]
                 data = self.run.start(self.next)
                 if self.needs_codec(row):
-                    outcome = IS_COMPRESSED
+                    outcome = Outcome.NEEDS_CODEC
                     break
                 if room_for(row, self.to_magic) > out.shape[0] - self.position:
-                    outcome = IS_SHORT_OF_ROOM
+                    outcome = Outcome.NEEDS_ROOM
                     break
                 if self.verify:
                     crc = batch_crc(data, row)
                     if unlikely(crc != row.crc):
                         fail(&failure, Status.CRC_MISMATCH, 0, row.crc, crc)
-                        outcome = IS_FAILED
+                        outcome = Outcome.FAILED
                         break
                 start = &out[0] + self.position
                 end = self.convert_one(row, data, start, &failure)
                 if unlikely(end == NULL):
-                    outcome = IS_FAILED
+                    outcome = Outcome.FAILED
                     break
                 if row.magic > self.to_magic:
                     seal_messages(start, end - start)
@@ -167,9 +165,9 @@ cdef class RunConverter:
                     self.temporary_bytes += row.size
                 self.position += end - start
                 self.next += 1
-        if outcome == IS_FAILED:
+        if outcome == Outcome.FAILED:
             raise_failure(&failure, row, data, False)
-        return <int>outcome
+        return outcome
 
     cdef uint8_t* convert_one(
         self, const BatchRow* row, const uint8_t* data, uint8_t* out, Failure* failure

@@ -14,8 +14,8 @@ from .varint cimport read_varint, read_varlong
 
 cdef inline int skip_headers(Cursor* cursor, int32_t count, int64_t* expected, int64_t* found) noexcept nogil:
     """Walk over `count` headers: every size is checked, nothing is kept."""
-    cdef int32_t i, size
-    for i in range(count):
+    cdef int32_t _, size
+    for _ in range(count):
         size = read_varint(cursor)
         if unlikely(size < 0 or size > bytes_left(cursor)):
             expected[0] = bytes_left(cursor)

@@ -6,13 +6,14 @@ payload. Columns are then gathered field by field, so that a field nobody asks f
 
 import numpy as np
 
+cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
-from libc.stdint cimport INT32_MAX, int8_t, int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memcpy, memset
+from libc.stdint cimport INT32_MAX, int8_t, int32_t, int64_t, uint8_t
+from libc.string cimport memcpy
 
-from .bytes cimport Cursor, bytes_left, get_int32, get_int64, unlikely
+from .bytes cimport Cursor, bytes_left, get_int32, unlikely
 from .layout cimport *
 from .rows cimport BatchRow, RecordRow
 from .scan cimport BatchRun
@@ -135,6 +136,7 @@ cdef int locate_inner(
     return Status.OK
 
 
+@cython.final
 cdef class LocatedRecords:
     """The records of batches `first` to `stop` of a run.
 
@@ -408,7 +410,7 @@ cdef class LocatedRecords:
         `offsets` is int32 of count + 1, the headers of record i being those from offsets[i] to offsets[i+1];
         keys and values are as `binary` returns them, over headers.
         """
-        cdef Py_ssize_t i, j, n = 0, total = 0
+        cdef Py_ssize_t i, _, n = 0, total = 0
         cdef int64_t key_bytes = 0, value_bytes = 0
         cdef bint nulls = False
         cdef int32_t size
@@ -438,7 +440,7 @@ cdef class LocatedRecords:
                 cursor.pos = self.rows[i].headers
                 cursor.end = cursor.pos + self.rows[i].headers_size
                 cursor.status = Status.OK
-                for j in range(self.rows[i].header_count):
+                for _ in range(self.rows[i].header_count):
                     size = read_varint(&cursor)
                     memcpy(&key_out[key_bytes], cursor.pos, size)
                     cursor.pos += size
@@ -461,6 +463,7 @@ cdef class LocatedRecords:
         )
 
 
+@cython.final
 cdef class RecordIterator:
     """Iterates `Record` objects over located records."""
 
@@ -481,6 +484,7 @@ cdef class RecordIterator:
         return record
 
 
+@cython.final
 cdef class Record:
     """One record: plain ints, bytes made when they are asked for.
 
@@ -522,12 +526,12 @@ cdef class Record:
     @property
     def headers(self):
         cdef Cursor cursor
-        cdef int32_t i, size
+        cdef int32_t _, size
         cursor.pos = self.row.headers
         cursor.end = cursor.pos + self.row.headers_size
         cursor.status = Status.OK
         result = []
-        for i in range(self.row.header_count):
+        for _ in range(self.row.header_count):
             size = read_varint(&cursor)
             key = PyBytes_FromStringAndSize(<const char*>cursor.pos, size).decode("utf-8", "surrogateescape")
             cursor.pos += size

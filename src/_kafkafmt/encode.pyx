@@ -5,11 +5,10 @@ Everything is written into memory sized beforehand; compression stands between e
 the caller's.
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
-from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t
-from libc.string cimport memcpy
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
 from .bytes cimport put_int16, put_int32, put_int64
 from .crc cimport batch_crc, seal_messages
@@ -171,6 +170,7 @@ def wrap_messages(payload, const BatchRow[::1] header):
     return result
 
 
+@cython.final
 cdef class RecordEncoder:
     """Records appended one by one, encoded at once into memory that grows, behind room for a batch header.
 

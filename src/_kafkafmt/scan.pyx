@@ -6,7 +6,8 @@ damage, or of zeros, and says which; what it indexed until then stands.
 
 import numpy as np
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+cimport cython
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from .bytes cimport get_int16, get_int32, get_int64, unlikely
 from .crc cimport batch_crc
@@ -164,6 +165,7 @@ cdef Stop scan_rows(
     return stop
 
 
+@cython.final
 cdef class BatchRun:
     """A run of whole batches: `buffer`, and `index`, a structured array of `INDEX_DTYPE` with a row a batch.
 

@@ -5,7 +5,7 @@ format does not allow (`InvalidRecordError`). A kernel that meets a broken struc
 batch's CRC decides, here, where time no longer matters.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t
 
 from .crc cimport batch_crc
 from .layout cimport *
