@@ -42,5 +42,6 @@ rm -rf "$stamp" "$venv/wheel"
 pip install -r <(build_requires)
 pip install -r <(backend_requires)
 pip wheel --no-deps --no-build-isolation --wheel-dir "$venv/wheel" .
+pip install --no-deps --force-reinstall "$venv"/wheel/*.whl
 pip install "$(echo "$venv"/wheel/*.whl)[dev]"
 echo "$now" >"$stamp"
