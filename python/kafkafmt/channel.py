@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 _COPY_BYTES = 128 * 1024
 
@@ -34,7 +34,13 @@ def write_file(channel: Any, descriptor: int, position: int, length: int) -> int
         return 0
     if isinstance(channel, socket.socket) and not isinstance(channel, ssl.SSLSocket):
         try:
-            return os.sendfile(channel.fileno(), descriptor, position, length)
+            taken = os.sendfile(channel.fileno(), descriptor, position, length)
         except BlockingIOError:
             return 0
-    return write_bytes(channel, memoryview(os.pread(descriptor, min(length, _COPY_BYTES), position)))
+        return taken or _raise_truncated(position, length)
+    data = os.pread(descriptor, min(length, _COPY_BYTES), position)
+    return write_bytes(channel, memoryview(data)) if data else _raise_truncated(position, length)
+
+
+def _raise_truncated(position: int, length: int) -> NoReturn:
+    raise EOFError(f"file truncated: expected {length} bytes at position {position}, found its end")

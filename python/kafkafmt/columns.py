@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from kafkafmt.decoding import locate_in_groups
+from kafkafmt.errors import InvalidRecordError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 _NUMPY_COLUMNS = tuple(name for name in COLUMNS if name not in ("topic", "partition"))
 _MICROSECONDS = 1000
+_MOST_MILLISECONDS = np.iinfo(np.int64).max // _MICROSECONDS
 
 
 @dataclass(frozen=True)
@@ -231,7 +233,7 @@ def _arrow_column(
     if field.name == "offset":
         return pa.array(located.offsets())
     if field.name == "timestamp":
-        return pa.array(located.timestamps() * _MICROSECONDS).cast(field.type)
+        return pa.array(_microseconds(located.timestamps())).cast(field.type)
     if field.name == "timestampType":
         return pa.array(located.timestamp_types())
     if field.name == "headers":
@@ -241,6 +243,16 @@ def _arrow_column(
     return pa.repeat(
         pa.scalar(source.topic if field.name == "topic" else source.partition, field.type), count
     )
+
+
+def _microseconds(timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
+    beyond = (timestamps > _MOST_MILLISECONDS) | (timestamps < -_MOST_MILLISECONDS)
+    if beyond.any():
+        raise InvalidRecordError(
+            f"timestamp for Arrow's microseconds: expected {_MOST_MILLISECONDS} ms at the most, "
+            f"found {timestamps[beyond][0]} ms"
+        )
+    return timestamps * _MICROSECONDS
 
 
 def _arrow_binary(

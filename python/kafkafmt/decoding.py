@@ -68,15 +68,18 @@ def locate_in_groups(
     first = 0
     while first < len(run):
         stop = _group_end(run, first, group_bytes)
-        try:
-            located = locate(run, first, stop, verify=verify, limit=limit)
-        except KafkaFormatError as error:
-            damaged = int(run.index["position"].searchsorted(error.position or 0))
-            if damaged > first:
-                yield locate(run, first, damaged, verify=False, limit=limit)
-            raise
-        yield located
-        first = stop
+        damage = None
+        while first < stop:
+            try:
+                located = locate(run, first, stop, verify=verify, limit=limit)
+            except KafkaFormatError as error:  # what stands before it may hold an earlier one
+                damage = error
+                stop = int(run.index["position"].searchsorted(error.position or 0))
+            else:
+                yield located
+                first = stop
+        if damage is not None:
+            raise damage
 
 
 def _group_end(run: BatchRun, first: int, group_bytes: int) -> int:

@@ -83,15 +83,24 @@ class LazyDownConvertRecords:
         position = 0
         try:
             for run in self.records.runs(run_bytes=self.chunk_size, reuse_memory=True):
+                passed = 0
                 for number in self._may_yield(run):
+                    self._check_passed(run, passed, number)
+                    passed = number + 1
                     converter.convert(run, number, number + 1)
                     position = int(run.index["position"][number] + run.index["size"][number])
                     if len(converter.output):
                         return bytes(converter.output), position, converter.stats
+                self._check_passed(run, passed, len(run))
                 position = int(run.index["position"][-1] + run.index["size"][-1])
         except KafkaFormatError as error:
             raise self.records.described(error) from None
         return b"", position, converter.stats
+
+    def _check_passed(self, run: BatchRun, first: int, stop: int) -> None:
+        """Batches are passed over for what their headers say: so the headers must be right."""
+        if self._options.verify:
+            run.ensure_valid(first, stop)
 
     def _may_yield(self, run: BatchRun) -> list[int]:
         """Row numbers of the batches that conversion does not drop as a whole for what their header says."""

@@ -64,6 +64,16 @@ class Records(ABC):
         """All bytes, a partial batch at the end included."""
         return self._end - self._start
 
+    def _range(self, position: int | None, length: int | None) -> tuple[int, int]:
+        """The bytes that a write is to take, within these records."""
+        position = self._start if position is None else position
+        length = self._end - position if length is None else length
+        if not self._start <= position <= self._end or length < 0:
+            raise ValueError(
+                f"position {position}, length {length}: expected a range within {self._start} to {self._end}"
+            )
+        return position, min(position + length, self._end)
+
     @abstractmethod
     def _read(self, position: int, size: int, memory: bytearray | None) -> memoryview | bytes:
         """Bytes from `position`, fewer at the end; into `memory` where that is given and large enough."""
@@ -230,10 +240,9 @@ class MemoryRecords(Records):
     def _read(self, position: int, size: int, memory: bytearray | None) -> memoryview:
         return self._data[position : position + size]
 
-    def write_to(self, channel: Any, position: int = 0, length: int | None = None) -> int:
+    def write_to(self, channel: Any, position: int | None = None, length: int | None = None) -> int:
         """Write bytes from `position` to a channel; return how many it took."""
-        end = self._end if length is None else min(position + length, self._end)
-        return write_bytes(channel, self._data[position:end])
+        return write_bytes(channel, self._data[slice(*self._range(position, length))])
 
 
 class FileRecords(Records):
@@ -309,8 +318,7 @@ class FileRecords(Records):
         """Write bytes from `position` in the file to a channel; return how many it took.
 
         A socket gets them by sendfile, without a copy into this process; it may be non-blocking, and then 0
-        may be what it takes.
+        may be what it takes. EOFError where the file has become shorter.
         """
-        position = self._start if position is None else position
-        end = self._end if length is None else min(position + length, self._end)
-        return write_file(channel, self.fileno(), position, max(end - position, 0))
+        position, end = self._range(position, length)
+        return write_file(channel, self.fileno(), position, end - position)

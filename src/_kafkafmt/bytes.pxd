@@ -64,6 +64,15 @@ cdef inline void put_int64(uint8_t* at, int64_t value) noexcept nogil:
     memcpy(at, &x, sizeof(x))
 
 
+cdef inline int64_t wrapping_add(int64_t a, int64_t b) noexcept nogil:
+    """As Java adds: offsets and timestamps from damaged bytes may overflow, and that is defined."""
+    return <int64_t>(<uint64_t>a + <uint64_t>b)
+
+
+cdef inline int64_t wrapping_sub(int64_t a, int64_t b) noexcept nogil:
+    return <int64_t>(<uint64_t>a - <uint64_t>b)
+
+
 cdef struct Cursor:
     const uint8_t* pos
     const uint8_t* end

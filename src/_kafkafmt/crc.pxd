@@ -1,5 +1,6 @@
 # The checksums of crc32.h: CRC-32 for messages of magic 0 and 1, CRC-32C for record batches of magic 2; and what
-# crc.pyx makes of them for the other kernels. Only crc.pyx calls the functions named kf_: no other module links the C code.
+# crc.pyx makes of them for the other kernels. Only crc.pyx calls the functions named kf_, since no other module
+# links the C code.
 
 from libc.stdint cimport uint8_t, uint32_t
 

@@ -4,6 +4,7 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 
 from .bytes cimport (
     Cursor, bytes_left, get_int32, get_int64, latch, likely, read_bytes, read_int8, unlikely,
+    wrapping_add,
 )
 from .layout cimport *
 from .rows cimport BatchRow, RecordRow
@@ -55,8 +56,8 @@ cdef inline int read_record(
     body.end = cursor.pos + length
     body.status = Status.OK
     read_int8(&body)  # attributes, unused
-    row.timestamp = <int64_t>(<unsigned long long>base_timestamp + <unsigned long long>read_varlong(&body))
-    row.offset = <int64_t>(<unsigned long long>base_offset + <unsigned long long>read_varint(&body))
+    row.timestamp = wrapping_add(base_timestamp, read_varlong(&body))
+    row.offset = wrapping_add(base_offset, read_varint(&body))
     size = read_varint(&body)
     found = size
     row.key_size = size

@@ -13,9 +13,9 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport INT32_MAX, int8_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
-from .bytes cimport Cursor, bytes_left, get_int32, unlikely
+from .bytes cimport Cursor, bytes_left, get_int32, read_bytes, unlikely, wrapping_add, wrapping_sub
 from .layout cimport *
-from .rows cimport BatchRow, RecordRow
+from .rows cimport BatchRow, RecordRow, sequence_after
 from .scan cimport BatchRun
 from .status cimport Failure, Status, fail, raise_failure
 from .varint cimport read_varint
@@ -25,9 +25,28 @@ from .types import TimestampType
 cdef tuple TIMESTAMP_TYPES = tuple(TimestampType(i) for i in range(NO_TIMESTAMP_TYPE, LOG_APPEND_TIME + 1))
 
 cdef enum:
-    LAST_SEQUENCE = 0x7FFFFFFF
     VIEW_SIZE = 16
     VIEW_INLINE_SIZE = 12
+
+
+cdef struct Header:
+    const uint8_t* key
+    int32_t key_size
+    const uint8_t* value
+    int32_t value_size
+
+
+cdef inline bint read_header(Cursor* cursor, Header* header) noexcept nogil:
+    """The next header of a record that was located before: False where its memory has changed since."""
+    header.key_size = read_varint(cursor)
+    header.key = read_bytes(cursor, header.key_size, Status.HEADER_KEY_SIZE)
+    header.value_size = read_varint(cursor)
+    header.value = read_bytes(cursor, header.value_size, Status.HEADER_VALUE_SIZE)
+    return cursor.status == Status.OK and header.key != NULL
+
+
+cdef object memory_changed():
+    return BufferError("the memory of the records was changed while they were in use")
 
 
 cdef int count_inner(const uint8_t* data, Py_ssize_t size, Py_ssize_t* count, Failure* failure) noexcept nogil:
@@ -127,12 +146,12 @@ cdef int locate_inner(
             rows[i].timestamp = wrapper.max_timestamp
         pos += size
     if wrapper.magic == 1 and wrapper.last_offset != 0:
-        base = wrapper.last_offset - rows[count - 1].offset
-        if base < 0:
+        base = wrapping_sub(wrapper.last_offset, rows[count - 1].offset)
+        if wrapper.last_offset < rows[count - 1].offset:
             fail(failure, Status.WRAPPER_OFFSET, 0, rows[count - 1].offset, wrapper.last_offset)
             return failure.status
         for i in range(count):
-            rows[i].offset += base
+            rows[i].offset = wrapping_add(rows[i].offset, base)
     return Status.OK
 
 
@@ -412,8 +431,8 @@ cdef class LocatedRecords:
         """
         cdef Py_ssize_t i, _, n = 0, total = 0
         cdef int64_t key_bytes = 0, value_bytes = 0
-        cdef bint nulls = False
-        cdef int32_t size
+        cdef bint nulls = False, changed = False
+        cdef Header header
         cdef Cursor cursor
         offsets = np.empty(self.count + 1, np.int32)
         cdef int32_t[::1] ends = offsets
@@ -441,21 +460,22 @@ cdef class LocatedRecords:
                 cursor.end = cursor.pos + self.rows[i].headers_size
                 cursor.status = Status.OK
                 for _ in range(self.rows[i].header_count):
-                    size = read_varint(&cursor)
-                    memcpy(&key_out[key_bytes], cursor.pos, size)
-                    cursor.pos += size
-                    key_bytes += size
-                    size = read_varint(&cursor)
-                    if size < 0:
+                    if unlikely(not read_header(&cursor, &header)):
+                        changed = True
+                        break
+                    memcpy(&key_out[key_bytes], header.key, header.key_size)
+                    key_bytes += header.key_size
+                    if header.value_size < 0:
                         flags[n] = 0
                         nulls = True
                     else:
-                        memcpy(&value_out[value_bytes], cursor.pos, size)
-                        cursor.pos += size
-                        value_bytes += size
+                        memcpy(&value_out[value_bytes], header.value, header.value_size)
+                        value_bytes += header.value_size
                     n += 1
                     key_ends[n] = <int32_t>key_bytes
                     value_ends[n] = <int32_t>value_bytes
+        if changed:
+            raise memory_changed()
         return (
             offsets,
             (key_offsets, keys[:key_bytes], None),
@@ -526,21 +546,20 @@ cdef class Record:
     @property
     def headers(self):
         cdef Cursor cursor
-        cdef int32_t _, size
+        cdef int32_t _
+        cdef Header header
         cursor.pos = self.row.headers
         cursor.end = cursor.pos + self.row.headers_size
         cursor.status = Status.OK
         result = []
         for _ in range(self.row.header_count):
-            size = read_varint(&cursor)
-            key = PyBytes_FromStringAndSize(<const char*>cursor.pos, size).decode("utf-8", "surrogateescape")
-            cursor.pos += size
-            size = read_varint(&cursor)
+            if not read_header(&cursor, &header):
+                raise memory_changed()
+            key = PyBytes_FromStringAndSize(<const char*>header.key, header.key_size)
             value = None
-            if size >= 0:
-                value = PyBytes_FromStringAndSize(<const char*>cursor.pos, size)
-                cursor.pos += size
-            result.append((key, value))
+            if header.value_size >= 0:
+                value = PyBytes_FromStringAndSize(<const char*>header.value, header.value_size)
+            result.append((key.decode("utf-8", "surrogateescape"), value))
         return result
 
     @property
@@ -548,7 +567,7 @@ cdef class Record:
         cdef const BatchRow* batch = &self.located.run._rows[self.located.first_batch + self.row.batch]
         if batch.base_sequence < 0:
             return NO_SEQUENCE
-        return (batch.base_sequence + (self.row.offset - batch.base_offset)) & LAST_SEQUENCE
+        return sequence_after(batch.base_sequence, batch.base_offset, self.row.offset)
 
     @property
     def size_in_bytes(self):

@@ -10,16 +10,12 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
-from .bytes cimport put_int16, put_int32, put_int64
+from .bytes cimport put_int16, put_int32, put_int64, wrapping_sub
 from .crc cimport batch_crc, seal_messages
 from .decode cimport LocatedRecords
 from .layout cimport *
 from .rows cimport BatchRow, RecordRow
 from .varint cimport size_of_varlong, write_varlong
-
-
-cdef int64_t delta(int64_t value, int64_t base) noexcept nogil:
-    return <int64_t>(<unsigned long long>value - <unsigned long long>base)
 
 
 def encode_records(
@@ -37,13 +33,14 @@ def encode_records(
     located.check_range(first, stop)
     for i in range(first, stop):
         row = &located.rows[i]
-        if not dense and not 0 <= delta(row.offset, base_offset) <= INT32_MAX:
+        if not dense and not 0 <= wrapping_sub(row.offset, base_offset) <= INT32_MAX:
             raise ValueError(f"offset {row.offset} is not within 2^31 of the base offset {base_offset}")
     with nogil:
         for i in range(first, stop):
             row = &located.rows[i]
             body = record_body_size(
-                row, i - first if dense else delta(row.offset, base_offset), delta(row.timestamp, base_timestamp)
+                row, i - first if dense else wrapping_sub(row.offset, base_offset),
+                wrapping_sub(row.timestamp, base_timestamp),
             )
             size += body + size_of_varlong(body)
     if size > INT32_MAX:
@@ -55,8 +52,8 @@ def encode_records(
         for i in range(first, stop):
             row = &located.rows[i]
             out = write_record(
-                out, row, i - first if dense else delta(row.offset, base_offset),
-                delta(row.timestamp, base_timestamp),
+                out, row, i - first if dense else wrapping_sub(row.offset, base_offset),
+                wrapping_sub(row.timestamp, base_timestamp),
             )
     return result
 
@@ -87,7 +84,7 @@ def encode_messages(
     with nogil:
         for i in range(first, stop):
             row = &located.rows[i]
-            out = write_message(out, row, delta(row.offset, base_offset), magic, attributes, row.timestamp)
+            out = write_message(out, row, wrapping_sub(row.offset, base_offset), magic, attributes, row.timestamp)
         seal_messages(&memory[0], size)
     return result
 
@@ -115,7 +112,7 @@ def seal_batch(uint8_t[::1] batch, const BatchRow[::1] header):
     cdef BatchRow sealed
     if batch.shape[0] < RECORD_BATCH_OVERHEAD or batch.shape[0] - LOG_OVERHEAD > INT32_MAX:
         raise ValueError(f"{batch.shape[0]} bytes are no batch")
-    if not 0 <= delta(row.last_offset, row.base_offset) <= INT32_MAX:
+    if not 0 <= wrapping_sub(row.last_offset, row.base_offset) <= INT32_MAX:
         raise ValueError(f"last offset {row.last_offset} is not within 2^31 of base offset {row.base_offset}")
     put_int64(at + BASE_OFFSET_OFFSET, row.base_offset)
     put_int32(at + LENGTH_OFFSET, <int32_t>(batch.shape[0] - LOG_OVERHEAD))
@@ -250,8 +247,8 @@ cdef class RecordEncoder:
         for key, value in headers:
             if isinstance(key, str):
                 key = key.encode("utf-8", "surrogateescape")
-            elif key is None:
-                raise TypeError("a header key cannot be None")
+            else:
+                key = memoryview(key).cast("B")
             out += varint[: write_varlong(varint, len(key)) - varint]
             out += key
             if value is None:
@@ -283,7 +280,7 @@ cdef class RecordEncoder:
         body = record_body_size(
             &row,
             self.last_offset + 1 - self.base_offset,
-            delta(timestamp, self.base_timestamp) if self.has_base_timestamp else 0,
+            wrapping_sub(timestamp, self.base_timestamp) if self.has_base_timestamp else 0,
         )
         return body + size_of_varlong(body)
 
@@ -292,7 +289,7 @@ cdef class RecordEncoder:
         cdef RecordRow row
         cdef Py_buffer key_view, value_view
         cdef bint has_key = False, has_value = False
-        cdef int64_t offset_delta = delta(offset, self.base_offset)
+        cdef int64_t offset_delta = wrapping_sub(offset, self.base_offset)
         if offset <= self.last_offset:
             raise ValueError(f"offset: expected more than {self.last_offset}, found {offset}")
         if timestamp < NO_TIMESTAMP:
@@ -337,7 +334,8 @@ cdef class RecordEncoder:
         )
         if self.magic == 2:
             end = write_record(
-                self.memory + self.size, row, delta(offset, self.base_offset), delta(timestamp, base_timestamp)
+                self.memory + self.size, row, wrapping_sub(offset, self.base_offset),
+                wrapping_sub(timestamp, base_timestamp),
             )
         else:
             end = write_message(

@@ -1,7 +1,7 @@
 # The two rows that kernels hand to each other: a batch as its header tells it, a record as located in the
 # bytes of its batch.
 
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 cdef packed struct BatchRow:
     int64_t position              # of the batch in its source
@@ -24,6 +24,12 @@ cdef packed struct BatchRow:
     uint8_t is_control
     uint8_t has_delete_horizon
     int16_t reserved
+
+
+cdef inline int32_t sequence_after(int32_t base_sequence, int64_t base_offset, int64_t offset) noexcept nogil:
+    """The sequence number of the record at `offset`; it wraps from 2^31 - 1 to 0."""
+    return <int32_t>((<uint64_t>base_sequence + <uint64_t>offset - <uint64_t>base_offset) & 0x7FFFFFFF)
+
 
 cdef struct RecordRow:
     int64_t offset

@@ -10,5 +10,6 @@ cdef class BatchRun:
     cdef readonly int64_t origin       # position of the first byte of `buffer` in the source
     cdef const uint8_t[::1] _bytes
     cdef const BatchRow[::1] _rows
+    cdef int adopt(self, object buffer, object index, int64_t origin) except -1
     cdef const uint8_t* start(self, Py_ssize_t row) noexcept nogil
     cdef int check_range(self, Py_ssize_t first, Py_ssize_t stop) except -1

@@ -9,10 +9,10 @@ import numpy as np
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
-from .bytes cimport get_int16, get_int32, get_int64, unlikely
+from .bytes cimport get_int16, get_int32, get_int64, unlikely, wrapping_add
 from .crc cimport batch_crc
 from .layout cimport *
-from .rows cimport BatchRow
+from .rows cimport BatchRow, sequence_after
 from .status cimport Failure, Status, fail, raise_failure
 
 INDEX_DTYPE = np.dtype(
@@ -42,7 +42,6 @@ INDEX_DTYPE = np.dtype(
 assert INDEX_DTYPE.itemsize == sizeof(BatchRow)
 
 cdef enum:
-    LAST_SEQUENCE = 0x7FFFFFFF
     MIN_ROWS = 64
     SEARCH_EFFORT = 64
     SEARCH_MAX_BATCH = 64 * 1024 * 1024
@@ -74,7 +73,7 @@ cdef inline void fill_row(const uint8_t* at, int64_t position, uint32_t size, Ba
     if row.magic >= 2:
         attributes = get_int16(at + ATTRIBUTES_OFFSET)
         row.base_offset = get_int64(at + BASE_OFFSET_OFFSET)
-        row.last_offset = row.base_offset + get_int32(at + LAST_OFFSET_DELTA_OFFSET)
+        row.last_offset = wrapping_add(row.base_offset, get_int32(at + LAST_OFFSET_DELTA_OFFSET))
         row.base_timestamp = get_int64(at + BASE_TIMESTAMP_OFFSET)
         row.max_timestamp = get_int64(at + MAX_TIMESTAMP_OFFSET)
         row.producer_id = get_int64(at + PRODUCER_ID_OFFSET)
@@ -173,12 +172,8 @@ cdef class BatchRun:
     """
 
     def __init__(self, buffer, index, int64_t origin=0):
-        self.buffer = buffer
-        self.index = index
-        self.origin = origin
-        self._bytes = buffer
-        self._rows = index
         cdef Py_ssize_t i
+        self.adopt(buffer, index, origin)
         for i in range(self._rows.shape[0]):
             if (
                 self._rows[i].position < origin
@@ -187,6 +182,15 @@ cdef class BatchRun:
                 or self._rows[i].size < minimum_size(self._rows[i].magic)
             ):
                 raise ValueError(f"row {i} of the index is not a batch in the buffer")
+
+    cdef int adopt(self, object buffer, object index, int64_t origin) except -1:
+        """Take an index that is known to be the buffer's."""
+        self.buffer = buffer
+        self.index = index
+        self.origin = origin
+        self._bytes = buffer
+        self._rows = index
+        return 0
 
     def __len__(self):
         return self._rows.shape[0]
@@ -274,32 +278,34 @@ def scan(buffer, int64_t origin=0):
     cdef Stop stop = AT_CAPACITY
     cdef BatchRow[::1] rows
     cdef BatchRow row
-    index = np.empty(min(MIN_ROWS, size // MESSAGE_OVERHEAD_V0 + 1), INDEX_DTYPE)
+    capacity = min(MIN_ROWS, size // MESSAGE_OVERHEAD_V0 + 1)
+    index = np.empty(capacity, INDEX_DTYPE)
     while True:
         rows = index
-        capacity = rows.shape[0]
         with nogil:
             stop = scan_rows(
                 &data[0], size, origin, &rows[0], capacity, &count, &consumed, &needed, &failure
             )
         if stop != AT_CAPACITY:
             break
-        rows = None
-        # As many rows again as the rest would need at the mean size so far, a little spare added.
+        # As many rows again as the rest would need at the mean size so far, a little spare added: memory that
+        # is never touched costs nothing.
         capacity += (size - consumed) // max(consumed // count, 1) * 17 // 16 + MIN_ROWS
-        index.resize(capacity, refcheck=False)
-    rows = None
-    index.resize(count, refcheck=False)
+        grown = np.empty(capacity, INDEX_DTYPE)
+        grown[:count] = index[:count]
+        index = grown
     error = None
     if stop == AT_DAMAGE or stop == AT_ZEROS:
         row.position = origin + consumed
         row.magic = 0
-        row.size = 0
+        row.size = <uint32_t>max(LOG_OVERHEAD + get_int32(&data[consumed + LENGTH_OFFSET]), 0)
         try:
             raise_failure(&failure, &row, &data[consumed], False)
         except Exception as raised:
             error = raised.with_traceback(None)
-    return BatchRun(buffer, index, origin), consumed, needed, stop == AT_ZEROS, error
+    cdef BatchRun run = BatchRun.__new__(BatchRun)
+    run.adopt(buffer, index[:count], origin)
+    return run, consumed, needed, stop == AT_ZEROS, error
 
 
 cdef bint is_plausible(const uint8_t* at, int magic, int64_t length) noexcept nogil:
@@ -407,7 +413,7 @@ cdef class BatchHeader:
 
     @property
     def next_offset(self):
-        return self.row.last_offset + 1
+        return <object>self.row.last_offset + 1
 
     @property
     def base_timestamp(self):
@@ -441,7 +447,7 @@ cdef class BatchHeader:
     def last_sequence(self):
         if self.row.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
-        return (self.row.base_sequence + (self.row.last_offset - self.row.base_offset)) & LAST_SEQUENCE
+        return sequence_after(self.row.base_sequence, self.row.base_offset, self.row.last_offset)
 
     @property
     def is_transactional(self):
