@@ -1,0 +1,34 @@
+"""Log directories: partitions, segments and their indexes, read and written as a broker does.
+
+>>> import tempfile
+>>> from kafkafmt.builder import RecordBatchBuilder
+>>> builder = RecordBatchBuilder(base_offset=170)
+>>> builder.append(1_700_000_000_000, b"user-1", b"visit")
+>>> with tempfile.TemporaryDirectory() as folder:
+...     with PartitionLogWriter(f"{folder}/page-views-0") as writer:
+...         writer.append(builder.build())
+...     log = LogDirectory(folder).partition(("page-views", 0))
+...     [segment.path.name for segment in log.segments()], [record.offset for record in log.records()]
+(['00000000000000000170.log'], [170])
+"""
+
+from kafkafmt.log.damage import Damage, find_damage
+from kafkafmt.log.directory import LogDirectory, LogPosition, PartitionLog
+from kafkafmt.log.indexes import AbortedTransaction, TimestampOffset
+from kafkafmt.log.segment import Segment, SegmentRecords
+from kafkafmt.log.writer import PartitionLogWriter, SegmentWriter, remove_stale_temporaries
+
+__all__ = [
+    "AbortedTransaction",
+    "Damage",
+    "LogDirectory",
+    "LogPosition",
+    "PartitionLog",
+    "PartitionLogWriter",
+    "Segment",
+    "SegmentRecords",
+    "SegmentWriter",
+    "TimestampOffset",
+    "find_damage",
+    "remove_stale_temporaries",
+]

@@ -1,0 +1,333 @@
+"""Logs as a broker keeps them: a folder a partition, in it a file and its indexes a segment.
+
+    <log directory>/<topic>-<partition>/<base offset>.log  .index  .timeindex  .txnindex
+
+A folder is listed when it is asked for, never remembered: a broker may roll and delete segments meanwhile.
+A segment that is gone when its turn comes is looked for again, since compaction merges segments; offsets that
+retention deleted while they were read are an error, not a silent gap.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from _kafkafmt.scan import BatchRun
+from kafkafmt.batch import RecordBatch
+from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
+from kafkafmt.decoding import locate_in_groups
+from kafkafmt.errors import KafkaFormatError
+from kafkafmt.log.indexes import AbortedTransaction, TimestampOffset
+from kafkafmt.log.segment import Segment, SegmentRecords, is_segment_file_name
+from kafkafmt.log.transactions import TransactionTracker
+from kafkafmt.records import RUN_BYTES
+from kafkafmt.types import TopicPartition
+
+if TYPE_CHECKING:
+    from _kafkafmt.decode import Record
+
+_MAX_PARTITION = 2**31 - 1
+
+_Found = TypeVar("_Found")
+
+
+class LogPosition(NamedTuple):
+    """Where a batch begins: a segment, and the byte position in its file."""
+
+    segment: Segment
+    position: int
+
+
+class LogDirectory:
+    """A broker's log directory, a copy of one, or the folder of a single partition.
+
+    Folders that are no partition's are passed over: those a broker marks `-delete`, `-future` or `-stray`,
+    and those without a segment. Raises FileNotFoundError or NotADirectoryError for another `path`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = _folder(path)
+
+    def topics(self) -> list[str]:
+        """Names of all topics, sorted."""
+        return sorted({topic for topic, _ in self._folders()})
+
+    def partitions(self, topic: str | None = None) -> list[TopicPartition]:
+        """All partitions, or those of one topic; sorted by topic, then number."""
+        return sorted(found for found in self._folders() if topic in (None, found.topic))
+
+    def partition(
+        self,
+        topic_partition: TopicPartition | tuple[str, int],
+        *,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    ) -> PartitionLog:
+        """The log of a partition. Raises FileNotFoundError where there is none here."""
+        wanted = TopicPartition(*topic_partition)
+        folder = self._folders().get(wanted)
+        if folder is None:
+            raise FileNotFoundError(errno.ENOENT, f"no segments of partition {wanted}", str(self.path))
+        return PartitionLog(folder, max_decompressed_bytes=max_decompressed_bytes)
+
+    def _folders(self) -> dict[TopicPartition, Path]:
+        own = _partition_of(self.path)
+        if own is not None and _holds_segments(self.path):
+            return {own: self.path}
+        found = {}
+        with os.scandir(self.path) as entries:
+            for entry in entries:
+                topic_partition = _partition_of(Path(entry.name))
+                if topic_partition is not None and entry.is_dir() and _holds_segments(entry.path):
+                    found[topic_partition] = self.path / entry.name
+        return found
+
+
+class PartitionLog:
+    """The log of one partition: the segments in a folder.
+
+    The folder may have any name; one like `page-views-12` tells the `topic_partition`, which is None else.
+    Raises FileNotFoundError or NotADirectoryError for another `path`.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    ) -> None:
+        self.path = _folder(path)
+        self.max_decompressed_bytes = max_decompressed_bytes
+
+    @property
+    def topic_partition(self) -> TopicPartition | None:
+        """The partition that the folder is named for."""
+        return _partition_of(self.path)
+
+    def segments(self) -> list[Segment]:
+        """The segments there are now, by base offset; the last one is the active one. Opens none of them."""
+        with os.scandir(self.path) as entries:
+            names = sorted(
+                entry.name for entry in entries if is_segment_file_name(entry.name) and entry.is_file()
+            )
+        return [Segment(self.path / name, is_active=name == names[-1]) for name in names]
+
+    @property
+    def start_offset(self) -> int:
+        """The base offset of the first segment, 0 without segments. Records may begin behind it."""
+        segments = self.segments()
+        return segments[0].base_offset if segments else 0
+
+    @property
+    def end_offset(self) -> int:
+        """The offset behind the last whole batch (Kafka's log end offset), 0 without segments."""
+        return self._search(lambda segments: segments[-1].find_next_offset() if segments else 0)
+
+    def find_offset(self, offset: int) -> LogPosition | None:
+        """The batch that holds `offset`, or where compaction left none the first behind it.
+
+        None from the log's end on. Raises KafkaFormatError where damage is in the way.
+        """
+
+        def search(segments: list[Segment]) -> LogPosition | None:
+            for segment in _from_offset(segments, offset):
+                position = segment.find_offset(offset)
+                if position is not None:
+                    return LogPosition(segment, position)
+            return None
+
+        return self._search(search)
+
+    def find_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record, in the order of offsets, with `timestamp` (milliseconds) or a higher one.
+
+        None where there is none. As Kafka's ListOffsets. Raises ValueError for a negative one: those stand
+        for the log's ends in ListOffsets, which `start_offset` and `end_offset` are here; and
+        KafkaFormatError where damage is in the way.
+        """
+        if timestamp < 0:
+            raise ValueError(f"timestamp: expected 0 or more, found {timestamp}")
+
+        def search(segments: list[Segment]) -> TimestampOffset | None:
+            found = (segment.find_timestamp(timestamp) for segment in segments)
+            return next((one for one in found if one is not None), None)
+
+        return self._search(search)
+
+    def aborted_transactions(
+        self, start_offset: int = 0, end_offset: int | None = None
+    ) -> list[AbortedTransaction]:
+        """Aborted transactions that have offsets from `start_offset` to in front of `end_offset`.
+
+        In the order of their markers, as the broker adds them to a fetch response (KIP-98). Out of
+        `.txnindex` files; where one says what cannot be, out of the log, read whole.
+        """
+
+        def search(segments: list[Segment]) -> list[AbortedTransaction]:
+            found = []
+            for segment in _from_offset(segments, start_offset):
+                transactions = segment.aborted_transactions()
+                if transactions is None:
+                    return list(self._scan_aborted())
+                found += transactions
+                if end_offset is not None and found and found[-1].last_stable_offset >= end_offset:
+                    break
+            return found
+
+        return [
+            one
+            for one in self._search(search)
+            if one.last_offset >= start_offset and (end_offset is None or one.first_offset < end_offset)
+        ]
+
+    def _scan_aborted(self) -> Iterator[AbortedTransaction]:
+        tracker = TransactionTracker()
+        for records, run in self._runs(None, None, RUN_BYTES):
+            try:
+                yield from tracker.add(run)
+            except KafkaFormatError as error:
+                raise records.described(error) from None
+
+    def runs(
+        self, start_offset: int | None = None, end_offset: int | None = None, *, run_bytes: int = RUN_BYTES
+    ) -> Iterator[BatchRun]:
+        """Runs of whole batches, segment after segment, as `Records.runs`; none spans two segments.
+
+        From the batch that holds `start_offset`, or the first behind it, to the one that holds the last
+        offset in front of `end_offset`. Positions are those in the segment's file.
+
+        Raises CorruptRecordError or UnsupportedVersionError, with path and position, for damage: bytes that
+        are no whole batch at the end of a segment too, of the last one excepted; and FileNotFoundError where
+        retention deletes what is still to be read.
+        """
+        return (run for _, run in self._runs(start_offset, end_offset, run_bytes))
+
+    def batches(
+        self, start_offset: int | None = None, end_offset: int | None = None
+    ) -> Iterator[RecordBatch]:
+        """The batches of `runs`, shallow."""
+        for run in self.runs(start_offset, end_offset):
+            for number in range(len(run)):
+                yield RecordBatch(run, number, self.max_decompressed_bytes)
+
+    def records(
+        self, start_offset: int | None = None, end_offset: int | None = None, *, verify: bool = True
+    ) -> Iterator[Record]:
+        """The records from `start_offset` to in front of `end_offset`, markers of transactions included.
+
+        Raises as `runs` and `Records.records` do. For columns go segment by segment: `Segment.open`.
+        """
+        for source, run in self._runs(start_offset, end_offset, RUN_BYTES):
+            try:
+                for located in locate_in_groups(run, verify=verify, limit=self.max_decompressed_bytes):
+                    first = 0 if start_offset is None else located.first_at_or_above(start_offset)
+                    for record in islice(located, first, None):
+                        if end_offset is not None and record.offset >= end_offset:
+                            return
+                        yield record
+            except KafkaFormatError as error:
+                raise source.described(error) from None
+
+    def _runs(
+        self, start_offset: int | None, end_offset: int | None, run_bytes: int
+    ) -> Iterator[tuple[SegmentRecords, BatchRun]]:
+        reached: int | None = None
+        segments = _from_offset(self.segments(), start_offset)
+        while segments:
+            wanted = start_offset if reached is None else reached
+            if end_offset is not None and segments[0].base_offset >= end_offset:
+                return
+            try:
+                records = segments[0].open(max_decompressed_bytes=self.max_decompressed_bytes)
+            except FileNotFoundError:
+                segments = self._find_again(segments[0], wanted, was_reached=reached is not None)
+                continue
+            with records:
+                position = 0 if wanted is None else segments[0].search_start(records, wanted)
+                for run in records.runs(position, run_bytes=run_bytes):
+                    first, stop = _rows_between(run, wanted, end_offset)
+                    if first < stop:
+                        reached = int(run.index["last_offset"][stop - 1]) + 1
+                        yield records, _part(run, first, stop)
+                    if stop < len(run):
+                        return
+            segments = segments[1:]
+
+    def _find_again(self, gone: Segment, wanted: int | None, *, was_reached: bool) -> list[Segment]:
+        """The segments from `wanted` on, after `gone` was found to be deleted."""
+        segments = _from_offset(self.segments(), wanted)
+        if segments and segments[0].path == gone.path:
+            raise FileNotFoundError(errno.ENOENT, "segment is listed and cannot be opened", str(gone.path))
+        if wanted is not None and was_reached and (not segments or segments[0].base_offset > wanted):
+            start = f"the log starts at {segments[0].base_offset} now" if segments else "no segment is left"
+            message = f"offsets from {wanted} on were deleted while the log was read: {start}"
+            raise FileNotFoundError(errno.ENOENT, message, str(gone.path))
+        return segments
+
+    def _search(self, search: Callable[[list[Segment]], _Found]) -> _Found:
+        """The outcome of a search, done again where segments were deleted meanwhile."""
+        segments = self.segments()
+        while True:
+            try:
+                return search(segments)
+            except FileNotFoundError:
+                before, segments = segments, self.segments()
+                if segments == before:
+                    raise
+
+
+def _folder(path: str | os.PathLike[str]) -> Path:
+    folder = Path(path)
+    if not folder.is_dir():
+        if folder.exists():
+            raise NotADirectoryError(errno.ENOTDIR, "expected a folder, found a file", str(folder))
+        raise FileNotFoundError(errno.ENOENT, "no such folder", str(folder))
+    return folder
+
+
+def _partition_of(path: Path) -> TopicPartition | None:
+    """The partition that a folder of this name belongs to, named as a broker names it."""
+    name = path.name or path.absolute().name
+    found = TopicPartition.from_folder_name(name)
+    return found if found is not None and str(found) == name and found.partition <= _MAX_PARTITION else None
+
+
+def _holds_segments(path: str | Path) -> bool:
+    try:
+        with os.scandir(path) as entries:
+            return any(is_segment_file_name(entry.name) and entry.is_file() for entry in entries)
+    except FileNotFoundError:
+        return False
+
+
+def _from_offset(segments: list[Segment], offset: int | None) -> list[Segment]:
+    """The segments from the one that `offset` belongs to on."""
+    if offset is None:
+        return segments
+    return segments[max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0) :]
+
+
+def _rows_between(run: BatchRun, start_offset: int | None, end_offset: int | None) -> tuple[int, int]:
+    """First and stop of the batches that may hold offsets from `start_offset` to in front of `end_offset`.
+
+    A wrapper's base offset is not known; it is above the last offset in front of it.
+    """
+    last = run.index["last_offset"]
+    first, stop = 0, len(run)
+    if start_offset is not None:
+        first = stop - int((last >= start_offset)[::-1].sum()) if last[0] < start_offset else 0
+    if end_offset is not None:
+        past = run.index["base_offset"] >= end_offset
+        past[1:] |= last[:-1] >= end_offset - 1
+        stop = int(past.argmax()) if past.any() else stop
+    return first, max(first, stop)
+
+
+def _part(run: BatchRun, first: int, stop: int) -> BatchRun:
+    if first == 0 and stop == len(run):
+        return run
+    return BatchRun(run.buffer, run.index[first:stop].copy(), run.origin)

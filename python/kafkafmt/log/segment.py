@@ -1,0 +1,266 @@
+"""One segment of a log: a file of record batches, and finding offsets and timestamps in it.
+
+A search starts at the place an index names, after checking against the log that a batch begins there and that
+nothing before it can be the answer; else at the beginning. So a missing, stale or damaged index costs time and
+never the right answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
+from kafkafmt.decoding import locate
+from kafkafmt.errors import CorruptRecordError, KafkaFormatError
+from kafkafmt.log.indexes import (
+    AbortedTransaction,
+    OffsetIndex,
+    TimeIndex,
+    TimestampOffset,
+    read_transaction_index,
+)
+from kafkafmt.records import RUN_BYTES, FileRecords
+from kafkafmt.types import TopicPartition
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from _kafkafmt.scan import BatchRun
+
+LOG_SUFFIX = ".log"
+OFFSET_INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+_FILE_NAME = re.compile(r"\d{20}\.log")
+_MAX_OFFSET = 2**63 - 1
+
+# Searches read less at a time than readers do: with an index the answer is near.
+_SEARCH_BYTES = 64 * 1024
+
+
+def segment_file_name(base_offset: int, suffix: str = LOG_SUFFIX) -> str:
+    """The name of a segment's file.
+
+    >>> segment_file_name(170)
+    '00000000000000000170.log'
+    """
+    return f"{base_offset:020d}{suffix}"
+
+
+def is_segment_file_name(name: str) -> bool:
+    """Is it twenty digits, an offset, and `.log`?"""
+    return _FILE_NAME.fullmatch(name) is not None and int(name[:20]) <= _MAX_OFFSET
+
+
+class SegmentRecords(FileRecords):
+    """The records of a segment: a `FileRecords` that reports bytes at the end that are no whole batch.
+
+    Of an active segment, which a broker may be writing or have been writing when it died, a batch that is cut
+    off and a tail of zeros are left out. Anywhere else they are damage, as is a cut-off batch in front of a
+    valid one: its length is a lie.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        start: int = 0,
+        end: int | None = None,
+        *,
+        is_active: bool,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    ) -> None:
+        super().__init__(path, start, end, max_decompressed_bytes=max_decompressed_bytes)
+        self._is_active = is_active
+        self._is_whole = end is None
+
+    def runs(
+        self, position: int | None = None, *, run_bytes: int = RUN_BYTES, reuse_memory: bool = False
+    ) -> Iterator[BatchRun]:
+        """As `Records.runs`; raises CorruptRecordError, all batches handed out, for a tail that is damage."""
+        reached = self._start if position is None else position
+        for run in super().runs(position, run_bytes=run_bytes, reuse_memory=reuse_memory):
+            reached = int(run.index["position"][-1]) + int(run.index["size"][-1])
+            yield run
+        if self._is_whole and reached < self._end:
+            self._check_tail(reached)
+
+    def _check_tail(self, position: int) -> None:
+        cut_off = f"expected a whole batch in the last {self._end - position} bytes, found a part of one"
+        error = CorruptRecordError(cut_off, position=position, path=str(self.path))
+        if self._only_zeros(position):
+            error.message = f"expected no bytes behind the last batch, found {self._end - position} zeros"
+            found = self._end
+        else:
+            found = self.position_after(error)
+            if found < self._end:
+                error.message = (
+                    f"batch reaches past the end of the segment, but a valid one begins at {found}"
+                )
+        if found < self._end or not self._is_active:
+            raise error
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment: the file at `path`, named for its base offset, and the indexes beside it.
+
+    is_active: it is the last of its log, so its end may be missing. Cheap to make and to pickle: nothing is
+    read until asked for, an index once. Raises ValueError for a name that is no segment's.
+    """
+
+    path: Path
+    is_active: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", Path(self.path))
+        if not is_segment_file_name(self.path.name):
+            raise ValueError(f"{self.path}: expected a name of 20 digits and {LOG_SUFFIX}, a segment's")
+
+    def __reduce__(self) -> tuple[type[Segment], tuple[Path, bool]]:
+        return Segment, (self.path, self.is_active)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def base_offset(self) -> int:
+        """The offset that the file is named for; no record in it has a lower one."""
+        return int(self.path.stem)
+
+    @property
+    def topic_partition(self) -> TopicPartition | None:
+        """The partition whose folder it lies in; None where the folder is not named for one."""
+        return TopicPartition.from_folder_name(self.path.absolute().parent.name)
+
+    @property
+    def size_in_bytes(self) -> int:
+        """The file's size now. Raises FileNotFoundError once it is deleted."""
+        return self.path.stat().st_size
+
+    @cached_property
+    def offset_index(self) -> OffsetIndex:
+        """What is usable of `.index`; empty where nothing is."""
+        return OffsetIndex.read(self.path.with_suffix(OFFSET_INDEX_SUFFIX), self.base_offset)
+
+    @cached_property
+    def time_index(self) -> TimeIndex:
+        """What is usable of `.timeindex`; empty where nothing is."""
+        return TimeIndex.read(self.path.with_suffix(TIME_INDEX_SUFFIX), self.base_offset)
+
+    def aborted_transactions(self) -> list[AbortedTransaction] | None:
+        """What `.txnindex` says: the transactions whose abort marker is here. None where it is damaged."""
+        path = self.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
+        return read_transaction_index(path, self.base_offset, is_active=self.is_active)
+
+    def open(
+        self,
+        start: int = 0,
+        end: int | None = None,
+        *,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    ) -> SegmentRecords:
+        """Its records, from byte `start`, a batch's beginning, to `end`.
+
+        A context manager. Raises FileNotFoundError where retention or compaction has deleted the file; once
+        open, it stays readable.
+        """
+        return SegmentRecords(
+            self.path, start, end, is_active=self.is_active, max_decompressed_bytes=max_decompressed_bytes
+        )
+
+    def find_offset(self, offset: int) -> int | None:
+        """The position of the batch that holds `offset`, or of the first behind it; None past the last batch.
+
+        As Kafka's LogSegment.translateOffset. Raises KafkaFormatError where damage is in the way.
+        """
+        with self.open() as records:
+            row = self._find_row(records, offset)
+            return None if row is None else int(row["position"])
+
+    def search_start(self, records: SegmentRecords, offset: int) -> int:
+        """Where a batch begins, at or in front of the first one that ends at `offset` or later."""
+        position = self.offset_index.position_at_or_below(offset)
+        return position if position and self._is_before(records, position, offset) else 0
+
+    def find_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record with `timestamp` (milliseconds) or a higher one; None where there is none.
+
+        As Kafka's LogSegment.findOffsetByTimestamp. Raises KafkaFormatError where damage is in the way.
+        """
+        with self.open() as records:
+            start = self._start_for_timestamp(records, timestamp)
+            for run in records.runs(start, run_bytes=_SEARCH_BYTES, reuse_memory=True):
+                for number in (run.index["max_timestamp"] >= timestamp).nonzero()[0].tolist():
+                    found = _first_at_or_after(records, run, number, timestamp)
+                    if found is not None:
+                        return found
+        return None
+
+    def find_next_offset(self) -> int:
+        """The offset behind its last whole batch; its base offset where it holds none.
+
+        As Kafka's LogSegment.readNextOffset. Raises KafkaFormatError where damage is in the way.
+        """
+        next_offset = self.base_offset
+        with self.open() as records:
+            start = self.search_start(records, _MAX_OFFSET)
+            for run in records.runs(start, run_bytes=_SEARCH_BYTES, reuse_memory=True):
+                next_offset = int(run.index["last_offset"][-1]) + 1
+        return next_offset
+
+    def _find_row(self, records: SegmentRecords, offset: int) -> np.void | None:
+        """The row, in the shallow index, of the first batch that ends at `offset` or later."""
+        start = self.search_start(records, offset)
+        for run in records.runs(start, run_bytes=_SEARCH_BYTES, reuse_memory=True):
+            reaches = run.index["last_offset"] >= offset
+            if reaches.any():
+                row: np.void = run.index[reaches.argmax()]
+                return row
+        return None
+
+    def _is_before(self, records: SegmentRecords, position: int, offset: int) -> bool:
+        """Does a valid batch begin at `position`, and are all offsets in front of it below `offset`?"""
+        try:
+            run = next(records.runs(position, run_bytes=_SEARCH_BYTES), None)
+            if run is None:
+                return False
+            run.ensure_valid(0, 1)
+        except KafkaFormatError:
+            return False
+        row = run.index[0]
+        # A compressed v0/v1 wrapper tells its last offset alone; it is above all that come before, too.
+        first = row["base_offset"] if row["base_offset"] >= 0 else row["last_offset"]
+        return bool(self.base_offset <= first <= offset)
+
+    def _start_for_timestamp(self, records: SegmentRecords, timestamp: int) -> int:
+        """Where a batch begins, at or in front of the first one with a record at `timestamp` or later."""
+        entry = self.time_index.last_below(timestamp)
+        if entry is None:
+            return 0
+        try:
+            row = self._find_row(records, entry.offset)
+        except KafkaFormatError:
+            return 0
+        if row is None or row["max_timestamp"] != entry.timestamp or row["base_offset"] > entry.offset:
+            return 0
+        return int(row["position"])
+
+
+def _first_at_or_after(
+    records: SegmentRecords, run: BatchRun, number: int, timestamp: int
+) -> TimestampOffset | None:
+    try:
+        located = locate(run, number, number + 1, verify=True, limit=records.max_decompressed_bytes)
+    except KafkaFormatError as error:
+        raise records.described(error) from None
+    timestamps = located.timestamps()
+    late = timestamps >= timestamp
+    if not late.any():
+        return None
+    first = int(late.argmax())
+    return TimestampOffset(int(timestamps[first]), int(located.offsets()[first]))

@@ -1,0 +1,53 @@
+"""Which transactions were aborted, from the log itself: what `.txnindex` files say, without them.
+
+A producer has one open transaction at most. It begins with the first transactional batch behind the last
+marker of that producer, and ends with a control batch that says whether it is committed (KIP-98).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kafkafmt.batch import RecordBatch
+from kafkafmt.log.indexes import AbortedTransaction
+
+if TYPE_CHECKING:
+    from _kafkafmt.scan import BatchRun
+
+_MARKER_KEY = struct.Struct(">hh")  # version, type
+_ABORT, _COMMIT = 0, 1
+
+
+class TransactionTracker:
+    """Follows the batches of a log from its start, and tells of each aborted transaction as it ends.
+
+    As Kafka's ProducerStateManager does it. A marker for a producer without an open transaction is ignored.
+    """
+
+    def __init__(self) -> None:
+        self._first_offsets: dict[int, int] = {}
+
+    def add(self, run: BatchRun) -> Iterator[AbortedTransaction]:
+        """The transactions that a marker in this run aborts. Raises KafkaFormatError for a damaged marker."""
+        rows = run.index
+        for number in rows["is_transactional"].nonzero()[0].tolist():
+            producer_id = int(rows["producer_id"][number])
+            if not rows["is_control"][number]:
+                self._first_offsets.setdefault(producer_id, int(rows["base_offset"][number]))
+                continue
+            kind = _marker_type(run, number)
+            if kind in (_ABORT, _COMMIT):
+                first_offset = self._first_offsets.pop(producer_id, None)
+                if kind == _ABORT and first_offset is not None:
+                    last_offset = int(rows["last_offset"][number])
+                    stable = min(self._first_offsets.values(), default=last_offset + 1)
+                    yield AbortedTransaction(producer_id, first_offset, last_offset, stable)
+
+
+def _marker_type(run: BatchRun, number: int) -> int | None:
+    for record in RecordBatch(run, number):
+        if record.key is not None and len(record.key) >= _MARKER_KEY.size:
+            return int(_MARKER_KEY.unpack_from(record.key)[1])
+    return None

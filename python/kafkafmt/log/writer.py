@@ -1,0 +1,399 @@
+"""Writing segments with their indexes, so that a reader never sees half of one.
+
+What is written goes to temporary files in the same folder, whose names no reader takes for a segment's. A
+commit makes them durable and renames them, the `.log` last, which is what makes a segment be there. A writer
+that is killed leaves temporaries, and perhaps indexes without a `.log`, which mean nothing to readers.
+
+A writer holds a lock (flock) on its temporary `.log` until it ends, however it ends. So temporaries whose lock
+is free are stale, and the next writer removes them; on file systems without such locks they are left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import secrets
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from _kafkafmt.scan import scan
+from kafkafmt.batch import RecordBatch
+from kafkafmt.errors import InvalidRecordError
+from kafkafmt.log.indexes import (
+    DEFAULT_INDEX_INTERVAL_BYTES,
+    AbortedTransaction,
+    IndexBuilder,
+    transaction_entries,
+)
+from kafkafmt.log.segment import (
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    segment_file_name,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from typing_extensions import Buffer, Self
+
+    from _kafkafmt.scan import BatchRun
+
+# The broker's default of `log.segment.bytes`.
+DEFAULT_SEGMENT_BYTES = 1024 * 1024 * 1024
+# Positions and relative offsets in an index are int32.
+_MAX_INT32 = 2**31 - 1
+
+_TEMPORARY_NAME = re.compile(r"(?P<segment>\.\d{20})\.[a-z]+\.(?P<token>[0-9a-f]{16})\.tmp")
+
+
+class SegmentWriter:
+    """Writes one segment: `append` its batches, then `commit`; `abort` leaves nothing of it.
+
+    A context manager that commits, or aborts where an exception ends it. The folder is made where it is
+    missing. base_offset names the segment and is no higher than any offset in it.
+
+    Raises FileExistsError where the folder has that segment already; indexes without their segment are
+    replaced.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        base_offset: int,
+        *,
+        index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
+    ) -> None:
+        if base_offset < 0:
+            raise ValueError(f"base_offset: expected 0 or more, found {base_offset}")
+        self.folder = Path(folder)
+        self.base_offset = base_offset
+        self.path = self.folder / segment_file_name(base_offset)
+        self._indexes = IndexBuilder(base_offset, index_interval_bytes)
+        self._aborted: list[AbortedTransaction] = []
+        self._size = 0
+        self._next_offset = base_offset
+        self._ended = False
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._refuse_existing()
+        self._descriptor, self._token = self._create_log()
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Bytes appended."""
+        return self._size
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the last batch; the base offset before there is one."""
+        return self._next_offset
+
+    def append(self, data: Buffer) -> None:
+        """Append whole batches.
+
+        Raises KafkaFormatError for bytes that are no batches, and InvalidRecordError for offsets that do not
+        ascend or are below the base offset; ValueError for a part of a batch, and for more than fits into a
+        segment: 2^31 - 1 bytes, and as many offsets. Nothing of `data` is written then.
+        """
+        self.append_run(whole_batches(data, self._size))
+
+    def append_run(self, run: BatchRun, first: int = 0, stop: int | None = None) -> None:
+        """Append batches `first` to `stop` of a run, from which no byte is missing between them."""
+        self._ensure_open()
+        rows = run.index[first : len(run) if stop is None else stop].copy()
+        if not len(rows):
+            return
+        start, end = int(rows["position"][0]), int(rows["position"][-1]) + int(rows["size"][-1])
+        if end - start != int(rows["size"].sum()):
+            raise ValueError(f"expected batches end to end, found gaps between positions {start} and {end}")
+        rows["position"] += self._size - start
+        self._check(rows)
+        data = memoryview(run.buffer)[start - run.origin : end - run.origin]
+        _write_all(self._descriptor, data)
+        self._indexes.add(rows)
+        self._size += len(data)
+        self._next_offset = int(rows["last_offset"][-1]) + 1
+
+    def add_aborted_transactions(self, transactions: Iterable[AbortedTransaction]) -> None:
+        """Have `.txnindex` name these: transactions whose abort marker is in this segment."""
+        self._ensure_open()
+        self._aborted += transactions
+
+    def commit(self) -> Path:
+        """Make the segment be there, all of it and durable; return its path. Nothing is left to do then.
+
+        Raises FileExistsError, having aborted, where another writer was faster.
+        """
+        self._ensure_open()
+        try:
+            self._refuse_existing()
+            os.fsync(self._descriptor)
+            indexes = self._index_entries()
+            for suffix, entries in indexes.items():
+                _write_file(self._temporary(suffix), entries)
+            for suffix in indexes:
+                self._temporary(suffix).rename(self._final(suffix))
+            if TRANSACTION_INDEX_SUFFIX not in indexes:
+                self._final(TRANSACTION_INDEX_SUFFIX).unlink(missing_ok=True)
+            _sync_folder(self.folder)
+            self._temporary(LOG_SUFFIX).rename(self.path)
+            _sync_folder(self.folder)
+        except BaseException:
+            self.abort()
+            raise
+        self._end()
+        return self.path
+
+    def abort(self) -> None:
+        """Remove what was written. Does nothing once committed or aborted."""
+        if self._ended:
+            return
+        try:
+            for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, LOG_SUFFIX):
+                self._temporary(suffix).unlink(missing_ok=True)
+        finally:
+            self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.abort()
+        elif not self._ended:
+            self.commit()
+
+    def _check(self, rows: NDArray[np.void]) -> None:
+        bases, lasts = rows["base_offset"], rows["last_offset"]
+        firsts = np.where(bases >= 0, bases, lasts)
+        expected = np.concatenate(([self._next_offset], lasts[:-1] + 1))
+        wrong = (firsts < expected) | (lasts < firsts)
+        if wrong.any():
+            number = int(wrong.argmax())
+            raise InvalidRecordError(
+                f"offsets of a segment ascend: expected {expected[number]} or more, found {firsts[number]}",
+                position=int(rows["position"][number]),
+                base_offset=int(bases[number]) if bases[number] >= 0 else None,
+                last_offset=int(lasts[number]),
+                path=str(self.path),
+            )
+        if int(lasts[-1]) - self.base_offset > _MAX_INT32:
+            message = f"expected at most 2^31 offsets from {self.base_offset} on, found {lasts[-1]}"
+            raise ValueError(f"{self.path}: {message}")
+        if self._size + int(rows["size"].sum()) > _MAX_INT32:
+            raise ValueError(f"{self.path}: expected at most 2^31 - 1 bytes in a segment")
+
+    def _index_entries(self) -> dict[str, NDArray[np.void]]:
+        offset_entries, time_entries = self._indexes.finish()
+        indexes = {OFFSET_INDEX_SUFFIX: offset_entries, TIME_INDEX_SUFFIX: time_entries}
+        if self._aborted:
+            indexes[TRANSACTION_INDEX_SUFFIX] = transaction_entries(self._aborted)
+        return indexes
+
+    def _create_log(self) -> tuple[int, str]:
+        """A new temporary that is locked, and its token."""
+        while True:
+            token = secrets.token_hex(8)
+            path = self._temporary(LOG_SUFFIX, token)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            descriptor = os.open(path, flags, 0o666)
+            with contextlib.suppress(OSError):  # no locks here: then nothing is taken for stale either
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.fstat(descriptor).st_nlink:
+                return descriptor, token
+            os.close(descriptor)  # removed as stale between its creation and the lock
+
+    def _temporary(self, suffix: str, token: str | None = None) -> Path:
+        return self.folder / f".{segment_file_name(self.base_offset, suffix)}.{token or self._token}.tmp"
+
+    def _final(self, suffix: str) -> Path:
+        return self.folder / segment_file_name(self.base_offset, suffix)
+
+    def _refuse_existing(self) -> None:
+        if self.path.exists():
+            raise FileExistsError(errno.EEXIST, "segment exists already", str(self.path))
+
+    def _ensure_open(self) -> None:
+        if self._ended:
+            raise ValueError(f"{self.path}: the segment was committed or aborted")
+
+    def _end(self) -> None:
+        self._ended = True
+        os.close(self._descriptor)
+
+
+class PartitionLogWriter:
+    """Writes the log of a partition into a folder, a segment after the other.
+
+    A segment is named for the offset of its first batch and committed when the next batch would not fit into
+    `segment_bytes`, and at the end. A context manager that commits, or aborts where an exception ends it;
+    segments that were committed before stay. Removes what dead writers left in the folder.
+
+    Raises FileExistsError where a segment of that name exists; else as `SegmentWriter`.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
+    ) -> None:
+        if not 1 <= segment_bytes <= _MAX_INT32:
+            raise ValueError(f"segment_bytes: expected 1 to 2^31 - 1, found {segment_bytes}")
+        self.folder = Path(folder)
+        self.segment_bytes = segment_bytes
+        self.index_interval_bytes = index_interval_bytes
+        self.committed: list[Path] = []
+        self._segment: SegmentWriter | None = None
+        self._aborted: list[AbortedTransaction] = []
+        self.folder.mkdir(parents=True, exist_ok=True)
+        remove_stale_temporaries(self.folder)
+
+    def append(self, data: Buffer) -> None:
+        """Append whole batches, to as many segments as they need; raises as `SegmentWriter.append`."""
+        run = whole_batches(data, 0)
+        first = 0
+        while first < len(run):
+            if self._segment is None:
+                self._segment = SegmentWriter(
+                    self.folder,
+                    RecordBatch(run, first).base_offset,
+                    index_interval_bytes=self.index_interval_bytes,
+                )
+            stop = self._fitting(self._segment, run.index[first:]) + first
+            if stop > first:
+                self._segment.append_run(run, first, stop)
+            if stop < len(run):
+                self._commit_segment()
+            first = stop
+
+    def add_aborted_transactions(self, transactions: Iterable[AbortedTransaction]) -> None:
+        """Have the `.txnindex` of the segments that hold their markers, committed from now on, name these."""
+        self._aborted += transactions
+
+    def commit(self) -> list[Path]:
+        """Commit the last segment; return the paths of all."""
+        if self._segment is not None:
+            self._commit_segment()
+        return self.committed
+
+    def abort(self) -> None:
+        """Remove what was written of a segment that is not committed."""
+        segment, self._segment = self._segment, None
+        if segment is not None:
+            segment.abort()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.abort()
+        else:
+            self.commit()
+
+    def _commit_segment(self) -> None:
+        segment, self._segment = self._segment, None
+        assert segment is not None
+        ended = [one for one in self._aborted if one.last_offset < segment.next_offset]
+        segment.add_aborted_transactions(one for one in ended if one.last_offset >= segment.base_offset)
+        self._aborted = [one for one in self._aborted if one.last_offset >= segment.next_offset]
+        self.committed.append(segment.commit())
+
+    def _fitting(self, segment: SegmentWriter, rows: NDArray[np.void]) -> int:
+        """How many batches of `rows` go into the segment: at least one into an empty one."""
+        left = self.segment_bytes - segment.size_in_bytes
+        fit_by_size = int(rows["size"].cumsum(dtype="i8").searchsorted(left, side="right"))
+        too_far = rows["last_offset"] - segment.base_offset > _MAX_INT32
+        fit_by_offset = int(too_far.argmax()) if too_far.any() else len(rows)
+        return max(min(fit_by_size, fit_by_offset), 0 if segment.size_in_bytes else 1)
+
+
+def remove_stale_temporaries(folder: str | os.PathLike[str]) -> list[Path]:
+    """Remove the temporaries of writers that no longer live from a folder; return their paths.
+
+    Safe beside writers at work, in this process and others: what is locked stays.
+    """
+    writers: dict[str, list[Path]] = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            match = _TEMPORARY_NAME.fullmatch(entry.name)
+            if match:
+                log = f"{match['segment']}{LOG_SUFFIX}.{match['token']}.tmp"
+                writers.setdefault(log, []).append(Path(folder, entry.name))
+    removed = []
+    for log, paths in writers.items():
+        with _lock_of_dead(Path(folder, log)) as is_dead:
+            if is_dead:
+                for path in paths:
+                    path.unlink(missing_ok=True)
+                removed += paths
+    return sorted(removed)
+
+
+@contextlib.contextmanager
+def _lock_of_dead(log: Path) -> Iterator[bool]:
+    """Holds the lock of a temporary `.log`; False where its writer does."""
+    try:
+        descriptor = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield True
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_dead = True
+    except OSError:
+        is_dead = False
+    try:
+        yield is_dead
+    finally:
+        os.close(descriptor)
+
+
+def whole_batches(data: Buffer, origin: int) -> BatchRun:
+    """The batches that `data` is, as a run from position `origin` on.
+
+    Raises KafkaFormatError for bytes that are none, and ValueError for a part of one at the end.
+    """
+    view = memoryview(data)
+    run, consumed, _, _, error = scan(view, origin)
+    if error is not None:
+        raise error
+    if consumed != view.nbytes:
+        left = view.nbytes - consumed
+        raise ValueError(
+            f"expected whole batches, found {left} bytes of a part of one at position {origin + consumed}"
+        )
+    return run
+
+
+def _write_all(descriptor: int, data: memoryview) -> None:
+    while len(data):
+        data = data[os.write(descriptor, data) :]
+
+
+def _write_file(path: Path, entries: NDArray[np.void]) -> None:
+    with path.open("xb") as file:
+        file.write(entries.tobytes())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
