@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,23 @@ import pytest
 if TYPE_CHECKING:
     from broker.broker import Broker
     from oracle.kafka import KafkaOracle
+
+
+SEED = "KAFKAFMT_SEED"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ.setdefault(SEED, str(random.randrange(2**32)))  # the workers of a parallel run inherit it
+
+
+def pytest_report_header() -> str:
+    return f"random batches: {SEED}={os.environ[SEED]}"
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    """The seed of this run's random batches: from the environment where it is set there."""
+    return int(os.environ[SEED])
 
 
 @pytest.fixture(scope="session")
@@ -35,9 +54,11 @@ def oracle() -> Iterator[KafkaOracle]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """A test that fails with the broker shows the end of the broker's log."""
+    """A test that fails with the broker shows the end of its log; one with random batches, their seed."""
     report = yield
-    running = getattr(item, "funcargs", {}).get("broker")
-    if report.failed and running is not None:
-        report.sections.append(("broker log", running.log_tail()))
+    used = getattr(item, "funcargs", {})
+    if report.failed and "broker" in used:
+        report.sections.append(("broker log", used["broker"].log_tail()))
+    if report.failed and "oracle" in used:
+        report.sections.append(("random batches", f"{SEED}={os.environ[SEED]}"))
     return report
