@@ -195,8 +195,10 @@ class IndexBuilder:
     def finish(self) -> tuple[NDArray[np.void], NDArray[np.void]]:
         """All offset entries and all time entries: the last of these for the highest timestamp of all."""
         self._add_times(np.array([self._highest.timestamp]), np.array([self._highest.offset]))
-        offsets = [np.empty(0, OFFSET_INDEX_DTYPE), *self._offset_entries]
-        return np.concatenate(offsets), np.concatenate([np.empty(0, TIME_INDEX_DTYPE), *self._time_entries])
+        return (
+            _joined(self._offset_entries, OFFSET_INDEX_DTYPE),
+            _joined(self._time_entries, TIME_INDEX_DTYPE),
+        )
 
     def _choose(self, positions: Sequence[int]) -> list[int]:
         chosen = []
@@ -223,6 +225,11 @@ def _read_entries(path: Path, dtype: np.dtype[np.void]) -> NDArray[np.void]:
     except OSError:
         return np.empty(0, dtype)
     return np.frombuffer(data, dtype, len(data) // dtype.itemsize)
+
+
+def _joined(parts: list[NDArray[np.void]], dtype: np.dtype[np.void]) -> NDArray[np.void]:
+    # Without the dtype numpy would join big-endian entries into an array of native ones.
+    return np.concatenate([np.empty(0, dtype), *parts], dtype=dtype)
 
 
 def _leading(usable: NDArray[np.bool_]) -> int:
