@@ -19,7 +19,7 @@ KERNELS = ROOT / "src" / "_kafkafmt"
 # From the bottom up. A name places its module and, where it is a package, all modules in it.
 LAYERS = {
     "kernels": ["_kafkafmt"],
-    "foundations": ["kafkafmt.errors", "kafkafmt.types"],
+    "foundations": ["kafkafmt.buffers", "kafkafmt.errors", "kafkafmt.types"],
     "codecs": ["kafkafmt.codecs"],
     "records": [
         "kafkafmt.batch",
@@ -40,6 +40,7 @@ LAYERS = {
         "kafkafmt.split",
     ],
     "the public names": ["kafkafmt"],
+    "jobs": ["kafkafmt.convert_job"],
     "applications": ["kafkafmt.cli", "kafkafmt.mirror", "kafkafmt.net", "kafkafmt.serve", "kafkafmt.spark"],
 }
 HEIGHT = {name: height for height, names in enumerate(LAYERS.values()) for name in names}
