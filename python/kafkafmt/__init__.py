@@ -11,7 +11,6 @@
 
 from _kafkafmt.decode import Record
 from _kafkafmt.scan import INDEX_DTYPE
-
 from kafkafmt.batch import RecordBatch
 from kafkafmt.builder import RecordBatchBuilder
 from kafkafmt.columns import BinaryColumn, HeadersColumn

@@ -9,7 +9,6 @@ from _kafkafmt.decode import LocatedRecords
 from _kafkafmt.encode import encode_records, seal_batch
 from _kafkafmt.layout import RECORD_BATCH_OVERHEAD
 from _kafkafmt.scan import BatchHeader, scan
-
 from kafkafmt import codecs
 from kafkafmt.decoding import describe, locate
 from kafkafmt.errors import CorruptRecordError, UnsupportedCompressionTypeError, UnsupportedVersionError
@@ -17,10 +16,11 @@ from kafkafmt.types import Codec, TimestampType
 
 if TYPE_CHECKING:
     import numpy as np
-    from _kafkafmt.decode import Record
-    from _kafkafmt.scan import BatchRun
     from numpy.typing import NDArray
     from typing_extensions import Buffer
+
+    from _kafkafmt.decode import Record
+    from _kafkafmt.scan import BatchRun
 
 
 class RecordBatch(BatchHeader):

@@ -1,31 +1,35 @@
 """Records as columns, without an object a record: numpy arrays, or an Arrow table as Spark's Kafka source has it.
 
-Both are built group by group (see `decoding`) from located records; a column that is not asked for is never
-built. Arrow keeps a chunk a group, numpy columns are joined at the end.
+Both are built by the kernel's `ColumnBuilder`, chunk by chunk; a column that is not asked for is never built.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from kafkafmt.decoding import locate_in_groups
-from kafkafmt.errors import InvalidRecordError
+from _kafkafmt.columns import ColumnBuilder
+from kafkafmt.decoding import Payload, decompress, groups
+from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from _kafkafmt.decode import LocatedRecords
+    from _kafkafmt.scan import BatchRun
     from kafkafmt.records import Records
     from kafkafmt.types import TopicPartition
 
 # As Spark's Kafka source names and orders them.
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 _NUMPY_COLUMNS = tuple(name for name in COLUMNS if name not in ("topic", "partition"))
+# What one chunk is made of, decompressed. Arrow's are large enough for the next stage to be busy and small
+# enough to be held in number; numpy's stay below the 2 GiB that 32-bit offsets reach.
+ARROW_CHUNK_BYTES = 8 * 1024 * 1024
+_NUMPY_CHUNK_BYTES = 1024 * 1024 * 1024
 _MICROSECONDS = 1000
 _MOST_MILLISECONDS = np.iinfo(np.int64).max // _MICROSECONDS
 
@@ -114,9 +118,49 @@ def _checked(columns: Sequence[str] | None, known: Sequence[str]) -> Sequence[st
     return columns
 
 
-def _groups(records: Records, *, verify: bool) -> Iterator[LocatedRecords]:
-    for run in records.runs():
-        yield from locate_in_groups(run, verify=verify, limit=records.max_decompressed_bytes)
+def _built(
+    records: Records, columns: Collection[str], *, verify: bool, views: bool, chunk_bytes: int
+) -> Iterator[ColumnBuilder]:
+    """Columns of about `chunk_bytes` of decompressed records at a time; before an error, what came before it."""
+    builder = ColumnBuilder(columns, views=views)
+    limit = records.max_decompressed_bytes
+    try:
+        for run in records.runs():
+            for first, stop in groups(run):
+                payloads, stop, error = decompress(run, first, stop, verify=verify, limit=limit)
+                expected = (
+                    1.0 if builder.count else _expected(records, run, first, stop, payloads, chunk_bytes)
+                )
+                builder.add(run, first, stop, payloads, verify=verify, expected=expected)
+                if error is not None:
+                    try:
+                        raise error
+                    finally:
+                        del error  # no cycle of error, traceback and frame
+                if builder.size_in_bytes >= chunk_bytes:
+                    yield builder
+                    builder = ColumnBuilder(columns, views=views)
+    except KafkaFormatError:
+        if builder.count:
+            yield builder
+        raise
+    if builder.count:
+        yield builder
+
+
+def _expected(
+    records: Records,
+    run: BatchRun,
+    first: int,
+    stop: int,
+    payloads: Sequence[Payload | None] | None,
+    chunk_bytes: int,
+) -> float:
+    """How many times as much as this group the chunk will hold, a little spare added."""
+    source = int(run.index["size"][first:stop].sum())
+    decompressed = source if payloads is None else sum(len(p) for p in payloads if p is not None)
+    groups_left = records.size_in_bytes / max(source, 1)
+    return 1.05 * min(groups_left, (chunk_bytes + decompressed) / max(decompressed, 1))
 
 
 def to_numpy(records: Records, columns: Sequence[str] | None, *, verify: bool) -> dict[str, Column]:
@@ -132,31 +176,25 @@ def to_numpy(records: Records, columns: Sequence[str] | None, *, verify: bool) -
         raise ValueError("topic and partition are not known: give the records a topic_partition")
     parts: dict[str, list[Any]] = {name: [] for name in columns}
     count = 0
-    for located in _groups(records, verify=verify):
-        count += len(located)
-        for name in columns:
-            if name not in ("topic", "partition"):
-                parts[name].append(_numpy_column(located, name))
+    for built in _built(records, columns, verify=verify, views=False, chunk_bytes=_NUMPY_CHUNK_BYTES):
+        count += built.count
+        for name, arrays in built.take().items():
+            if name in parts:
+                parts[name].append(_numpy_column(name, arrays))
     return {name: _joined_column(name, parts[name], count, source) for name in columns}
 
 
-def _numpy_column(located: LocatedRecords, name: str) -> Any:
-    if name == "offset":
-        return located.offsets()
-    if name == "timestamp":
-        return located.timestamps()
-    if name == "timestampType":
-        return located.timestamp_types()
+def _numpy_column(name: str, arrays: Any) -> Any:
     if name == "headers":
-        offsets, keys, values = located.headers()
+        offsets, keys, values = arrays
         return HeadersColumn(offsets.astype(np.int64), _binary_column(keys), _binary_column(values))
-    return _binary_column(located.binary(name == "value"))
+    return _binary_column(arrays) if name in ("key", "value") else arrays
 
 
 def _binary_column(
-    parts: tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.bool_] | None],
+    arrays: tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.bool_] | None],
 ) -> BinaryColumn:
-    offsets, data, valid = parts
+    offsets, data, valid = arrays
     return BinaryColumn(offsets.astype(np.int64), data, valid)
 
 
@@ -205,44 +243,45 @@ def to_arrow(records: Records, columns: Sequence[str] | None, *, verify: bool, v
 
 
 def arrow_batches(
-    records: Records, columns: Sequence[str] | None = None, *, verify: bool = True, views: bool = False
+    records: Records,
+    columns: Sequence[str] | None = None,
+    *,
+    verify: bool = True,
+    views: bool = False,
+    chunk_bytes: int = ARROW_CHUNK_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """What `to_arrow` returns, batch by batch, so that no more than one need be held."""
+    """What `to_arrow` returns, batch by batch, of about `chunk_bytes` each, so that no more need be held."""
     import pyarrow as pa
 
     schema = arrow_schema(columns, views=views)
-    for located in _groups(records, verify=verify):
-        arrays = [_arrow_column(located, field, records.topic_partition, views) for field in schema]
-        yield pa.record_batch(arrays, schema=schema)
+    for built in _built(records, schema.names, verify=verify, views=views, chunk_bytes=chunk_bytes):
+        arrays = built.take()
+        columns_of = [_arrow_column(arrays, built.count, field, records.topic_partition) for field in schema]
+        yield pa.record_batch(columns_of, schema=schema)
 
 
 def _arrow_column(
-    located: LocatedRecords, field: pa.Field, source: TopicPartition | None, views: bool
+    arrays: dict[str, Any], count: int, field: pa.Field, source: TopicPartition | None
 ) -> pa.Array:
     import pyarrow as pa
 
-    count = len(located)
-    if field.name in ("key", "value"):
-        values = field.name == "value"
-        if views:
-            view_data, buffers, valid = located.views_of(values)
-            return pa.Array.from_buffers(
-                field.type, count, [_bitmap(valid), pa.py_buffer(view_data), *map(pa.py_buffer, buffers)]
-            )
-        return _arrow_binary(field.type, *located.binary(values))
-    if field.name == "offset":
-        return pa.array(located.offsets())
-    if field.name == "timestamp":
-        return pa.array(_microseconds(located.timestamps())).cast(field.type)
-    if field.name == "timestampType":
-        return pa.array(located.timestamp_types())
-    if field.name == "headers":
-        return _arrow_headers(located, field.type)
-    if source is None:
-        return pa.nulls(count, field.type)
-    return pa.repeat(
-        pa.scalar(source.topic if field.name == "topic" else source.partition, field.type), count
-    )
+    name, kind = field.name, field.type
+    if name in ("topic", "partition"):
+        if source is None:
+            return pa.nulls(count, kind)
+        return pa.repeat(pa.scalar(source.topic if name == "topic" else source.partition, kind), count)
+    if name == "timestamp":
+        return pa.array(_microseconds(arrays[name])).cast(kind)
+    if name == "headers":
+        offsets, keys, values = arrays[name]
+        return _arrow_headers(offsets, keys, values, kind)
+    if name not in ("key", "value"):
+        return pa.array(arrays[name])
+    if kind == pa.binary():
+        return _arrow_binary(kind, *arrays[name])
+    views, valid = arrays[name]
+    buffers = map(pa.py_buffer, [views, *arrays["buffers"]])
+    return pa.Array.from_buffers(kind, count, [_bitmap(valid), *buffers])
 
 
 def _microseconds(timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -265,10 +304,9 @@ def _arrow_binary(
     )
 
 
-def _arrow_headers(located: LocatedRecords, kind: pa.DataType) -> pa.Array:
+def _arrow_headers(offsets: NDArray[np.int32], keys: Any, values: Any, kind: pa.DataType) -> pa.Array:
     import pyarrow as pa
 
-    offsets, keys, values = located.headers()
     names = _arrow_binary(pa.binary(), *keys)
     try:
         names = names.cast(pa.string())
@@ -279,7 +317,7 @@ def _arrow_headers(located: LocatedRecords, kind: pa.DataType) -> pa.Array:
     )
     present = np.diff(offsets) > 0
     bitmap = None if present.all() else _bitmap(present)
-    return pa.Array.from_buffers(kind, len(located), [bitmap, pa.py_buffer(offsets)], children=[pairs])
+    return pa.Array.from_buffers(kind, len(present), [bitmap, pa.py_buffer(offsets)], children=[pairs])
 
 
 def _bitmap(valid: NDArray[np.bool_] | None) -> pa.Buffer | None:

@@ -179,7 +179,11 @@ class Converter:
         if not len(located):
             return
         header = run.index[number : number + 1].copy()
-        base = int(located.offsets()[0]) if magic == 1 and codec != Codec.NONE else 0
+        offsets = located.offsets()
+        if offsets[0] < 0:  # a wrapper could not say so
+            message = f"offset of a message: expected 0 or more, found {offsets[0]}"
+            raise describe(InvalidRecordError(message), run, number)
+        base = int(offsets[0]) if magic == 1 and codec != Codec.NONE else 0
         timestamp_type = int(header["timestamp_type"][0])
         messages = encode_messages(located, 0, len(located), magic, timestamp_type, base)
         self._count(run, number, number + 1, len(located), len(messages))
@@ -187,7 +191,7 @@ class Converter:
             self._append(messages)
             return
         header["magic"], header["codec"] = magic, codec
-        header["last_offset"] = located.offsets()[-1]
+        header["last_offset"] = offsets[-1]
         if timestamp_type != TimestampType.LOG_APPEND_TIME:
             header["max_timestamp"] = located.timestamps().max()
         self._append(wrap_messages(codecs.compress(codec, messages, magic=magic), header))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Payload = bytes | bytearray | memoryview
 
-GROUP_BYTES = 4 * 1024 * 1024
+GROUP_BYTES = 1024 * 1024
 
 
 def describe(error: KafkaFormatError, run: BatchRun, number: int) -> KafkaFormatError:
@@ -40,34 +40,71 @@ def decompress_batch(run: BatchRun, number: int, limit: int) -> Payload:
         raise describe(error, run, number) from None
 
 
+def decompress(
+    run: BatchRun, first: int, stop: int, *, verify: bool, limit: int
+) -> tuple[list[Payload | None] | None, int, KafkaFormatError | None]:
+    """The payloads of batches `first` to `stop`, None for those that are not compressed, or None if all are not.
+
+    Second comes the row of the first batch that cannot be decompressed, or `stop`; third, why. With `verify`
+    the CRC of what is decompressed is checked before. `limit` bounds what each one decompresses to.
+    """
+    rows = run.index[first:stop]
+    compressed = ((rows["codec"] != 0) & (rows["count"] != 0)).nonzero()[0].tolist()
+    if not compressed:
+        return None, stop, None
+    payloads: list[Payload | None] = [None] * (stop - first)
+    for i in compressed:
+        number = first + i
+        try:
+            if verify:
+                run.ensure_valid(number, number + 1)
+            payloads[i] = _decompress_batch(run, number, limit)
+        except KafkaFormatError as error:
+            return payloads[:i], number, error
+    return payloads, stop, None
+
+
+def _decompress_batch(run: BatchRun, number: int, limit: int) -> Payload:
+    row = run.index[number]
+    payload = run.payload(number)
+    try:
+        return codecs.decompress(int(row["codec"]), payload, limit=limit, magic=int(row["magic"]))
+    except KafkaFormatError as error:
+        raise describe(error, run, number) from None
+
+
 def locate(
     run: BatchRun, first: int = 0, stop: int | None = None, *, verify: bool, limit: int
 ) -> LocatedRecords:
-    """The records of batches `first` to `stop`, all of them at once.
-
-    With `verify` CRCs are checked before anything is decompressed. `limit` bounds the decompressed bytes of
-    each batch.
-    """
+    """The records of batches `first` to `stop`, all of them at once, CRCs checked first with `verify`."""
     stop = len(run) if stop is None else stop
     if verify:
         run.ensure_valid(first, stop)
-    rows = run.index[first:stop]
-    compressed = ((rows["codec"] != 0) & (rows["count"] != 0)).nonzero()[0]
-    if not len(compressed):
-        return LocatedRecords(run, first, stop)
-    payloads: list[Payload | None] = [None] * (stop - first)
-    for i in compressed.tolist():
-        payloads[i] = decompress_batch(run, first + i, limit)
+    payloads, _, error = decompress(run, first, stop, verify=False, limit=limit)
+    if error is not None:
+        try:
+            raise error
+        finally:
+            del error  # no cycle of error, traceback and frame
     return LocatedRecords(run, first, stop, payloads)
 
 
-def locate_in_groups(
-    run: BatchRun, *, verify: bool, limit: int, group_bytes: int = GROUP_BYTES
-) -> Iterator[LocatedRecords]:
-    """The records of a run, in groups of whole batches; what stands before a damaged batch comes first."""
-    first = 0
+def groups(run: BatchRun, group_bytes: int = GROUP_BYTES) -> Iterator[tuple[int, int]]:
+    """A run's rows in groups, compressed batches taken to grow fivefold, so that memory stays bounded."""
+    sizes = run.index["size"].astype("i8")
+    sizes[run.index["codec"] != 0] *= 5
+    ends = sizes.cumsum()
+    first, done = 0, 0
     while first < len(run):
-        stop = _group_end(run, first, group_bytes)
+        stop = max(first + 1, int(ends.searchsorted(done + group_bytes, side="right")))
+        yield first, stop
+        first, done = stop, int(ends[stop - 1])
+
+
+def locate_in_groups(run: BatchRun, *, verify: bool, limit: int) -> Iterator[LocatedRecords]:
+    """The records of a run, group by group; what stands before a damaged batch comes before its error."""
+    for start, end in groups(run):
+        first, stop = start, end
         damage = None
         while first < stop:
             try:
@@ -79,12 +116,7 @@ def locate_in_groups(
                 yield located
                 first = stop
         if damage is not None:
-            raise damage
-
-
-def _group_end(run: BatchRun, first: int, group_bytes: int) -> int:
-    """Where a group that begins at `first` ends: compressed batches are taken to grow fivefold."""
-    rows = run.index[first:]
-    sizes = rows["size"].astype("i8")
-    sizes[rows["codec"] != 0] *= 5
-    return first + max(1, int(sizes.cumsum().searchsorted(group_bytes, side="right")))
+            try:
+                raise damage
+            finally:
+                del damage  # no cycle of error, traceback and frame

@@ -13,7 +13,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from pickle import PickleBuffer
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ import numpy as np
 
 from _kafkafmt.scan import INDEX_DTYPE, BatchRun, find_batch, scan
 from kafkafmt.batch import RecordBatch
+from kafkafmt.buffers import flat_view
 from kafkafmt.channel import write_bytes, write_file
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.columns import Column, to_arrow, to_numpy
@@ -104,7 +104,10 @@ class Records(ABC):
                 position += consumed
                 wanted = run_bytes
             if error is not None and not (zeros and self._only_zeros(position)):
-                raise self.described(error)
+                try:
+                    raise self.described(error)
+                finally:
+                    del error  # or error, traceback and frame would keep the run alive in a cycle
             if len(run):
                 if error is not None:
                     return
@@ -220,7 +223,7 @@ class Records(ABC):
 
 
 class MemoryRecords(Records):
-    """Records in a buffer, which is not copied: any object with the buffer protocol, contiguous."""
+    """Records in a buffer, which is not copied: any object with the buffer protocol, C-contiguous."""
 
     def __init__(
         self,
@@ -229,7 +232,7 @@ class MemoryRecords(Records):
         topic_partition: TopicPartition | None = None,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
     ) -> None:
-        self._data = PickleBuffer(data).raw().toreadonly()
+        self._data = flat_view(data)
         super().__init__(0, len(self._data), topic_partition, max_decompressed_bytes)
 
     @property

@@ -76,6 +76,7 @@ cdef uint8_t* convert_batch(
 
 
 @cython.final
+@cython.no_gc
 cdef class RunConverter:
     """Converts the batches of a run from row `next` on, into a buffer of the caller's from `position` on.
 

@@ -1,6 +1,6 @@
 # Reading one record, for the kernels that locate records and those that convert as they read.
 
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from .bytes cimport (
     Cursor, bytes_left, get_int32, get_int64, latch, likely, read_bytes, read_int8, unlikely,
@@ -131,24 +131,50 @@ cdef inline int read_message(
     return Status.OK
 
 
+cdef struct Header:
+    const uint8_t* key
+    int32_t key_size
+    const uint8_t* value
+    int32_t value_size
+
+
+cdef inline bint read_header(Cursor* cursor, Header* header) noexcept nogil:
+    """The next header of a record that was located before: False where its memory has changed since."""
+    header.key_size = read_varint(cursor)
+    header.key = read_bytes(cursor, header.key_size, Status.HEADER_KEY_SIZE)
+    header.value_size = read_varint(cursor)
+    header.value = read_bytes(cursor, header.value_size, Status.HEADER_VALUE_SIZE)
+    return cursor.status == Status.OK and header.key != NULL
+
+
+cdef object memory_changed()
+
+
 cdef struct Section:
     # The records of one batch: a part of it, or what it decompresses to.
     const uint8_t* data
     Py_ssize_t size
+    Py_ssize_t count             # of records, once counted
     bint decompressed
     Py_buffer payload
 
 
+cdef class BatchSections:
+    cdef BatchRun run
+    cdef Py_ssize_t first
+    cdef Py_ssize_t size
+    cdef Section* sections
+    cdef Py_ssize_t acquired
+    cdef const BatchRow* row(self, Py_ssize_t i) noexcept nogil
+    cdef object payload(self, Py_ssize_t i)
+    cdef int count(self, Py_ssize_t i, Failure* failure) noexcept nogil
+    cdef int locate(self, Py_ssize_t i, RecordRow* rows, Failure* failure) noexcept nogil
+    cdef int raise_at(self, Py_ssize_t i, const Failure* failure) except -1
+
+
 cdef class LocatedRecords:
-    cdef readonly BatchRun run
-    cdef readonly Py_ssize_t first_batch
+    cdef BatchSections sections
     cdef RecordRow* rows
     cdef Py_ssize_t count
-    cdef Section* sections
-    cdef Py_ssize_t section_count
-    cdef int acquire(self, Py_ssize_t first, Py_ssize_t end, object payloads) except -1
-    cdef int locate(self, Py_ssize_t batch, RecordRow* rows, Py_ssize_t count, Failure* failure) noexcept nogil
-    cdef int raise_at(self, Py_ssize_t batch, const Failure* failure) except -1
-    cdef int8_t timestamp_type(self, const RecordRow* row) noexcept nogil
+    cdef const BatchRow* batch(self, const RecordRow* row) noexcept nogil
     cdef int check_range(self, Py_ssize_t first, Py_ssize_t stop) except -1
-    cdef object valid(self, bint values)

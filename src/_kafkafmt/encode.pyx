@@ -168,6 +168,7 @@ def wrap_messages(payload, const BatchRow[::1] header):
 
 
 @cython.final
+@cython.no_gc
 cdef class RecordEncoder:
     """Records appended one by one, encoded at once into memory that grows, behind room for a batch header.
 

@@ -165,10 +165,14 @@ cdef Stop scan_rows(
 
 
 @cython.final
+@cython.no_gc
 cdef class BatchRun:
     """A run of whole batches: `buffer`, and `index`, a structured array of `INDEX_DTYPE` with a row a batch.
 
     Positions in the index are those in the source; `origin` is the position of the buffer's first byte.
+
+    No part of the cyclic garbage collector (nor is any class here that holds one): nothing it holds refers
+    back to it, and CPython crashes where it clears a memoryview in a cycle before what exports from it.
     """
 
     def __init__(self, buffer, index, int64_t origin=0):

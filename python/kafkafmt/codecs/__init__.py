@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pickle import PickleBuffer
 from typing import TYPE_CHECKING
 
+from kafkafmt.buffers import flat_view
 from kafkafmt.codecs import gzip_, lz4_, snappy_, zstd_
 from kafkafmt.errors import UnsupportedCompressionTypeError
 from kafkafmt.types import Codec
@@ -62,7 +62,7 @@ def decompress(
 
     Raises `DecompressionLimitError` once the output would pass `limit` bytes, `CorruptRecordError` for a
     damaged, a cut or an empty payload, `UnsupportedCompressionTypeError` for an id that Kafka has not given
-    out and for zstd before message format v2, `TypeError` or `BufferError` for no contiguous buffer.
+    out and for zstd before message format v2, `TypeError` for what is no C-contiguous buffer.
     """
     implementation = _implementation(codec, magic)
     if limit < 0:
@@ -109,4 +109,4 @@ def _level_message(codec: Codec, level: int, levels: range) -> str:
 
 def _flat(data: Buffer) -> bytes | memoryview:
     """Any contiguous buffer as bytes, whatever its item type and shape; without copy."""
-    return data if type(data) is bytes else PickleBuffer(data).raw()
+    return data if type(data) is bytes else flat_view(data)
