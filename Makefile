@@ -52,4 +52,5 @@ wheel: build ## make the sdist and the wheel in dist/
 	@test ! -x $(BIN)/auditwheel || $(BIN)/auditwheel show dist/*.whl
 
 clean: ## remove what was built, but not the jars that Maven fetched
-	rm -rf .venv dist build/coverage build/demo build/sanitize build/sdist-* build/wheel-* .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv dist .mypy_cache .pytest_cache .ruff_cache
+	@test ! -d build || find build -mindepth 1 -maxdepth 1 ! -name jars -exec rm -rf {} +
