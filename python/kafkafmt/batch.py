@@ -10,7 +10,7 @@ from _kafkafmt.encode import encode_records, seal_batch
 from _kafkafmt.layout import RECORD_BATCH_OVERHEAD
 from _kafkafmt.scan import BatchHeader, scan
 from kafkafmt import codecs
-from kafkafmt.decoding import describe, locate
+from kafkafmt.decoding import ascending_offsets, describe, locate
 from kafkafmt.errors import CorruptRecordError, UnsupportedCompressionTypeError, UnsupportedVersionError
 from kafkafmt.types import Codec, TimestampType
 
@@ -125,7 +125,8 @@ class RecordBatch(BatchHeader):
         if first == 0:
             return self
         header = self.run.index[self.number : self.number + 1].copy()
-        offsets, timestamps = located.offsets()[first:], located.timestamps()[first:]
+        offsets = ascending_offsets(located, self.run, self.number)[first:]
+        timestamps = located.timestamps()[first:]
         base_offset = int(offsets[0]) if len(offsets) else first_offset
         keeps_base = self.delete_horizon_ms is not None or not len(offsets)
         base_timestamp = self.base_timestamp if keeps_base else int(timestamps[0])

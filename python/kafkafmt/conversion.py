@@ -21,7 +21,7 @@ from _kafkafmt.convert import Outcome, RunConverter
 from _kafkafmt.encode import encode_messages, encode_records, seal_batch, wrap_messages
 from _kafkafmt.layout import MESSAGE_OVERHEAD_V0, RECORD_BATCH_OVERHEAD
 from kafkafmt import codecs
-from kafkafmt.decoding import describe, locate
+from kafkafmt.decoding import ascending_offsets, describe, locate
 from kafkafmt.errors import InvalidRecordError, UnsupportedCompressionTypeError
 from kafkafmt.types import Codec, TimestampType
 
@@ -199,10 +199,7 @@ class Converter:
     def _convert_up(self, run: BatchRun, first: int, stop: int) -> None:
         """A wrapper, or messages that stand alone, into one v2 batch."""
         located = self._locate(run, first, stop)
-        offsets, timestamps = located.offsets(), located.timestamps()
-        if (np.diff(offsets) <= 0).any() or offsets[-1] - offsets[0] > np.iinfo(np.int32).max:
-            message = "offsets of inner messages: expected them to ascend by less than 2^31, found otherwise"
-            raise describe(InvalidRecordError(message), run, first)
+        offsets, timestamps = ascending_offsets(located, run, first), located.timestamps()
         batch = encode_records(located, 0, len(located), int(offsets[0]), int(timestamps[0]))
         self._count(run, first, stop, len(located), len(batch))
         header = run.index[first : first + 1].copy()

@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from _kafkafmt.decode import LocatedRecords
 from kafkafmt import codecs
-from kafkafmt.errors import KafkaFormatError
+from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from _kafkafmt.scan import BatchRun
 
 Payload = bytes | bytearray | memoryview
@@ -87,6 +91,18 @@ def locate(
         finally:
             del error  # no cycle of error, traceback and frame
     return LocatedRecords(run, first, stop, payloads)
+
+
+def ascending_offsets(located: LocatedRecords, run: BatchRun, number: int) -> NDArray[np.int64]:
+    """The offsets of records that are to be encoded anew, as batch `number` has them.
+
+    Raises InvalidRecordError unless they ascend, by less than 2^31 in all: a batch could not hold them.
+    """
+    offsets = located.offsets()
+    if len(offsets) and ((np.diff(offsets) <= 0).any() or offsets[-1] - offsets[0] > np.iinfo(np.int32).max):
+        message = "offsets of the records: expected them to ascend by less than 2^31, found otherwise"
+        raise describe(InvalidRecordError(message), run, number)
+    return offsets
 
 
 def groups(run: BatchRun, group_bytes: int = GROUP_BYTES) -> Iterator[tuple[int, int]]:

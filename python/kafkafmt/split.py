@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from _kafkafmt.layout import LOG_OVERHEAD, MESSAGE_OVERHEAD_V0, MESSAGE_OVERHEAD_V1, RECORD_BATCH_OVERHEAD
 from kafkafmt.batch import RecordBatch, only_batch
 from kafkafmt.builder import RecordBatchBuilder
-from kafkafmt.errors import RecordTooLargeError
+from kafkafmt.decoding import describe
+from kafkafmt.errors import InvalidRecordError, RecordTooLargeError
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
@@ -49,7 +50,10 @@ def split_batch(
                 done += len(builder)
             limit = max(_upper_bound(batch, record), split_batch_size)
             builder = _builder_like(batch, done, limit, estimated_ratio)
-        builder.append(*fields)
+        try:
+            builder.append(*fields)
+        except ValueError as error:  # what the batch says cannot be written again
+            raise describe(InvalidRecordError(str(error)), batch.run, batch.number) from None
     assert builder is not None
     parts.append(only_batch(builder.build()))
     return parts
