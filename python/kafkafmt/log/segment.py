@@ -8,11 +8,11 @@ never the right answer.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.decoding import locate
@@ -38,6 +38,8 @@ TIME_INDEX_SUFFIX = ".timeindex"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 _FILE_NAME = re.compile(r"\d{20}\.log")
 _MAX_OFFSET = 2**63 - 1
+
+_Found = TypeVar("_Found")
 
 # Searches read less at a time than readers do: with an index the answer is near.
 _SEARCH_BYTES = 64 * 1024
@@ -180,7 +182,7 @@ class Segment:
         """
         with self.open() as records:
             row = self._find_row(records, offset)
-            return None if row is None else int(row["position"])
+        return None if row is None else int(row["position"])
 
     def search_start(self, records: SegmentRecords, offset: int) -> int:
         """Where a batch begins, at or in front of the first one that ends at `offset` or later."""
@@ -194,34 +196,20 @@ class Segment:
         """
         with self.open() as records:
             start = self._start_for_timestamp(records, timestamp)
-            for run in records.runs(start, run_bytes=_SEARCH_BYTES, reuse_memory=True):
-                for number in (run.index["max_timestamp"] >= timestamp).nonzero()[0].tolist():
-                    found = _first_at_or_after(records, run, number, timestamp)
-                    if found is not None:
-                        return found
-        return None
+            return _search(records, start, lambda runs: _first_at_or_after(records, runs, timestamp))
 
     def find_next_offset(self) -> int:
         """The offset behind its last whole batch; its base offset where it holds none.
 
         As Kafka's LogSegment.readNextOffset. Raises KafkaFormatError where damage is in the way.
         """
-        next_offset = self.base_offset
         with self.open() as records:
-            start = self.search_start(records, _MAX_OFFSET)
-            for run in records.runs(start, run_bytes=_SEARCH_BYTES, reuse_memory=True):
-                next_offset = int(run.index["last_offset"][-1]) + 1
-        return next_offset
+            last = _search(records, self.search_start(records, _MAX_OFFSET), _last_row)
+        return self.base_offset if last is None else int(last["last_offset"]) + 1
 
     def _find_row(self, records: SegmentRecords, offset: int) -> np.void | None:
         """The row, in the shallow index, of the first batch that ends at `offset` or later."""
-        start = self.search_start(records, offset)
-        for run in records.runs(start, run_bytes=_SEARCH_BYTES, reuse_memory=True):
-            reaches = run.index["last_offset"] >= offset
-            if reaches.any():
-                row: np.void = run.index[reaches.argmax()]
-                return row
-        return None
+        return _search(records, self.search_start(records, offset), lambda runs: _first_row(runs, offset))
 
     def _is_before(self, records: SegmentRecords, position: int, offset: int) -> bool:
         """Does a valid batch begin at `position`, and are all offsets in front of it below `offset`?"""
@@ -251,16 +239,47 @@ class Segment:
         return int(row["position"])
 
 
+def _search(records: SegmentRecords, start: int, search: Callable[[Iterator[BatchRun]], _Found]) -> _Found:
+    """What a search finds from `start` on, or from the beginning where batches do not go on from there.
+
+    For what begins at `start` may be a batch by its looks alone: one inside the value of a record.
+    """
+    if start:
+        try:
+            return search(records.runs(start, run_bytes=_SEARCH_BYTES, reuse_memory=True))
+        except KafkaFormatError:
+            pass
+    return search(records.runs(run_bytes=_SEARCH_BYTES, reuse_memory=True))
+
+
+def _first_row(runs: Iterable[BatchRun], offset: int) -> np.void | None:
+    for run in runs:
+        reaches = run.index["last_offset"] >= offset
+        if reaches.any():
+            row: np.void = run.index[reaches.argmax()]
+            return row
+    return None
+
+
+def _last_row(runs: Iterable[BatchRun]) -> np.void | None:
+    row: np.void | None = None
+    for run in runs:
+        row = run.index[-1]
+    return row
+
+
 def _first_at_or_after(
-    records: SegmentRecords, run: BatchRun, number: int, timestamp: int
+    records: SegmentRecords, runs: Iterable[BatchRun], timestamp: int
 ) -> TimestampOffset | None:
-    try:
-        located = locate(run, number, number + 1, verify=True, limit=records.max_decompressed_bytes)
-    except KafkaFormatError as error:
-        raise records.described(error) from None
-    timestamps = located.timestamps()
-    late = timestamps >= timestamp
-    if not late.any():
-        return None
-    first = int(late.argmax())
-    return TimestampOffset(int(timestamps[first]), int(located.offsets()[first]))
+    for run in runs:
+        for number in (run.index["max_timestamp"] >= timestamp).nonzero()[0].tolist():
+            try:
+                located = locate(run, number, number + 1, verify=True, limit=records.max_decompressed_bytes)
+            except KafkaFormatError as error:
+                raise records.described(error) from None
+            timestamps = located.timestamps()
+            late = timestamps >= timestamp
+            if late.any():
+                first = int(late.argmax())
+                return TimestampOffset(int(timestamps[first]), int(located.offsets()[first]))
+    return None
