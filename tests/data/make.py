@@ -19,8 +19,7 @@ import sys
 import tempfile
 import time
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -29,9 +28,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from py4j.java_gateway import get_field  # noqa: E402
-
 from broker.broker import Broker  # noqa: E402  (the helpers are packages under tests/)
+from broker.client import Headers, JavaClient, Message  # noqa: E402
 from oracle.kafka import KafkaOracle  # noqa: E402
 
 LOGS = HERE / "logs"
@@ -48,95 +46,16 @@ CLEANED = {
     "delete.retention.ms": 10 * 365 * 86_400_000,  # tombstones and markers stay, with a horizon
 }
 
-Headers = list[tuple[str, bytes | None]]
 
-
-@dataclass
-class Message:
-    """One record to send."""
-
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers = field(default_factory=list)
-    partition: int = 0
-
-
-class Kafka:
-    """An ordinary producer and consumer (Java's), and Kafka's segment writer, against one broker."""
+class Kafka(JavaClient):
+    """Ordinary clients, and Kafka's own segment writer, against one broker."""
 
     def __init__(self, oracle: KafkaOracle, broker: Broker) -> None:
-        self.oracle, self.broker, self.jvm = oracle, broker, oracle.jvm
-
-    def open_producer(self, codec: str = "none", **config: str) -> Any:
-        serializer = "org.apache.kafka.common.serialization.ByteArraySerializer"
-        settings = {
-            "bootstrap.servers": self.broker.bootstrap,
-            "key.serializer": serializer,
-            "value.serializer": serializer,
-            "compression.type": codec,
-            "linger.ms": "60000",  # a batch is closed by flush() alone
-            "batch.size": "1000000",
-            **{name.replace("_", "."): value for name, value in config.items()},
-        }
-        producer = self.jvm.org.apache.kafka.clients.producer.KafkaProducer(settings)
-        if "transactional_id" in config:
-            producer.initTransactions()
-        return producer
-
-    @contextmanager
-    def producer(self, codec: str = "none", **config: str) -> Iterator[Any]:
-        producer = self.open_producer(codec, **config)
-        try:
-            yield producer
-        finally:
-            producer.close()
-
-    def send(self, producer: Any, topic: str, batch: Iterable[Message]) -> None:
-        """One batch for each partition in it."""
-        java = self.jvm.org.apache.kafka
-        sent = []
-        for m in batch:
-            headers = [java.common.header.internals.RecordHeader(k, v) for k, v in m.headers]
-            record = java.clients.producer.ProducerRecord(
-                topic, m.partition, m.timestamp, m.key, m.value, headers
-            )
-            sent.append(producer.send(record))
-        producer.flush()
-        for future in sent:
-            future.get()  # raises what the broker refused
-
-    def consume(
-        self, topic: str, partition: int, isolation: str = "read_uncommitted"
-    ) -> list[dict[str, Any]]:
-        """The records of a partition, from its start to its end, as an ordinary consumer hands them out."""
-        deserializer = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
-        settings = {
-            "bootstrap.servers": self.broker.bootstrap,
-            "key.deserializer": deserializer,
-            "value.deserializer": deserializer,
-            "isolation.level": isolation,
-        }
-        consumer = self.jvm.org.apache.kafka.clients.consumer.KafkaConsumer(settings)
-        where = self.jvm.org.apache.kafka.common.TopicPartition(topic, partition)
-        try:
-            consumer.assign([where])
-            consumer.seekToBeginning([where])
-            end = consumer.endOffsets([where])[where]
-            found: list[dict[str, Any]] = []
-            deadline = time.monotonic() + WAIT_SECONDS
-            while consumer.position(where) < end:
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"{topic}-{partition}: at {consumer.position(where)} of {end}")
-                polled = consumer.poll(self.jvm.java.time.Duration.ofMillis(200)).iterator()
-                while polled.hasNext():
-                    found.append(_consumed(polled.next()))
-            return found
-        finally:
-            consumer.close()
+        super().__init__(oracle.jvm, broker)
+        self.oracle = oracle
 
     def write_segments(self, folder: Path, batches: list[bytes], per_segment: int) -> None:
-        """Put batches into segments with indexes, by Kafka's own writer."""
+        """Put batches into segments with indexes."""
         log = self.jvm.org.apache.kafka.storage.internals.log
         config = log.LogConfig({"index.interval.bytes": "1024", "segment.index.bytes": "4096"})
         time_source = self.jvm.org.apache.kafka.common.utils.Time.SYSTEM
@@ -153,22 +72,6 @@ class Kafka:
             segment.onBecomeInactiveSegment()
             segment.flush()
             segment.close()
-
-
-def _consumed(record: Any) -> dict[str, Any]:
-    headers = [[h.key(), _base64(h.value())] for h in record.headers().toArray()]
-    return {
-        "offset": record.offset(),
-        "timestamp": record.timestamp(),
-        "timestamp_type": get_field(record.timestampType(), "id"),
-        "key": _base64(record.key()),
-        "value": _base64(record.value()),
-        "headers": headers,
-    }
-
-
-def _base64(data: bytes | None) -> str | None:
-    return None if data is None else b64encode(data).decode()
 
 
 class Orders:
@@ -480,12 +383,12 @@ def keep_log(broker: Broker, name: str) -> None:
 
 
 def keep_expected(kafka: Kafka, topic: str, partition: int) -> None:
-    committed = {record["offset"] for record in kafka.consume(topic, partition, "read_committed")}
+    committed = {record.offset for record in kafka.consume(topic, partition, isolation="read_committed")}
     lines = []
     for record in kafka.consume(topic, partition):
-        record["committed"] = record["offset"] in committed
-        lines.append(json.dumps(record, ensure_ascii=False) + "\n")
-    data = lzma.compress("".join(lines).encode(), preset=9)
+        fields = {**vars(record), "committed": record.offset in committed}
+        lines.append(json.dumps(fields, ensure_ascii=False, default=lambda data: b64encode(data).decode()))
+    data = lzma.compress("".join(f"{line}\n" for line in lines).encode(), preset=9)
     (EXPECTED / f"{topic}-{partition}.jsonl.xz").write_bytes(data)
 
 

@@ -1,0 +1,140 @@
+"""Java's producer and consumer, the ordinary clients, against a broker of the tests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from py4j.java_gateway import get_field
+
+from broker.broker import Broker
+
+WAIT_SECONDS = 60
+
+Headers = list[tuple[str, "bytes | None"]]
+
+
+@dataclass
+class Message:
+    """One record to send."""
+
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = field(default_factory=list)
+    partition: int = 0
+
+
+@dataclass
+class Received:
+    """One record as the consumer hands it out."""
+
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class JavaClient:
+    """Clients in a JVM that has Kafka's jars (py4j's `jvm`)."""
+
+    def __init__(self, jvm: Any, broker: Broker) -> None:
+        self.jvm, self.broker = jvm, broker
+
+    def open_producer(self, codec: str = "none", **config: str) -> Any:
+        serializer = "org.apache.kafka.common.serialization.ByteArraySerializer"
+        settings = {
+            "bootstrap.servers": self.broker.bootstrap,
+            "key.serializer": serializer,
+            "value.serializer": serializer,
+            "compression.type": codec,
+            "linger.ms": "60000",  # a batch is closed by flush() alone
+            "batch.size": "1000000",
+            **{name.replace("_", "."): value for name, value in config.items()},
+        }
+        producer = self.jvm.org.apache.kafka.clients.producer.KafkaProducer(settings)
+        if "transactional_id" in config:
+            producer.initTransactions()
+        return producer
+
+    @contextmanager
+    def producer(self, codec: str = "none", **config: str) -> Iterator[Any]:
+        producer = self.open_producer(codec, **config)
+        try:
+            yield producer
+        finally:
+            producer.close()
+
+    def send(self, producer: Any, topic: str, batch: Iterable[Message]) -> None:
+        """One batch for each partition in it."""
+        java = self.jvm.org.apache.kafka
+        sent = []
+        for m in batch:
+            headers = [java.common.header.internals.RecordHeader(k, v) for k, v in m.headers]
+            record = java.clients.producer.ProducerRecord(
+                topic, m.partition, m.timestamp, m.key, m.value, headers
+            )
+            sent.append(producer.send(record))
+        producer.flush()
+        for future in sent:
+            future.get()  # raises what the broker refused
+
+    def consume(
+        self, topic: str, partition: int = 0, *, isolation: str = "read_uncommitted", start: int | None = None
+    ) -> list[Received]:
+        """The records of a partition, from its start or an offset, to its end."""
+        with self._consumer(isolation) as consumer:
+            where = self.jvm.org.apache.kafka.common.TopicPartition(topic, partition)
+            consumer.assign([where])
+            if start is None:
+                consumer.seekToBeginning([where])
+            else:
+                consumer.seek(where, self.jvm.java.lang.Long.valueOf(start))
+            end = consumer.endOffsets([where])[where]
+            found: list[Received] = []
+            deadline = time.monotonic() + WAIT_SECONDS
+            while consumer.position(where) < end:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{topic}-{partition}: at {consumer.position(where)} of {end}")
+                polled = consumer.poll(self.jvm.java.time.Duration.ofMillis(200)).iterator()
+                while polled.hasNext():
+                    found.append(_received(polled.next()))
+            return found
+
+    def offset_for_time(self, topic: str, timestamp: int, partition: int = 0) -> int | None:
+        """The offset of the first record at or after a time, as the broker finds it through its indexes."""
+        with self._consumer("read_uncommitted") as consumer:
+            where = self.jvm.org.apache.kafka.common.TopicPartition(topic, partition)
+            found = consumer.offsetsForTimes({where: self.jvm.java.lang.Long.valueOf(timestamp)})[where]
+            return None if found is None else int(found.offset())
+
+    @contextmanager
+    def _consumer(self, isolation: str) -> Iterator[Any]:
+        deserializer = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
+        settings = {
+            "bootstrap.servers": self.broker.bootstrap,
+            "key.deserializer": deserializer,
+            "value.deserializer": deserializer,
+            "isolation.level": isolation,
+        }
+        consumer = self.jvm.org.apache.kafka.clients.consumer.KafkaConsumer(settings)
+        try:
+            yield consumer
+        finally:
+            consumer.close()
+
+
+def _received(record: Any) -> Received:
+    return Received(
+        offset=record.offset(),
+        timestamp=record.timestamp(),
+        timestamp_type=get_field(record.timestampType(), "id"),
+        key=record.key(),
+        value=record.value(),
+        headers=[(header.key(), header.value()) for header in record.headers().toArray()],
+    )

@@ -1,0 +1,1 @@
+"""Log folders that a real broker wrote, and what a consumer read in them."""
