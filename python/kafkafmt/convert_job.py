@@ -21,14 +21,14 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
 from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from kafkafmt.conversion import ConversionStats
 from kafkafmt.down_conversion import DEFAULT_CHUNK_SIZE, LazyDownConvertRecords
@@ -54,6 +54,7 @@ _POLL_SECONDS = 0.1
 
 OnCorrupt = Literal["fail", "skip"]
 Status = Literal["converted", "unchanged", "failed"]
+STATUSES: tuple[Status, ...] = get_args(Status)
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class SegmentReport:
 
     status: "converted"; "unchanged": it was converted by an earlier run; "failed": nothing of it is there.
     damage: what was left out, or, of a failed segment, what it failed at.
-    error: why it failed, with path, position and offsets where those are known.
+    error, error_type: why it failed, with path, position and offsets where those are known; the exception's class.
     """
 
     path: str
@@ -110,6 +111,7 @@ class SegmentReport:
     seconds: float = 0.0
     damage: list[dict[str, Any]] = field(default_factory=list)
     error: str | None = None
+    error_type: str | None = None
 
     @classmethod
     def of(cls, task: SegmentTask) -> SegmentReport:
@@ -119,9 +121,14 @@ class SegmentReport:
         base_offset = task.segment.base_offset
         return cls(str(path), str(task.target), topic, partition, base_offset, source_bytes=task.source_bytes)
 
-    def fail(self, error: str) -> SegmentReport:
+    def fail(self, error: Exception) -> SegmentReport:
         """Note why nothing came of it; returns itself."""
-        self.status, self.error = "failed", error
+        message = str(error)
+        if isinstance(error, OSError) and error.filename is not None:
+            message = f"{error.filename}: {error.strerror}"
+        elif self.path not in message:
+            message = f"{self.path}: {message}"
+        self.status, self.error, self.error_type = "failed", message, type(error).__name__
         return self
 
 
@@ -152,6 +159,8 @@ def plan(source: Path, target: Path, topics: str | None = None) -> list[SegmentT
             log.topic_partition.topic if log.topic_partition else "", topics
         ):
             folder = target / log.path.resolve().name
+            if folder.resolve() == log.path.resolve():
+                raise ConvertError(f"{target}: the segments of {log.path} would go into that folder itself")
             tasks += [_task(segment, folder) for segment in log.segments()]
     if not found:
         raise ConvertError(
@@ -188,23 +197,22 @@ def convert_segment(
     started = time.perf_counter()
     try:
         _Conversion(task, options, report, progress).run()
-    except KafkaFormatError as error:
-        report.fail(str(error))
-    except (OSError, ValueError) as error:
-        report.fail(_described(error, task.segment.path))
+    except (KafkaFormatError, OSError, ValueError) as error:
+        report.fail(error)
     report.seconds = time.perf_counter() - started
     return report
-
-
-def _described(error: Exception, path: Path) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    return str(error) if str(path) in str(error) else f"{path}: {error}"
 
 
 def damage_row(damage: Damage) -> dict[str, Any]:
     """A stretch of damage as the fields of a report."""
     return {**asdict(damage), "path": None if damage.path is None else str(damage.path)}
+
+
+def intact_ranges(damage: Sequence[dict[str, Any]]) -> list[tuple[int, int | None]]:
+    """The positions between damaged stretches: start and end, None for the end of the file."""
+    starts = [0, *(stretch["end_position"] for stretch in damage)]
+    ends = [*(stretch["position"] for stretch in damage), None]
+    return [(start, end) for start, end in zip(starts, ends, strict=True) if end is None or start < end]
 
 
 class _WatchedRecords(SegmentRecords):
@@ -268,7 +276,7 @@ class _Conversion:
             if self.options.on_corrupt == "fail" or not self.report.damage:
                 raise
             self.stats, self.progress = ConversionStats(), None
-            self._write(self._ranges())
+            self._write(intact_ranges(self.report.damage))
 
     def _write(self, ranges: Sequence[tuple[int, int | None]]) -> None:
         options = self.options
@@ -302,12 +310,6 @@ class _Conversion:
 
     def _is_tail(self, damage: Damage) -> bool:
         return self.segment.is_active and damage.kind in ("truncated tail", "zero tail")
-
-    def _ranges(self) -> list[tuple[int, int | None]]:
-        """The bytes between what is damaged."""
-        starts = [0, *(damage["end_position"] for damage in self.report.damage)]
-        ends = [*(damage["position"] for damage in self.report.damage), None]
-        return [(start, end) for start, end in zip(starts, ends, strict=True) if end is None or start < end]
 
     def _fits(self, found: dict[str, Any]) -> bool:
         """Would this conversion make what the sidecar `found` tells of?"""
@@ -381,7 +383,7 @@ def _read_sidecar(path: Path) -> dict[str, Any] | None:
 
 def convert_in_processes(
     tasks: Sequence[SegmentTask], options: ConvertOptions, jobs: int, progress: Progress | None = None
-) -> Iterator[SegmentReport]:
+) -> Generator[SegmentReport, None, None]:
     """Convert segments, `jobs` at once, each in a process of its own; reports come in the order they finish.
 
     Where this process dies, the others stop as well; where the iteration is given up, they do so soon.
@@ -412,8 +414,8 @@ def _outcome(future: Future[SegmentReport], task: SegmentTask) -> SegmentReport:
     try:
         return future.result()
     except BrokenProcessPool:
-        message = "a worker process was killed, perhaps for want of memory: try fewer --jobs"
-        return SegmentReport.of(task).fail(f"{task.segment.path}: {message}")
+        error = RuntimeError("a worker process was killed, perhaps for want of memory: try fewer jobs")
+        return SegmentReport.of(task).fail(error)
 
 
 class _Stopped(BaseException):

@@ -1,0 +1,77 @@
+"""The command line: `kafkafmt inspect` and `kafkafmt convert`.
+
+A command returns its exit status: 0, or 1 where damage was found or a segment failed. What a user got wrong is one
+line on standard error and status 2; a traceback is a bug. A reader that closes the pipe early ends a command
+quietly.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from kafkafmt import __version__
+from kafkafmt.cli.convert import convert
+from kafkafmt.cli.inspect import inspect
+from kafkafmt.errors import KafkaFormatError
+
+__all__ = ["main"]
+
+
+class _OneLineErrors(click.Group):
+    """A group whose errors are one line each."""
+
+    def main(self, *args: Any, **kwargs: Any) -> NoReturn:
+        kwargs["standalone_mode"] = False
+        try:
+            status = super().main(*args, **kwargs) or 0
+            sys.stdout.flush()
+        except click.Abort:
+            status = _fail("interrupted", 130)
+        except click.UsageError as error:
+            where = error.ctx.command_path if error.ctx is not None else "kafkafmt"
+            status = _fail(f"{' '.join(error.format_message().split())} (see {where} --help)")
+        except click.ClickException as error:
+            status = _fail(error.format_message())
+        except BrokenPipeError:
+            # What is still buffered has no reader; Python must not try again at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            status = 0
+        except KafkaFormatError as error:
+            status = _fail(str(error), 1)
+        except OSError as error:
+            status = _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        sys.exit(status)
+
+
+def _fail(message: str, status: int = 2) -> int:
+    click.echo(f"kafkafmt: {message}", err=True)
+    return status
+
+
+@click.group(
+    cls=_OneLineErrors,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="kafkafmt")
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Read, check and convert Kafka log segments, without a broker.
+
+    \b
+    kafkafmt inspect /var/lib/kafka/page-views-0            what batches there are
+    kafkafmt inspect --verify /var/lib/kafka                is anything damaged?
+    kafkafmt convert /var/lib/kafka /backup/v1 --to-magic 1     for consumers of message format v1
+
+    Exit status: 0; 1 where damage was found or a segment failed; 2 for wrong arguments.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+main.add_command(inspect)
+main.add_command(convert)

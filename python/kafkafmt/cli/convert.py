@@ -1,0 +1,242 @@
+"""`kafkafmt convert`: a log directory into one of another message format."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kafkafmt.cli.output import (
+    damage_in_words,
+    in_words,
+    print_json,
+    print_table,
+    progress_bar,
+    size_in_words,
+    tell,
+)
+from kafkafmt.convert_job import (
+    STATUSES,
+    ConvertError,
+    ConvertOptions,
+    SegmentReport,
+    SegmentTask,
+    convert_in_processes,
+    plan,
+)
+from kafkafmt.down_conversion import DEFAULT_CHUNK_SIZE
+from kafkafmt.errors import CorruptRecordError, InvalidRecordError, UnsupportedCompressionTypeError
+from kafkafmt.types import Codec
+
+_UNITS = {"": 1, "K": 1024, "M": 1024**2}
+_MAX_CHUNK_BYTES = 1024**3
+_COLUMNS = ("topic", "partitions#", "segments#", "records converted#", "from#", "to#", "result")
+
+
+class _Size(click.ParamType[int]):
+    """Bytes, or with K or M KiB or MiB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        match = re.fullmatch(r"(\d{1,10})([KM]?)", value.upper())
+        size = int(match[1]) * _UNITS[match[2]] if match else 0
+        if not 1 <= size <= _MAX_CHUNK_BYTES:
+            self.fail(f"{value!r} is not a size from 1 byte to 1024M, as 131072, 128K or 1M", param, ctx)
+        return size
+
+
+@click.command()
+@click.argument("source", metavar="SRC", type=click.Path(path_type=Path))
+@click.argument("target", metavar="DST", type=click.Path(path_type=Path))
+@click.option(
+    "--to-magic", type=click.Choice(["0", "1", "2"]), required=True, help="The message format to convert to."
+)
+@click.option("--topics", metavar="PATTERN", help="Only topics whose name matches, as 'page-*'.")
+@click.option(
+    "--on-corrupt",
+    type=click.Choice(["fail", "skip"]),
+    default="fail",
+    show_default=True,
+    help="What becomes of a segment with a damaged batch: it fails, or the batch is left out.",
+)
+@click.option(
+    "--zstd-fallback",
+    type=click.Choice(["gzip", "snappy", "lz4", "none"]),
+    help="The codec that zstd batches get in v0 and v1, which have no zstd; none: uncompressed.",
+)
+@click.option(
+    "--chunk-size",
+    type=_Size(),
+    default=DEFAULT_CHUNK_SIZE,
+    metavar="SIZE",
+    help="Bytes read and converted at a time: 131072, 128K, 1M.  [default: 128K]",
+)
+@click.option(
+    "--jobs", type=click.IntRange(min=1), metavar="N", help="Segments at once.  [default: one a core]"
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "spark"]),
+    default="local",
+    show_default=True,
+    help="What runs it.",
+)
+@click.option(
+    "--master", metavar="URL", help="The Spark master.  [default: local[*], or what Spark is configured for]"
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: an object a segment, and a summary.")
+def convert(
+    source: Path,
+    target: Path,
+    to_magic: str,
+    topics: str | None,
+    on_corrupt: str,
+    zstd_fallback: str | None,
+    chunk_size: int,
+    jobs: int | None,
+    engine: str,
+    master: str | None,
+    as_json: bool,
+) -> int:
+    """Convert the segments under SRC, a log directory or a partition folder, into the log directory DST.
+
+    \b
+    kafkafmt convert /var/lib/kafka /backup/v1 --to-magic 1 --zstd-fallback lz4
+    kafkafmt convert /backup/v1 /backup/v2 --to-magic 2 --topics 'page-*'
+    kafkafmt convert /var/lib/kafka /backup/v1 --to-magic 1 --engine spark
+    kafkafmt convert /nfs/kafka /nfs/v1 --to-magic 1 --engine spark --master spark://host:7077
+
+    Segments keep their names and get new indexes; each appears in DST once it is whole. Run it again after a kill, a
+    failure, or when SRC has grown, and only what is missing or has changed is converted: a file
+    <base offset>.converted beside each segment says what it was made from. Segments that something else wrote to
+    DST are never replaced.
+
+    A damaged batch fails its segment, and the others go on; with --on-corrupt skip it is left out and reported. A
+    cut-off batch at the end of the last segment of a log is left out in any case.
+
+    Below v2 there are no headers, producer ids or transactions: headers and transaction markers are dropped, and
+    old consumers see the records of aborted transactions, as they do with a broker's own down-conversion. v0 has
+    no timestamps. Producer snapshots, leader epochs and the like are not copied.
+
+    With --engine spark each segment is a task; SRC and DST must be at the same paths on all machines, and kafkafmt
+    installed there. Needs Java, and pip install 'kafkafmt[spark]'.
+
+    Exit status: 0; 1 where a segment failed; 2 for wrong arguments. Batches left out as asked are no failure.
+    """
+    if engine == "local" and master is not None:
+        raise click.UsageError("--master is for --engine spark")
+    if engine == "spark" and jobs is not None:
+        raise click.UsageError(
+            "--jobs is for --engine local: with Spark, --master says how many, as in local[4]"
+        )
+    fallback = None if zstd_fallback is None else Codec[zstd_fallback.upper()]
+    options = ConvertOptions(int(to_magic), "skip" if on_corrupt == "skip" else "fail", fallback, chunk_size)
+    try:
+        tasks = plan(source, target, topics)
+    except ConvertError as error:
+        raise click.ClickException(str(error)) from None
+    with progress_bar() as bar:
+        task = bar.add_task("converting", total=sum(task.source_bytes for task in tasks))
+
+        def progress(read_bytes: int) -> None:
+            bar.advance(task, read_bytes)
+
+        if engine == "spark":
+            running = _on_spark(tasks, options, master, progress)
+        else:
+            running = convert_in_processes(tasks, options, jobs or _cores(), progress)
+        with closing(running):
+            reports = list(_told(running, as_json=as_json))
+    if as_json:
+        print_json(_summary(reports))
+    else:
+        _print_reports(reports, options)
+    return 1 if any(report.status == "failed" for report in reports) else 0
+
+
+def _cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _on_spark(
+    tasks: Sequence[SegmentTask], options: ConvertOptions, master: str | None, progress: Callable[[int], None]
+) -> Generator[SegmentReport, None, None]:
+    from kafkafmt.spark import SparkUnavailableError, convert_on_spark
+
+    try:
+        yield from convert_on_spark(tasks, options, master, progress)
+    except SparkUnavailableError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _told(reports: Iterable[SegmentReport], *, as_json: bool) -> Iterator[SegmentReport]:
+    """The reports, each told as it comes."""
+    for report in reports:
+        if as_json:
+            print_json(asdict(report))
+        elif report.status == "failed":
+            tell(f"failed: {report.error}")
+        else:
+            for stretch in report.damage:
+                tell(f"left out: {damage_in_words(stretch)}")
+        yield report
+
+
+def _summary(reports: Sequence[SegmentReport]) -> dict[str, Any]:
+    statuses = Counter(report.status for report in reports)
+    made = [report for report in reports if report.status != "failed"]
+    return {
+        "summary": {
+            "segments": len(reports),
+            **{status: statuses[status] for status in STATUSES},
+            "source_bytes": sum(report.source_bytes for report in made),
+            "target_bytes": sum(report.target_bytes for report in made),
+            "records_converted": sum(report.records_converted for report in made),
+            "stretches_left_out": sum(len(report.damage) for report in made),
+        }
+    }
+
+
+def _print_reports(reports: Sequence[SegmentReport], options: ConvertOptions) -> None:
+    by_topic: dict[str, list[SegmentReport]] = {}
+    for report in sorted(reports, key=lambda report: report.path):
+        by_topic.setdefault(report.topic or Path(report.path).parent.name, []).append(report)
+    print_table(_COLUMNS, [_cells(topic, found) for topic, found in by_topic.items()])
+    click.echo(f"\n{in_words(len(reports), 'segment')}: {_statuses_in_words(reports)}")
+    errors = {report.error_type for report in reports if report.status == "failed"}
+    if UnsupportedCompressionTypeError.__name__ in errors and options.zstd_fallback is None:
+        tell(
+            f"v{options.to_magic} has no zstd: --zstd-fallback lz4 (or another) converts those batches as well"
+        )
+    if errors & {CorruptRecordError.__name__, InvalidRecordError.__name__} and options.on_corrupt == "fail":
+        tell("--on-corrupt skip converts damaged segments without their damaged batches")
+
+
+def _cells(topic: str, reports: Sequence[SegmentReport]) -> tuple[str, ...]:
+    return (
+        topic,
+        f"{len({report.partition for report in reports}):,}",
+        f"{len(reports):,}",
+        f"{sum(report.records_converted for report in reports):,}",
+        size_in_words(sum(report.source_bytes for report in reports)),
+        size_in_words(sum(report.target_bytes for report in reports)),
+        _statuses_in_words(reports),
+    )
+
+
+def _statuses_in_words(reports: Sequence[SegmentReport]) -> str:
+    counts = Counter(report.status for report in reports)
+    words = [f"{counts[status]:,} {status}" for status in STATUSES if counts[status]]
+    left_out = sum(len(report.damage) for report in reports if report.status != "failed")
+    return ", ".join([*words, f"{in_words(left_out, 'damaged stretch')} left out"] if left_out else words)

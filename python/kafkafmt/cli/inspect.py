@@ -1,0 +1,196 @@
+"""`kafkafmt inspect`: the batches or records of log files, for people and for programs; and where they are damaged."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kafkafmt.cli import rows as row_format
+from kafkafmt.cli.output import damage_in_words, print_json, print_table, tell
+from kafkafmt.cli.parquet import write_parquet
+from kafkafmt.cli.rows import Row
+from kafkafmt.cli.sources import Source, find_sources
+from kafkafmt.cli.verify import verify
+from kafkafmt.cli.walk import Batch, DamageFound, walk
+from kafkafmt.errors import KafkaFormatError
+
+# Rows that one table on a terminal holds: what comes behind them gets a table of its own.
+_TABLE_ROWS = 500
+
+
+class _OffsetRange(click.ParamType[Any]):
+    """`A:B`: from A to in front of B; either may be left out."""
+
+    name = "range"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
+            return value
+        match = re.fullmatch(r"(\d*):(\d*)", value)
+        if match is None:
+            self.fail(f"{value!r} is not FIRST:END, as in 100:200, 100: or :200", param, ctx)
+        first, end = (int(number) if number else None for number in match.groups())
+        if first is not None and end is not None and end <= first:
+            self.fail(f"{value!r} holds no offset: the first is taken, the end is not", param, ctx)
+        return first, end
+
+
+@dataclass
+class _Selection:
+    """Which rows are asked for, and the damage met on the way to them."""
+
+    sources: Sequence[Source]
+    records: bool
+    offsets: tuple[int | None, int | None]
+    limit: int | None
+    damage: int = 0
+
+    def rows(self) -> Iterator[tuple[Source, Iterator[Row]]]:
+        """The rows of each file; they must be taken before the next file is asked for."""
+        left = self.limit
+        for source in self.sources:
+            if left == 0:
+                return
+            if not source.may_hold(*self.offsets):
+                continue
+            found = itertools.islice(self._rows_of(source), left)
+            counted = _Counted(found)
+            yield source, iter(counted)
+            left = None if left is None else left - counted.count
+
+    def _rows_of(self, source: Source) -> Iterator[Row]:
+        origin = row_format.source_row(source)
+        first, end = self.offsets
+        for found in walk(source):
+            if isinstance(found, DamageFound):
+                self._tell(found)
+                continue
+            batch = found.batch
+            if first is not None and batch.last_offset < first:
+                continue
+            if end is not None and self._begins_behind(found, end):
+                return
+            if not self.records:
+                yield row_format.batch_row(origin, batch, found.is_valid)
+            elif found.is_valid:
+                try:
+                    for record in batch:
+                        if (first is None or record.offset >= first) and (end is None or record.offset < end):
+                            yield row_format.record_row(origin, batch, record)
+                except KafkaFormatError as error:
+                    self._tell(DamageFound.by_error(source, error))
+
+    def _begins_behind(self, found: Batch, end: int) -> bool:
+        try:
+            return found.is_valid and found.batch.base_offset >= end
+        except KafkaFormatError:
+            return False
+
+    def _tell(self, found: DamageFound) -> None:
+        self.damage += 1
+        sys.stdout.flush()
+        tell(f"damage: {damage_in_words(found.row)}")
+
+
+class _Counted:
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._rows = rows
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Row]:
+        for row in self._rows:
+            self.count += 1
+            yield row
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--records", is_flag=True, help="Show records instead of batches.")
+@click.option(
+    "--verify", "is_verifying", is_flag=True, help="Check everything and tell where damage is; see below."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: an object a row.")
+@click.option(
+    "--parquet",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the rows to FILE as Parquet.",
+)
+@click.option(
+    "--offsets",
+    type=_OffsetRange(),
+    default=(None, None),
+    metavar="FIRST:END",
+    help="Only offsets from FIRST to before END.",
+)
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N rows.")
+def inspect(
+    paths: tuple[str, ...],
+    records: bool,
+    is_verifying: bool,
+    as_json: bool,
+    parquet: Path | None,
+    offsets: tuple[int | None, int | None],
+    limit: int | None,
+) -> int:
+    """Show the record batches in log segments, or their records; or check them.
+
+    PATH is a segment or another file of record batches, a partition folder, a log directory, or a quoted pattern
+    like 'logs/page-views-*'. Of a folder, all segments are taken.
+
+    \b
+    kafkafmt inspect page-views-0                            batches, all their header fields
+    kafkafmt inspect page-views-0 --records --offsets 100:200
+    kafkafmt inspect page-views-0 --records --json | jq .value
+    kafkafmt inspect /var/lib/kafka --records --parquet all.parquet
+    kafkafmt inspect --verify /var/lib/kafka                 a line a segment, and what is damaged
+
+    --json names fields as Kafka does: base_offset, last_offset, count, codec, producer_id, crc, ... A key or value
+    that is text is a string in "key" or "value"; one that is not valid UTF-8 is in "key_base64" or "value_base64"
+    instead; null is null. Timestamps are milliseconds, -1 for none. In Parquet keys and values are bytes.
+
+    --verify checks lengths, magic, CRCs and the order of offsets, decompresses everything and reads every record. It
+    tells the positions where each damaged stretch begins and where valid batches go on, and the offsets around it.
+    With --json it prints an object a segment, with a list "damage". A cut-off batch or zeros at the end of the last
+    segment are no damage: a broker may be writing there.
+
+    Without --verify a batch whose CRC does not hold is marked, and damage is told on standard error.
+
+    Exit status: 0; 1 where damage was found; 2 for wrong arguments.
+    """
+    if is_verifying and (records or parquet is not None or limit is not None or offsets != (None, None)):
+        raise click.UsageError("--verify checks whole files: it takes --json and no other option")
+    if as_json and parquet is not None:
+        raise click.UsageError("--json and --parquet: choose one")
+    sources = find_sources(paths)
+    if is_verifying:
+        return verify(sources, as_json=as_json)
+    selection = _Selection(sources, records, offsets, limit)
+    if as_json:
+        for _, found in selection.rows():
+            for row in found:
+                print_json(row_format.to_json(row))
+    elif parquet is not None:
+        tell(write_parquet(parquet, selection.rows(), records=records))
+    else:
+        _print_tables(selection)
+    return 1 if selection.damage else 0
+
+
+def _print_tables(selection: _Selection) -> None:
+    columns = row_format.RECORD_COLUMNS if selection.records else row_format.BATCH_COLUMNS
+    cells = row_format.record_cells if selection.records else row_format.batch_cells
+    is_first = True
+    for source, found in selection.rows():
+        while part := list(itertools.islice(found, _TABLE_ROWS)):
+            if not is_first:
+                click.echo()
+            is_first = False
+            print_table(columns, map(cells, part), title=str(source.path))

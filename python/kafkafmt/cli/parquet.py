@@ -1,0 +1,62 @@
+"""Rows into a Parquet file, which is there only once it is whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from kafkafmt.cli import rows as row_format
+from kafkafmt.cli.output import in_words, progress_bar
+from kafkafmt.cli.rows import Row
+from kafkafmt.cli.sources import Source
+
+# A row group ends with whichever comes first.
+_GROUP_ROWS = 100_000
+_GROUP_BYTES = 16 * 1024 * 1024
+
+
+def write_parquet(path: Path, rows: Iterator[tuple[Source, Iterator[Row]]], *, records: bool) -> str:
+    """Write rows, file by file, to `path`; return what was done in words.
+
+    Raises click.ClickException without pyarrow, and OSError.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise click.ClickException("--parquet needs pyarrow: pip install 'kafkafmt[arrow]'") from None
+    schema = row_format.arrow_schema(records=records)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    count = 0
+    try:
+        with (
+            temporary.open("wb") as file,
+            pq.ParquetWriter(file, schema, compression="zstd") as writer,
+            progress_bar() as bar,
+        ):
+            task = bar.add_task(path.name, total=None)
+            for group in _groups(rows):
+                writer.write_table(pa.Table.from_pylist(group, schema))
+                count += len(group)
+                bar.update(task, completed=file.tell())
+        temporary.rename(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return f"{path}: {in_words(count, 'record' if records else 'batch')}"
+
+
+def _groups(rows: Iterator[tuple[Source, Iterator[Row]]]) -> Iterator[list[Row]]:
+    group: list[Row] = []
+    size = 0
+    for _, found in rows:
+        for row in found:
+            group.append(row_format.to_arrow(row))
+            size += len(row.get("key") or b"") + len(row.get("value") or b"")
+            if len(group) == _GROUP_ROWS or size >= _GROUP_BYTES:
+                yield group
+                group, size = [], 0
+    if group:
+        yield group

@@ -1,0 +1,257 @@
+"""Batches and records as rows: for JSON lines, for Parquet and for tables.
+
+Fields are named as the attributes of `RecordBatch` and `Record` are. Enumerations are their names in lower case.
+Bytes in JSON: `key` and `value` are strings where they are valid UTF-8, which loses nothing; where they are not,
+`key_base64` or `value_base64` stands in place of the field, so a reader never has to guess. Null is null. Headers are a
+list of objects with `key` and `value`, in their order, under the same rule. Parquet has bytes as they are.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+from kafkafmt.batch import RecordBatch
+from kafkafmt.cli.output import range_in_words, time_in_words
+from kafkafmt.errors import KafkaFormatError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from _kafkafmt.decode import Record
+    from kafkafmt.cli.sources import Source
+
+Row = dict[str, Any]
+
+_BATCH_NUMBERS = (
+    "position",
+    "size_in_bytes",
+    "magic",
+    "last_offset",
+    "next_offset",
+    "base_timestamp",
+    "max_timestamp",
+    "delete_horizon_ms",
+    "partition_leader_epoch",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+    "last_sequence",
+    "is_transactional",
+    "is_control",
+    "crc",
+)
+# Types of control records (ControlRecordType); int16 behind an int16 version in their key.
+_CONTROL_TYPES = {
+    0: "abort",
+    1: "commit",
+    2: "leader_change",
+    3: "snapshot_header",
+    4: "snapshot_footer",
+    5: "kraft_version",
+    6: "kraft_voters",
+}
+_TEXT_CHARS = 60
+
+
+def batch_row(source: Row, batch: RecordBatch, is_valid: bool) -> Row:
+    """All header fields of a batch; base_offset, count and codec are None where damage hides them."""
+    row = {**source, **{name: getattr(batch, name) for name in _BATCH_NUMBERS}}
+    row["codec"] = _name_or_none(batch, "codec")
+    row["timestamp_type"] = batch.timestamp_type.name.lower()
+    row["base_offset"], row["count"] = _or_none(batch, "base_offset"), _or_none(batch, "count")
+    row["is_valid"] = is_valid
+    return row
+
+
+def record_row(source: Row, batch: RecordBatch, record: Record) -> Row:
+    """A record with the position of its batch, and what kind of control record it is, if it is one."""
+    return {
+        **source,
+        "position": batch.position,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "timestamp_type": record.timestamp_type.name.lower(),
+        "key": record.key,
+        "value": record.value,
+        "headers": record.headers,
+        "sequence": record.sequence,
+        "size_in_bytes": record.size_in_bytes,
+        "is_control": batch.is_control,
+        "control_type": _control_type(record.key) if batch.is_control else None,
+    }
+
+
+def source_row(source: Source) -> Row:
+    """The fields that say where a row is from."""
+    topic, partition = source.topic_partition or (None, None)
+    return {"path": str(source.path), "topic": topic, "partition": partition}
+
+
+def _or_none(batch: RecordBatch, name: str) -> Any:
+    try:
+        return getattr(batch, name)
+    except KafkaFormatError:
+        return None
+
+
+def _name_or_none(batch: RecordBatch, name: str) -> str | None:
+    found = _or_none(batch, name)
+    return None if found is None else found.name.lower()
+
+
+def _control_type(key: bytes | None) -> str:
+    number = int.from_bytes(key[2:4], "big") if key is not None and len(key) >= 4 else -1
+    return _CONTROL_TYPES.get(number, f"unknown ({number})")
+
+
+def to_json(row: Row) -> Row:
+    """A row as JSON takes it."""
+    if "headers" not in row:
+        return row
+    result: Row = {}
+    for name, value in row.items():
+        if name in ("key", "value"):
+            result.update(_text_or_base64(name, value))
+        elif name == "headers":
+            result[name] = [_header_to_json(key, content) for key, content in value]
+        else:
+            result[name] = value
+    return result
+
+
+def _header_to_json(key: str, value: bytes | None) -> Row:
+    return {
+        **_text_or_base64("key", key.encode("utf-8", "surrogateescape")),
+        **_text_or_base64("value", value),
+    }
+
+
+def _text_or_base64(name: str, data: bytes | None) -> Row:
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}
+
+
+def to_arrow(row: Row) -> Row:
+    """A row as pyarrow takes it; header keys that are not UTF-8 as Java decodes them."""
+    if row.get("headers"):
+        row["headers"] = [
+            {"key": key.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), "value": value}
+            for key, value in row["headers"]
+        ]
+    return row
+
+
+def arrow_schema(*, records: bool) -> pa.Schema:
+    """The Parquet schema of record rows, or of batch rows."""
+    import pyarrow as pa
+
+    source = [
+        ("path", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("position", pa.int64()),
+    ]
+    if records:
+        header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+        fields = [
+            ("offset", pa.int64()),
+            ("timestamp", pa.int64()),
+            ("timestamp_type", pa.string()),
+            ("key", pa.binary()),
+            ("value", pa.binary()),
+            ("headers", pa.list_(header)),
+            ("sequence", pa.int32()),
+            ("size_in_bytes", pa.int32()),
+            ("is_control", pa.bool_()),
+            ("control_type", pa.string()),
+        ]
+        return pa.schema(source + fields)
+    types = {
+        "magic": pa.int8(),
+        "size_in_bytes": pa.int64(),
+        "partition_leader_epoch": pa.int32(),
+        "producer_epoch": pa.int16(),
+        "base_sequence": pa.int32(),
+        "last_sequence": pa.int32(),
+        "is_transactional": pa.bool_(),
+        "is_control": pa.bool_(),
+    }
+    fields = [(name, types.get(name, pa.int64())) for name in _BATCH_NUMBERS if name != "position"]
+    names = [("codec", pa.string()), ("timestamp_type", pa.string())]
+    derived = [("base_offset", pa.int64()), ("count", pa.int32()), ("is_valid", pa.bool_())]
+    return pa.schema(source + fields + names + derived)
+
+
+BATCH_COLUMNS: tuple[str, ...] = (
+    "position#",
+    "offsets",
+    "records#",
+    "bytes#",
+    "format",
+    "max timestamp",
+    "details",
+)
+RECORD_COLUMNS: tuple[str, ...] = ("offset#", "timestamp", "key", "value", "headers", "details")
+
+
+def batch_cells(row: Row) -> tuple[str, ...]:
+    """The cells of `BATCH_COLUMNS`: what every batch has in columns, what some have under details."""
+    details = [] if row["is_valid"] else ["CRC DOES NOT HOLD"]
+    if row["producer_id"] >= 0:
+        sequences = range_in_words(row["base_sequence"], row["last_sequence"])
+        details.append(f"producer {row['producer_id']} epoch {row['producer_epoch']} sequence {sequences}")
+    details += [word for word in ("transactional", "control") if row[f"is_{word}"]]
+    if row["timestamp_type"] == "log_append_time":
+        details.append("log append time")
+    if row["delete_horizon_ms"] is not None:
+        details.append(f"delete horizon {time_in_words(row['delete_horizon_ms'])}")
+    if row["partition_leader_epoch"] >= 0:
+        details.append(f"leader epoch {row['partition_leader_epoch']}")
+    details.append(f"crc {row['crc']:08x}")
+    return (
+        str(row["position"]),
+        range_in_words(row["base_offset"], row["last_offset"]),
+        "?" if row["count"] is None else str(row["count"]),
+        str(row["size_in_bytes"]),
+        f"v{row['magic']} {row['codec'] or 'unknown codec'}",
+        time_in_words(row["max_timestamp"]),
+        ", ".join(details),
+    )
+
+
+def record_cells(row: Row) -> tuple[str, ...]:
+    """The cells of `RECORD_COLUMNS`; keys and values are cut to fit, programs take JSON."""
+    details = [] if row["control_type"] is None else [f"{row['control_type'].replace('_', ' ')} marker"]
+    if row["timestamp_type"] == "log_append_time":
+        details.append("log append time")
+    if row["sequence"] >= 0:
+        details.append(f"sequence {row['sequence']}")
+    details.append(f"{row['size_in_bytes']} bytes")
+    headers = ", ".join(
+        f"{_shown(key.encode('utf-8', 'surrogateescape'))}={_shown(v)}" for key, v in row["headers"]
+    )
+    return (
+        str(row["offset"]),
+        time_in_words(row["timestamp"]),
+        _shown(row["key"]),
+        _shown(row["value"]),
+        headers,
+        ", ".join(details),
+    )
+
+
+def _shown(data: bytes | None) -> str:
+    """Bytes for the eye: text as it is, else hexadecimal digits; cut to fit."""
+    if data is None:
+        return "null"
+    try:
+        text = data[: 4 * _TEXT_CHARS].decode("utf-8", "strict" if len(data) <= 4 * _TEXT_CHARS else "ignore")
+        text = text if text.isprintable() else f"0x{data[:_TEXT_CHARS].hex()}"
+    except UnicodeDecodeError:
+        text = f"0x{data[:_TEXT_CHARS].hex()}"
+    return text if len(text) <= _TEXT_CHARS else f"{text[: _TEXT_CHARS - 1]}…"

@@ -1,0 +1,112 @@
+"""Paths on the command line into the segments and other record files that they stand for."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from kafkafmt.convert_job import partition_logs
+from kafkafmt.errors import CorruptRecordError
+from kafkafmt.log import Damage, PartitionLog, Segment, SegmentRecords
+from kafkafmt.log.segment import is_segment_file_name
+from kafkafmt.types import TopicPartition
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of record batches.
+
+    next_base_offset: where the next segment of its log begins; None for the last one, whose end a broker may still
+    be writing, and for a file that is no segment.
+    """
+
+    path: Path
+    next_base_offset: int | None = None
+
+    @property
+    def is_active(self) -> bool:
+        return self.next_base_offset is None
+
+    @property
+    def topic_partition(self) -> TopicPartition | None:
+        return TopicPartition.from_folder_name(self.path.absolute().parent.name) if self._is_segment else None
+
+    @property
+    def _is_segment(self) -> bool:
+        return is_segment_file_name(self.path.name)
+
+    def may_hold(self, first_offset: int | None, end_offset: int | None) -> bool:
+        """Can it hold offsets from `first_offset` to in front of `end_offset`?"""
+        if not self._is_segment:
+            return True
+        begins_behind = end_offset is not None and int(self.path.stem) >= end_offset
+        ends_before = (
+            first_offset is not None
+            and self.next_base_offset is not None
+            and self.next_base_offset <= first_offset
+        )
+        return not begins_behind and not ends_before
+
+    def is_expected_tail(self, damage: Damage) -> bool:
+        """Is it only what a running broker, or one that died, leaves at the end of a log?"""
+        return self.is_active and damage.kind in ("truncated tail", "zero tail")
+
+    def open(self, start: int = 0, end: int | None = None) -> SegmentRecords:
+        return SegmentRecords(self.path, start, end, is_active=self.is_active)
+
+
+def find_sources(paths: Sequence[str]) -> list[Source]:
+    """The files that paths name: files, partition folders, log directories, patterns. In the order given.
+
+    Raises click.ClickException for a path without any, and for a file that holds no record batch.
+    """
+    found = [source for path in paths for source in _sources_of(path)]
+    return list(dict.fromkeys(found))
+
+
+def _sources_of(name: str) -> Iterator[Source]:
+    path = Path(name)
+    if path.is_dir():
+        yield from _sources_in(path)
+    elif path.exists():
+        yield _source_at(path)
+    elif glob.has_magic(name):
+        matches = sorted(glob.glob(name, recursive=True))  # noqa: PTH207 - a pattern may be absolute
+        if not matches:
+            raise click.ClickException(f"{name}: no file matches")
+        for match in matches:
+            yield from _sources_of(match)
+    else:
+        raise click.ClickException(f"{name}: no such file or folder")
+
+
+def _sources_in(folder: Path) -> Iterator[Source]:
+    logs = partition_logs(folder)
+    if not logs:
+        raise click.ClickException(
+            f"{folder}: no segments here, neither in it nor in folders named <topic>-<partition>"
+        )
+    for log in logs:
+        yield from _of_log(log.segments())
+
+
+def _of_log(segments: Sequence[Segment]) -> Iterator[Source]:
+    ends = [segment.base_offset for segment in segments[1:]]
+    for segment, end in zip(segments, [*ends, None], strict=True):
+        yield Source(segment.path, end)
+
+
+def _source_at(path: Path) -> Source:
+    if is_segment_file_name(path.name):
+        siblings = _of_log(PartitionLog(path.parent).segments())
+        return next((source for source in siblings if source.path == path), Source(path))
+    source = Source(path)
+    with source.open() as records:
+        before_all = CorruptRecordError("", position=-1)
+        if records.size_in_bytes and records.position_after(before_all) == records.size_in_bytes:
+            raise click.ClickException(f"{path}: no log: there is no record batch in it")
+    return source

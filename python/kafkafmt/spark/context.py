@@ -1,0 +1,99 @@
+"""A Spark context for a command: quiet, and unavailable in one line where pyspark or Java is missing.
+
+What the JVM prints goes to a temporary file; a command's own output stays its own. Under spark-submit the JVM is
+there already, and its output is left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+_EXTRA = "pip install 'kafkafmt[spark]'"
+_EXIT_SECONDS = 20
+
+
+class SparkUnavailableError(RuntimeError):
+    """No Spark to run on: pyspark or Java is missing, or the master does not answer."""
+
+
+@contextlib.contextmanager
+def spark_context(name: str, master: str | None = None) -> Iterator[SparkContext]:
+    """A context on `master`, which is what Spark is configured for or else `local[*]`; stopped at the end.
+
+    Python workers are this interpreter where PYSPARK_PYTHON does not name another. Raises SparkUnavailableError.
+    """
+    try:
+        import pyspark
+        from pyspark.java_gateway import launch_gateway
+    except ImportError:
+        raise SparkUnavailableError(f"--engine spark needs pyspark: {_EXTRA}") from None
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    with tempfile.TemporaryFile() as log:
+        try:
+            gateway = launch_gateway(popen_kwargs={"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+        except Exception as error:
+            raise SparkUnavailableError(f"Spark did not start: {_reason(log, error)}") from None
+        process = gateway.proc
+        try:
+            conf = pyspark.SparkConf(_jvm=gateway.jvm)
+            conf.setIfMissing("spark.master", "local[*]").setAppName(name)
+            conf.setIfMissing("spark.ui.enabled", "false").set("spark.ui.showConsoleProgress", "false")
+            if master is not None:
+                conf.setMaster(master)
+            try:
+                context = pyspark.SparkContext(conf=conf, gateway=gateway)
+            except Exception as error:
+                raise SparkUnavailableError(f"Spark did not start: {_reason(log, error)}") from None
+            try:
+                context.setLogLevel("ERROR")
+                yield context
+            finally:
+                context.stop()
+        finally:
+            gateway.shutdown()
+            if process is not None:
+                _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the JVM, which does so itself once its standard input is closed."""
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(_EXIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _reason(log: IO[bytes], error: Exception) -> str:
+    """The line that says why, out of what the JVM printed or of the exception it threw."""
+    log.seek(0)
+    printed = log.read().decode("utf-8", "replace")
+    if re.search(r"JAVA_HOME is not set|java: (command )?not found|No such file or directory", printed):
+        return f"no Java found: install a JDK 17 or later and set JAVA_HOME ({_EXTRA} for the rest)"
+    return first_line(error) or printed.strip().rpartition("\n")[2]
+
+
+def first_line(error: Exception) -> str:
+    """What a Java or Python exception says, without traces."""
+    java = getattr(error, "java_exception", None)
+    if java is not None:
+        cause = java
+        while cause.getCause() is not None:
+            cause = cause.getCause()
+        error_text = str(cause.toString())
+    else:
+        error_text = str(error)
+    return error_text.strip().partition("\n")[0]
