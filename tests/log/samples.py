@@ -21,7 +21,9 @@ def batch(
     """A batch of `count` records with values of `size` bytes; timestamps go up with offsets by default."""
     builder = kf.RecordBatchBuilder(fields.pop("magic", 2), base_offset=base_offset, **fields)
     for offset in range(base_offset, base_offset + count):
-        builder.append(DAY + offset if timestamp is None else timestamp, b"%d" % offset, bytes(size))
+        builder.append(
+            DAY + offset if timestamp is None else timestamp, offset.to_bytes(8, "big"), bytes(size)
+        )
     return builder.build()
 
 

@@ -1,0 +1,114 @@
+"""Aborted transactions, from `.txnindex` files and, where those say what cannot be, from the log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import kafkafmt as kf
+from kafkafmt.log import AbortedTransaction, PartitionLog
+from log.samples import LOGS, batch, marker, put_segment, transactional
+
+# Producers 1 and 2 interleaved, over two segments: 1 aborts, 2 aborts, 1 commits, 1 aborts.
+FIRST = [
+    transactional(0, 1, 3),
+    transactional(3, 2, 2),
+    batch(5),
+    transactional(6, 1),
+    marker(7, 1, commit=False),
+]
+SECOND = [
+    transactional(8, 1),
+    marker(9, 2, commit=False),
+    marker(10, 1, commit=True),
+    marker(11, 2, commit=False),  # of no open transaction
+    transactional(12, 1, 2),
+    marker(14, 1, commit=False),
+    transactional(15, 2),
+]
+ABORTED = [AbortedTransaction(1, 0, 7, 3), AbortedTransaction(2, 3, 9, 8), AbortedTransaction(1, 12, 14, 15)]
+
+
+def put_log(folder: Path, *, good: bool = True) -> PartitionLog:
+    index = [(0, *one) for one in ABORTED]
+    put_segment(folder, 0, FIRST, transaction_index=index[:1])
+    put_segment(folder, 8, SECOND, transaction_index=index[1:] if good else [(0, 0, 0, 0, 0)] * 3)
+    return PartitionLog(folder)
+
+
+def test_aborted_transactions_are_those_of_the_index(tmp_path: Path) -> None:
+    assert put_log(tmp_path).aborted_transactions() == ABORTED
+
+
+def test_aborted_transactions_are_those_that_overlap_the_range(tmp_path: Path) -> None:
+    log = put_log(tmp_path)
+    for start in range(17):
+        for end in range(start, 17):
+            overlapping = [one for one in ABORTED if one.last_offset >= start and one.first_offset < end]
+            assert log.aborted_transactions(start, end) == overlapping
+
+
+def test_missing_index_says_that_none_were_aborted(tmp_path: Path) -> None:
+    put_segment(tmp_path, 0, FIRST)
+    assert PartitionLog(tmp_path).aborted_transactions() == []
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        (1, 1, 8, 9, 9),
+        (0, -1, 8, 9, 9),
+        (0, 1, -8, 9, 9),
+        (0, 1, 9, 9, 9),
+        (0, 1, 3, 7, 9),
+        (0, 0, 0, 0, 0),
+    ],
+    ids=["version", "producer", "first offset", "empty", "below the segment", "zeros"],
+)
+def test_index_that_says_what_cannot_be_is_replaced_by_the_log(
+    tmp_path: Path, entry: tuple[int, ...]
+) -> None:
+    put_segment(tmp_path, 0, FIRST)
+    put_segment(tmp_path, 8, SECOND, transaction_index=[entry])
+    assert PartitionLog(tmp_path).aborted_transactions() == ABORTED
+    assert PartitionLog(tmp_path).aborted_transactions(10, 13) == ABORTED[2:]
+
+
+def test_index_that_is_torn_or_a_folder_is_replaced_by_the_log(tmp_path: Path) -> None:
+    log = put_log(tmp_path)
+    first = log.segments()[0].path.with_suffix(".txnindex")
+    first.write_bytes(first.read_bytes() + b"\0")
+    assert log.aborted_transactions() == ABORTED
+    first.unlink()
+    first.mkdir()
+    assert log.aborted_transactions() == ABORTED
+
+
+def test_index_of_the_active_segment_may_end_within_an_entry(tmp_path: Path) -> None:
+    log = put_log(tmp_path)
+    last = log.segments()[1].path.with_suffix(".txnindex")
+    last.write_bytes(last.read_bytes() + b"\0" * 20)
+    assert log.segments()[1].aborted_transactions() == ABORTED[1:]
+
+
+def test_damaged_marker_is_told_with_its_file(tmp_path: Path) -> None:
+    log = put_log(tmp_path, good=False)
+    path = log.segments()[0].path
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(kf.KafkaFormatError) as caught:
+        log.aborted_transactions()
+    assert caught.value.path == str(path)
+
+
+@pytest.mark.parametrize("folder", ["transactions-0", "open-transaction-0", "none-0", "compacted-0"])
+def test_log_of_a_real_broker_says_what_its_index_does(folder: str, tmp_path: Path) -> None:
+    source = PartitionLog(LOGS / folder)
+    for segment in source.segments():
+        copy = put_segment(tmp_path / folder, segment.base_offset, [segment.path.read_bytes()])
+    copy.with_suffix(".txnindex").write_bytes(bytes(34))
+    expected = source.aborted_transactions()
+    assert PartitionLog(tmp_path / folder).aborted_transactions() == expected
+    assert bool(expected) == ("transaction" in folder)
