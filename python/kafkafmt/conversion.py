@@ -132,6 +132,11 @@ class Converter:
             self.stats.temporary_memory_bytes += kernel.temporary_bytes
             self.stats.seconds += options.clock() - started
 
+    def expect(self, size: int) -> None:
+        """Reserve memory for an output of about `size` bytes in all, a little spare added."""
+        if size > len(self._memory):
+            self._reserve(size + size // 32 - self._size)
+
     def _reserve(self, more: int) -> None:
         if more > len(self._memory) - self._size:
             memory = np.empty(max(self._size + more, 2 * len(self._memory)), np.uint8)

@@ -78,6 +78,10 @@ class Records(ABC):
     def _read(self, position: int, size: int, memory: bytearray | None) -> memoryview | bytes:
         """Bytes from `position`, fewer at the end; into `memory` where that is given and large enough."""
 
+    def _memory(self, size: int) -> bytearray | None:
+        """Memory for reads to share, where reading copies."""
+        return None
+
     def described(self, error: KafkaFormatError) -> KafkaFormatError:
         """`error`, told which file it is about, where there is one."""
         return error
@@ -94,7 +98,7 @@ class Records(ABC):
         batches before that already handed out.
         """
         position = self._start if position is None else position
-        memory = bytearray(run_bytes) if reuse_memory else None
+        memory = self._memory(min(run_bytes, self._end - position)) if reuse_memory else None
         wanted = run_bytes
         while position < self._end:
             data = self._read(position, min(wanted, self._end - position), memory)
@@ -181,6 +185,8 @@ class Records(ABC):
         try:
             for run in self.runs(reuse_memory=True):
                 converter.convert(run)
+                done = int(run.index["position"][-1] + run.index["size"][-1]) - self._start
+                converter.expect(len(converter.output) * self.size_in_bytes // done)
         except KafkaFormatError as error:
             raise self.described(error) from None
         return ConvertedRecords(MemoryRecords(converter.output), converter.stats)
@@ -302,9 +308,16 @@ class FileRecords(Records):
             raise ValueError(f"{self.path} is closed")
         return self._descriptor
 
+    def _memory(self, size: int) -> bytearray | None:
+        """Memory for reads to share, where reading copies."""
+        return None
+
     def described(self, error: KafkaFormatError) -> KafkaFormatError:
         error.path = str(self.path)
         return error
+
+    def _memory(self, size: int) -> bytearray | None:
+        return bytearray(max(size, 0))
 
     def _read(self, position: int, size: int, memory: bytearray | None) -> memoryview | bytes:
         if memory is None or len(memory) < size:
