@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import struct
 import zlib
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import kafkafmt as kf
 import reference as ref
@@ -85,6 +88,20 @@ def test_length_that_lies_costs_its_own_batch_alone(length: int) -> None:
     assert damage.kind == "corrupt"
     assert (damage.position, damage.end_position) == (2 * SIZE, 3 * SIZE)
     assert (damage.expected_offset, damage.next_offset) == (4, 6)
+
+
+def test_chain_of_lengths_that_leads_past_a_sound_batch_is_left() -> None:
+    # The length of a damaged batch leads to what looks like a header in a value, and that one past a batch.
+    builder = kf.RecordBatchBuilder(base_offset=2, last_offset=3)
+    builder.append(DAY, None, b"<" * 40 + bytes(60))
+    lying = bytearray(builder.build())
+    fake = lying.index(b"<")
+    struct.pack_into(">i", lying, 8, fake - 12)
+    lying[fake : fake + 61] = DATA[1][:61]
+    struct.pack_into(">i", lying, fake + 8, len(lying) - fake + SIZE - 12)
+    (damage,) = found_in(DATA[0], lying, *DATA[2:])
+    assert (damage.position, damage.end_position) == (SIZE, SIZE + len(lying))
+    assert (damage.expected_offset, damage.next_offset) == (2, 4)
 
 
 def test_magic_that_is_unknown_is_told() -> None:
@@ -226,6 +243,35 @@ def test_every_cut_is_told_as_a_tail_of_what_is_left() -> None:
         (damage,) = damages
         assert damage.kind == ("zero tail" if not any(data[size - size % SIZE : size]) else "truncated tail")
         assert (damage.position, damage.end_position) == (size - size % SIZE, size)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_any_damage_is_told_in_order_and_what_is_between_is_sound(choose: st.DataObject) -> None:
+    kinds = st.sampled_from([(2, kf.Codec.NONE), (2, kf.Codec.GZIP), (1, kf.Codec.NONE), (1, kf.Codec.LZ4)])
+    data = bytearray()
+    for offset in range(0, 40, 4):
+        magic, codec = choose.draw(kinds)
+        data += batch(offset, 4, magic=magic, codec=codec, size=choose.draw(st.integers(0, 60)))
+    for _ in range(choose.draw(st.integers(0, 5))):
+        at = choose.draw(st.integers(0, len(data)))
+        data[at : at + choose.draw(st.sampled_from([0, 1, 1, 4, 70, 500]))] = choose.draw(
+            st.binary(max_size=80)
+        )
+    records = kf.MemoryRecords(data)
+    position = 0
+    for damage in find_damage(records, deep=True):
+        assert position <= damage.position < damage.end_position <= len(data)
+        assert list(find_damage(kf.MemoryRecords(data[position : damage.position]), deep=True)) == []
+        list(kf.MemoryRecords(data[position : damage.position]).records())
+        position = damage.end_position
+    assert list(find_damage(kf.MemoryRecords(data[position:]), deep=True)) == []
+
+
+def test_garbage_of_many_megabytes_takes_no_longer_than_it_has_bytes() -> None:
+    garbage = random.Random(5).randbytes(1 << 20) * 24
+    (damage,) = found_in(DATA[0], garbage, DATA[1])
+    assert (damage.position, damage.end_position) == (SIZE, SIZE + len(garbage))
 
 
 def test_reading_on_from_each_stretch_reads_every_sound_record() -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import kafkafmt as kf
 from kafkafmt.log import Segment, SegmentRecords
@@ -171,6 +173,24 @@ def test_time_index_without_its_last_entries_changes_no_answer(path: Path) -> No
         assert segment.find_timestamp(highest + 1) is None
 
 
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_index_of_any_bytes_changes_no_answer(path: Path, data: st.DataObject) -> None:
+    put_segment(path.parent, BASE, DATA, index=OFFSET_ENTRIES, time_index=TIME_ENTRIES)
+    good = {suffix: path.with_suffix(suffix).read_bytes() for suffix in (".index", ".timeindex")}
+    for suffix, held in good.items():
+        first = data.draw(st.integers(0, len(held)))
+        middle = data.draw(st.binary(max_size=64))
+        path.with_suffix(suffix).write_bytes(
+            held[:first] + middle + held[data.draw(st.integers(0, len(held))) :]
+        )
+    segment = Segment(path)
+    for offset in data.draw(st.lists(st.sampled_from(sorted(EXPECTED)), max_size=10)):
+        assert segment.find_offset(offset) == EXPECTED[offset]
+    for wanted in data.draw(st.lists(st.sampled_from(WANTED_TIMESTAMPS), max_size=10)):
+        assert segment.find_timestamp(wanted) == next((one for one in RECORDS if one[0] >= wanted), None)
+
+
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_index_that_is_missing_torn_unreadable_or_a_folder_changes_no_answer(path: Path, suffix: str) -> None:
     index = path.with_suffix(suffix)
@@ -290,6 +310,17 @@ def test_length_that_reaches_past_the_end_in_front_of_valid_batches_is_damage(tm
             list(records.batches())
         assert caught.value.position == len(data[0]) * 2
         assert records.position_after(caught.value) == len(data[0]) * 3
+
+
+def test_file_that_is_cut_while_it_is_read_ends_there(tmp_path: Path) -> None:
+    data = batches(0, 5)
+    size = len(data[0])
+    path = put_segment(tmp_path, 0, data)
+    with Segment(path, is_active=True).open() as active, Segment(path).open() as rolled:
+        path.write_bytes(b"".join(data)[: 2 * size + 30])
+        assert len(active.index()) == 2
+        with pytest.raises(kf.CorruptRecordError, match="part of one"):
+            rolled.index()
 
 
 def test_part_of_a_segment_is_read_without_a_look_at_its_end(tmp_path: Path) -> None:

@@ -10,9 +10,11 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import kafkafmt as kf
+from _kafkafmt.scan import BatchRun
 from kafkafmt.log import (
     AbortedTransaction,
     PartitionLog,
@@ -218,6 +220,50 @@ def test_offset_too_far_for_the_index_is_refused(tmp_path: Path) -> None:
     assert entries(writer.path, ".timeindex") == [(DAY + 5 + INT32_MAX, INT32_MAX)]
 
 
+def test_more_bytes_than_a_position_can_say_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkafmt.log.writer._MAX_INT32", 500)
+    with SegmentWriter(tmp_path, 0) as writer:
+        writer.append(batch(0))
+        with pytest.raises(ValueError, match="bytes in a segment"):
+            writer.append(batch(1, size=400))
+    assert writer.next_offset == 1
+
+
+def test_run_with_batches_missing_inside_is_refused(tmp_path: Path) -> None:
+    (run,) = kf.MemoryRecords(b"".join(batches(0, 5))).runs()
+    gap = BatchRun(run.buffer, run.index[[0, 1, 3]], run.origin)
+    with SegmentWriter(tmp_path, 0) as writer, pytest.raises(ValueError, match="end to end"):
+        writer.append_run(gap)
+
+
+def test_writers_of_one_segment_at_once_leave_what_one_of_them_wrote(tmp_path: Path) -> None:
+    for round_number in range(20):
+        folder = tmp_path / str(round_number)
+        writers = [SegmentWriter(folder, 0, index_interval_bytes=0) for _ in range(4)]
+        for number, writer in enumerate(writers):
+            writer.append(b"".join(batches(0, 3 + number, size=50 * number)))
+        refused = []
+
+        def commit(writer: SegmentWriter, refused: list[SegmentWriter] = refused) -> None:
+            try:
+                writer.commit()
+            except FileExistsError:
+                refused.append(writer)
+
+        threads = [threading.Thread(target=commit, args=(writer,)) for writer in writers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(refused) == 3
+        assert len(list(folder.iterdir())) == 3
+        with kf.FileRecords(folder / name(0)) as records:
+            index = records.index()
+        assert entries(folder / name(0), ".index") == index[["last_offset", "position"]][1:].tolist()
+
+
 @pytest.mark.parametrize("segment_bytes", [0, 2**31])
 def test_segment_bytes_out_of_range_are_refused(tmp_path: Path, segment_bytes: int) -> None:
     with pytest.raises(ValueError, match="segment_bytes: expected 1 to"):
@@ -231,9 +277,9 @@ def test_negative_base_offset_is_refused(tmp_path: Path) -> None:
 
 def test_any_kind_of_buffer_is_taken(tmp_path: Path) -> None:
     with SegmentWriter(tmp_path, 0) as writer:
-        for number, kind in enumerate((bytes, bytearray, memoryview)):
+        for number, kind in enumerate((bytes, bytearray, memoryview, lambda data: np.frombuffer(data, "i1"))):
             writer.append(kind(batch(number)))
-    assert offsets(PartitionLog(tmp_path).records()) == [0, 1, 2]
+    assert offsets(PartitionLog(tmp_path).records()) == [0, 1, 2, 3]
 
 
 def test_log_rolls_before_a_segment_would_grow_too_large(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from pickle import PickleBuffer
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -133,18 +134,19 @@ class SegmentWriter:
         """
         self._ensure_open()
         try:
-            self._refuse_existing()
             os.fsync(self._descriptor)
             indexes = self._index_entries()
             for suffix, entries in indexes.items():
                 _write_file(self._temporary(suffix), entries)
-            for suffix in indexes:
-                self._temporary(suffix).rename(self._final(suffix))
-            if TRANSACTION_INDEX_SUFFIX not in indexes:
-                self._final(TRANSACTION_INDEX_SUFFIX).unlink(missing_ok=True)
-            _sync_folder(self.folder)
-            self._temporary(LOG_SUFFIX).rename(self.path)
-            _sync_folder(self.folder)
+            with _locked_folder(self.folder) as folder:
+                self._refuse_existing()
+                for suffix in indexes:
+                    self._temporary(suffix).rename(self._final(suffix))
+                if TRANSACTION_INDEX_SUFFIX not in indexes:
+                    self._final(TRANSACTION_INDEX_SUFFIX).unlink(missing_ok=True)
+                os.fsync(folder)
+                self._temporary(LOG_SUFFIX).rename(self.path)
+                os.fsync(folder)
         except BaseException:
             self.abort()
             raise
@@ -206,8 +208,7 @@ class SegmentWriter:
             path = self._temporary(LOG_SUFFIX, token)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             descriptor = os.open(path, flags, 0o666)
-            with contextlib.suppress(OSError):  # no locks here: then nothing is taken for stale either
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            _lock(descriptor)
             if os.fstat(descriptor).st_nlink:
                 return descriptor, token
             os.close(descriptor)  # removed as stale between its creation and the lock
@@ -367,7 +368,7 @@ def whole_batches(data: Buffer, origin: int) -> BatchRun:
 
     Raises KafkaFormatError for bytes that are none, and ValueError for a part of one at the end.
     """
-    view = memoryview(data)
+    view = PickleBuffer(data).raw()
     run, consumed, _, _, error = scan(view, origin)
     if error is not None:
         raise error
@@ -391,9 +392,18 @@ def _write_file(path: Path, entries: NDArray[np.void]) -> None:
         os.fsync(file.fileno())
 
 
-def _sync_folder(folder: Path) -> None:
+@contextlib.contextmanager
+def _locked_folder(folder: Path) -> Iterator[int]:
+    """The folder's descriptor, locked: of two writers of a segment one renames all its files, or the other."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        _lock(descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    """Wait for an exclusive lock; do without one on a file system that has none."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
