@@ -1,34 +1,41 @@
 #!/usr/bin/env bash
-# The main job on real input: the topics in tests/data/logs, which a real broker wrote, down-converted on a local Spark.
+# The main job on real input: topics that a real broker wrote, down-converted to message format v1 on a local Spark.
 # A second run converts only what build/demo lacks, which is nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH=$PWD/.venv/bin:$PATH
-export SPARK_LOCAL_IP=${SPARK_LOCAL_IP:-127.0.0.1}  # a machine need not know its own name
+export SPARK_LOCAL_IP=${SPARK_LOCAL_IP:-127.0.0.1}  # a machine need not be able to resolve its own name
 
 readonly source=tests/data/logs
 readonly target=build/demo
 
 step() {
-    printf '\n\033[1m%s\033[0m\n' "$1"
+    printf '\n== %s\n' "$1"
 }
 
 run() {
-    echo "\$ $*"
+    printf '\n$ %s\n' "$*"
     "$@"
 }
 
-step "Convert every topic to message format v1, one Spark task a segment"
-run kafkafmt convert "$source" "$target" --to-magic 1 --engine spark
+step "Convert what a broker wrote, in every codec, to message format v1: a Spark task a segment"
+run kafkafmt convert "$source" "$target" --to-magic 1 --zstd-fallback lz4 --engine spark
 
-step "Check what came out: CRCs, structure, offsets"
+step "Check what came out: lengths, CRCs, the order of offsets, every record"
 run kafkafmt inspect --verify "$target"
 
-step "What to try next"
+step "One topic before and after: v1 has no zstd, so its batches are lz4 now"
+run kafkafmt inspect "$source/zstd-0"
+run kafkafmt inspect "$target/zstd-0"
+
 cat <<NEXT
+
+== What to try next
   . .venv/bin/activate
-  kafkafmt inspect $source/*/*.log --records        # the records of what the broker wrote
-  kafkafmt inspect $target --json                   # a line of JSON a batch
-  kafkafmt convert $target build/demo-v2 --to-magic 2    # and back up to v2, without Spark
+  kafkafmt inspect $source/headers-0 --records      the records, with their headers
+  kafkafmt inspect $source --json                   a line of JSON a batch
+  kafkafmt inspect $source --records --parquet build/records.parquet
+  kafkafmt convert $target build/demo-v2 --to-magic 2      and up again, without Spark
   kafkafmt --help
+Run \`make demo\` again: nothing is converted twice. \`rm -r $target\` starts anew.
 NEXT
