@@ -133,7 +133,7 @@ class Broker:
         self.stop()
         self.start()
 
-    def log_tail(self, lines: int = 60) -> str:
+    def log_tail(self, lines: int = 40) -> str:
         text = self.log_file.read_text(errors="replace") if self.log_file.exists() else "(nothing logged)"
         return "\n".join(text.splitlines()[-lines:])
 

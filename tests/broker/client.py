@@ -6,11 +6,14 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from py4j.java_gateway import get_field
 
 from broker.broker import Broker
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 WAIT_SECONDS = 60
 
@@ -41,10 +44,22 @@ class Received:
 
 
 class JavaClient:
-    """Clients in a JVM that has Kafka's jars (py4j's `jvm`)."""
+    """Clients in a JVM that has Kafka's jars (py4j's `jvm`). A context manager that closes its consumers."""
 
     def __init__(self, jvm: Any, broker: Broker) -> None:
         self.jvm, self.broker = jvm, broker
+        self._consumers: dict[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the consumers; the next `consume` opens another. Needed before the broker's address changes."""
+        while self._consumers:
+            self._consumers.popitem()[1].close()
 
     def open_producer(self, codec: str = "none", **config: str) -> Any:
         serializer = "org.apache.kafka.common.serialization.ByteArraySerializer"
@@ -88,33 +103,27 @@ class JavaClient:
         self, topic: str, partition: int = 0, *, isolation: str = "read_uncommitted", start: int | None = None
     ) -> list[Received]:
         """The records of a partition, from its start or an offset, to its end."""
-        with self._consumer(isolation) as consumer:
-            where = self.jvm.org.apache.kafka.common.TopicPartition(topic, partition)
-            consumer.assign([where])
-            if start is None:
-                consumer.seekToBeginning([where])
-            else:
-                consumer.seek(where, self.jvm.java.lang.Long.valueOf(start))
-            end = consumer.endOffsets([where])[where]
-            found: list[Received] = []
-            deadline = time.monotonic() + WAIT_SECONDS
-            while consumer.position(where) < end:
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"{topic}-{partition}: at {consumer.position(where)} of {end}")
-                polled = consumer.poll(self.jvm.java.time.Duration.ofMillis(200)).iterator()
-                while polled.hasNext():
-                    found.append(_received(polled.next()))
-            return found
+        consumer = self._consumers.get(isolation)
+        if consumer is None:
+            consumer = self._consumers[isolation] = self._open_consumer(isolation)
+        where = self.jvm.org.apache.kafka.common.TopicPartition(topic, partition)
+        consumer.assign([where])
+        if start is None:
+            consumer.seekToBeginning([where])
+        else:
+            consumer.seek(where, start)
+        end = consumer.endOffsets([where])[where]
+        found: list[Received] = []
+        deadline = time.monotonic() + WAIT_SECONDS
+        while consumer.position(where) < end:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{topic}-{partition}: at {consumer.position(where)} of {end}")
+            polled = consumer.poll(self.jvm.java.time.Duration.ofMillis(200)).iterator()
+            while polled.hasNext():
+                found.append(_received(polled.next()))
+        return found
 
-    def offset_for_time(self, topic: str, timestamp: int, partition: int = 0) -> int | None:
-        """The offset of the first record at or after a time, as the broker finds it through its indexes."""
-        with self._consumer("read_uncommitted") as consumer:
-            where = self.jvm.org.apache.kafka.common.TopicPartition(topic, partition)
-            found = consumer.offsetsForTimes({where: self.jvm.java.lang.Long.valueOf(timestamp)})[where]
-            return None if found is None else int(found.offset())
-
-    @contextmanager
-    def _consumer(self, isolation: str) -> Iterator[Any]:
+    def _open_consumer(self, isolation: str) -> Any:
         deserializer = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
         settings = {
             "bootstrap.servers": self.broker.bootstrap,
@@ -122,11 +131,7 @@ class JavaClient:
             "value.deserializer": deserializer,
             "isolation.level": isolation,
         }
-        consumer = self.jvm.org.apache.kafka.clients.consumer.KafkaConsumer(settings)
-        try:
-            yield consumer
-        finally:
-            consumer.close()
+        return self.jvm.org.apache.kafka.clients.consumer.KafkaConsumer(settings)
 
 
 def _received(record: Any) -> Received:

@@ -430,8 +430,9 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="kafkafmt-data-") as folder,
         KafkaOracle() as oracle,
         Broker(Path(folder), {"log.roll.hours": 1_000_000}) as broker,  # markers are of now, records are not
+        Kafka(oracle, broker) as kafka,
     ):
-        make(Kafka(oracle, broker))
+        make(kafka)
     total = sum(f.stat().st_size for d in (LOGS, EXPECTED) for f in d.rglob("*") if f.is_file())
     print(f"{total / 1e6:.2f} MB in {LOGS} and {EXPECTED}")
 
