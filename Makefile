@@ -7,10 +7,10 @@ NO_JVM := not broker and not oracle and not spark
 TEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build lint sanitize coverage wheel clean
+.PHONY: help demo test build lint sanitize coverage bench bench-experiments wheel clean
 
 help: ## list the commands
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
 
 demo: ## convert real topics to message format v1 on a local Spark, and check the result
 	@tools/system.sh python compiler java
@@ -45,6 +45,13 @@ coverage: build ## tell which lines, of the kernels too, the tests that need no 
 	cd build/coverage/site && PYTHONPATH=$$PWD $(CURDIR)/$(BIN)/coverage run --rcfile=$(CURDIR)/pyproject.toml \
 	-m pytest -c $(CURDIR)/pyproject.toml --rootdir=$(CURDIR) -m "$(NO_JVM)" $(TEST_ARGS) $(CURDIR)/tests
 	cd build/coverage/site && $(CURDIR)/$(BIN)/coverage report --rcfile=$(CURDIR)/pyproject.toml
+
+bench: build ## compare with Kafka's Java, aiokafka, kafka-python and the floors (BENCH_ARGS="-k lz4" picks rows)
+	@tools/system.sh java maven
+	@$(JAVA) $(BIN)/python -m bench.compare $(BENCH_ARGS)
+
+bench-experiments: build ## run the documents' own experiments: chunk sizes, and memory
+	@for name in chunk_size fetch_memory lazy_memory; do $(BIN)/python -m bench.experiments.$$name && echo || exit 1; done
 
 wheel: build ## make the sdist and the wheel in dist/
 	rm -rf dist

@@ -1,0 +1,202 @@
+"""`make bench`: one table of what kafkafmt does, what its peers do, the floor, the ratios and the targets.
+
+All rows are measured in one run on the same segments, one contender at a time. Rates are those of the best run
+(the median is in the JSON). Every contender must have gone through the same number of records.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import kafkafmt
+from bench import ROOT
+from bench.contenders import Contenders
+from bench.rows import AIOKAFKA, FLOOR, JAVA, KAFKA_PYTHON, OURS, Row, Target, all_rows
+from bench.segments import Segment, stored
+from bench.table import aligned
+from kafkafmt import Codec
+
+PEERS = (JAVA, AIOKAFKA, KAFKA_PYTHON, FLOOR)
+MOST_CHUNKS = 3.0
+
+
+@dataclass
+class Result:
+    """One row, measured: rates in the row's unit by contender; None where there is none."""
+
+    name: str
+    unit: str
+    records: int
+    batches: int
+    size_in_bytes: int
+    floor_name: str
+    rates: dict[str, float]
+    targets: list[tuple[str, bool | None]]
+    measured: dict[str, Any] = field(default_factory=dict)
+
+    def ratio(self, contender: str) -> float | None:
+        if contender not in self.rates or OURS not in self.rates:
+            return None
+        return self.rates[OURS] / self.rates[contender]
+
+
+def measure_row(row: Row, contenders: Contenders) -> Result:
+    segment = stored(row.segment)
+    amount = getattr(segment, row.unit.fact) * row.copies / row.unit.scale
+    rates, measured = {}, {}
+    for name, works in row.works.items():
+        answers = {work: contenders.ask(name, work, segment.path) for work in works}
+        known = {work: answer for work, answer in answers.items() if answer is not None}
+        if known:
+            best = min(known.values(), key=lambda answer: float(answer["seconds"]))
+            rates[name] = amount / float(best["seconds"])
+            measured[name] = known
+    _check_counts(row, segment.records, segment.batches, measured)
+    facts = (segment.records, segment.batches, segment.size_in_bytes)
+    targets = [(str(target), _is_hit(target, rates)) for target in row.targets]
+    return Result(row.name, row.unit.text, *facts, row.floor_name, rates, targets, measured)
+
+
+def _check_counts(row: Row, records: int, batches: int, measured: dict[str, dict[str, Any]]) -> None:
+    for name, answers in measured.items():
+        if name == FLOOR:
+            continue
+        for work, answer in answers.items():
+            if answer["count"] not in (records * row.copies, batches):
+                raise AssertionError(
+                    f"{row.name}: {name}'s {work} went through {answer['count']} of {records}"
+                )
+
+
+def _is_hit(target: Target, rates: dict[str, float]) -> bool | None:
+    if OURS not in rates:
+        return None
+    if target.against is None:
+        return rates[OURS] >= target.least
+    against = rates.get(target.against)
+    return None if against is None else rates[OURS] >= target.least * against
+
+
+def measure_peak(codec: Codec) -> Result:
+    """Memory: the peak of a lazy conversion beyond its largest batch, in chunks; less is better."""
+    segment = stored(Segment(codec))
+    command = [sys.executable, "-m", "bench.peers.peak", str(segment.path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    answer = json.loads(done.stdout)
+    chunks = (answer["peak"] - answer["largest_batch"]) / answer["chunk_size"]
+    name = f"peak memory of a lazy conversion, {codec.name.lower()}, 100 B"
+    targets: list[tuple[str, bool | None]] = [(f"<= {MOST_CHUNKS:.0f}", chunks <= MOST_CHUNKS)]
+    facts = (segment.records, segment.batches, segment.size_in_bytes)
+    return Result(name, "chunks", *facts, "", {OURS: chunks}, targets, {OURS: answer})
+
+
+HEADINGS = ("workload", "unit", "ours", *PEERS, "target", "")
+
+
+def as_text(results: list[Result]) -> str:
+    """Beside each rate of a peer or a floor stands how many times as fast ours is."""
+    lines: list[tuple[str, ...]] = [HEADINGS]
+    head = None
+    for result in results:
+        if head is None or not result.name.startswith(f"{head}, "):
+            head = result.name
+        lines.append((_label(result.name, head), *_cells(result)))
+    return aligned(lines, left=(0, 1, len(HEADINGS) - 2, len(HEADINGS) - 1))
+
+
+def _label(name: str, head: str) -> str:
+    """A row that varies the one above it says only how."""
+    return name if name == head else f"    {name.removeprefix(head + ', ')}"
+
+
+def _cells(result: Result) -> tuple[str, ...]:
+    verdicts = {True: "hit", False: "MISSED", None: "not measured"}
+    return (
+        result.unit,
+        _number(result.rates.get(OURS)),
+        *(_against(result, peer) for peer in PEERS),
+        ", ".join(text for text, _ in result.targets),
+        ", ".join(verdicts[hit] for _, hit in result.targets),
+    )
+
+
+def _against(result: Result, peer: str) -> str:
+    ratio = result.ratio(peer)
+    if ratio is None:
+        return "-"
+    name = f"{result.floor_name} " if peer == FLOOR else ""
+    return f"{name}{_number(result.rates[peer])} ({_number(ratio)}x)"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def machine() -> str:
+    model = next(
+        (line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
+        platform.processor(),
+    )
+    return f"{model}, {os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text().splitlines() if Path(path).exists() else []
+
+
+def notes(results: list[Result], contenders: Contenders) -> list[str]:
+    lines = [f"{name}: left out: {reason}" for name, reason in contenders.unavailable.items()]
+    if any(result.floor_name == "ISA-L" and FLOOR not in result.rates for result in results):
+        lines.append("ISA-L: not installed (Debian: apt-get install libisal2)")
+    load = os.getloadavg()[0]
+    if load > 1.5:
+        lines.append(
+            f"the load was {load:.1f} at the end: others were at work, and these figures are too low"
+        )
+    return lines
+
+
+def show_progress(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.compare", description=__doc__)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured to FILE")
+    parser.add_argument("-k", default="", metavar="TEXT", help="only the rows whose name has TEXT")
+    arguments = parser.parse_args()
+    started = time.monotonic()
+    results = []
+    with Contenders() as contenders:
+        for row in all_rows():
+            if arguments.k in row.name:
+                show_progress(row.name)
+                result = measure_row(row, contenders)
+                if OURS in result.rates:
+                    results.append(result)
+        if arguments.k in "peak memory of a lazy conversion":
+            results += [measure_peak(codec) for codec in (Codec.NONE, Codec.LZ4)]
+        show_progress("")
+        print(as_text(results))
+        print(f"\n{machine()}, kafkafmt {kafkafmt.__version__}, {time.strftime('%Y-%m-%d')}")
+        print(f"{time.monotonic() - started:.0f} seconds; what the rows mean: bench/README.md")
+        print(*notes(results, contenders), sep="\n")
+    if arguments.json:
+        rows = [asdict(result) for result in results]
+        arguments.json.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""Starts the contenders, one process each, and asks them in turn; a contender that cannot run tells why."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from bench import BUILD, ROOT
+from bench.rows import AIOKAFKA, FLOOR, JAVA, KAFKA_PYTHON, OURS
+
+PEERS = ROOT / "bench" / "peers"
+# As Kafka's own start script sets them, and a heap that is large enough not to matter.
+JVM_OPTIONS = [
+    "-server",
+    "-Xms2g",
+    "-Xmx2g",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+]
+
+
+class UnavailableError(Exception):
+    """The contender cannot run here; the message says why."""
+
+
+class Contender:
+    """A process that measures what it is asked for; see `peers.protocol`."""
+
+    def __init__(self, command: list[str], log: Path) -> None:
+        with log.open("w") as errors:
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+        self._log = log
+
+    def ask(self, work: str, path: Path) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{work} {path}\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise UnavailableError(f"it ended on {work}: see {self._log.relative_to(ROOT)}")
+        measured: dict[str, Any] = json.loads(answer)
+        return measured
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+class Contenders:
+    """All of them, each started when it is first asked; what is asked twice is measured once."""
+
+    def __init__(self) -> None:
+        BUILD.mkdir(parents=True, exist_ok=True)
+        self._running: dict[str, Contender] = {}
+        self._answers: dict[tuple[str, str, Path], dict[str, Any] | None] = {}
+        self.unavailable: dict[str, str] = {}
+
+    def __enter__(self) -> Contenders:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for contender in self._running.values():
+            contender.close()
+
+    def ask(self, name: str, work: str, path: Path) -> dict[str, Any] | None:
+        """The measurement, or None where the contender cannot run or has no such work."""
+        asked = name, work, path
+        if asked not in self._answers:
+            self._answers[asked] = self._ask(name, work, path)
+        return self._answers[asked]
+
+    def _ask(self, name: str, work: str, path: Path) -> dict[str, Any] | None:
+        if name in self.unavailable:
+            return None
+        try:
+            if name not in self._running:
+                self._running[name] = Contender(COMMANDS[name](), BUILD / f"{name}.log")
+            answer = self._running[name].ask(work, path)
+        except UnavailableError as reason:
+            self.unavailable[name] = str(reason)
+            return None
+        return None if "error" in answer else answer
+
+
+def _own(module: str) -> Callable[[], list[str]]:
+    return lambda: [sys.executable, "-m", module]
+
+
+def _peer(name: str) -> Callable[[], list[str]]:
+    return lambda: [str(_peers_python()), "-m", "bench.peers.python_client", name]
+
+
+def _peers_python() -> Path:
+    """The Python of the peers' own venv, made where it is absent or made from other requirements."""
+    folder = ROOT / "build" / "bench-venv"
+    python, requirements = folder / "bin" / "python", PEERS / "requirements.txt"
+    stamp = folder / "installed-from"
+    if not stamp.exists() or stamp.read_text() != requirements.read_text():
+        print("Installing the peers into build/bench-venv.", file=sys.stderr)
+        venv.create(folder, clear=True, with_pip=True)
+        command = [
+            str(python),
+            "-m",
+            "pip",
+            "-q",
+            "--disable-pip-version-check",
+            "install",
+            "-r",
+            str(requirements),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise UnavailableError(f"pip: {_first_line(done.stderr)}")
+        stamp.write_text(requirements.read_text())
+    return python
+
+
+def _java() -> list[str]:
+    home = os.environ.get("JAVA_HOME")
+    folder = str(Path(home) / "bin") if home else None
+    java, javac = (shutil.which(program, path=folder) for program in ("java", "javac"))
+    if java is None or javac is None:
+        raise UnavailableError("no JDK: set JAVA_HOME to one, or install one")
+    fetched = subprocess.run(
+        [sys.executable, "tests/broker/jars.py"], cwd=ROOT, capture_output=True, text=True
+    )
+    if fetched.returncode:
+        raise UnavailableError(_first_line(fetched.stderr))
+    classes, jars = BUILD / "classes", f"{fetched.stdout.strip()}/*"
+    command = [javac, "-d", str(classes), "-cp", jars, str(PEERS / "KafkaBench.java")]
+    compiled = subprocess.run(command, capture_output=True, text=True)
+    if compiled.returncode:
+        raise UnavailableError(f"javac: {_first_line(compiled.stderr)}")
+    return [java, *JVM_OPTIONS, "-cp", f"{classes}{os.pathsep}{jars}", "KafkaBench"]
+
+
+def _first_line(text: str) -> str:
+    return next(iter(text.strip().splitlines()), "no message")
+
+
+COMMANDS: dict[str, Callable[[], list[str]]] = {
+    OURS: _own("bench.peers.ours"),
+    FLOOR: _own("bench.peers.floors"),
+    AIOKAFKA: _peer(AIOKAFKA),
+    KAFKA_PYTHON: _peer(KAFKA_PYTHON),
+    JAVA: _java,
+}

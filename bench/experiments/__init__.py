@@ -1,0 +1,1 @@
+"""The documents' own experiments, one module each, run as `python -m bench.experiments.<name>`."""

@@ -1,0 +1,106 @@
+"""KIP-283, "Efficiency of Chunking Approach": eager conversion must run out of memory, lazy must not.
+
+As there: 1,000,000 messages of 1 kB in 250 partitions, and a fetch of 250 MB, 1 MB a partition, by a process that may
+take 200 MB; here the limit is RLIMIT_AS, on what it takes beyond its start. Each way runs in a process of its
+own. Exits with status 1 where one does not do what it must.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from bench import BUILD, ROOT
+from bench.experiments.drain import draining
+from bench.experiments.resident import peak_mib, virtual_bytes
+from bench.segments import Segment, repeated, stored
+from bench.table import aligned
+from kafkafmt import FileRecords, LazyDownConvertRecords, MemoryRecords
+
+PARTITIONS = 250
+MESSAGES_A_PARTITION = 4000
+RECORD_BYTES = 1020  # with its part of the batch header
+FETCH_BYTES_A_PARTITION = 1000 * 1000
+LIMIT_BYTES = 200 * 1000 * 1000
+OUT_OF_MEMORY = "out of memory"
+
+
+def _opened(folder: str) -> list[FileRecords]:
+    paths = sorted(Path(folder).iterdir())
+    return [FileRecords(path, 0, FETCH_BYTES_A_PARTITION) for path in paths]
+
+
+def eager(folder: str) -> tuple[int, int]:
+    """Partitions converted and bytes sent: all of the response is made before any of it is sent."""
+    response: list[MemoryRecords] = []
+    try:
+        response.extend(records.down_convert(1).records for records in _opened(folder))
+    except MemoryError:
+        return len(response), 0
+    sent = 0
+    with draining() as connection:
+        for converted in response:
+            connection.sendall(converted.buffer)
+            sent += converted.size_in_bytes
+    return len(response), sent
+
+
+def lazy(folder: str) -> tuple[int, int]:
+    """The same response; each chunk is made when the one before it is sent."""
+    response = [LazyDownConvertRecords(records, 1) for records in _opened(folder)]
+    done = sent = 0
+    with draining() as connection:
+        for records in response:
+            send = records.to_send()
+            while not send.completed:
+                sent += send.write_to(connection)
+            if send.error is not None:
+                raise send.error
+            done += 1
+    return done, sent
+
+
+def limited(way: Callable[[str], tuple[int, int]], folder: str) -> None:
+    """In a process of its own: print partitions, bytes sent, and the peak in MiB above the start."""
+    start = peak_mib()
+    resource.setrlimit(resource.RLIMIT_AS, (virtual_bytes() + LIMIT_BYTES,) * 2)
+    converted, sent = way(folder)
+    print(converted, sent, peak_mib() - start)
+
+
+def measure(way: str, folder: Path) -> tuple[int, int, float]:
+    command = [sys.executable, "-m", "bench.experiments.fetch_memory", way, str(folder)]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    converted, sent, peak = done.stdout.split()
+    return int(converted), int(sent), float(peak)
+
+
+def main() -> int:
+    source = stored(Segment(value_size=1000, size=MESSAGES_A_PARTITION * RECORD_BYTES))
+    with tempfile.TemporaryDirectory(dir=BUILD) as folder:
+        for number in range(PARTITIONS):
+            repeated(source, 1, Path(folder) / f"{number:03}.log")
+        results = {way: measure(way, Path(folder)) for way in WAYS}
+    rows = [("conversion", "partitions converted", "bytes sent", "peak above start", "")]
+    for way, (converted, sent, peak) in results.items():
+        outcome = "completes" if sent else OUT_OF_MEMORY
+        rows.append((way, f"{converted} of {PARTITIONS}", str(sent), f"{peak:.1f} MiB", outcome))
+    print(
+        f"{PARTITIONS} partitions of {source.records} messages of 1 kB; one fetch of 1 MB of each, limit 200 MB"
+    )
+    print(aligned(rows))
+    as_expected = not results["eager"][1] and results["lazy"][0] == PARTITIONS and results["lazy"][1]
+    return int(not as_expected)
+
+
+WAYS = {"eager": eager, "lazy": lazy}
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        limited(WAYS[sys.argv[1]], sys.argv[2])
+    else:
+        sys.exit(main())

@@ -1,0 +1,162 @@
+"""kafkafmt's side of each row, through its public API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from bench.peers.protocol import Prepare, Run, Tally, serve
+from kafkafmt import BinaryColumn, LazyDownConvertRecords, MemoryRecords, RecordBatchBuilder
+
+TO_MAGIC = 1
+
+
+def convert(data: bytes, *, verify: bool = False) -> Run:
+    records = MemoryRecords(data)
+
+    def run() -> Tally:
+        converted = records.down_convert(TO_MAGIC, verify=verify)
+        return Tally(converted.stats.records_converted, converted.records.size_in_bytes)
+
+    return run
+
+
+def convert_verified(data: bytes) -> Run:
+    return convert(data, verify=True)
+
+
+def convert_lazily(data: bytes) -> Run:
+    records = MemoryRecords(data)
+
+    def run() -> Tally:
+        lazy = LazyDownConvertRecords(records, TO_MAGIC, verify=False)
+        send = lazy.to_send()
+        produced = sum(map(len, lazy.chunks(send.stats)))
+        return Tally(send.stats.records_converted, produced)
+
+    return run
+
+
+def columns(data: bytes) -> Run:
+    records = MemoryRecords(data)
+
+    def run() -> Tally:
+        decoded = records.to_numpy()
+        value = decoded["value"]
+        assert isinstance(value, BinaryColumn)
+        return Tally(len(value), len(value.data))
+
+    return run
+
+
+def arrow(data: bytes, *, views: bool = False) -> Run:
+    records = MemoryRecords(data)
+
+    def run() -> Tally:
+        return Tally(records.to_arrow(views=views).num_rows)
+
+    return run
+
+
+def arrow_views(data: bytes) -> Run:
+    return arrow(data, views=True)
+
+
+def index(data: bytes) -> Run:
+    records = MemoryRecords(data)
+    return lambda: Tally(len(records.index()))
+
+
+def check(data: bytes) -> Run:
+    records = MemoryRecords(data)
+
+    def run() -> Tally:
+        count = 0
+        for batches in records.runs():
+            batches.ensure_valid()
+            count += len(batches)
+        return Tally(count)
+
+    return run
+
+
+def iterate(data: bytes) -> Run:
+    records = MemoryRecords(data)
+
+    def run() -> Tally:
+        count = size = 0
+        for record in records.records():
+            key, value = record.key, record.value
+            count += 1
+            size += len(value or b"") + (len(key) if key is not None else 0)
+        return Tally(count, size)
+
+    return run
+
+
+def build_from_rows(data: bytes) -> Run:
+    batches = [
+        [(record.timestamp, record.key, record.value) for record in batch]
+        for batch in MemoryRecords(data).batches()
+    ]
+
+    def run() -> Tally:
+        offset = produced = 0
+        for rows in batches:
+            builder = RecordBatchBuilder(base_offset=offset)
+            for timestamp, key, value in rows:
+                builder.append(timestamp, key, value)
+            offset += len(rows)
+            produced += len(builder.build())
+        return Tally(offset, produced)
+
+    return run
+
+
+def build_from_columns(data: bytes) -> Run:
+    batches = [MemoryRecords(batch.buffer).to_numpy() for batch in MemoryRecords(data).batches()]
+
+    def run() -> Tally:
+        offset = produced = 0
+        for batch in batches:
+            builder = RecordBatchBuilder(base_offset=offset)
+            builder.append_columns(batch["timestamp"], batch["key"], batch["value"])  # type: ignore[attr-defined]
+            offset += len(batch["timestamp"])
+            produced += len(builder.build())
+        return Tally(offset, produced)
+
+    return run
+
+
+def twice(prepare: Prepare, *, threads: int) -> Prepare:
+    """The work over two segments, which share no memory."""
+
+    def prepare_two(data: bytes) -> Run:
+        runs = [prepare(data), prepare(bytes(bytearray(data)))]
+        pool = ThreadPoolExecutor(threads)
+
+        def run() -> Tally:
+            done = list(pool.map(_call, runs))
+            return Tally(sum(tally.items for tally in done), sum(tally.produced for tally in done))
+
+        return run
+
+    return prepare_two
+
+
+def _call(run: Run) -> Tally:
+    return run()
+
+
+def works() -> Iterator[tuple[str, Prepare]]:
+    for prepare in (convert, convert_verified, convert_lazily, columns, arrow, arrow_views, index, check):
+        yield prepare.__name__, prepare
+    yield from (("iterate", iterate), ("build_from_rows", build_from_rows))
+    if hasattr(RecordBatchBuilder, "append_columns"):
+        yield "build_from_columns", build_from_columns
+    for prepare in (convert, columns):
+        yield f"{prepare.__name__}_two_threads", twice(prepare, threads=2)
+
+
+if __name__ == "__main__":
+    serve(dict(works()))
