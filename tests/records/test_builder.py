@@ -1,0 +1,267 @@
+"""Building batches: round trips for anything that fits, arguments that do not, sizes that are estimated."""
+
+from __future__ import annotations
+
+import array
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kafkafmt as kf
+import reference as ref
+from records.samples import DAY, as_row, as_rows, rows_of
+from reference import Row
+
+CODECS = {0: list(kf.Codec)[:4], 1: list(kf.Codec)[:4], 2: list(kf.Codec)}
+EVERY_FORMAT = [(magic, codec) for magic, codecs in CODECS.items() for codec in codecs]
+
+names = st.text(max_size=5) | st.binary(max_size=5).map(lambda key: key.decode("utf-8", "surrogateescape"))
+rows_of_any_kind = st.lists(
+    st.tuples(
+        st.integers(0, 3) | st.integers(0, 2**27),  # the gap in front of it
+        st.just(-1) | st.integers(-1, 2**63 - 1),
+        st.none() | st.binary(max_size=30),
+        st.none() | st.binary(max_size=200),
+        st.lists(st.tuples(names, st.none() | st.binary(max_size=9)), max_size=3),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(rows_of_any_kind, st.sampled_from(EVERY_FORMAT), st.integers(0, 2**40))
+def test_round_trip_when_any_records_then_the_same_and_as_the_reference_reads_them(rows, form, base_offset):
+    magic, codec = form
+    builder = kf.RecordBatchBuilder(magic, codec, base_offset=base_offset)
+    expected, offset = [], base_offset - 1
+    for gap, timestamp, key, value, headers in rows:
+        offset += 1 + gap
+        headers = headers if magic == 2 else []
+        builder.append_with_offset(offset, timestamp, key, value, headers)
+        names = tuple((name.encode("utf-8", "surrogateescape"), content) for name, content in headers)
+        expected.append(Row(offset, timestamp if magic else -1, key, value, names, 0 if magic else -1))
+    data = builder.build()
+    assert ref.read_rows(data) == expected
+    assert rows_of(data) == expected
+    assert all(batch.is_valid() for batch in kf.MemoryRecords(data).batches())
+    assert (len(builder), builder.build()) == (len(rows), data)
+    batches = list(kf.MemoryRecords(data).batches())
+    assert (batches[0].base_offset, batches[-1].last_offset) == (
+        base_offset if magic == 2 else expected[0].offset,
+        offset,
+    )
+    if magic == 2 or codec:
+        (batch,) = batches
+        assert (batch.count, batch.codec) == (len(rows), codec)
+        if magic:
+            assert batch.max_timestamp == max(row.timestamp for row in expected)
+
+
+@pytest.mark.parametrize(("magic", "codec"), EVERY_FORMAT)
+def test_build_when_log_append_time_then_all_records_have_it(magic, codec):
+    """Case 12: in v0 there is none to have."""
+    options = {"timestamp_type": kf.TimestampType.LOG_APPEND_TIME, "log_append_time": DAY + 9}
+    if magic == 0:
+        with pytest.raises(ValueError, match="v0"):
+            kf.RecordBatchBuilder(magic, codec, **options)
+        return
+    builder = kf.RecordBatchBuilder(magic, codec, **options)
+    for timestamp in (DAY, DAY - 5):
+        builder.append(timestamp, b"k", b"v")
+    rows = ref.read_rows(builder.build())
+    assert [(row.timestamp, row.timestamp_type) for row in rows] == [(DAY + 9, 1)] * 2
+
+
+@pytest.mark.parametrize("codec", list(kf.Codec))
+def test_build_when_every_header_field_is_set_then_read_back(codec):
+    builder = kf.RecordBatchBuilder(
+        codec=codec,
+        base_offset=100,
+        delete_horizon_ms=DAY + 1000,
+        last_offset=150,
+        partition_leader_epoch=3,
+        producer_id=2**40,
+        producer_epoch=32767,
+        base_sequence=2**31 - 1,
+        is_transactional=True,
+    )
+    builder.append_with_offset(120, DAY, b"k", b"v")
+    (batch,) = kf.MemoryRecords(builder.build()).batches()
+    assert (batch.base_offset, batch.last_offset, batch.delete_horizon_ms) == (100, 150, DAY + 1000)
+    assert (batch.partition_leader_epoch, batch.producer_id, batch.producer_epoch) == (3, 2**40, 32767)
+    assert (batch.base_sequence, batch.is_transactional, batch.is_control) == (2**31 - 1, True, False)
+    (record,) = batch
+    assert as_row(record) == Row(120, DAY, b"k", b"v", (), 0, 19)
+    assert ref.read_rows(builder.build()) == [as_row(record)]
+
+
+def test_build_when_no_records_then_nothing_or_an_empty_batch():
+    """Case 18: with a last offset a batch may be empty."""
+    for magic in (0, 1, 2):
+        assert kf.RecordBatchBuilder(magic).build() == b""
+    for codec in kf.Codec:
+        data = kf.RecordBatchBuilder(codec=codec, base_offset=5, last_offset=9).build()
+        (batch,) = kf.MemoryRecords(data).batches()
+        assert (batch.count, batch.base_offset, batch.next_offset, list(batch)) == (0, 5, 10, [])
+        assert ref.read_rows(data) == []
+
+
+@pytest.mark.parametrize("level", [-7, 1, 19])
+def test_build_when_zstd_has_a_level_then_the_same_records(level):
+    builder = kf.RecordBatchBuilder(codec=kf.Codec.ZSTD, level=level)
+    builder.append(DAY, b"k", b"v" * 1000)
+    assert ref.read_rows(builder.build())[0].value == b"v" * 1000
+
+
+def test_build_when_the_codec_lacks_the_level_then_value_error():
+    builder = kf.RecordBatchBuilder(codec=kf.Codec.ZSTD, level=99)
+    builder.append(DAY, b"k", b"v")
+    with pytest.raises(ValueError, match="level"):
+        builder.build()
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"magic": 3}, "magic"),
+        ({"magic": -1}, "magic"),
+        ({"codec": 5}, "5"),
+        ({"magic": 1, "codec": kf.Codec.ZSTD}, "zstd"),
+        ({"magic": 1, "producer_id": 5}, "v2"),
+        ({"magic": 0, "is_transactional": True}, "v2"),
+        ({"magic": 1, "is_control": True}, "v2"),
+        ({"magic": 1, "delete_horizon_ms": 5}, "v2"),
+        ({"is_transactional": True}, "producer_id"),
+        ({"base_offset": 5, "last_offset": 4}, "last_offset"),
+        ({"magic": 1, "last_offset": 4}, "last_offset"),
+        ({"log_append_time": 5}, "log_append_time"),
+        ({"timestamp_type": kf.TimestampType.LOG_APPEND_TIME}, "log_append_time"),
+    ],
+)
+def test_builder_when_arguments_contradict_each_other_then_value_error(options, what):
+    with pytest.raises(ValueError, match=what):
+        kf.RecordBatchBuilder(**options)
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_append_when_refused_then_the_batch_is_as_before(magic):
+    builder = kf.RecordBatchBuilder(magic, base_offset=10)
+    builder.append(DAY, b"k", b"v")
+    refused = [
+        (ValueError, lambda: builder.append_with_offset(10, DAY, b"k", b"v")),
+        (ValueError, lambda: builder.append_with_offset(9, DAY, b"k", b"v")),
+        (ValueError, lambda: builder.append_with_offset(10 + 2**31, DAY, b"k", b"v")),
+        (ValueError, lambda: builder.append(-2, b"k", b"v")),
+        (OverflowError, lambda: builder.append(2**63, b"k", b"v")),
+        (OverflowError, lambda: builder.append_with_offset(2**63, DAY, b"k", b"v")),
+        (TypeError, lambda: builder.append(DAY, "text", b"v")),
+        (TypeError, lambda: builder.append(DAY, b"k", 5)),
+        (BufferError, lambda: builder.append(DAY, memoryview(b"abcdef")[::2], b"v")),
+        (ValueError, lambda: builder.append(DAY, b"k", np.zeros((4, 4), np.uint8)[:, 1])),  # numpy's own
+    ]
+    if magic < 2:
+        refused.append((ValueError, lambda: builder.append(DAY, b"k", b"v", [("h", b"1")])))
+    else:
+        refused += [
+            (TypeError, lambda: builder.append(DAY, b"k", b"v", [(None, b"1")])),
+            (TypeError, lambda: builder.append(DAY, b"k", b"v", [("h", "text")])),
+            (TypeError, lambda: builder.append(DAY, b"k", b"v", [(5, b"1")])),
+        ]
+    for error, append in refused:
+        with pytest.raises(error):
+            append()
+    builder.append(DAY, b"k2", b"v2")
+    rows = ref.read_rows(builder.build())
+    assert [(row.offset, row.key, row.value, row.headers) for row in rows] == [
+        (10, b"k", b"v", ()),
+        (11, b"k2", b"v2", ()),
+    ]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        bytes,
+        bytearray,
+        memoryview,
+        lambda data: memoryview(b"__" + data + b"__")[2:-2],
+        lambda data: np.frombuffer(data, np.uint8),
+        lambda data: array.array("B", data),
+        lambda data: array.array("H", data),
+        lambda data: np.frombuffer(data, np.uint8).reshape(2, 4),
+    ],
+)
+def test_append_when_any_kind_of_buffer_then_its_bytes(kind):
+    data = b"12345678"
+    builder = kf.RecordBatchBuilder()
+    builder.append(DAY, kind(data), kind(data), [(b"h", kind(data)), (kind(data), None)])
+    row = Row(0, DAY, data, data, ((b"h", data), (data, None)))
+    assert ref.read_rows(builder.build()) == [row]
+
+
+def test_append_when_the_source_changes_afterwards_then_the_batch_does_not():
+    value = bytearray(b"before")
+    builder = kf.RecordBatchBuilder()
+    builder.append(DAY, None, value, [("h", value)])
+    value[:] = b"after!"
+    value += b"and it can grow: nothing holds it"
+    assert ref.read_rows(builder.build())[0][3:5] == (b"before", ((b"h", b"before"),))
+
+
+def test_append_when_headers_are_any_iterable_then_all_of_them():
+    builder = kf.RecordBatchBuilder()
+    builder.append(DAY, None, None, iter([("a", b"1"), ("b", None)]))
+    builder.append(DAY, None, None, {"c": b"2"}.items())
+    assert [row.headers for row in ref.read_rows(builder.build())] == [
+        ((b"a", b"1"), (b"b", None)),
+        ((b"c", b"2"),),
+    ]
+
+
+# Sizes
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_estimated_size_when_uncompressed_then_the_size(magic):
+    builder = kf.RecordBatchBuilder(magic)
+    for i in range(50):
+        builder.append(DAY + i * 1000, b"k" * i, None if i % 3 else b"v" * i)
+        assert builder.estimated_size == len(builder.build())
+
+
+def test_estimated_size_when_compressed_then_by_the_ratio():
+    for ratio in (1.0, 0.5, 0.1):
+        builder = kf.RecordBatchBuilder(codec=kf.Codec.GZIP, estimated_ratio=ratio)
+        plain = kf.RecordBatchBuilder()
+        for _ in range(20):
+            builder.append(DAY, b"k", bytes(1000))
+            plain.append(DAY, b"k", bytes(1000))
+        assert builder.estimated_size == pytest.approx(61 + (plain.estimated_size - 61) * ratio * 1.05, abs=2)
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_has_room_for_when_the_limit_comes_then_the_batch_is_within_it(magic):
+    headers = [("h", b"1")] if magic == 2 else []
+    builder = kf.RecordBatchBuilder(magic, batch_size=1000)
+    assert builder.has_room_for(DAY, b"k", bytes(5000), headers)  # a first one always fits
+    while builder.has_room_for(DAY, b"k", bytes(90), headers):
+        builder.append(DAY, b"k", bytes(90), headers)
+    size = len(builder.build())
+    builder.append(DAY, b"k", bytes(90), headers)
+    assert size <= 1000 < len(builder.build())
+
+
+@pytest.mark.slow
+def test_append_when_many_records_then_all_come_back():
+    builder = kf.RecordBatchBuilder(codec=kf.Codec.LZ4)
+    for i in range(200_000):
+        builder.append(DAY + i, b"%d" % i, None)
+    records = kf.MemoryRecords(builder.build())
+    assert [record.key for record in records.records()] == [b"%d" % i for i in range(200_000)]
+    assert len(as_rows(records.records())) == 200_000

@@ -1,0 +1,204 @@
+"""Columns: numpy and Arrow against iteration, types as Spark's Kafka source has them, columns left out."""
+
+from __future__ import annotations
+
+import gc
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+
+import kafkafmt as kf
+import reference as ref
+from records.samples import DAY, EVERY_KIND, ROWS, SAMPLES, as_rows, rows_of_columns, without_sequence
+from records.test_lazy_down_conversion import logs
+from reference import Row
+
+SOURCE = kf.TopicPartition("clicks", 3)
+
+
+def assert_columns_equal_iteration(records: kf.Records) -> None:
+    rows = without_sequence(as_rows(records.records()))
+    columns = records.to_numpy()
+    assert rows_of_columns(columns) == rows
+    assert all(len(column) == len(rows) for column in columns.values())
+    for views in (False, True):
+        table = records.to_arrow(views=views)
+        table.validate(full=True)
+        got = table.drop_columns(["timestamp"]).to_pydict()  # which may be past what datetime holds
+        assert got["key"] == [row.key for row in rows]
+        assert got["value"] == [row.value for row in rows]
+        assert got["offset"] == [row.offset for row in rows]
+        assert table["timestamp"].cast(pa.int64()).to_pylist() == [row.timestamp * 1000 for row in rows]
+        assert got["timestampType"] == [row.timestamp_type for row in rows]
+        headers = [
+            [{"key": name.decode(errors="replace"), "value": value} for name, value in row.headers] or None
+            for row in rows
+        ]
+        assert got["headers"] == headers
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_columns_when_any_kind_then_equal_to_iteration(kind):
+    assert_columns_equal_iteration(kf.MemoryRecords(SAMPLES[kind]))
+
+
+def test_columns_when_all_kinds_in_one_buffer_then_equal_to_iteration():
+    assert_columns_equal_iteration(kf.MemoryRecords(EVERY_KIND * 20))
+
+
+@settings(max_examples=60, deadline=None)
+@given(logs())
+def test_columns_when_any_log_then_equal_to_iteration(data):
+    if any(row.timestamp > 2**63 // 1000 for row in ref.read_rows(data)):
+        return  # not to be told in microseconds
+    assert_columns_equal_iteration(kf.MemoryRecords(data))
+
+
+def test_columns_when_there_are_more_than_one_group_holds_then_joined(tmp_path):
+    rows = [
+        Row(i, DAY + i, None if i % 7 else b"k%d" % i, random.Random(i).randbytes(3000)) for i in range(3000)
+    ]
+    batches = [ref.batch_of(rows[i : i + 50], codec=i // 50 % 5) for i in range(0, 3000, 50)]
+    path = tmp_path / "log"
+    path.write_bytes(b"".join(batches))
+    with kf.FileRecords(path) as records:
+        columns = records.to_numpy()
+        assert columns["offset"].tolist() == list(range(3000))
+        assert [columns["key"][i] for i in range(3000)] == [row.key for row in rows]
+        table = records.to_arrow(views=True)
+        assert table["key"].to_pylist() == [row.key for row in rows]
+        assert table["value"].num_chunks > 1
+        assert table["value"].to_pylist() == [row.value for row in rows]
+
+
+def test_to_arrow_when_all_columns_then_the_types_of_sparks_kafka_source():
+    schema = kf.MemoryRecords(SAMPLES["v2 headers"]).to_arrow().schema
+    assert [(field.name, field.type) for field in schema] == [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+    assert kf.MemoryRecords(b"").to_arrow().schema == schema
+    views = kf.MemoryRecords(b"").to_arrow(views=True).schema
+    assert (views.field("key").type, views.field("value").type) == (pa.binary_view(), pa.binary_view())
+
+
+def test_to_arrow_when_the_topic_is_known_then_it_and_the_partition():
+    table = kf.MemoryRecords(SAMPLES["v1"], topic_partition=SOURCE).to_arrow()
+    assert table["topic"].to_pylist() == ["clicks"] * 3
+    assert table["partition"].to_pylist() == [3] * 3
+    unknown = kf.MemoryRecords(SAMPLES["v1"]).to_arrow(["topic", "partition"])
+    assert unknown.to_pydict() == {"topic": [None] * 3, "partition": [None] * 3}
+
+
+def test_to_numpy_when_the_topic_is_asked_for_then_it_or_value_error():
+    columns = kf.MemoryRecords(SAMPLES["v1"], topic_partition=SOURCE).to_numpy(["topic", "partition"])
+    assert columns["topic"].tolist() == ["clicks"] * 3
+    assert (columns["partition"].dtype, columns["partition"].tolist()) == (np.int32, [3] * 3)
+    with pytest.raises(ValueError, match="topic_partition"):
+        kf.MemoryRecords(SAMPLES["v1"]).to_numpy(["topic"])
+
+
+def test_to_numpy_when_read_then_of_exact_types():
+    columns = kf.MemoryRecords(SAMPLES["v2 headers"]).to_numpy()
+    assert columns["offset"].dtype == columns["timestamp"].dtype == np.int64
+    assert columns["timestampType"].dtype == np.int32
+    assert columns["key"].offsets.dtype == np.int64
+    assert columns["key"].data.dtype == np.uint8
+    assert columns["key"].valid.tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    "columns", [[], ["offset"], ["value", "key"], ["headers"], ["timestampType", "timestamp"]]
+)
+def test_columns_when_some_are_asked_for_then_only_those_in_that_order(columns):
+    records = kf.MemoryRecords(EVERY_KIND)
+    assert list(records.to_numpy(columns)) == columns
+    table = records.to_arrow(columns)
+    assert table.column_names == columns
+    assert table.equals(records.to_arrow().select(columns)) or not columns
+
+
+@pytest.mark.parametrize("columns", [["nothing"], ["key", "key"], ["Key"], "key"])
+def test_columns_when_names_are_wrong_then_an_error_of_arguments(columns):
+    for method in (kf.MemoryRecords(EVERY_KIND).to_numpy, kf.MemoryRecords(EVERY_KIND).to_arrow):
+        with pytest.raises((ValueError, TypeError), match="columns"):
+            method(columns)
+
+
+@pytest.mark.parametrize("size", [0, 1, 4, 11, 12, 13, 14, 100, 70_000])
+@pytest.mark.parametrize("codec", range(5))
+def test_arrow_views_when_short_or_long_then_the_same_values(size, codec):
+    """Views of up to 12 bytes hold their bytes, longer ones point at them."""
+    rows = [Row(i, DAY, bytes([i]) * size, None if i % 3 == 0 else bytes([i]) * (size + i)) for i in range(9)]
+    data = ref.batch_of(rows, codec=codec) + SAMPLES["v1"] + ref.batch_of(rows, codec=codec)
+    table = kf.MemoryRecords(data).to_arrow(["key", "value"], views=True)
+    table.validate(full=True)
+    expected = rows + ROWS + rows
+    assert table["key"].to_pylist() == [row.key for row in expected]
+    assert table["value"].to_pylist() == [row.value for row in expected]
+
+
+def test_arrow_views_when_uncompressed_then_they_point_into_the_source():
+    data = bytearray(ref.batch_of([Row(0, DAY, None, b"a value of more than twelve bytes")]))
+    table = kf.MemoryRecords(data).to_arrow(["value"], views=True)
+    data[data.index(b"more")] = ord("M")
+    assert table["value"].to_pylist() == [b"a value of More than twelve bytes"]
+    with pytest.raises(BufferError):
+        data.clear()
+    del table
+    gc.collect()
+    data.clear()
+
+
+def test_to_arrow_when_unverified_then_damaged_values_are_read():
+    data = bytearray(SAMPLES["v2 none"])
+    data[data.index(b"first")] ^= 0x20
+    records = kf.MemoryRecords(data)
+    with pytest.raises(kf.CorruptRecordError):
+        records.to_arrow(["value"])
+    assert records.to_arrow(["value"], verify=False)["value"].to_pylist()[0] == b"First"
+    assert records.to_numpy(["value"], verify=False)["value"][0] == b"First"
+
+
+@pytest.mark.parametrize("timestamp", [2**60, 2**63 - 1, 2**63 // 1000 + 1])
+def test_to_arrow_when_a_timestamp_does_not_fit_into_microseconds_then_no_wrong_one(timestamp):
+    data = ref.batch_of([Row(0, timestamp, b"k", b"v")])
+    assert kf.MemoryRecords(data).to_numpy(["timestamp"])["timestamp"].tolist() == [timestamp]
+    try:
+        column = kf.MemoryRecords(data).to_arrow(["timestamp"])["timestamp"]
+    except kf.InvalidRecordError:
+        return
+    assert column.null_count == 1
+
+
+def test_to_arrow_when_there_is_no_timestamp_then_minus_one_millisecond_as_in_spark():
+    """Case 14: -1 stays -1."""
+    table = kf.MemoryRecords(SAMPLES["v0"]).to_arrow(["timestamp", "timestampType"])
+    assert table["timestamp"].cast(pa.int64()).to_pylist() == [-1000] * 3
+    assert table["timestampType"].to_pylist() == [-1] * 3
+
+
+def test_binary_column_when_indexed_then_like_a_list():
+    column = kf.MemoryRecords(SAMPLES["v1"]).to_numpy(["key"])["key"]
+    assert [column[i] for i in (0, 1, 2, -1, -3)] == [b"a", None, b"", b"", b"a"]
+    for i in (3, -4):
+        with pytest.raises(IndexError):
+            column[i]
+    assert list(column) == [b"a", None, b""]
+
+
+def test_headers_column_when_indexed_then_like_a_list():
+    column = kf.MemoryRecords(SAMPLES["v2 headers"]).to_numpy(["headers"])["headers"]
+    assert len(column) == 2
+    assert column[-2] == [("h", b"1"), ("h", b""), ("", None)]
+    with pytest.raises(IndexError):
+        column[2]

@@ -1,0 +1,76 @@
+"""The compression ratio that a producer expects (KIP-126)."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kafkafmt as kf
+from kafkafmt import Codec, CompressionRatioEstimator
+
+
+def test_estimate_when_nothing_was_observed_then_1():
+    for codec in Codec:
+        assert CompressionRatioEstimator().estimate("topic", codec) == 1.0
+
+
+def test_observe_when_better_or_worse_then_by_the_steps_or_to_what_was_observed():
+    estimator = CompressionRatioEstimator()
+    assert estimator.observe("t", Codec.GZIP, 0.5) == pytest.approx(0.995)
+    assert estimator.observe("t", Codec.GZIP, 0.993) == pytest.approx(0.993)  # not past what was observed
+    assert estimator.observe("t", Codec.GZIP, 0.994) == pytest.approx(1.043)
+    assert estimator.observe("t", Codec.GZIP, 2.0) == 2.0
+    assert estimator.estimate("t", Codec.GZIP) == 2.0
+
+
+@given(st.lists(st.floats(0, 3), max_size=500))
+def test_estimate_when_any_ratios_then_never_negative(ratios):
+    """Case 35: the estimate is never negative."""
+    estimator = CompressionRatioEstimator()
+    for ratio in [*ratios, *[0.0] * 300]:
+        assert estimator.observe("t", Codec.LZ4, ratio) >= 0
+    assert estimator.estimate("t", Codec.LZ4) >= 0
+
+
+def test_estimate_when_several_topics_and_codecs_then_kept_apart():
+    """Case 35: it is kept per topic and codec."""
+    estimator = CompressionRatioEstimator()
+    estimator.observe("a", Codec.GZIP, 0.1)
+    assert estimator.estimate("a", Codec.ZSTD) == estimator.estimate("b", Codec.GZIP) == 1.0
+    assert estimator.estimate("a", Codec.GZIP) == pytest.approx(0.995)
+
+
+def test_reset_when_a_batch_was_split_then_1_for_every_codec_of_that_topic():
+    """Case 35: a split resets it to 1.0."""
+    estimator = CompressionRatioEstimator()
+    for codec in Codec:
+        estimator.observe("a", codec, 0.1)
+        estimator.observe("b", codec, 0.1)
+    estimator.reset("a")
+    assert {estimator.estimate("a", codec) for codec in Codec} == {1.0}
+    assert {estimator.estimate("b", codec) for codec in Codec} == {0.995}
+    estimator.reset("never seen")
+
+
+@pytest.mark.parametrize("ratio", [-0.1, float("nan"), float("-inf")])
+def test_observe_when_the_ratio_is_impossible_then_value_error(ratio):
+    with pytest.raises(ValueError, match="ratio"):
+        CompressionRatioEstimator().observe("t", Codec.GZIP, ratio)
+
+
+def test_observe_when_from_many_threads_then_none_is_lost():
+    estimator = kf.CompressionRatioEstimator(improving_step=0.0001)
+
+    def observe():
+        for _ in range(1000):
+            estimator.observe("t", Codec.GZIP, 0.0)
+
+    threads = [threading.Thread(target=observe) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert estimator.estimate("t", Codec.GZIP) == pytest.approx(0.2)
