@@ -332,6 +332,24 @@ def test_decompression_when_the_output_is_just_the_cap_then_read(codec):
         next(kf.MemoryRecords(data, max_decompressed_bytes=section - 1).records())
 
 
+@pytest.mark.parametrize("codec", [ref.GZIP, ref.ZSTD])
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda records: sum(1 for _ in records.records()),
+        lambda records: records.to_numpy(["offset"]),
+        lambda records: records.to_arrow(["offset"]),
+        lambda records: sum(
+            map(len, kf.LazyDownConvertRecords(records, 1, zstd_fallback=kf.Codec.LZ4).chunks())
+        ),
+    ],
+)
+def test_decompression_when_many_small_batches_grow_large_then_a_few_are_held_at_a_time(read, codec):
+    """Case 26: each batch is under the cap, all of them together are not to be held at once."""
+    data = bomb(codec, 2**20) * 64
+    assert peak_bytes(lambda: read(kf.MemoryRecords(data))) < 16 * 2**20
+
+
 @pytest.mark.parametrize("magic", [0, 1])
 def test_wrapper_when_it_is_a_bomb_then_limit_error(magic):
     """Case 26, in v0 and v1."""
