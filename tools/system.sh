@@ -37,7 +37,7 @@ check_compiler() {
 
 check_java() {
     if ! tools/with_java.sh true 2>/dev/null; then
-        lacks "Java 17 or later" "$(jdk_package)"
+        lacks "a JDK 17 or later" "$(jdk_package)"
     fi
     if ! command -v ps >/dev/null; then  # Spark's start script asks it, and a minimal system has none
         lacks "ps" procps

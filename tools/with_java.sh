@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Run a command with JAVA_HOME set to a Java that Spark and Kafka run on: `with_java.sh COMMAND ARGUMENT...`.
-# JAVA_HOME is honoured, then the PATH's java, then whatever else is installed; exit status 127 where none is 17 or later.
+# Run a command with JAVA_HOME set to a JDK that Spark and Kafka run on: `with_java.sh COMMAND ARGUMENT...`.
+# JAVA_HOME is honoured, then the PATH's java, then whatever else is installed; exit status 127 where none is a JDK 17 or
+# later.
 set -euo pipefail
 
 readonly oldest=17
 
-# Prints the feature version of the Java under the given home (8 calls itself 1.8), 0 where there is none.
+# Prints the feature version of the JDK under the given home (8 calls itself 1.8), 0 where there is none.
 version_of() {
     local version
-    version=$("$1/bin/java" -version 2>&1 | sed -n 's/.* version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p' | head -n 1) || true
+    version=$("$1/bin/javac" -version 2>&1 | sed -n 's/^javac \(1\.\)\{0,1\}\([0-9]*\).*/\2/p') || true
     echo "${version:-0}"
 }
 
@@ -26,7 +27,7 @@ home_of_path() {
 installed_homes() {
     local home
     for home in /usr/lib/jvm/* /Library/Java/JavaVirtualMachines/*/Contents/Home /opt/homebrew/opt/openjdk*; do
-        if [ -x "$home/bin/java" ]; then echo "$(version_of "$home") $home"; fi
+        if [ -x "$home/bin/javac" ]; then echo "$(version_of "$home") $home"; fi
     done | sort -n | cut -d ' ' -f 2-
 }
 
@@ -36,5 +37,5 @@ while read -r home; do
         exec "$@"
     fi
 done < <(echo "${JAVA_HOME:-}"; home_of_path; installed_homes)
-echo "no Java $oldest or later found: set JAVA_HOME to one" >&2
+echo "no JDK $oldest or later found: set JAVA_HOME to one" >&2
 exit 127
