@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Run a command with JAVA_HOME set to a JDK that Spark and Kafka run on: `with_java.sh COMMAND ARGUMENT...`.
-# JAVA_HOME is honoured, then the PATH's java, then whatever else is installed; exit status 127 where none is a JDK 17 or
-# later.
+# JAVA_HOME is honoured, then the PATH's java, then whatever else is installed; exit status 127 where no JDK is 17 or later.
 set -euo pipefail
 
 readonly oldest=17
@@ -31,11 +30,11 @@ installed_homes() {
     done | sort -n | cut -d ' ' -f 2-
 }
 
-while read -r home; do
+while read -r home <&3; do
     if [ -n "$home" ] && [ "$(version_of "$home")" -ge "$oldest" ]; then
         export JAVA_HOME=$home PATH=$home/bin:$PATH
-        exec "$@"
+        exec "$@" 3<&-
     fi
-done < <(echo "${JAVA_HOME:-}"; home_of_path; installed_homes)
+done 3< <(echo "${JAVA_HOME:-}"; home_of_path; installed_homes)
 echo "no JDK $oldest or later found: set JAVA_HOME to one" >&2
 exit 127
