@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 
@@ -117,6 +118,7 @@ def test_segment_of_another_name_is_refused(tmp_path: Path) -> None:
 
 def test_segment_survives_pickling(log_folder: Path) -> None:
     segment = PartitionLog(log_folder).segments()[-1]
+    assert (str(segment), segment.size_in_bytes) == (str(segment.path), segment.path.stat().st_size)
     assert segment.offset_index is not None  # read, and not carried along
     copy = pickle.loads(pickle.dumps(segment))
     assert copy == segment
@@ -227,6 +229,21 @@ def test_segment_deleted_before_anything_was_read_is_left_out(log_folder: Path) 
     assert offsets(RetentionStrikes(log_folder).records()) == [*range(40, 60), *range(70, 75)]
     put_segment(log_folder, 10, batches(10, 30, 5))
     assert RetentionStrikes(log_folder).find_timestamp(0) == (DAY + 40, 40)
+
+
+def test_partition_deleted_while_the_directory_is_listed_is_left_out(
+    log_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_segment(log_folder.parent / "other-0", 0, [])
+    scandir = os.scandir
+
+    def vanishing(path: str | Path) -> object:
+        if Path(path) == log_folder:
+            raise FileNotFoundError(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", vanishing)
+    assert LogDirectory(log_folder.parent).partitions() == [("other", 0)]
 
 
 def test_segments_merged_by_compaction_while_they_are_read_lose_nothing(log_folder: Path) -> None:

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kafkafmt as kf
+import reference as ref
 from kafkafmt.log import Segment, SegmentRecords
 from log.samples import DAY, batch, batches, entries, name, positions, put_segment, real_segments
 
@@ -243,10 +244,18 @@ def test_old_messages_are_found_by_last_offset(tmp_path: Path, magic: int, codec
 
 
 def test_timestamp_in_a_batch_that_only_claims_it_is_looked_for_behind(tmp_path: Path) -> None:
-    emptied = kf.RecordBatchBuilder(base_offset=0, last_offset=4).build()
-    emptied = bytearray(emptied)
-    data = [bytes(emptied), batch(5, 2, timestamp=DAY), batch(7, 1, timestamp=DAY + 9)]
+    claims = ref.batch_of([ref.Row(0, DAY, None, b"v")], max_timestamp=DAY + 5)
+    emptied = ref.batch(b"", 0, base_offset=1, last_offset_delta=3, max_timestamp=DAY + 5)
+    data = [claims, emptied, batch(5, 2, timestamp=DAY), batch(7, 1, timestamp=DAY + 9)]
     assert Segment(put_segment(tmp_path, 0, data)).find_timestamp(DAY + 1) == (DAY + 9, 7)
+
+
+def test_time_entry_that_cannot_be_reached_is_not_needed_for_what_is_before(tmp_path: Path) -> None:
+    data = [batch(0, timestamp=DAY), b"\xff" * 50, batch(1, timestamp=DAY)]
+    path = put_segment(tmp_path, 0, data, time_index=[(DAY - 5, 1)])
+    assert Segment(path).find_timestamp(DAY - 1) == (DAY, 0)
+    with pytest.raises(kf.CorruptRecordError):
+        Segment(path).find_timestamp(DAY + 1)
 
 
 def test_append_time_is_what_a_timestamp_search_sees(tmp_path: Path) -> None:
@@ -312,12 +321,13 @@ def test_length_that_reaches_past_the_end_in_front_of_valid_batches_is_damage(tm
         assert records.position_after(caught.value) == len(data[0]) * 3
 
 
-def test_file_that_is_cut_while_it_is_read_ends_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("left_over", [0, 1, 30])
+def test_file_that_is_cut_while_it_is_read_ends_there(tmp_path: Path, left_over: int) -> None:
     data = batches(0, 5)
     size = len(data[0])
     path = put_segment(tmp_path, 0, data)
     with Segment(path, is_active=True).open() as active, Segment(path).open() as rolled:
-        path.write_bytes(b"".join(data)[: 2 * size + 30])
+        path.write_bytes(b"".join(data)[: 2 * size + left_over])
         assert len(active.index()) == 2
         with pytest.raises(kf.CorruptRecordError, match="part of one"):
             rolled.index()

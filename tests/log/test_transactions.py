@@ -103,6 +103,18 @@ def test_damaged_marker_is_told_with_its_file(tmp_path: Path) -> None:
     assert caught.value.path == str(path)
 
 
+def test_control_batches_that_say_neither_commit_nor_abort_end_no_transaction(tmp_path: Path) -> None:
+    fields = {"producer_id": 1, "producer_epoch": 0, "is_transactional": True, "is_control": True}
+    emptied = kf.RecordBatchBuilder(base_offset=1, last_offset=1, **fields).build()
+    other = kf.RecordBatchBuilder(base_offset=2, **fields)
+    other.append(0, b"\0\0\0\2", None)
+    keyless = kf.RecordBatchBuilder(base_offset=3, **fields)
+    keyless.append(0, None, None)
+    data = [transactional(0, 1), emptied, other.build(), keyless.build(), marker(4, 1, commit=False)]
+    put_segment(tmp_path, 0, data, transaction_index=[(0, 0, 0, 0, 0)])
+    assert PartitionLog(tmp_path).aborted_transactions() == [AbortedTransaction(1, 0, 4, 5)]
+
+
 @pytest.mark.parametrize("folder", ["transactions-0", "open-transaction-0", "none-0", "compacted-0"])
 def test_log_of_a_real_broker_says_what_its_index_does(folder: str, tmp_path: Path) -> None:
     source = PartitionLog(LOGS / folder)

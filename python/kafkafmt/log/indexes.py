@@ -130,12 +130,12 @@ def read_transaction_index(
     The file of an active segment may end within an entry, which is left out.
     """
     try:
-        size = path.stat().st_size
+        data = path.read_bytes()
     except FileNotFoundError:
         return []
     except OSError:
         return None
-    entries = _read_entries(path, TRANSACTION_INDEX_DTYPE)
+    entries = _entries(data, TRANSACTION_INDEX_DTYPE)
     last_offsets = entries["last_offset"].astype("i8")
     usable = (
         (entries["version"] == TRANSACTION_INDEX_VERSION)
@@ -144,7 +144,7 @@ def read_transaction_index(
         & (entries["first_offset"] < last_offsets)
         & (np.diff(last_offsets, prepend=base_offset - 1) > 0)
     )
-    if not usable.all() or (size % TRANSACTION_INDEX_DTYPE.itemsize and not is_active):
+    if not usable.all() or (entries.nbytes != len(data) and not is_active):
         return None
     return [AbortedTransaction(*entry[1:]) for entry in entries.tolist()]
 
@@ -174,8 +174,6 @@ class IndexBuilder:
 
     def add(self, rows: NDArray[np.void]) -> None:
         """Take note of batches, rows of the shallow index with positions in the segment."""
-        if not len(rows):
-            return
         chosen = self._choose(rows["position"].tolist())
         last_offsets = rows["last_offset"]
         entries = np.empty(len(chosen), OFFSET_INDEX_DTYPE)
@@ -221,9 +219,12 @@ class IndexBuilder:
 
 def _read_entries(path: Path, dtype: np.dtype[np.void]) -> NDArray[np.void]:
     try:
-        data = path.read_bytes()
+        return _entries(path.read_bytes(), dtype)
     except OSError:
         return np.empty(0, dtype)
+
+
+def _entries(data: bytes, dtype: np.dtype[np.void]) -> NDArray[np.void]:
     return np.frombuffer(data, dtype, len(data) // dtype.itemsize)
 
 

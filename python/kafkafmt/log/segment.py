@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from _kafkafmt.layout import LOG_OVERHEAD
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.decoding import locate
 from kafkafmt.errors import CorruptRecordError, KafkaFormatError
@@ -92,19 +93,19 @@ class SegmentRecords(FileRecords):
             self._check_tail(reached)
 
     def _check_tail(self, position: int) -> None:
-        cut_off = f"expected a whole batch in the last {self._end - position} bytes, found a part of one"
-        error = CorruptRecordError(cut_off, position=position, path=str(self.path))
-        if self._only_zeros(position):
-            error.message = f"expected no bytes behind the last batch, found {self._end - position} zeros"
-            found = self._end
+        left, found = self._end - position, self._end
+        error = CorruptRecordError("", position=position, path=str(self.path))
+        start = bytes(self._read(position, LOG_OVERHEAD, None))  # empty where the file was cut meanwhile
+        if start and not any(start):  # and so all the rest, as the runs have found
+            error.message = f"expected no bytes behind the last batch, found {left} zeros"
         else:
+            error.message = f"expected a whole batch in the last {left} bytes, found a part of one"
             found = self.position_after(error)
-            if found < self._end:
-                error.message = (
-                    f"batch reaches past the end of the segment, but a valid one begins at {found}"
-                )
-        if found < self._end or not self._is_active:
-            raise error
+        if found < self._end:
+            error.message = f"batch reaches past the end of the segment, but a valid one begins at {found}"
+        elif self._is_active:
+            return
+        raise error
 
 
 @dataclass(frozen=True)

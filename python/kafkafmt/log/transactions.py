@@ -47,6 +47,7 @@ class TransactionTracker:
 
 
 def _marker_type(run: BatchRun, number: int) -> int | None:
+    """None for what compaction leaves of a marker whose transaction it has removed: no record."""
     for record in RecordBatch(run, number):
         if record.key is not None and len(record.key) >= _MARKER_KEY.size:
             return int(_MARKER_KEY.unpack_from(record.key)[1])
