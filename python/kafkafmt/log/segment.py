@@ -95,8 +95,10 @@ class SegmentRecords(FileRecords):
     def _check_tail(self, position: int) -> None:
         left, found = self._end - position, self._end
         error = CorruptRecordError("", position=position, path=str(self.path))
-        start = bytes(self._read(position, LOG_OVERHEAD, None))  # empty where the file was cut meanwhile
-        if start and not any(start):  # and so all the rest, as the runs have found
+        start = bytes(
+            self._read(position, min(LOG_OVERHEAD, left), None)
+        )  # less if the file was cut meanwhile
+        if start == bytes(min(LOG_OVERHEAD, left)):  # and so is all the rest, as the runs have found
             error.message = f"expected no bytes behind the last batch, found {left} zeros"
         else:
             error.message = f"expected a whole batch in the last {left} bytes, found a part of one"
