@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from _kafkafmt.columns import ColumnBuilder
-from kafkafmt.decoding import Payload, decompress, groups
+from kafkafmt.decoding import Payloads, groups
 from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 
 if TYPE_CHECKING:
@@ -126,17 +126,11 @@ def _built(
     limit = records.max_decompressed_bytes
     try:
         for run in records.runs():
-            for first, stop in groups(run):
-                payloads, stop, error = decompress(run, first, stop, verify=verify, limit=limit)
+            for first, stop, payloads in groups(run, verify=verify, limit=limit):
                 expected = (
                     1.0 if builder.count else _expected(records, run, first, stop, payloads, chunk_bytes)
                 )
                 builder.add(run, first, stop, payloads, verify=verify, expected=expected)
-                if error is not None:
-                    try:
-                        raise error
-                    finally:
-                        del error  # no cycle of error, traceback and frame
                 if builder.size_in_bytes >= chunk_bytes:
                     yield builder
                     builder = ColumnBuilder(columns, views=views)
@@ -153,7 +147,7 @@ def _expected(
     run: BatchRun,
     first: int,
     stop: int,
-    payloads: Sequence[Payload | None] | None,
+    payloads: Payloads,
     chunk_bytes: int,
 ) -> float:
     """How many times as much as this group the chunk will hold, a little spare added."""

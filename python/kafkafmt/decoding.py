@@ -7,7 +7,7 @@ group ends where its decompressed payloads pass a bound, so that memory follows 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from _kafkafmt.scan import BatchRun
 
-Payload = bytes | bytearray | memoryview
+Payload: TypeAlias = bytes | bytearray | memoryview
+Payloads: TypeAlias = "list[Payload | None] | None"
 
 GROUP_BYTES = 1024 * 1024
 
@@ -35,37 +36,38 @@ def describe(error: KafkaFormatError, run: BatchRun, number: int) -> KafkaFormat
     return error
 
 
-def decompress_batch(run: BatchRun, number: int, limit: int) -> Payload:
-    """The decompressed records of one batch; raises as `codecs.decompress`, with the batch's position."""
-    row = run.index[number]
-    try:
-        return codecs.decompress(int(row["codec"]), run.payload(number), limit=limit, magic=int(row["magic"]))
-    except KafkaFormatError as error:
-        raise describe(error, run, number) from None
+def groups(run: BatchRun, *, verify: bool, limit: int) -> Iterator[tuple[int, int, Payloads]]:
+    """A run in groups of batches that decompress to about `GROUP_BYTES`, one batch that is larger excepted.
 
-
-def decompress(
-    run: BatchRun, first: int, stop: int, *, verify: bool, limit: int
-) -> tuple[list[Payload | None] | None, int, KafkaFormatError | None]:
-    """The payloads of batches `first` to `stop`, None for those that are not compressed, or None if all are not.
-
-    Second comes the row of the first batch that cannot be decompressed, or `stop`; third, why. With `verify`
-    the CRC of what is decompressed is checked before. `limit` bounds what each one decompresses to.
+    Yields first row, stop row, and the payloads: an entry a batch, None where it is not compressed; or None
+    where none is. With `verify` the CRC of what is decompressed is checked before. `limit` bounds what one
+    batch decompresses to. The error of a batch comes behind the group of those before it.
     """
-    rows = run.index[first:stop]
-    compressed = ((rows["codec"] != 0) & (rows["count"] != 0)).nonzero()[0].tolist()
-    if not compressed:
-        return None, stop, None
-    payloads: list[Payload | None] = [None] * (stop - first)
-    for i in compressed:
-        number = first + i
+    first, size = 0, 0
+    payloads: list[Payload | None] = []
+    for number in _compressed(run.index):
+        payloads += [None] * (number - first - len(payloads))
         try:
             if verify:
                 run.ensure_valid(number, number + 1)
-            payloads[i] = _decompress_batch(run, number, limit)
-        except KafkaFormatError as error:
-            return payloads[:i], number, error
-    return payloads, stop, None
+            payload = _decompress_batch(run, number, limit)
+        except KafkaFormatError:
+            if payloads:
+                yield first, number, payloads
+            raise
+        payloads.append(payload)
+        size += len(payload)
+        if size >= GROUP_BYTES:
+            yield first, number + 1, payloads
+            first, size, payloads = number + 1, 0, []
+    if first < len(run):
+        missing = len(run) - first - len(payloads)
+        yield first, len(run), payloads + [None] * missing if payloads else None
+
+
+def _compressed(rows: NDArray[np.void]) -> list[int]:
+    """The numbers of the rows whose batches have something to decompress."""
+    return [int(number) for number in ((rows["codec"] != 0) & (rows["count"] != 0)).nonzero()[0]]
 
 
 def _decompress_batch(run: BatchRun, number: int, limit: int) -> Payload:
@@ -84,12 +86,12 @@ def locate(
     stop = len(run) if stop is None else stop
     if verify:
         run.ensure_valid(first, stop)
-    payloads, _, error = decompress(run, first, stop, verify=False, limit=limit)
-    if error is not None:
-        try:
-            raise error
-        finally:
-            del error  # no cycle of error, traceback and frame
+    compressed = _compressed(run.index[first:stop])
+    if not compressed:
+        return LocatedRecords(run, first, stop)
+    payloads: list[Payload | None] = [None] * (stop - first)
+    for i in compressed:
+        payloads[i] = _decompress_batch(run, first + i, limit)
     return LocatedRecords(run, first, stop, payloads)
 
 
@@ -105,32 +107,21 @@ def ascending_offsets(located: LocatedRecords, run: BatchRun, number: int) -> ND
     return offsets
 
 
-def groups(run: BatchRun, group_bytes: int = GROUP_BYTES) -> Iterator[tuple[int, int]]:
-    """A run's rows in groups, compressed batches taken to grow fivefold, so that memory stays bounded."""
-    sizes = run.index["size"].astype("i8")
-    sizes[run.index["codec"] != 0] *= 5
-    ends = sizes.cumsum()
-    first, done = 0, 0
-    while first < len(run):
-        stop = max(first + 1, int(ends.searchsorted(done + group_bytes, side="right")))
-        yield first, stop
-        first, done = stop, int(ends[stop - 1])
-
-
 def locate_in_groups(run: BatchRun, *, verify: bool, limit: int) -> Iterator[LocatedRecords]:
     """The records of a run, group by group; what stands before a damaged batch comes before its error."""
-    for start, end in groups(run):
-        first, stop = start, end
+    for first, stop, payloads in groups(run, verify=verify, limit=limit):
         damage = None
-        while first < stop:
+        end = stop
+        while first < end:
             try:
-                located = locate(run, first, stop, verify=verify, limit=limit)
+                if verify:
+                    run.ensure_valid(first, end)
+                yield LocatedRecords(run, first, end, payloads[: end - first] if payloads else None)
             except KafkaFormatError as error:  # what stands before it may hold an earlier one
                 damage = error
-                stop = int(run.index["position"].searchsorted(error.position or 0))
+                end = int(run.index["position"].searchsorted(error.position or 0))
             else:
-                yield located
-                first = stop
+                break
         if damage is not None:
             try:
                 raise damage

@@ -308,10 +308,6 @@ class FileRecords(Records):
             raise ValueError(f"{self.path} is closed")
         return self._descriptor
 
-    def _memory(self, size: int) -> bytearray | None:
-        """Memory for reads to share, where reading copies."""
-        return None
-
     def described(self, error: KafkaFormatError) -> KafkaFormatError:
         error.path = str(self.path)
         return error
