@@ -130,6 +130,7 @@ class JavaClient:
             "key.deserializer": deserializer,
             "value.deserializer": deserializer,
             "isolation.level": isolation,
+            "fetch.max.wait.ms": "10",  # a fetch at the end of one log holds up the next log's
         }
         return self.jvm.org.apache.kafka.clients.consumer.KafkaConsumer(settings)
 
