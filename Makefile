@@ -5,12 +5,13 @@ BIN := .venv/bin
 JAVA := tools/with_java.sh
 NO_JVM := not broker and not oracle and not spark
 TEST_ARGS ?=
+BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test build lint sanitize coverage bench bench-experiments wheel clean
 
 help: ## list the commands
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 26
 
 demo: ## convert real topics to message format v1 on a local Spark, and check the result
 	@tools/system.sh python compiler java
@@ -52,6 +53,17 @@ bench: build ## compare with Kafka's Java, aiokafka, kafka-python and the floors
 
 bench-experiments: build ## run the documents' own experiments: chunk sizes, and memory
 	@for name in chunk_size fetch_memory lazy_memory; do $(BIN)/python -m bench.experiments.$$name && echo || exit 1; done
+
+bench: ## measure against peers and floors, in one run (BENCH_ARGS="-k lz4" picks rows)
+	@tools/system.sh python compiler java maven
+	@tools/install.sh
+	@$(JAVA) $(BIN)/python tests/broker/jars.py
+	@$(JAVA) $(BIN)/python -m bench.compare $(BENCH_ARGS)
+
+bench-experiments: build ## the experiments of KIP-283, and memory (Linux)
+	$(BIN)/python -m bench.experiments.chunk_size
+	$(BIN)/python -m bench.experiments.fetch_memory
+	$(BIN)/python -m bench.experiments.lazy_memory
 
 wheel: build ## make the sdist and the wheel in dist/
 	rm -rf dist
