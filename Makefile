@@ -54,17 +54,6 @@ bench: build ## compare with Kafka's Java, aiokafka, kafka-python and the floors
 bench-experiments: build ## run the documents' own experiments: chunk sizes, and memory
 	@for name in chunk_size fetch_memory lazy_memory; do $(BIN)/python -m bench.experiments.$$name && echo || exit 1; done
 
-bench: ## measure against peers and floors, in one run (BENCH_ARGS="-k lz4" picks rows)
-	@tools/system.sh python compiler java maven
-	@tools/install.sh
-	@$(JAVA) $(BIN)/python tests/broker/jars.py
-	@$(JAVA) $(BIN)/python -m bench.compare $(BENCH_ARGS)
-
-bench-experiments: build ## the experiments of KIP-283, and memory (Linux)
-	$(BIN)/python -m bench.experiments.chunk_size
-	$(BIN)/python -m bench.experiments.fetch_memory
-	$(BIN)/python -m bench.experiments.lazy_memory
-
 wheel: build ## make the sdist and the wheel in dist/
 	rm -rf dist
 	$(BIN)/python -m build
