@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections import Counter
@@ -30,6 +31,7 @@ from kafkafmt.convert_job import (
     SegmentTask,
     convert_in_processes,
     plan,
+    split_unchanged,
 )
 from kafkafmt.down_conversion import DEFAULT_CHUNK_SIZE
 from kafkafmt.errors import CorruptRecordError, InvalidRecordError, UnsupportedCompressionTypeError
@@ -145,6 +147,7 @@ def convert(
         tasks = plan(source, target, topics)
     except ConvertError as error:
         raise click.ClickException(str(error)) from None
+    unchanged, tasks = split_unchanged(tasks, options)
     with progress_bar() as bar:
         task = bar.add_task("converting", total=sum(task.source_bytes for task in tasks))
 
@@ -156,7 +159,7 @@ def convert(
         else:
             running = convert_in_processes(tasks, options, jobs or _cores(), progress)
         with closing(running):
-            reports = list(_told(running, as_json=as_json))
+            reports = list(_told(itertools.chain(unchanged, running), as_json=as_json))
     if as_json:
         print_json(_summary(reports))
     else:

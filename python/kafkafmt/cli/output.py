@@ -76,6 +76,8 @@ def progress_bar(*, transient: bool = True) -> Progress:
         console=console,
         transient=transient,
         disable=not console.is_terminal,
+        # Lines go above the bar where both are on the terminal; a file or a pipe gets its own untouched.
+        redirect_stdout=sys.stdout.isatty(),
     )
 
 

@@ -7,7 +7,7 @@ attempt writes files of its own and commits by renaming them, so one of them win
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING
 
 from kafkafmt.convert_job import ConvertOptions, SegmentReport, SegmentTask, convert_segment
@@ -26,13 +26,15 @@ def convert_on_spark(
     options: ConvertOptions,
     master: str | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Iterator[SegmentReport]:
+) -> Generator[SegmentReport, None, None]:
     """Convert segments in a Spark job of its own; reports come when all is done, in the order of `tasks`.
 
     progress: called with the bytes of the segments that were finished since its last call.
 
     Raises SparkUnavailableError where no job can be started.
     """
+    if not tasks:
+        return
     with spark_context("kafkafmt convert", master) as context:
         reports = _Job(context, tasks, options).run(progress)
     yield from reports

@@ -1,0 +1,89 @@
+"""Many segments at once, each in a process of its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Generator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.sharedctypes import Synchronized
+from multiprocessing.synchronize import Event
+
+from kafkafmt.convert_job.segment import Progress, convert_segment
+from kafkafmt.convert_job.tasks import ConvertOptions, SegmentReport, SegmentTask
+
+_POLL_SECONDS = 0.1
+
+
+def convert_in_processes(
+    tasks: Sequence[SegmentTask], options: ConvertOptions, jobs: int, progress: Progress | None = None
+) -> Generator[SegmentReport, None, None]:
+    """Convert segments, `jobs` at once, each in a process of its own; reports come in the order they finish.
+
+    Where this process dies, the others stop as well; where the iteration is given up, they do so soon.
+    """
+    if min(jobs, len(tasks)) <= 1:
+        for task in tasks:
+            yield convert_segment(task, options, progress)
+        return
+    context = multiprocessing.get_context("spawn")
+    done_bytes, stop = context.Value("q", 0), context.Event()
+    executor = ProcessPoolExecutor(min(jobs, len(tasks)), context, _start_worker, (done_bytes, stop))
+    told = 0
+    try:
+        waiting = {executor.submit(_convert_in_worker, task, options): task for task in tasks}
+        while waiting:
+            finished, _ = wait(waiting, _POLL_SECONDS, FIRST_COMPLETED)
+            if progress is not None:
+                progress(done_bytes.value - told)
+                told = done_bytes.value
+            for future in finished:
+                yield _outcome(future, waiting.pop(future))
+    finally:
+        stop.set()
+        executor.shutdown(cancel_futures=True)
+
+
+def _outcome(future: Future[SegmentReport], task: SegmentTask) -> SegmentReport:
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        error = RuntimeError("a worker process was killed, perhaps for want of memory: try fewer jobs")
+        return SegmentReport.of(task).fail(error)
+
+
+class _Stopped(BaseException):
+    """The parent process gave the conversion up."""
+
+
+class _Worker:
+    """What a worker process shares with its parent."""
+
+    done_bytes: Synchronized[int]
+    stop: Event
+
+
+def _start_worker(done_bytes: Synchronized[int], stop: Event) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it as well, and sets `stop`
+    _Worker.done_bytes, _Worker.stop = done_bytes, stop
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+
+
+def _die_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _convert_in_worker(task: SegmentTask, options: ConvertOptions) -> SegmentReport:
+    def progress(read_bytes: int) -> None:
+        if _Worker.stop.is_set():
+            raise _Stopped
+        with _Worker.done_bytes.get_lock():
+            _Worker.done_bytes.value += read_bytes
+
+    return convert_segment(task, options, progress)

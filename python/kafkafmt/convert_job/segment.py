@@ -1,0 +1,305 @@
+"""One segment into one of another format, in bounded memory, atomically, and once.
+
+A converted segment has a sidecar, `<base offset>.converted`, which says what it was made of and how; brokers pass
+over files of that name (LogLoader knows its suffixes and ignores others). The segment counts as done only where its
+sidecar fits the source as it is now, the options, and what is there. So a second run does what is missing.
+
+Attempts at one segment at the same time each write temporaries of their own. What is there is looked at and changed
+only under a lock on the folder, so one attempt wins, and the others find that it is done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from kafkafmt.conversion import ConversionStats
+from kafkafmt.convert_job.tasks import ConvertOptions, SegmentReport, SegmentTask, damage_row, intact_ranges
+from kafkafmt.down_conversion import LazyDownConvertRecords
+from kafkafmt.errors import KafkaFormatError
+from kafkafmt.log import (
+    Damage,
+    Segment,
+    SegmentRecords,
+    SegmentWriter,
+    find_damage,
+    remove_stale_temporaries,
+)
+from kafkafmt.log.segment import (
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    is_segment_file_name,
+)
+from kafkafmt.records import MemoryRecords
+
+if TYPE_CHECKING:
+    from _kafkafmt.scan import BatchRun
+
+# A segment that grows past this, as one of many small records does below v2, becomes several.
+MAX_SEGMENT_BYTES = 2**31 - 1
+_SIDECAR_VERSION = 1
+
+Progress = Callable[[int], None]
+
+
+def convert_segment(
+    task: SegmentTask, options: ConvertOptions, progress: Progress | None = None
+) -> SegmentReport:
+    """Convert one segment, unless that was done already.
+
+    Never raises for what the data or the file system is: the report tells. `progress` is called with the bytes
+    of the source that were read since its last call.
+    """
+    report = SegmentReport.of(task)
+    started = time.perf_counter()
+    try:
+        _Conversion(task, options, report, progress).run()
+    except (KafkaFormatError, OSError, ValueError) as error:
+        report.fail(error)
+    report.seconds = time.perf_counter() - started
+    return report
+
+
+def split_unchanged(
+    tasks: Sequence[SegmentTask], options: ConvertOptions
+) -> tuple[list[SegmentReport], list[SegmentTask]]:
+    """The reports of segments that earlier runs converted, and the tasks that are left to do."""
+    unchanged, left = [], []
+    for task in tasks:
+        report = SegmentReport.of(task)
+        try:
+            is_done = _Conversion(task, options, report, None).adopt_done()
+        except OSError:
+            is_done = False
+        if is_done:
+            unchanged.append(report)
+        else:
+            left.append(task)
+    return unchanged, left
+
+
+class _WatchedRecords(SegmentRecords):
+    """The records of a segment; tells how far they were read."""
+
+    def __init__(self, segment: Segment, start: int, end: int | None, progress: Progress | None) -> None:
+        super().__init__(segment.path, start, end, is_active=segment.is_active)
+        self._progress = progress
+        self._reached = start
+
+    def runs(self, *args: Any, **kwargs: Any) -> Iterator[BatchRun]:
+        for run in super().runs(*args, **kwargs):
+            end = int(run.index["position"][-1]) + int(run.index["size"][-1])
+            if self._progress is not None and end > self._reached:
+                self._progress(end - self._reached)
+                self._reached = end
+            yield run
+
+
+class _Conversion:
+    """One attempt at one segment."""
+
+    def __init__(
+        self, task: SegmentTask, options: ConvertOptions, report: SegmentReport, progress: Progress | None
+    ) -> None:
+        self.task = task
+        self.segment = task.segment
+        self.options = options
+        self.report = report
+        self.progress = progress
+        # Taken before anything is read: what is appended meanwhile makes the next run convert again.
+        self.source = _source_state(task.segment.path)
+        self.stats = ConversionStats()
+
+    def run(self) -> None:
+        self.report.source_bytes = self.source["source_bytes"]
+        folder = self.task.target_folder
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder):
+            if self.adopt_done():
+                return
+            self._remove_outdated()
+        remove_stale_temporaries(folder)
+        try:
+            self._write_or_leave_out()
+        except FileExistsError:
+            with _locked(folder):
+                if not self.adopt_done():
+                    raise
+
+    def _write_or_leave_out(self) -> None:
+        try:
+            self._write([(0, None)])
+        except KafkaFormatError as error:
+            self.report.damage = self._damage(error)
+            if self.options.on_corrupt == "fail" or not self.report.damage:
+                raise
+            self.stats, self.progress = ConversionStats(), None
+            self._write(intact_ranges(self.report.damage))
+
+    def _write(self, ranges: Sequence[tuple[int, int | None]]) -> None:
+        """Write what is in `ranges` of the source. All is there once the segment of the source's name is."""
+        writers: list[SegmentWriter] = []
+        try:
+            writers.append(SegmentWriter(self.task.target_folder, self.segment.base_offset))
+            for chunk in self._chunks(ranges):
+                if writers[-1].size_in_bytes + len(chunk) > MAX_SEGMENT_BYTES and writers[-1].size_in_bytes:
+                    first = next(MemoryRecords(chunk).batches())
+                    writers.append(SegmentWriter(self.task.target_folder, first.base_offset))
+                writers[-1].append(chunk)
+            if self.options.to_magic == 2:
+                self._add_aborted_transactions(writers)
+            self._commit(writers)
+        finally:
+            for writer in writers:
+                writer.abort()
+
+    def _commit(self, writers: Sequence[SegmentWriter]) -> None:
+        """Commit, the segment of the source's name last, unless another attempt was faster."""
+        with _locked(self.task.target_folder):
+            if not self.adopt_done():
+                self._write_sidecar({writer.path.name: writer.size_in_bytes for writer in writers})
+                for writer in reversed(writers):
+                    writer.commit()
+                self.report.target_bytes = sum(writer.size_in_bytes for writer in writers)
+                self.report.records_converted = self.stats.records_converted
+
+    def _chunks(self, ranges: Sequence[tuple[int, int | None]]) -> Iterator[memoryview]:
+        options = self.options
+        for start, end in ranges:
+            with _WatchedRecords(self.segment, start, end, self.progress) as records:
+                lazy = LazyDownConvertRecords(
+                    records,
+                    options.to_magic,
+                    chunk_size=options.chunk_size,
+                    zstd_fallback=options.zstd_fallback,
+                )
+                yield from lazy.chunks(self.stats)
+
+    def _add_aborted_transactions(self, writers: Sequence[SegmentWriter]) -> None:
+        """Each to the segment that holds its marker."""
+        starts = [writer.base_offset for writer in writers]
+        for transaction in self.segment.aborted_transactions() or ():
+            writers[max(bisect_right(starts, transaction.last_offset) - 1, 0)].add_aborted_transactions(
+                [transaction]
+            )
+
+    def _damage(self, error: KafkaFormatError) -> list[dict[str, Any]]:
+        """All damage where it is to be left out, else what `error` is about; none where that is no damage."""
+        if self.options.on_corrupt == "skip":
+            with self.segment.open() as records:
+                return [
+                    damage_row(found) for found in find_damage(records, deep=True) if not self._is_tail(found)
+                ]
+        if error.position is None or error.path != str(self.segment.path):
+            return []
+        with self.segment.open(error.position) as records:
+            first = next(find_damage(records, deep=True), None)
+        return [] if first is None or first.position != error.position else [damage_row(first)]
+
+    def _is_tail(self, damage: Damage) -> bool:
+        return self.segment.is_active and damage.kind in ("truncated tail", "zero tail")
+
+    def _fits(self, found: dict[str, Any]) -> bool:
+        """Would this conversion make what the sidecar `found` tells of?"""
+        return (
+            {**found, **self._wanted()} == found
+            # Made without a fallback, it had no use for one; made without leaving anything out, nothing is damaged.
+            and found.get("zstd_fallback") in (None, self._zstd_fallback())
+            and (not found.get("damage") or self.options.on_corrupt == "skip")
+        )
+
+    def _wanted(self) -> dict[str, Any]:
+        return {"version": _SIDECAR_VERSION, **self.source, "to_magic": self.options.to_magic}
+
+    def _zstd_fallback(self) -> str | None:
+        codec = self.options.zstd_fallback
+        return None if codec is None else codec.name.lower()
+
+    def adopt_done(self) -> bool:
+        """Has this segment been converted already? If so, the report says so."""
+        found = _read_sidecar(self.task.sidecar)
+        if found is None or not self._fits(found):
+            return False
+        sizes = self._target_sizes(found)
+        if not sizes or sizes != found["targets"]:
+            return False
+        self.report.status, self.report.target_bytes = "unchanged", sum(sizes.values())
+        self.report.records_converted = int(found.get("records_converted", 0))
+        self.report.damage = list(found.get("damage", []))
+        return True
+
+    def _target_sizes(self, found: dict[str, Any]) -> dict[str, int]:
+        """Names and sizes of the segments that a sidecar tells of, of those that are there."""
+        paths = [self.task.target_folder / name for name in found["targets"]]
+        return {path.name: path.stat().st_size for path in paths if path.exists()}
+
+    def _remove_outdated(self) -> None:
+        """Remove what an earlier conversion made: its source was another then, or its options, or it was killed.
+
+        Raises FileExistsError where a segment stands in the way that no conversion made.
+        """
+        found = _read_sidecar(self.task.sidecar) or {"targets": {}}
+        sizes = self._target_sizes(found)
+        if self.task.target.exists() and self.task.target.name not in sizes:
+            self._refuse(self.task.target)
+        for name, size in sizes.items():
+            path = self.task.target_folder / name
+            if size != found["targets"][name]:
+                self._refuse(path)
+            for suffix in (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+                path.with_suffix(suffix).unlink(missing_ok=True)
+
+    def _refuse(self, path: Path) -> NoReturn:
+        message = f"is in the way and no result of a conversion: {self.task.sidecar.name} does not tell of it"
+        raise FileExistsError(errno.EEXIST, message, str(path))
+
+    def _write_sidecar(self, targets: dict[str, int]) -> None:
+        """Before segments are committed: without them it means nothing, and no segment of ours lacks it."""
+        content = {
+            **self._wanted(),
+            "zstd_fallback": self._zstd_fallback(),
+            "targets": targets,
+            "records_converted": self.stats.records_converted,
+            "damage": self.report.damage,
+        }
+        sidecar = self.task.sidecar
+        temporary = sidecar.with_name(f".{sidecar.name}.tmp")
+        temporary.write_text(json.dumps(content) + "\n")
+        temporary.rename(sidecar)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, where its file system has such locks."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _source_state(path: Path) -> dict[str, int]:
+    found = path.stat()
+    return {"source_bytes": found.st_size, "source_mtime_ns": found.st_mtime_ns}
+
+
+def _read_sidecar(path: Path) -> dict[str, Any] | None:
+    """What a sidecar says; None where there is none, or none of ours."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    targets = found.get("targets") if isinstance(found, dict) else None
+    return found if isinstance(targets, dict) and all(map(is_segment_file_name, targets)) else None
