@@ -6,8 +6,10 @@ ports come from the system, and a start that loses them to another process is tr
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import os
+import secrets
 import signal
 import socket
 import struct
@@ -29,7 +31,8 @@ START_ATTEMPTS = 5
 START_SECONDS = 60
 STOP_SECONDS = 30
 NODE_ID = 1
-CLUSTER_ID = "kafkafmt-tests-000000w"  # 22 characters of URL-safe base64, as Kafka's own
+ANSWER_SECONDS = 30
+PROBE_SECONDS = 2
 JVM_OPTIONS = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 PR_SET_PDEATHSIG = 1
 
@@ -83,6 +86,8 @@ class Broker:
         self.port = -1
         self._config = {**DEFAULTS, **(config or {})}
         self._process: subprocess.Popen[bytes] | None = None
+        self._cluster_id = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+        self._launched_at = 0  # where in the log this process's lines begin
 
     @property
     def bootstrap(self) -> str:
@@ -98,17 +103,14 @@ class Broker:
     def start(self) -> None:
         """Start, and return once the broker answers a metadata request with itself in it."""
         self._format()
-        for attempt in range(START_ATTEMPTS):
-            logged_before = self.log_file.stat().st_size if self.log_file.exists() else 0
+        for _ in range(START_ATTEMPTS):
             self._launch()
             if self._wait_until_ready():
                 return
-            self.stop()
-            with self.log_file.open("rb") as log:
-                log.seek(logged_before)
-                lost_the_port = b"Address already in use" in log.read()
-            if not lost_the_port or attempt == START_ATTEMPTS - 1:
-                raise BrokerError(f"the broker did not start:\n{self.log_tail()}")
+            self.kill()
+            if not self._lost_its_port():
+                break
+        raise BrokerError(f"the broker did not start:\n{self.log_tail()}")
 
     def stop(self) -> None:
         """Stop cleanly, so that every index is trimmed to its entries; kill where that takes too long."""
@@ -154,11 +156,11 @@ class Broker:
                 raise BrokerError(f"topic {name} got no leaders:\n{self.log_tail()}")
             time.sleep(0.02)
 
-    def request(self, message: ApiMessage, version: int) -> Any:
+    def request(self, message: ApiMessage, version: int, seconds: float = ANSWER_SECONDS) -> Any:
         """Send one request on a connection of its own and return the answer, both kafka-python's messages."""
         message.API_VERSION = version
         message.with_header(correlation_id=1, client_id="kafkafmt-tests")
-        with socket.create_connection((HOST, self.port), timeout=30) as connection:
+        with socket.create_connection((HOST, self.port), timeout=seconds) as connection:
             connection.sendall(message.encode(version=version, header=True, framed=True))
             (size,) = struct.unpack(">i", _receive(connection, 4))
             answer = _receive(connection, size)
@@ -182,7 +184,7 @@ class Broker:
         self.log_dir.mkdir(parents=True, exist_ok=True)
         properties = self.log_dir / "meta.properties"
         if not properties.exists():
-            properties.write_text(f"version=1\ncluster.id={CLUSTER_ID}\nnode.id={NODE_ID}\n")
+            properties.write_text(f"version=1\ncluster.id={self._cluster_id}\nnode.id={NODE_ID}\n")
 
     def _launch(self) -> None:
         self.port, controller_port = _free_ports(2)
@@ -195,6 +197,7 @@ class Broker:
         file = self.folder / "server.properties"
         file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         with self.log_file.open("ab") as log:
+            self._launched_at = log.tell()
             self._process = subprocess.Popen(
                 [*_java("log4j.properties"), "kafka.Kafka", str(file)],
                 stdin=subprocess.DEVNULL,
@@ -207,18 +210,24 @@ class Broker:
     def _wait_until_ready(self) -> bool:
         assert self._process is not None
         deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline and self._process.poll() is None:
+        while time.monotonic() < deadline and self._process.poll() is None and not self._lost_its_port():
             try:
-                if self._metadata([]).brokers:
+                answer = self._metadata([], PROBE_SECONDS)
+                if answer.brokers and answer.cluster_id == self._cluster_id:  # not one that took our port
                     return True
             except OSError:
                 pass  # not listening yet
             time.sleep(0.05)
         return False
 
-    def _metadata(self, topics: list[str]) -> Any:
+    def _lost_its_port(self) -> bool:
+        with self.log_file.open("rb") as log:
+            log.seek(self._launched_at)
+            return b"Address already in use" in log.read()
+
+    def _metadata(self, topics: list[str], seconds: float = ANSWER_SECONDS) -> Any:
         wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
-        return self.request(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), 5)
+        return self.request(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), 5, seconds)
 
     def _has_leaders(self, name: str, partitions: int) -> bool:
         (topic,) = self._metadata([name]).topics
