@@ -57,9 +57,9 @@ def test_columns_when_any_log_then_equal_to_iteration(data):
     assert_columns_equal_iteration(kf.MemoryRecords(data))
 
 
-def test_columns_when_there_are_more_than_one_group_holds_then_joined(tmp_path):
+def test_columns_when_there_are_more_than_one_chunk_holds_then_joined(tmp_path):
     rows = [
-        Row(i, DAY + i, None if i % 7 else b"k%d" % i, random.Random(i).randbytes(3000)) for i in range(3000)
+        Row(i, DAY + i, None if i % 7 else b"k%d" % i, random.Random(i).randbytes(7000)) for i in range(3000)
     ]
     batches = [ref.batch_of(rows[i : i + 50], codec=i // 50 % 5) for i in range(0, 3000, 50)]
     path = tmp_path / "log"
