@@ -11,7 +11,12 @@ from _kafkafmt.layout import RECORD_BATCH_OVERHEAD
 from _kafkafmt.scan import BatchHeader, scan
 from kafkafmt import codecs
 from kafkafmt.decoding import ascending_offsets, describe, locate
-from kafkafmt.errors import CorruptRecordError, UnsupportedCompressionTypeError, UnsupportedVersionError
+from kafkafmt.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    UnsupportedCompressionTypeError,
+    UnsupportedVersionError,
+)
 from kafkafmt.types import Codec, TimestampType
 
 if TYPE_CHECKING:
@@ -127,6 +132,11 @@ class RecordBatch(BatchHeader):
         header = self.run.index[self.number : self.number + 1].copy()
         offsets = ascending_offsets(located, self.run, self.number)[first:]
         timestamps = located.timestamps()[first:]
+        if len(offsets) and offsets[-1] > self.last_offset:
+            message = (
+                f"offset of the last record: expected {self.last_offset} at the most, found {offsets[-1]}"
+            )
+            raise describe(InvalidRecordError(message), self.run, self.number)
         base_offset = int(offsets[0]) if len(offsets) else first_offset
         keeps_base = self.delete_horizon_ms is not None or not len(offsets)
         base_timestamp = self.base_timestamp if keeps_base else int(timestamps[0])

@@ -19,10 +19,10 @@ import numpy as np
 
 from _kafkafmt.convert import Outcome, RunConverter
 from _kafkafmt.encode import encode_messages, encode_records, seal_batch, wrap_messages
-from _kafkafmt.layout import MESSAGE_OVERHEAD_V0, RECORD_BATCH_OVERHEAD
+from _kafkafmt.layout import MESSAGE_OVERHEAD_V0, MESSAGE_OVERHEAD_V1, RECORD_BATCH_OVERHEAD
 from kafkafmt import codecs
 from kafkafmt.decoding import ascending_offsets, describe, locate
-from kafkafmt.errors import InvalidRecordError, UnsupportedCompressionTypeError
+from kafkafmt.errors import KafkaFormatError, UnsupportedCompressionTypeError
 from kafkafmt.types import Codec, TimestampType
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 # Messages that stand alone are gathered into v2 batches of this size: the default `batch.size` of producers.
 UP_CONVERTED_BATCH_BYTES = 16 * 1024
+_MOST_SPARE_BYTES = 64 * 1024 * 1024
 
 
 @dataclass
@@ -90,12 +91,24 @@ class ConversionOptions:
 
 
 class Converter:
-    """Appends converted batches to its output; `clear()` makes room for the next ones in the same memory."""
+    """Appends converted batches to its output; `clear()` makes room for the next ones in the same memory.
 
-    def __init__(self, options: ConversionOptions, stats: ConversionStats | None = None) -> None:
+    With `max_output_bytes` the output takes no more memory than that, one batch that needs more excepted:
+    `convert` stops short then.
+    """
+
+    def __init__(
+        self,
+        options: ConversionOptions,
+        stats: ConversionStats | None = None,
+        *,
+        max_output_bytes: int | None = None,
+    ) -> None:
         self.options = options
         self.stats = ConversionStats() if stats is None else stats
+        self._max_output_bytes = max_output_bytes
         self._memory: NDArray[np.uint8] = np.empty(0, np.uint8)
+        self._messages: NDArray[np.uint8] = np.empty(0, np.uint8)
         self._size = 0
 
     @property
@@ -106,11 +119,11 @@ class Converter:
     def clear(self) -> None:
         self._size = 0
 
-    def convert(self, run: BatchRun, first: int = 0, stop: int | None = None) -> None:
-        """Convert batches `first` to `stop` of a run.
+    def convert(self, run: BatchRun, first: int = 0, stop: int | None = None) -> int:
+        """Convert batches `first` to `stop` of a run; return the row behind the last one.
 
-        Where a batch is damaged or cannot be converted, its error is raised with the batches before it in the
-        output.
+        That is `stop`, or less where the output is full, which an empty one never is. Where a batch is
+        damaged or cannot be converted, its error is raised with the batches before it in the output.
         """
         stop = len(run) if stop is None else stop
         options = self.options
@@ -122,15 +135,24 @@ class Converter:
             self._reserve(kernel.room(stop))
             while (outcome := kernel.convert(self._memory, stop)) != Outcome.DONE:
                 self._size = kernel.position
+                if self._size and self._is_full(outcome):
+                    break
                 if outcome == Outcome.NEEDS_CODEC:
-                    kernel.next = self._convert_with_codec(run, kernel.next, stop)
+                    self._convert_with_codec(kernel, stop)
                     kernel.position = self._size
-                self._reserve(kernel.room(stop))
+                else:
+                    self._reserve(kernel.room(kernel.next + 1))
         finally:
             self._size = kernel.position
             self.stats.records_converted += kernel.records
             self.stats.temporary_memory_bytes += kernel.temporary_bytes
             self.stats.seconds += options.clock() - started
+        return kernel.next
+
+    def _is_full(self, outcome: Outcome) -> bool:
+        if self._max_output_bytes is None:
+            return False
+        return outcome == Outcome.NEEDS_ROOM or self._size >= self._max_output_bytes
 
     def expect(self, size: int) -> None:
         """Reserve memory for an output of about `size` bytes in all, a little spare added."""
@@ -138,68 +160,92 @@ class Converter:
             self._reserve(size + size // 32 - self._size)
 
     def _reserve(self, more: int) -> None:
-        if more > len(self._memory) - self._size:
-            memory = np.empty(max(self._size + more, 2 * len(self._memory)), np.uint8)
-            memory[: self._size] = self._memory[: self._size]
-            self._memory = memory
+        """Make room for `more` bytes, or for as many as the bound allows."""
+        size = self._size + more
+        if self._max_output_bytes is not None and self._size:
+            size = min(size, self._max_output_bytes)
+        if size <= len(self._memory):
+            return
+        kept = self._memory[: self._size]
+        if not self._size:
+            self._memory = kept  # what is not kept is freed before more is taken
+        grown = np.empty(max(size, min(2 * len(self._memory), size + _MOST_SPARE_BYTES)), np.uint8)
+        grown[: self._size] = kept
+        self._memory = grown
 
     def _append(self, data: bytes | bytearray) -> None:
         self._reserve(len(data))
         self._memory[self._size : self._size + len(data)] = np.frombuffer(data, np.uint8)
         self._size += len(data)
 
-    def _convert_with_codec(self, run: BatchRun, number: int, stop: int) -> int:
-        """Convert the batch at `number`, and those that go into one batch with it; return the row behind."""
-        row = run.index[number]
+    def _convert_with_codec(self, kernel: RunConverter, stop: int) -> None:
+        """Convert the next batch of a run, and those that go into one batch with it."""
+        run, number = kernel.run, kernel.next
         if self.options.to_magic == 2:
-            if row["codec"] == Codec.NONE:
-                stop = _gathered(run.index[number:stop], UP_CONVERTED_BATCH_BYTES) + number
-            else:
-                stop = number + 1
+            is_plain = run.index["codec"][number] == Codec.NONE
+            stop = (
+                number + _gathered(run.index[number:stop], UP_CONVERTED_BATCH_BYTES)
+                if is_plain
+                else number + 1
+            )
             self._convert_up(run, number, stop)
-            return stop
-        codec = int(row["codec"])
-        if codec == Codec.ZSTD and row["magic"] == 2:
-            if self.options.zstd_fallback is None:
-                raise describe(
-                    UnsupportedCompressionTypeError(
-                        f"message format v{self.options.to_magic} has no zstd: expected another codec "
-                        "or a zstd_fallback, found zstd"
-                    ),
-                    run,
-                    number,
-                )
-            codec = self.options.zstd_fallback
-        self._convert_down(run, number, codec)
-        return number + 1
+            kernel.next = stop
+        elif run.index["magic"][number] < 2:
+            self._convert_wrapper(run, number)
+            kernel.next = number + 1
+        else:
+            self._convert_batch(kernel)
+
+    def _convert_batch(self, kernel: RunConverter) -> None:
+        """A compressed v2 batch into a wrapper around messages, or into plain messages."""
+        number = kernel.next
+        payload, codec, count = kernel.payload()
+        if not count:
+            kernel.next = number + 1
+            return
+        options, to_codec = self.options, codec
+        try:
+            if codec == Codec.ZSTD:
+                to_codec = self._instead_of_zstd()
+            records = codecs.decompress(codec, payload, limit=options.max_decompressed_bytes)
+        except KafkaFormatError as error:
+            raise describe(error, kernel.run, number) from None
+        room = kernel.room_for_payload(len(records))
+        if to_codec == Codec.NONE:
+            self._reserve(room)
+            self._size += kernel.convert_payload(records, self._memory[self._size :], is_wrapped=False)
+            kernel.next = number + 1
+            return
+        if room > len(self._messages):
+            self._messages = np.empty(room, np.uint8)
+        size = kernel.convert_payload(records, self._messages, is_wrapped=True)
+        compressed = codecs.compress(to_codec, self._messages[:size].data, magic=options.to_magic)
+        self._reserve(len(compressed) + MESSAGE_OVERHEAD_V1)
+        kernel.wrap(compressed, to_codec, self._memory)
+        self._size = kernel.position
+
+    def _instead_of_zstd(self) -> Codec:
+        options = self.options
+        if options.zstd_fallback is None:
+            message = (
+                f"message format v{options.to_magic} has no zstd: expected another codec or a zstd_fallback"
+            )
+            raise UnsupportedCompressionTypeError(f"{message}, found zstd")
+        return options.zstd_fallback
 
     def _locate(self, run: BatchRun, first: int, stop: int) -> LocatedRecords:
         options = self.options
         return locate(run, first, stop, verify=options.verify, limit=options.max_decompressed_bytes)
 
-    def _convert_down(self, run: BatchRun, number: int, codec: int) -> None:
-        """One compressed batch into one message set wrapped by a message, or into plain messages."""
-        magic = self.options.to_magic
+    def _convert_wrapper(self, run: BatchRun, number: int) -> None:
+        """A v1 wrapper into a v0 wrapper with the same codec."""
         located = self._locate(run, number, number + 1)
-        if not len(located):
-            return
         header = run.index[number : number + 1].copy()
-        offsets = located.offsets()
-        if offsets[0] < 0:  # a wrapper could not say so
-            message = f"offset of a message: expected 0 or more, found {offsets[0]}"
-            raise describe(InvalidRecordError(message), run, number)
-        base = int(offsets[0]) if magic == 1 and codec != Codec.NONE else 0
-        timestamp_type = int(header["timestamp_type"][0])
-        messages = encode_messages(located, 0, len(located), magic, timestamp_type, base)
+        header["magic"] = magic = self.options.to_magic
+        header["last_offset"] = located.offsets()[-1]
+        messages = encode_messages(located, 0, len(located), magic, TimestampType.NO_TIMESTAMP)
         self._count(run, number, number + 1, len(located), len(messages))
-        if codec == Codec.NONE:
-            self._append(messages)
-            return
-        header["magic"], header["codec"] = magic, codec
-        header["last_offset"] = offsets[-1]
-        if timestamp_type != TimestampType.LOG_APPEND_TIME:
-            header["max_timestamp"] = located.timestamps().max()
-        self._append(wrap_messages(codecs.compress(codec, messages, magic=magic), header))
+        self._append(wrap_messages(codecs.compress(int(header["codec"][0]), messages, magic=magic), header))
 
     def _convert_up(self, run: BatchRun, first: int, stop: int) -> None:
         """A wrapper, or messages that stand alone, into one v2 batch."""

@@ -101,7 +101,8 @@ def ascending_offsets(located: LocatedRecords, run: BatchRun, number: int) -> ND
     Raises InvalidRecordError unless they ascend, by less than 2^31 in all: a batch could not hold them.
     """
     offsets = located.offsets()
-    if len(offsets) and ((np.diff(offsets) <= 0).any() or offsets[-1] - offsets[0] > np.iinfo(np.int32).max):
+    ascending = (offsets[1:] > offsets[:-1]).all()
+    if len(offsets) and not (ascending and int(offsets[-1]) - int(offsets[0]) <= np.iinfo(np.int32).max):
         message = "offsets of the records: expected them to ascend by less than 2^31, found otherwise"
         raise describe(InvalidRecordError(message), run, number)
     return offsets

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from kafkafmt.records import Records
 
 DEFAULT_CHUNK_SIZE = 128 * 1024
+# Converted, a chunk seldom takes more than this many times its size; where it does, it is handed out in parts.
+_MOST_GROWTH = 2
 _FILLER = memoryview(bytes(16 * 1024))
 
 
@@ -107,7 +109,8 @@ class LazyDownConvertRecords:
         rows, options = run.index, self._options
         if options.to_magic == 2:
             return list(range(len(run)))
-        below = (rows["codec"] == Codec.NONE) & (rows["last_offset"] < options.first_offset)
+        ascends = rows["base_offset"] <= rows["last_offset"]  # or the header lies
+        below = (rows["codec"] == Codec.NONE) & ascends & (rows["last_offset"] < options.first_offset)
         dropped = rows["is_control"] | (rows["count"] == 0) | below
         yields = ~dropped | (rows["magic"] <= options.to_magic)
         return [int(number) for number in yields.nonzero()[0]]
@@ -123,21 +126,23 @@ class LazyDownConvertRecords:
         if not self._first:
             return
         yield memoryview(self._first)
-        converter = Converter(self._options, stats)
-        runs = self.records.runs(self._rest_position, run_bytes=self.chunk_size, reuse_memory=True)
+        converter = Converter(self._options, stats, max_output_bytes=_MOST_GROWTH * self.chunk_size)
         try:
-            for run in runs:
-                converter.clear()
-                try:
-                    converter.convert(run)
-                except KafkaFormatError:
-                    if len(converter.output):
-                        yield converter.output
-                    raise
-                if len(converter.output):
-                    yield converter.output
+            for run in self.records.runs(self._rest_position, run_bytes=self.chunk_size, reuse_memory=True):
+                yield from self._convert_run(converter, run)
         except KafkaFormatError as error:
             raise self.records.described(error) from None
+
+    def _convert_run(self, converter: Converter, run: BatchRun) -> Iterator[memoryview]:
+        """A chunk; in parts where it grows beyond what its output may take."""
+        row = 0
+        while row < len(run):
+            converter.clear()
+            try:
+                row = converter.convert(run, row)
+            finally:
+                if len(converter.output):
+                    yield converter.output
 
     def to_send(self) -> LazyDownConvertSend:
         """A send of its own: it converts anew, so that records can be sent more than once."""

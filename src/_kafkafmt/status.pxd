@@ -30,6 +30,7 @@ cpdef enum Status:
     WRAPPER_VALUE_NULL
     WRAPPER_EMPTY
     WRAPPER_OFFSET
+    OFFSET_NEGATIVE
 
 cdef struct Failure:
     int status

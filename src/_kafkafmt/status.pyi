@@ -25,6 +25,7 @@ class Status(IntFlag):
     WRAPPER_VALUE_NULL = 19
     WRAPPER_EMPTY = 20
     WRAPPER_OFFSET = 21
+    OFFSET_NEGATIVE = 22
 
 class KafkaFormatError(Exception):
     message: str

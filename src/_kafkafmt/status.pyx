@@ -100,6 +100,7 @@ _MESSAGES = {
     Status.WRAPPER_VALUE_NULL: "wrapper message: expected a compressed message set, found a null value",
     Status.WRAPPER_EMPTY: "wrapper message: expected at least one inner message, found none",
     Status.WRAPPER_OFFSET: "wrapper offset: expected at least the last inner offset {expected}, found {found}",
+    Status.OFFSET_NEGATIVE: "offset of a message in a wrapper: expected 0 or more, found {found}",
 }
 
 _DAMAGED = frozenset((Status.BATCH_TOO_SMALL, Status.CRC_MISMATCH, Status.BATCH_ENDS_EARLY))
