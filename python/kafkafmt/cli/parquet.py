@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,8 +44,11 @@ def write_parquet(path: Path, rows: Iterator[tuple[Source, Iterator[Row]]], *, r
                 count += len(group)
                 bar.update(task, completed=file.tell())
         temporary.rename(path)
+    except OSError as error:
+        raise click.ClickException(f"{path}: {error.strerror}") from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
     return f"{path}: {in_words(count, 'record' if records else 'batch')}"
 
 

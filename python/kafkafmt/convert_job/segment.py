@@ -5,7 +5,7 @@ over files of that name (LogLoader knows its suffixes and ignores others). The s
 sidecar fits the source as it is now, the options, and what is there. So a second run does what is missing.
 
 Attempts at one segment at the same time each write temporaries of their own. What is there is looked at and changed
-only under a lock on the folder, so one attempt wins, and the others find that it is done.
+only under a lock, so one attempt wins, and the others find that it is done.
 """
 
 from __future__ import annotations
@@ -119,12 +119,13 @@ class _Conversion:
         # Taken before anything is read: what is appended meanwhile makes the next run convert again.
         self.source = _source_state(task.segment.path)
         self.stats = ConversionStats()
+        self.lock = task.sidecar.with_name(f".{task.sidecar.name}.lock")
 
     def run(self) -> None:
         self.report.source_bytes = self.source["source_bytes"]
         folder = self.task.target_folder
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder):
+        with _locked(self.lock):
             if self.adopt_done():
                 return
             self._remove_outdated()
@@ -132,7 +133,7 @@ class _Conversion:
         try:
             self._write_or_leave_out()
         except FileExistsError:
-            with _locked(folder):
+            with _locked(self.lock):
                 if not self.adopt_done():
                     raise
 
@@ -165,7 +166,7 @@ class _Conversion:
 
     def _commit(self, writers: Sequence[SegmentWriter]) -> None:
         """Commit, the segment of the source's name last, unless another attempt was faster."""
-        with _locked(self.task.target_folder):
+        with _locked(self.lock):
             if not self.adopt_done():
                 self._write_sidecar({writer.path.name: writer.size_in_bytes for writer in writers})
                 for writer in reversed(writers):
@@ -279,14 +280,19 @@ class _Conversion:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, where its file system has such locks."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock on the file at `path`, which is there only meanwhile; none on file systems without locks."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            break
+        os.close(descriptor)  # the one who held it has removed it
+    try:
         yield
     finally:
+        path.unlink(missing_ok=True)
         os.close(descriptor)
 
 

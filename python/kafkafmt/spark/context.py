@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING
 
@@ -32,6 +33,8 @@ def spark_context(name: str, master: str | None = None) -> Iterator[SparkContext
 
     Python workers are this interpreter where PYSPARK_PYTHON does not name another. Raises SparkUnavailableError.
     """
+    # About versions of packages that nothing here uses.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     try:
         import pyspark
         from pyspark.java_gateway import launch_gateway

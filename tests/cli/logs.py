@@ -1,0 +1,78 @@
+"""Small logs to run commands on, and ways to run them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from kafkafmt import Codec, RecordBatchBuilder
+from kafkafmt.cli import main
+from kafkafmt.log import PartitionLogWriter
+
+FIRST_TIMESTAMP = 1_700_000_000_000
+
+
+def write_log(
+    folder: Path, batches: int = 12, *, codec: Codec = Codec.NONE, segment_bytes: int = 2500, records: int = 10
+) -> Path:
+    """A partition folder with several segments."""
+    with PartitionLogWriter(folder, segment_bytes=segment_bytes) as writer:
+        for number in range(batches):
+            builder = RecordBatchBuilder(codec=codec, base_offset=number * records)
+            for i in range(records):
+                offset = number * records + i
+                builder.append(FIRST_TIMESTAMP + offset, b"key-%d" % offset, b"value-%d " % offset * 5)
+            writer.append(builder.build())
+    return folder
+
+
+def segments(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.log"))
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """All that a reader may look at: segments and indexes."""
+    suffixes = {".log", ".index", ".timeindex", ".txnindex"}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.suffix in suffixes and not path.name.startswith(".")
+    }
+
+
+def run(*arguments: object) -> Result:
+    """Run a command in this process."""
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def command(*arguments: object) -> list[str]:
+    """A command line that runs a command in a process of its own."""
+    return [sys.executable, "-c", "from kafkafmt.cli import main; main()", *map(str, arguments)]
+
+
+def run_process(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments), capture_output=True, text=True, timeout=120, env={**os.environ, **environment}, check=False
+    )
+
+
+def json_lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def flip(path: Path, position: int) -> None:
+    """Change a byte."""
+    data = bytearray(path.read_bytes())
+    data[position] ^= 0xFF
+    path.write_bytes(data)
+
+
+def is_one_line(text: str, words: Sequence[str] = ()) -> bool:
+    return text.count("\n") == 1 and text.startswith("kafkafmt: ") and all(word in text for word in words)

@@ -1,0 +1,368 @@
+"""`kafkafmt convert`, without Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from cli.logs import command, content, flip, is_one_line, json_lines, run, run_process, segments, write_log
+from kafkafmt import Codec, FileRecords, LazyDownConvertRecords
+from kafkafmt.convert_job import ConvertOptions, convert_in_processes, convert_segment, plan
+from kafkafmt.convert_job import segment as segment_module
+
+LOGS = Path(__file__).parents[1] / "data" / "logs"
+IN_ONE_PROCESS = ("--jobs", 1)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """A partition folder in a log directory."""
+    return write_log(tmp_path / "logs" / "orders-0")
+
+
+def convert(log: Path, target: Path, *arguments: object) -> tuple[list[dict], dict, int]:
+    """Run it; the reports, the summary and the exit status."""
+    result = run("convert", log.parent, target, "--to-magic", 1, *IN_ONE_PROCESS, "--json", *arguments)
+    *reports, summary = json_lines(result.stdout)
+    return reports, summary["summary"], result.exit_code
+
+
+@pytest.mark.parametrize("to_magic", [0, 1, 2])
+def test_segments_when_converted_then_are_what_the_library_makes_of_each(
+    log: Path, tmp_path: Path, to_magic: int
+) -> None:
+    target = tmp_path / "out"
+    assert run("convert", log.parent, target, "--to-magic", to_magic).exit_code == 0
+    assert [path.name for path in segments(target)] == [path.name for path in segments(log)]
+    for path in segments(log):
+        with FileRecords(path) as records:
+            wanted = b"".join(LazyDownConvertRecords(records, to_magic).chunks())
+        assert (target / "orders-0" / path.name).read_bytes() == wanted
+    assert run("inspect", "--verify", target).exit_code == 0
+
+
+def test_real_logs_when_converted_down_and_up_then_hold_what_consumers_read(tmp_path: Path) -> None:
+    down, up = tmp_path / "v1", tmp_path / "v2"
+    arguments = ("--to-magic", 1, "--zstd-fallback", "lz4")
+    assert run("convert", LOGS, down, *arguments).exit_code == 0
+    assert run("convert", down, up, "--to-magic", 2).exit_code == 0
+    for folder in (down, up):
+        assert run("inspect", "--verify", folder).exit_code == 0
+    for source in segments(LOGS):
+        relative = source.relative_to(LOGS)
+        with FileRecords(source) as records:
+            magics = {batch.magic for batch in records.batches()}
+            wanted = [
+                (record.offset, record.timestamp, record.key, record.value)
+                for batch in records.batches()
+                if not batch.is_control
+                for record in batch
+            ]
+        for folder in (down, up) if 0 not in magics else (down,):
+            with FileRecords(folder / relative) as records:
+                found = [(r.offset, r.timestamp, r.key, r.value) for r in records.records()]
+            assert found == wanted, folder / relative
+
+
+def test_transaction_index_when_converted_to_v2_then_is_kept_and_below_is_not(tmp_path: Path) -> None:
+    assert list(LOGS.glob("transactions-0/*.txnindex"))
+    run("convert", LOGS / "transactions-0", tmp_path / "v2", "--to-magic", 2)
+    run("convert", LOGS / "transactions-0", tmp_path / "v1", "--to-magic", 1)
+    for path in LOGS.glob("transactions-0/*.txnindex"):
+        kept = tmp_path / "v2" / "transactions-0" / path.name
+        assert (kept.read_bytes() if kept.exists() else b"") == path.read_bytes()
+    assert not list(tmp_path.glob("v1/*/*.txnindex"))
+
+
+def test_second_run_when_nothing_changed_then_converts_nothing(log: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    _, first, _ = convert(log, target)
+    inodes = {path: path.stat().st_ino for path in segments(target)}
+    reports, second, status = convert(log, target)
+    assert (first["converted"], second["unchanged"], status) == (len(inodes), len(inodes), 0)
+    assert {report["status"] for report in reports} == {"unchanged"}
+    assert {path: path.stat().st_ino for path in segments(target)} == inodes
+
+
+def test_active_segment_when_it_has_grown_then_is_converted_again(log: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    convert(log, target)
+    other = write_log(tmp_path / "more-0", 13, segment_bytes=1 << 20)
+    last = segments(log)[-1]
+    last.write_bytes(last.read_bytes() + list(FileRecords(segments(other)[0]).batches())[-1].buffer)
+    reports, summary, _ = convert(log, target)
+    assert [report["path"] for report in reports if report["status"] == "converted"] == [str(last)]
+    assert summary["unchanged"] == len(segments(log)) - 1
+    records = [record.offset for record in FileRecords(segments(target)[-1]).records()]
+    assert records[-1] == 129
+
+
+def test_other_options_when_they_change_the_outcome_then_convert_again(log: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    convert(log, target)
+    assert run("convert", log.parent, target, "--to-magic", 0).exit_code == 0
+    assert {batch.magic for path in segments(target) for batch in FileRecords(path).batches()} == {0}
+    # There is no zstd in it, and no damage.
+    for arguments in (("--zstd-fallback", "gzip"), ("--on-corrupt", "skip")):
+        result = run("convert", log.parent, target, "--to-magic", 0, "--json", *arguments)
+        assert json_lines(result.stdout)[-1]["summary"]["unchanged"] == len(segments(log))
+
+
+def test_segment_of_someone_else_when_in_the_way_then_is_never_replaced(log: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    shutil.copytree(log, target / "orders-0")
+    before = content(target)
+    reports, summary, status = convert(log, target)
+    assert (summary["failed"], status) == (len(segments(log)), 1)
+    assert "in the way" in reports[0]["error"]
+    assert content(target) == before
+
+
+def test_kill_when_converting_then_the_second_run_does_what_is_missing(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "logs" / "orders-0", 300, codec=Codec.GZIP, segment_bytes=60_000, records=1500)
+    wanted, target = tmp_path / "wanted", tmp_path / "out"
+    assert run("convert", log.parent, wanted, "--to-magic", 1).exit_code == 0
+    process = subprocess.Popen(
+        command("convert", log.parent, target, "--to-magic", 1, "--jobs", 2), stdout=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 60
+    while len(segments(target)) < 3 and time.monotonic() < deadline:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    time.sleep(1)  # the workers notice
+    left = [path for path in segments(target) if not path.name.startswith(".")]
+    assert 3 <= len(left) < len(segments(log))
+    assert all(path.read_bytes() == (wanted / path.relative_to(target)).read_bytes() for path in left)
+    _, summary, status = convert(log, target)
+    assert (summary["unchanged"], summary["converted"], status) == (len(left), len(segments(log)) - len(left), 0)
+    assert content(target) == content(wanted)
+    assert not [path for path in target.rglob(".*") if path.suffix == ".tmp"]
+
+
+def test_interrupt_when_converting_then_ends_soon_and_leaves_nothing_half_done(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "logs" / "orders-0", 300, codec=Codec.GZIP, segment_bytes=60_000, records=1500)
+    target = tmp_path / "out"
+    process = subprocess.Popen(
+        command("convert", log.parent, target, "--to-magic", 1, "--jobs", 2),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while not segments(target):
+        time.sleep(0.002)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors) == (130, "kafkafmt: interrupted\n")
+    assert not [path for path in target.rglob(".*") if path.suffix == ".tmp"]
+
+
+def test_damaged_batch_when_on_corrupt_is_fail_then_its_segment_alone_fails(log: Path, tmp_path: Path) -> None:
+    path = segments(log)[1]
+    second = list(FileRecords(path).batches())[1]
+    flip(path, second.position + 70)
+    target = tmp_path / "out"
+    reports, summary, status = convert(log, target)
+    (failed,) = [report for report in reports if report["status"] == "failed"]
+    assert (summary["failed"], summary["converted"], status) == (1, len(segments(log)) - 1, 1)
+    assert failed["path"] == str(path)
+    for word in (str(path), f"position {second.position}", f"offsets {second.base_offset} to {second.last_offset}"):
+        assert word in failed["error"]
+    assert (failed["damage"][0]["position"], failed["error_type"]) == (second.position, "CorruptRecordError")
+    assert not list((target / "orders-0").glob(f"*{path.stem}*"))
+    told = run("convert", log.parent, target, "--to-magic", 1)
+    assert told.stderr.count("failed: ") == 1
+    assert "--on-corrupt skip" in told.stderr
+
+
+def test_damaged_batches_when_on_corrupt_is_skip_then_are_left_out_and_told(log: Path, tmp_path: Path) -> None:
+    path = segments(log)[0]
+    batches = list(FileRecords(path).batches())
+    flip(path, batches[0].position + 70)  # a record
+    flip(path, batches[2].position + 9)  # the length
+    target = tmp_path / "out"
+    reports, summary, status = convert(log, target, "--on-corrupt", "skip")
+    (report,) = [report for report in reports if report["damage"]]
+    assert [(stretch["base_offset"], stretch["next_offset"]) for stretch in report["damage"]][0] == (0, 10)
+    assert report["damage"][1]["position"] == batches[2].position
+    assert (summary["stretches_left_out"], summary["failed"], status) == (2, 0, 0)
+    offsets = [record.offset for record in FileRecords(target / "orders-0" / path.name).records()]
+    kept = [batch for number, batch in enumerate(batches) if number not in (0, 2)]
+    assert offsets == [offset for batch in kept for offset in range(batch.base_offset, batch.next_offset)]
+    again, summary, _ = convert(log, target, "--on-corrupt", "skip")
+    assert summary["unchanged"] == len(segments(log))
+    assert [report["damage"] for report in again if report["damage"]] == [report["damage"]]
+    # A segment with batches left out is not what --on-corrupt fail asks for.
+    assert convert(log, target)[1]["failed"] == 1
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 500, b"\0\0\0\0\0\0\0\x78\0\0\1\0part"])
+def test_tail_when_of_the_last_segment_then_is_left_out_and_elsewhere_is_damage(
+    log: Path, tmp_path: Path, tail: bytes
+) -> None:
+    with segments(log)[-1].open("ab") as file:
+        file.write(tail)
+    _, summary, status = convert(log, tmp_path / "out")
+    assert (summary["converted"], summary["stretches_left_out"], status) == (len(segments(log)), 0, 0)
+    with segments(log)[0].open("ab") as file:
+        file.write(tail)
+    assert convert(log, tmp_path / "out")[1]["failed"] == 1
+    _, summary, status = convert(log, tmp_path / "out", "--on-corrupt", "skip")
+    assert (summary["stretches_left_out"], status) == (1, 0)
+
+
+def test_zstd_when_without_fallback_then_fails_with_advice_and_never_is_skipped(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "logs" / "orders-0", 3, codec=Codec.ZSTD)
+    for arguments in ((), ("--on-corrupt", "skip")):
+        result = run("convert", log, tmp_path / "out", "--to-magic", 1, *arguments)
+        assert result.exit_code == 1
+        assert "--zstd-fallback" in result.stderr.splitlines()[-1]
+    for name, codec in {"gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "none": Codec.NONE}.items():
+        target = tmp_path / name
+        assert run("convert", log, target, "--to-magic", 1, "--zstd-fallback", name).exit_code == 0
+        assert {batch.codec for path in segments(target) for batch in FileRecords(path).batches()} == {codec}
+
+
+def test_topics_when_a_pattern_is_given_then_others_are_left(tmp_path: Path) -> None:
+    for name in ("page-views-0", "page-clicks-1", "orders-0"):
+        write_log(tmp_path / "logs" / name, 2)
+    run("convert", tmp_path / "logs", tmp_path / "out", "--to-magic", 1, "--topics", "page-*")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["page-clicks-1", "page-views-0"]
+
+
+def test_segment_when_it_outgrows_what_a_segment_holds_then_becomes_several(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_module, "MAX_SEGMENT_BYTES", 2000)
+    options = ("--chunk-size", 500)
+    target = tmp_path / "out"
+    reports, _, status = convert(log, target, *options)
+    assert status == 0
+    assert len(segments(target)) > len(segments(log))
+    assert sum(report["target_bytes"] for report in reports) == sum(p.stat().st_size for p in segments(target))
+    assert run("inspect", "--verify", target).exit_code == 0
+    offsets = [record.offset for path in segments(target) for record in FileRecords(path).records()]
+    assert offsets == list(range(120))
+    assert convert(log, target, *options)[1]["unchanged"] == len(segments(log))
+    segments(target)[1].unlink()
+    assert convert(log, target, *options)[1]["converted"] == 1
+    run("convert", log.parent, target, "--to-magic", 2, *IN_ONE_PROCESS)
+    assert [path.name for path in segments(target)] == [path.name for path in segments(log)]
+
+
+def test_two_attempts_at_once_when_at_the_same_segments_then_both_end_well(log: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    arguments = command("convert", log.parent, target, "--to-magic", 1, "--json")
+    processes = [subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    summaries = [json_lines(process.communicate(timeout=120)[0])[-1]["summary"] for process in processes]
+    assert [summary["failed"] for summary in summaries] == [0, 0, 0]
+    assert sum(summary["converted"] for summary in summaries) == len(segments(log))
+    assert run("inspect", "--verify", target).exit_code == 0
+    assert not list(target.rglob(".*"))
+
+
+def test_progress_when_converting_then_adds_up_to_the_source(log: Path, tmp_path: Path) -> None:
+    tasks = plan(log.parent, tmp_path / "out")
+    for jobs in (1, 2):
+        done: list[int] = []
+        list(convert_in_processes(tasks, ConvertOptions(jobs - 1), jobs, done.append))
+        assert sum(done) == sum(task.source_bytes for task in tasks)
+
+
+def test_plan_when_made_then_has_the_largest_segment_first(log: Path, tmp_path: Path) -> None:
+    write_log(tmp_path / "logs" / "large-0", 10, segment_bytes=1 << 20)
+    sizes = [task.source_bytes for task in plan(log.parent, tmp_path / "out")]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_segment_that_vanishes_when_converted_then_is_a_failure_with_its_path(log: Path, tmp_path: Path) -> None:
+    task = plan(log.parent, tmp_path / "out")[0]
+    task.segment.path.unlink()
+    report = convert_segment(task, ConvertOptions(1))
+    assert report.status == "failed"
+    assert report.error == f"{task.segment.path}: No such file or directory"
+
+
+def test_memory_when_a_segment_is_large_then_is_bounded_by_the_chunk(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "logs" / "orders-0", 400, records=4000, segment_bytes=1 << 30)
+    assert segments(log)[0].stat().st_size > 100_000_000
+    code = (
+        "import resource, sys; from kafkafmt.cli import main\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "try: main()\n"
+        "finally: print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024, file=sys.stderr)"
+    )
+    found = subprocess.run(
+        [*command()[:2], code, "convert", str(log), str(tmp_path / "out"), "--to-magic", "1", "--jobs", "1"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(found.stderr.split()[-1]) < 40
+
+
+def test_report_when_in_json_then_has_these_fields(log: Path, tmp_path: Path) -> None:
+    reports, summary, _ = convert(log, tmp_path / "out")
+    assert list(reports[0]) == [
+        *("path", "target", "topic", "partition", "base_offset", "status", "source_bytes", "target_bytes"),
+        *("records_converted", "seconds", "damage", "error", "error_type"),
+    ]
+    assert list(summary) == [
+        *("segments", "converted", "unchanged", "failed", "source_bytes", "target_bytes"),
+        *("records_converted", "stretches_left_out"),
+    ]
+    assert summary["records_converted"] == 120
+    sidecar = json.loads((tmp_path / "out" / "orders-0" / "00000000000000000000.converted").read_text())
+    assert sidecar["to_magic"] == 1
+
+
+def test_table_when_printed_then_has_a_line_a_topic_and_a_total(log: Path, tmp_path: Path) -> None:
+    found = run_process("convert", log.parent, tmp_path / "out", "--to-magic", 1)
+    lines = found.stdout.splitlines()
+    assert lines[1].split()[:4] == ["orders", "1", str(len(segments(log))), "120"]
+    assert lines[-1] == f"{len(segments(log))} segments: {len(segments(log))} converted"
+    assert (found.stderr, found.returncode) == ("", 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], ["SRC"]),
+        (["logs"], ["DST"]),
+        (["logs", "out"], ["--to-magic"]),
+        (["logs", "out", "--to-magic", "3"], ["--to-magic"]),
+        (["missing", "out", "--to-magic", "1"], ["missing: no such folder"]),
+        (["file", "out", "--to-magic", "1"], ["file: not a folder"]),
+        (["empty", "out", "--to-magic", "1"], ["empty: no segments"]),
+        (["logs", "file", "--to-magic", "1"], ["file: not a folder"]),
+        (["logs", "logs", "--to-magic", "1"], ["in the source folder"]),
+        (["logs", "logs/orders-0/out", "--to-magic", "1"], ["in the source folder"]),
+        (["logs/orders-0", "logs", "--to-magic", "1"], ["that folder itself"]),
+        (["logs", "out", "--to-magic", "1", "--topics", "x*"], ["no topic matches 'x*'"]),
+        (["logs", "out", "--to-magic", "1", "--chunk-size", "0"], ["--chunk-size"]),
+        (["logs", "out", "--to-magic", "1", "--jobs", "0"], ["--jobs"]),
+        (["logs", "out", "--to-magic", "1", "--zstd-fallback", "zstd"], ["--zstd-fallback"]),
+        (["logs", "out", "--to-magic", "1", "--on-corrupt", "no"], ["--on-corrupt"]),
+        (["logs", "out", "--to-magic", "1", "--engine", "no"], ["--engine"]),
+        (["logs", "out", "--to-magic", "1", "--master", "local"], ["--master"]),
+        (["logs", "out", "--to-magic", "1", "--engine", "spark", "--jobs", "2"], ["--jobs"]),
+    ],
+)
+def test_bad_input_when_given_then_is_one_line_and_status_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_log(Path("logs/orders-0"), 2)
+    Path("file").write_text("")
+    Path("empty").mkdir()
+    result = run("convert", *arguments)
+    assert is_one_line(result.stderr, words), result.stderr
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert not Path("out").exists()
