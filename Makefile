@@ -43,7 +43,7 @@ sanitize: build ## run the tests that need no JVM under ASan and UBSan
 
 coverage: build ## tell which lines, of the kernels too, the tests that need no JVM reach
 	@tools/instrument.sh KAFKAFMT_TRACE build/coverage
-	cd build/coverage/site && PYTHONPATH=$$PWD $(CURDIR)/$(BIN)/coverage run --rcfile=$(CURDIR)/pyproject.toml \
+	-cd build/coverage/site && PYTHONPATH=$$PWD $(CURDIR)/$(BIN)/coverage run --rcfile=$(CURDIR)/pyproject.toml \
 	-m pytest -c $(CURDIR)/pyproject.toml --rootdir=$(CURDIR) -m "$(NO_JVM)" $(TEST_ARGS) $(CURDIR)/tests
 	cd build/coverage/site && $(CURDIR)/$(BIN)/coverage report --rcfile=$(CURDIR)/pyproject.toml
 
