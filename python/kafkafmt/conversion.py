@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from _kafkafmt.convert import Outcome, RunConverter
+from _kafkafmt.convert import DONE, NEEDS_CODEC, NEEDS_ROOM, RunConverter
 from _kafkafmt.encode import encode_messages, encode_records, seal_batch, wrap_messages
 from _kafkafmt.layout import MESSAGE_OVERHEAD_V0, MESSAGE_OVERHEAD_V1, RECORD_BATCH_OVERHEAD
 from kafkafmt import codecs
@@ -131,13 +131,14 @@ class Converter:
         kernel = RunConverter(
             run, first, options.to_magic, options.first_offset, verify=options.verify, position=self._size
         )
+        kernel.use_scratch(self._messages)
         try:
             self._reserve(kernel.room(stop))
-            while (outcome := kernel.convert(self._memory, stop)) != Outcome.DONE:
+            while (outcome := kernel.convert(self._memory, stop)) != DONE:
                 self._size = kernel.position
                 if self._size and self._is_full(outcome):
                     break
-                if outcome == Outcome.NEEDS_CODEC:
+                if outcome == NEEDS_CODEC:
                     self._convert_with_codec(kernel, stop)
                     kernel.position = self._size
                 else:
@@ -149,10 +150,10 @@ class Converter:
             self.stats.seconds += options.clock() - started
         return kernel.next
 
-    def _is_full(self, outcome: Outcome) -> bool:
+    def _is_full(self, outcome: int) -> bool:
         if self._max_output_bytes is None:
             return False
-        return outcome == Outcome.NEEDS_ROOM or self._size >= self._max_output_bytes
+        return outcome == NEEDS_ROOM or self._size >= self._max_output_bytes
 
     def expect(self, size: int) -> None:
         """Reserve memory for an output of about `size` bytes in all, a little spare added."""
@@ -173,7 +174,7 @@ class Converter:
         grown[: self._size] = kept
         self._memory = grown
 
-    def _append(self, data: bytes | bytearray) -> None:
+    def _append(self, data: bytes | bytearray | memoryview) -> None:
         self._reserve(len(data))
         self._memory[self._size : self._size + len(data)] = np.frombuffer(data, np.uint8)
         self._size += len(data)
@@ -198,10 +199,9 @@ class Converter:
 
     def _convert_batch(self, kernel: RunConverter) -> None:
         """A compressed v2 batch into a wrapper around messages, or into plain messages."""
-        number = kernel.next
         payload, codec, count = kernel.payload()
         if not count:
-            kernel.next = number + 1
+            kernel.next += 1
             return
         options, to_codec = self.options, codec
         try:
@@ -209,20 +209,22 @@ class Converter:
                 to_codec = self._instead_of_zstd()
             records = codecs.decompress(codec, payload, limit=options.max_decompressed_bytes)
         except KafkaFormatError as error:
-            raise describe(error, kernel.run, number) from None
-        room = kernel.room_for_payload(len(records))
-        if to_codec == Codec.NONE:
-            self._reserve(room)
-            self._size += kernel.convert_payload(records, self._memory[self._size :], is_wrapped=False)
-            kernel.next = number + 1
-            return
-        if room > len(self._messages):
-            self._messages = np.empty(room, np.uint8)
-        size = kernel.convert_payload(records, self._messages, is_wrapped=True)
-        compressed = codecs.compress(to_codec, self._messages[:size].data, magic=options.to_magic)
-        self._reserve(len(compressed) + MESSAGE_OVERHEAD_V1)
-        kernel.wrap(compressed, to_codec, self._memory)
-        self._size = kernel.position
+            raise describe(error, kernel.run, kernel.next) from None
+        is_wrapped = to_codec != Codec.NONE
+        messages = kernel.convert_payload(records, is_wrapped=is_wrapped)
+        if messages is None:
+            self._messages = np.empty(kernel.room_for_payload(len(records)), np.uint8)
+            kernel.use_scratch(self._messages)
+            messages = kernel.convert_payload(records, is_wrapped=is_wrapped)
+            assert messages is not None
+        if is_wrapped:
+            compressed = codecs.compress(to_codec, messages, magic=options.to_magic)
+            self._reserve(len(compressed) + MESSAGE_OVERHEAD_V1)
+            kernel.wrap(compressed, to_codec, self._memory)
+            self._size = kernel.position
+        else:
+            self._append(messages)
+            kernel.next += 1
 
     def _instead_of_zstd(self) -> Codec:
         options = self.options

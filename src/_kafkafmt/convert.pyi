@@ -1,5 +1,4 @@
-from enum import IntFlag
-from typing import final
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,11 +6,10 @@ from typing_extensions import Buffer
 
 from _kafkafmt.scan import BatchRun
 
-class Outcome(IntFlag):
-    DONE = 0
-    NEEDS_CODEC = 1
-    NEEDS_ROOM = 2
-    FAILED = 3
+DONE: Final[int]
+NEEDS_CODEC: Final[int]
+NEEDS_ROOM: Final[int]
+FAILED: Final[int]
 
 @final
 class RunConverter:
@@ -33,8 +31,9 @@ class RunConverter:
         self, run: BatchRun, first: int, to_magic: int, first_offset: int, *, verify: bool, position: int
     ) -> None: ...
     def room(self, stop: int) -> int: ...
-    def convert(self, out: NDArray[np.uint8], stop: int) -> Outcome: ...
+    def convert(self, out: NDArray[np.uint8], stop: int) -> int: ...
     def payload(self) -> tuple[memoryview, int, int]: ...
     def room_for_payload(self, size: int) -> int: ...
-    def convert_payload(self, records: Buffer, out: NDArray[np.uint8], *, is_wrapped: bool) -> int: ...
+    def use_scratch(self, memory: NDArray[np.uint8]) -> None: ...
+    def convert_payload(self, records: Buffer, *, is_wrapped: bool) -> memoryview | None: ...
     def wrap(self, compressed: Buffer, codec: int, out: NDArray[np.uint8]) -> None: ...

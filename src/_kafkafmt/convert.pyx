@@ -22,7 +22,8 @@ from .rows cimport BatchRow, RecordRow
 from .scan cimport BatchRun
 from .status cimport Failure, Status, fail, raise_failure
 
-cpdef enum Outcome:
+# Why a conversion stopped.
+cpdef enum:
     DONE
     NEEDS_CODEC    # the next batch is compressed, or has to go up to v2
     NEEDS_ROOM
@@ -114,6 +115,8 @@ cdef class RunConverter:
     cdef readonly int64_t records
     cdef readonly int64_t temporary_bytes
     cdef Messages messages           # of the payload that was converted last
+    cdef uint8_t[::1] scratch        # where they are
+    cdef object scratch_view
 
     def __init__(
         self, BatchRun run, Py_ssize_t first, int to_magic, int64_t first_offset, *, bint verify,
@@ -156,7 +159,7 @@ cdef class RunConverter:
         cdef uint8_t* end
         cdef uint32_t crc
         cdef Failure failure
-        cdef Outcome outcome = Outcome.DONE
+        cdef int outcome = DONE
         self.run.check_range(self.next, stop)
         if self.position < 0 or self.position > out.shape[0]:
             raise IndexError(self.position)
@@ -165,21 +168,21 @@ cdef class RunConverter:
                 row = &self.run._rows[self.next]
                 data = self.run.start(self.next)
                 if self.needs_codec(row):
-                    outcome = Outcome.NEEDS_CODEC
+                    outcome = NEEDS_CODEC
                     break
                 if room_for(row, self.to_magic) > out.shape[0] - self.position:
-                    outcome = Outcome.NEEDS_ROOM
+                    outcome = NEEDS_ROOM
                     break
                 if self.verify:
                     crc = batch_crc(data, row)
                     if unlikely(crc != row.crc):
                         fail(&failure, Status.CRC_MISMATCH, 0, row.crc, crc)
-                        outcome = Outcome.FAILED
+                        outcome = FAILED
                         break
                 start = &out[0] + self.position
                 end = self.convert_one(row, data, start, &failure)
                 if unlikely(end == NULL):
-                    outcome = Outcome.FAILED
+                    outcome = FAILED
                     break
                 if row.magic > self.to_magic:
                     seal_messages(start, end - start)
@@ -188,7 +191,7 @@ cdef class RunConverter:
                     self.temporary_bytes += row.size
                 self.position += end - start
                 self.next += 1
-        if outcome == Outcome.FAILED:
+        if outcome == FAILED:
             raise_failure(&failure, row, data, False)
         return outcome
 
@@ -233,13 +236,19 @@ cdef class RunConverter:
             self.run.ensure_valid(self.next, self.next + 1)
         return self.run.payload(self.next), row.codec, row.count
 
+    def use_scratch(self, memory):
+        """Where `convert_payload` writes, a writable buffer."""
+        self.scratch = memory
+        self.scratch_view = memoryview(memory)
+
     def room_for_payload(self, int64_t size):
         """Bytes that suffice for the messages of the next batch, whose records take `size` uncompressed."""
         self.run.check_range(self.next, self.next + 1)
         return room_for_messages(&self.run._rows[self.next], size)
 
-    def convert_payload(self, const uint8_t[::1] records, uint8_t[::1] out, *, bint is_wrapped):
-        """The decompressed records of the next batch as messages into `out`; return how many bytes they take.
+    def convert_payload(self, const uint8_t[::1] records, *, bint is_wrapped):
+        """The decompressed records of the next batch as messages: a view of the scratch memory, None if that is
+        too small.
 
         For a wrapper v1 offsets are counted from the first. All records are kept, whatever the first offset:
         consumers expect that of a compressed batch. Raises InvalidRecordError.
@@ -247,26 +256,27 @@ cdef class RunConverter:
         self.run.check_range(self.next, self.next + 1)
         cdef const BatchRow* row = &self.run._rows[self.next]
         cdef const uint8_t* data = self.run.start(self.next)
-        cdef int64_t size = records.shape[0]
         cdef uint8_t* end
         cdef Failure failure
-        if room_for_messages(row, size) > out.shape[0]:
-            raise ValueError(f"room for messages: expected {room_for_messages(row, size)}, found {out.shape[0]}")
+        cdef Py_ssize_t size
+        if self.scratch is None or room_for_messages(row, records.shape[0]) > self.scratch.shape[0]:
+            return None
         with nogil:
             end = convert_records(
-                row, &records[0], size, self.to_magic, INT64_MIN, is_wrapped and self.to_magic == 1, &out[0],
-                &self.messages, &failure,
+                row, &records[0], records.shape[0], self.to_magic, INT64_MIN, is_wrapped and self.to_magic == 1,
+                &self.scratch[0], &self.messages, &failure,
             )
             if end != NULL:
-                seal_messages(&out[0], end - &out[0])
+                seal_messages(&self.scratch[0], end - &self.scratch[0])
         if end == NULL:
             raise_failure(&failure, row, data, True)
         if is_wrapped and row.base_offset < 0:
             fail(&failure, Status.OFFSET_NEGATIVE, 0, 0, row.base_offset)
             raise_failure(&failure, row, data, False)
+        size = end - &self.scratch[0]
         self.records += self.messages.count
-        self.temporary_bytes += row.size + (end - &out[0])
-        return end - &out[0]
+        self.temporary_bytes += row.size + size
+        return self.scratch_view[:size]
 
     def wrap(self, const uint8_t[::1] compressed, int codec, uint8_t[::1] out):
         """The wrapper around the messages of `convert_payload`, compressed, into `out`; the batch is done then.

@@ -8,6 +8,7 @@ cdef class BatchRun:
     cdef readonly object buffer        # the object that holds the bytes
     cdef readonly object index         # structured array, a row a batch
     cdef readonly int64_t origin       # position of the first byte of `buffer` in the source
+    cdef object _view                  # a memoryview of it, to slice
     cdef const uint8_t[::1] _bytes
     cdef const BatchRow[::1] _rows
     cdef int adopt(self, object buffer, object index, int64_t origin) except -1

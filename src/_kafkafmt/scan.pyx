@@ -192,6 +192,7 @@ cdef class BatchRun:
         self.buffer = buffer
         self.index = index
         self.origin = origin
+        self._view = memoryview(buffer)
         self._bytes = buffer
         self._rows = index
         return 0
@@ -211,7 +212,7 @@ cdef class BatchRun:
         """The bytes of one batch, as a view."""
         self.check_range(row, row + 1)
         cdef Py_ssize_t start = self._rows[row].position - self.origin
-        return memoryview(self.buffer)[start : start + self._rows[row].size]
+        return self._view[start : start + self._rows[row].size]
 
     def payload(self, Py_ssize_t row):
         """What the codec compressed in one batch, as a view: v2 records, or the value of a v0/v1 wrapper."""
@@ -220,8 +221,9 @@ cdef class BatchRun:
         cdef const uint8_t* at = self.start(row)
         cdef Failure failure
         cdef int64_t pos, size, left
+        cdef Py_ssize_t start = batch.position - self.origin
         if batch.magic >= 2:
-            return self.batch(row)[RECORDS_OFFSET:]
+            return self._view[start + RECORDS_OFFSET : start + batch.size]
         pos = MESSAGE_KEY_OFFSET_V1 if batch.magic == 1 else MESSAGE_KEY_OFFSET_V0
         failure.status = Status.OK
         size = get_int32(at + pos)
@@ -238,7 +240,7 @@ cdef class BatchRun:
                 fail(&failure, Status.VALUE_SIZE, pos, left, size)
         if failure.status != Status.OK:
             raise_failure(&failure, batch, at, False)
-        return self.batch(row)[pos + VALUE_SIZE_LENGTH :]
+        return self._view[start + pos + VALUE_SIZE_LENGTH : start + batch.size]
 
     def valid(self):
         """A boolean a batch: does its CRC hold?"""
