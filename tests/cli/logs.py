@@ -20,7 +20,12 @@ FIRST_TIMESTAMP = 1_700_000_000_000
 
 
 def write_log(
-    folder: Path, batches: int = 12, *, codec: Codec = Codec.NONE, segment_bytes: int = 2500, records: int = 10
+    folder: Path,
+    batches: int = 12,
+    *,
+    codec: Codec = Codec.NONE,
+    segment_bytes: int = 2500,
+    records: int = 10,
 ) -> Path:
     """A partition folder with several segments."""
     with PartitionLogWriter(folder, segment_bytes=segment_bytes) as writer:
@@ -59,7 +64,12 @@ def command(*arguments: object) -> list[str]:
 
 def run_process(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(*arguments), capture_output=True, text=True, timeout=120, env={**os.environ, **environment}, check=False
+        command(*arguments),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **environment},
+        check=False,
     )
 
 

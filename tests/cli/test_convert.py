@@ -132,8 +132,7 @@ def test_kill_when_converting_then_the_second_run_does_what_is_missing(tmp_path:
     process = subprocess.Popen(
         command("convert", log.parent, target, "--to-magic", 1, "--jobs", 2), stdout=subprocess.DEVNULL
     )
-    deadline = time.monotonic() + 60
-    while len(segments(target)) < 3 and time.monotonic() < deadline:
+    while len(segments(target)) < 3 and process.poll() is None:
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -142,7 +141,11 @@ def test_kill_when_converting_then_the_second_run_does_what_is_missing(tmp_path:
     assert 3 <= len(left) < len(segments(log))
     assert all(path.read_bytes() == (wanted / path.relative_to(target)).read_bytes() for path in left)
     _, summary, status = convert(log, target)
-    assert (summary["unchanged"], summary["converted"], status) == (len(left), len(segments(log)) - len(left), 0)
+    assert (summary["unchanged"], summary["converted"], status) == (
+        len(left),
+        len(segments(log)) - len(left),
+        0,
+    )
     assert content(target) == content(wanted)
     assert not [path for path in target.rglob(".*") if path.suffix == ".tmp"]
 
@@ -156,15 +159,17 @@ def test_interrupt_when_converting_then_ends_soon_and_leaves_nothing_half_done(t
         text=True,
         start_new_session=True,
     )
-    while not segments(target):
+    while not segments(target) and process.poll() is None:
         time.sleep(0.002)
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=20)
-    assert (process.returncode, errors) == (130, "kafkafmt: interrupted\n")
+    assert (process.returncode, errors.strip()) == (130, "kafkafmt: interrupted")
     assert not [path for path in target.rglob(".*") if path.suffix == ".tmp"]
 
 
-def test_damaged_batch_when_on_corrupt_is_fail_then_its_segment_alone_fails(log: Path, tmp_path: Path) -> None:
+def test_damaged_batch_when_on_corrupt_is_fail_then_its_segment_alone_fails(
+    log: Path, tmp_path: Path
+) -> None:
     path = segments(log)[1]
     second = list(FileRecords(path).batches())[1]
     flip(path, second.position + 70)
@@ -173,7 +178,11 @@ def test_damaged_batch_when_on_corrupt_is_fail_then_its_segment_alone_fails(log:
     (failed,) = [report for report in reports if report["status"] == "failed"]
     assert (summary["failed"], summary["converted"], status) == (1, len(segments(log)) - 1, 1)
     assert failed["path"] == str(path)
-    for word in (str(path), f"position {second.position}", f"offsets {second.base_offset} to {second.last_offset}"):
+    for word in (
+        str(path),
+        f"position {second.position}",
+        f"offsets {second.base_offset} to {second.last_offset}",
+    ):
         assert word in failed["error"]
     assert (failed["damage"][0]["position"], failed["error_type"]) == (second.position, "CorruptRecordError")
     assert not list((target / "orders-0").glob(f"*{path.stem}*"))
@@ -182,7 +191,9 @@ def test_damaged_batch_when_on_corrupt_is_fail_then_its_segment_alone_fails(log:
     assert "--on-corrupt skip" in told.stderr
 
 
-def test_damaged_batches_when_on_corrupt_is_skip_then_are_left_out_and_told(log: Path, tmp_path: Path) -> None:
+def test_damaged_batches_when_on_corrupt_is_skip_then_are_left_out_and_told(
+    log: Path, tmp_path: Path
+) -> None:
     path = segments(log)[0]
     batches = list(FileRecords(path).batches())
     flip(path, batches[0].position + 70)  # a record
@@ -190,7 +201,7 @@ def test_damaged_batches_when_on_corrupt_is_skip_then_are_left_out_and_told(log:
     target = tmp_path / "out"
     reports, summary, status = convert(log, target, "--on-corrupt", "skip")
     (report,) = [report for report in reports if report["damage"]]
-    assert [(stretch["base_offset"], stretch["next_offset"]) for stretch in report["damage"]][0] == (0, 10)
+    assert next((stretch["base_offset"], stretch["next_offset"]) for stretch in report["damage"]) == (0, 10)
     assert report["damage"][1]["position"] == batches[2].position
     assert (summary["stretches_left_out"], summary["failed"], status) == (2, 0, 0)
     offsets = [record.offset for record in FileRecords(target / "orders-0" / path.name).records()]
@@ -224,7 +235,12 @@ def test_zstd_when_without_fallback_then_fails_with_advice_and_never_is_skipped(
         result = run("convert", log, tmp_path / "out", "--to-magic", 1, *arguments)
         assert result.exit_code == 1
         assert "--zstd-fallback" in result.stderr.splitlines()[-1]
-    for name, codec in {"gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "none": Codec.NONE}.items():
+    for name, codec in {
+        "gzip": Codec.GZIP,
+        "snappy": Codec.SNAPPY,
+        "lz4": Codec.LZ4,
+        "none": Codec.NONE,
+    }.items():
         target = tmp_path / name
         assert run("convert", log, target, "--to-magic", 1, "--zstd-fallback", name).exit_code == 0
         assert {batch.codec for path in segments(target) for batch in FileRecords(path).batches()} == {codec}
@@ -246,13 +262,16 @@ def test_segment_when_it_outgrows_what_a_segment_holds_then_becomes_several(
     reports, _, status = convert(log, target, *options)
     assert status == 0
     assert len(segments(target)) > len(segments(log))
-    assert sum(report["target_bytes"] for report in reports) == sum(p.stat().st_size for p in segments(target))
+    assert sum(report["target_bytes"] for report in reports) == sum(
+        p.stat().st_size for p in segments(target)
+    )
     assert run("inspect", "--verify", target).exit_code == 0
     offsets = [record.offset for path in segments(target) for record in FileRecords(path).records()]
     assert offsets == list(range(120))
     assert convert(log, target, *options)[1]["unchanged"] == len(segments(log))
     segments(target)[1].unlink()
     assert convert(log, target, *options)[1]["converted"] == 1
+    monkeypatch.undo()
     run("convert", log.parent, target, "--to-magic", 2, *IN_ONE_PROCESS)
     assert [path.name for path in segments(target)] == [path.name for path in segments(log)]
 
@@ -282,7 +301,9 @@ def test_plan_when_made_then_has_the_largest_segment_first(log: Path, tmp_path: 
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_segment_that_vanishes_when_converted_then_is_a_failure_with_its_path(log: Path, tmp_path: Path) -> None:
+def test_segment_that_vanishes_when_converted_then_is_a_failure_with_its_path(
+    log: Path, tmp_path: Path
+) -> None:
     task = plan(log.parent, tmp_path / "out")[0]
     task.segment.path.unlink()
     report = convert_segment(task, ConvertOptions(1))

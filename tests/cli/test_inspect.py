@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from crc32c import crc32c
 
 from cli.logs import command, flip, is_one_line, json_lines, run, run_process, segments, write_log
 from kafkafmt import Codec, FileRecords, RecordBatchBuilder, TimestampType
@@ -171,10 +172,8 @@ def test_verify_when_a_batch_is_damaged_then_tells_where_it_starts_and_ends(log:
 
 
 def test_verify_when_records_lie_under_a_crc_that_holds_then_tells(tmp_path: Path) -> None:
-    batch = bytearray(run_builder())
+    batch = bytearray(one_batch())
     batch[60] = 9  # the count of records
-    from crc32c import crc32c
-
     batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
     path = tmp_path / "lie.bin"
     path.write_bytes(batch)
@@ -184,7 +183,7 @@ def test_verify_when_records_lie_under_a_crc_that_holds_then_tells(tmp_path: Pat
     assert run("inspect", path, "--records").exit_code == 1
 
 
-def run_builder() -> bytes:
+def one_batch() -> bytes:
     builder = RecordBatchBuilder()
     builder.append(1, b"k", b"v")
     return bytes(builder.build())
@@ -209,7 +208,8 @@ def test_reader_that_closes_the_pipe_when_listing_then_ends_quietly(tmp_path: Pa
     process = subprocess.Popen(
         command("inspect", log, "--records", "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
     process.stdout.readline()
     process.stdout.close()
     assert process.stderr.read() == b""
@@ -218,7 +218,6 @@ def test_reader_that_closes_the_pipe_when_listing_then_ends_quietly(tmp_path: Pa
 
 def test_listing_when_the_file_is_large_then_holds_little_of_it(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.log"
-    batch = run_builder()
     builder = RecordBatchBuilder()
     for i in range(100):
         builder.append(i, None, b"v" * 10_000)
@@ -233,7 +232,7 @@ def test_listing_when_the_file_is_large_then_holds_little_of_it(tmp_path: Path) 
         "try: main()\n"
         "finally: print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024, file=sys.stderr)"
     )
-    found = subprocess.run(command()[:2] + [code, str(path)], capture_output=True, text=True, check=True)
+    found = subprocess.run([*command()[:2], code, str(path)], capture_output=True, text=True, check=True)
     assert int(found.stderr.split()[-1]) < 30
 
 

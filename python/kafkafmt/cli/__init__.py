@@ -24,11 +24,20 @@ __all__ = ["main"]
 class _OneLineErrors(click.Group):
     """A group whose errors are one line each."""
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            status = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # What is still buffered has no reader; Python must not try again at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        return status
+
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         kwargs["standalone_mode"] = False
         try:
             status = super().main(*args, **kwargs) or 0
-            sys.stdout.flush()
         except click.Abort:
             status = _fail("interrupted", 130)
         except click.UsageError as error:
@@ -36,10 +45,6 @@ class _OneLineErrors(click.Group):
             status = _fail(f"{' '.join(error.format_message().split())} (see {where} --help)")
         except click.ClickException as error:
             status = _fail(error.format_message())
-        except BrokenPipeError:
-            # What is still buffered has no reader; Python must not try again at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            status = 0
         except KafkaFormatError as error:
             status = _fail(str(error), 1)
         except OSError as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from kafkafmt.convert_job import partition_logs
-from kafkafmt.errors import CorruptRecordError
+from kafkafmt.errors import CorruptRecordError, KafkaFormatError
 from kafkafmt.log import Damage, PartitionLog, Segment, SegmentRecords
 from kafkafmt.log.segment import is_segment_file_name
 from kafkafmt.types import TopicPartition
@@ -105,8 +105,17 @@ def _source_at(path: Path) -> Source:
         siblings = _of_log(PartitionLog(path.parent).segments())
         return next((source for source in siblings if source.path == path), Source(path))
     source = Source(path)
-    with source.open() as records:
-        before_all = CorruptRecordError("", position=-1)
-        if records.size_in_bytes and records.position_after(before_all) == records.size_in_bytes:
-            raise click.ClickException(f"{path}: no log: there is no record batch in it")
+    if not _holds_batches(source):
+        raise click.ClickException(f"{path}: no log: there is no record batch in it")
     return source
+
+
+def _holds_batches(source: Source) -> bool:
+    """Is it empty, or does it begin with what looks like a batch, or is there a valid one further on?"""
+    with source.open() as records:
+        try:
+            if not records.size_in_bytes or next(records.runs(), None) is not None:
+                return True
+        except KafkaFormatError:
+            pass
+        return records.position_after(CorruptRecordError("", position=-1)) < records.size_in_bytes

@@ -34,7 +34,12 @@ def convert_in_processes(
     executor = ProcessPoolExecutor(min(jobs, len(tasks)), context, _start_worker, (done_bytes, stop))
     told = 0
     try:
-        waiting = {executor.submit(_convert_in_worker, task, options): task for task in tasks}
+        # Workers inherit the mask: an interrupt is for this process, which sets `stop`.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            waiting = {executor.submit(_convert_in_worker, task, options): task for task in tasks}
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         while waiting:
             finished, _ = wait(waiting, _POLL_SECONDS, FIRST_COMPLETED)
             if progress is not None:
@@ -67,7 +72,6 @@ class _Worker:
 
 
 def _start_worker(done_bytes: Synchronized[int], stop: Event) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it as well, and sets `stop`
     _Worker.done_bytes, _Worker.stop = done_bytes, stop
     threading.Thread(target=_die_with_parent, daemon=True).start()
 
