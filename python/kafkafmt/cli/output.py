@@ -40,7 +40,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
     On a terminal it fits the width, and the last column gives way first; elsewhere lines are as long as need be.
     """
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
-    for name in columns:
+    cells = [tuple(row) for row in rows]
+    for place, name in enumerate(columns):
         is_number = name.endswith("#")
         is_last = name == columns[-1]
         table.add_column(
@@ -48,8 +49,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
             justify="right" if is_number else "left",
             no_wrap=not is_last,
             overflow="fold" if is_last else "ellipsis",
+            # A number cut short is a wrong one.
+            min_width=max((len(row[place]) for row in cells), default=0) if is_number else None,
         )
-    for row in rows:
+    for row in cells:
         table.add_row(*map(Text, row))
     console = Console(file=sys.stdout, highlight=False, soft_wrap=False)
     if not console.is_terminal:
