@@ -9,7 +9,8 @@ from datetime import datetime, timezone
 from typing import Any
 
 import click
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod, OverflowMethod
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -21,6 +22,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+_GAP = 2  # between the columns of a table
+_LEAST_WIDTH = 8
 _LAST_MILLISECOND = 253402300799999  # of the year 9999
 
 
@@ -37,34 +40,41 @@ def tell(message: str) -> None:
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
     """A table on standard output; numbers, in columns whose name ends in `#`, to the right.
 
-    On a terminal it fits the width, and the last column gives way first; elsewhere lines are as long as need be.
+    On a terminal that is too narrow the widest texts give way, down to `_LEAST_WIDTH`, and the last one wraps;
+    numbers and times never do: cut short they would be wrong. Elsewhere lines are as long as need be.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     cells = [tuple(row) for row in rows]
-    for place, name in enumerate(columns):
-        is_number = name.endswith("#")
+    names = [name.removesuffix("#") for name in columns]
+    widths = [max(map(cell_len, column)) for column in zip(names, *cells, strict=True)]
+    console = Console(file=sys.stdout, highlight=False)
+    if console.is_terminal:
+        yielding = [i for i, name in enumerate(columns) if not name.endswith("#") and "timestamp" not in name]
+        _narrow(widths, yielding, console.width)
+    else:
+        console = Console(file=sys.stdout, highlight=False, width=sum(widths) + _GAP * len(widths))
+    table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
+    for name, label, width in zip(columns, names, widths, strict=True):
         is_last = name == columns[-1]
-        table.add_column(
-            name.removesuffix("#"),
-            justify="right" if is_number else "left",
-            no_wrap=not is_last,
-            overflow="fold" if is_last else "ellipsis",
-            # A number cut short is a wrong one.
-            min_width=max((len(row[place]) for row in cells), default=0) if is_number else None,
-        )
+        justify: JustifyMethod = "right" if name.endswith("#") else "left"
+        overflow: OverflowMethod = "fold" if is_last else "ellipsis"
+        table.add_column(label, justify=justify, width=width, no_wrap=not is_last, overflow=overflow)
     for row in cells:
         table.add_row(*map(Text, row))
-    console = Console(file=sys.stdout, highlight=False, soft_wrap=False)
-    if not console.is_terminal:
-        console = Console(
-            file=sys.stdout, highlight=False, width=Console(width=1 << 16).measure(table).maximum
-        )
     if title is not None:
         console.print(Text(title, "bold"), soft_wrap=True)
     with console.capture() as capture:
         console.print(table)
     for line in capture.get().splitlines():
         sys.stdout.write(line.rstrip() + "\n")
+
+
+def _narrow(widths: list[int], yielding: Sequence[int], total: int) -> None:
+    """Take from the widest of the columns in `yielding` until all fit."""
+    while sum(widths) + _GAP * (len(widths) - 1) > total:
+        widest = max(yielding, key=widths.__getitem__)
+        if widths[widest] <= _LEAST_WIDTH:
+            return
+        widths[widest] -= 1
 
 
 def progress_bar(*, transient: bool = True) -> Progress:
