@@ -12,6 +12,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Buffer, Self
 
-    from _kafkafmt.decode import Record
+    from _kafkafmt.decode import LocatedRecords, Record
 
 RUN_BYTES = 1024 * 1024
 _SEGMENT_NAME = re.compile(r"\d{20}\.log")
@@ -142,10 +143,12 @@ class Records(ABC):
         With `verify` the CRC of every batch is checked. Raises as `RecordBatch` does; the records before a
         damaged batch come first.
         """
+        return chain.from_iterable(self._located(verify=verify))
+
+    def _located(self, *, verify: bool) -> Iterator[LocatedRecords]:
         try:
             for run in self.runs():
-                for located in locate_in_groups(run, verify=verify, limit=self.max_decompressed_bytes):
-                    yield from located
+                yield from locate_in_groups(run, verify=verify, limit=self.max_decompressed_bytes)
         except KafkaFormatError as error:
             raise self.described(error) from None
 

@@ -326,6 +326,7 @@ cdef class RecordIterator:
 
 @cython.final
 @cython.no_gc
+@cython.freelist(64)
 cdef class Record:
     """One record: plain ints, bytes made when they are asked for.
 
