@@ -304,7 +304,7 @@ def scan(buffer, int64_t origin=0):
     if stop == AT_DAMAGE or stop == AT_ZEROS:
         row.position = origin + consumed
         row.magic = 0
-        row.size = <uint32_t>max(LOG_OVERHEAD + get_int32(&data[consumed + LENGTH_OFFSET]), 0)
+        row.size = <uint32_t>max(<int64_t>LOG_OVERHEAD + get_int32(&data[consumed + LENGTH_OFFSET]), 0)
         try:
             raise_failure(&failure, &row, &data[consumed], False)
         except Exception as raised:
