@@ -115,6 +115,33 @@ def test_other_options_when_they_change_the_outcome_then_convert_again(log: Path
         assert json_lines(result.stdout)[-1]["summary"]["unchanged"] == len(segments(log))
 
 
+def test_outdated_segment_when_its_source_is_damaged_then_stays_until_it_can_be_replaced(
+    log: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "out"
+    convert(log, target)
+    source = segments(log)[0]
+    before = (target / "orders-0" / source.name).read_bytes()
+    flip(source, 100)
+    reports, _, status = convert(log, target)
+    assert status == 1
+    assert {report["status"] for report in reports} == {"failed", "unchanged"}
+    assert (target / "orders-0" / source.name).read_bytes() == before
+
+
+def test_commit_when_it_was_killed_before_it_replaced_a_segment_then_is_done_again(
+    log: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "out"
+    convert(log, target)
+    sidecar = next((target / "orders-0").glob("*.converted"))
+    written = json.loads(sidecar.read_text())
+    sidecar.write_text(json.dumps({**written, "outdated": written["targets"]}))  # of the same size
+    reports, summary, _ = convert(log, target)
+    assert [report["status"] for report in reports].count("converted") == 1
+    assert json.loads(sidecar.read_text()) == written
+
+
 def test_segment_of_someone_else_when_in_the_way_then_is_never_replaced(log: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     shutil.copytree(log, target / "orders-0")

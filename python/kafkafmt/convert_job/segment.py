@@ -17,7 +17,7 @@ import json
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -128,7 +128,7 @@ class _Conversion:
         with _locked(self.lock):
             if self.adopt_done():
                 return
-            self._remove_outdated()
+            self._outdated()
         remove_stale_temporaries(folder)
         try:
             self._write_or_leave_out()
@@ -151,11 +151,11 @@ class _Conversion:
         """Write what is in `ranges` of the source. All is there once the segment of the source's name is."""
         writers: list[SegmentWriter] = []
         try:
-            writers.append(SegmentWriter(self.task.target_folder, self.segment.base_offset))
+            writers.append(self._writer(self.segment.base_offset))
             for chunk in self._chunks(ranges):
                 if writers[-1].size_in_bytes + len(chunk) > MAX_SEGMENT_BYTES and writers[-1].size_in_bytes:
                     first = next(MemoryRecords(chunk).batches())
-                    writers.append(SegmentWriter(self.task.target_folder, first.base_offset))
+                    writers.append(self._writer(first.base_offset))
                 writers[-1].append(chunk)
             if self.options.to_magic == 2:
                 self._add_aborted_transactions(writers)
@@ -164,13 +164,21 @@ class _Conversion:
             for writer in writers:
                 writer.abort()
 
+    def _writer(self, base_offset: int) -> SegmentWriter:
+        return SegmentWriter(self.task.target_folder, base_offset, replace=True)
+
     def _commit(self, writers: Sequence[SegmentWriter]) -> None:
         """Commit, the segment of the source's name last, unless another attempt was faster."""
         with _locked(self.lock):
             if not self.adopt_done():
-                self._write_sidecar({writer.path.name: writer.size_in_bytes for writer in writers})
+                outdated = self._outdated()
+                targets = {writer.path.name: writer.size_in_bytes for writer in writers}
+                self._write_sidecar(targets, outdated)
                 for writer in reversed(writers):
                     writer.commit()
+                if outdated:
+                    self._remove(outdated.keys() - targets.keys())
+                    self._write_sidecar(targets, {})
                 self.report.target_bytes = sum(writer.size_in_bytes for writer in writers)
                 self.report.records_converted = self.stats.records_converted
 
@@ -229,7 +237,7 @@ class _Conversion:
     def adopt_done(self) -> bool:
         """Has this segment been converted already? If so, the report says so."""
         found = _read_sidecar(self.task.sidecar)
-        if found is None or not self._fits(found):
+        if found is None or found.get("outdated") or not self._fits(found):
             return False
         sizes = self._target_sizes(found)
         if not sizes or sizes != found["targets"]:
@@ -241,11 +249,12 @@ class _Conversion:
 
     def _target_sizes(self, found: dict[str, Any]) -> dict[str, int]:
         """Names and sizes of the segments that a sidecar tells of, of those that are there."""
-        paths = [self.task.target_folder / name for name in found["targets"]]
+        names = {*found["targets"], *found.get("outdated", {})}
+        paths = [self.task.target_folder / name for name in names]
         return {path.name: path.stat().st_size for path in paths if path.exists()}
 
-    def _remove_outdated(self) -> None:
-        """Remove what an earlier conversion made: its source was another then, or its options, or it was killed.
+    def _outdated(self) -> dict[str, int]:
+        """Names and sizes of what an earlier conversion made: its source was another then, or its options.
 
         Raises FileExistsError where a segment stands in the way that no conversion made.
         """
@@ -254,9 +263,14 @@ class _Conversion:
         if self.task.target.exists() and self.task.target.name not in sizes:
             self._refuse(self.task.target)
         for name, size in sizes.items():
+            # Of a commit that was killed, some may be the new ones and some those they were to replace.
+            if size not in (found["targets"].get(name), found.get("outdated", {}).get(name)):
+                self._refuse(self.task.target_folder / name)
+        return sizes
+
+    def _remove(self, names: Iterable[str]) -> None:
+        for name in names:
             path = self.task.target_folder / name
-            if size != found["targets"][name]:
-                self._refuse(path)
             for suffix in (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
                 path.with_suffix(suffix).unlink(missing_ok=True)
 
@@ -264,12 +278,16 @@ class _Conversion:
         message = f"is in the way and no result of a conversion: {self.task.sidecar.name} does not tell of it"
         raise FileExistsError(errno.EEXIST, message, str(path))
 
-    def _write_sidecar(self, targets: dict[str, int]) -> None:
-        """Before segments are committed: without them it means nothing, and no segment of ours lacks it."""
+    def _write_sidecar(self, targets: dict[str, int], outdated: dict[str, int]) -> None:
+        """Before segments are committed: without them it means nothing, and no segment of ours lacks it.
+
+        As long as it tells of outdated ones, they may be what is there.
+        """
         content = {
             **self._wanted(),
             "zstd_fallback": self._zstd_fallback(),
             "targets": targets,
+            "outdated": outdated,
             "records_converted": self.stats.records_converted,
             "damage": self.report.damage,
         }
@@ -308,4 +326,7 @@ def _read_sidecar(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     targets = found.get("targets") if isinstance(found, dict) else None
-    return found if isinstance(targets, dict) and all(map(is_segment_file_name, targets)) else None
+    outdated = found.get("outdated", {}) if isinstance(found, dict) else None
+    if not isinstance(targets, dict) or not isinstance(outdated, dict):
+        return None
+    return found if all(map(is_segment_file_name, (*targets, *outdated))) else None

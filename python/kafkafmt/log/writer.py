@@ -18,7 +18,6 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from pickle import PickleBuffer
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ import numpy as np
 
 from _kafkafmt.scan import scan
 from kafkafmt.batch import RecordBatch
+from kafkafmt.buffers import flat_view
 from kafkafmt.errors import InvalidRecordError
 from kafkafmt.log.indexes import (
     DEFAULT_INDEX_INTERVAL_BYTES,
@@ -61,8 +61,10 @@ class SegmentWriter:
     A context manager that commits, or aborts where an exception ends it. The folder is made where it is
     missing. base_offset names the segment and is no higher than any offset in it.
 
-    Raises FileExistsError where the folder has that segment already; indexes without their segment are
-    replaced.
+    Raises FileExistsError where the folder has that segment already, unless it is to be replaced; indexes
+    without their segment always are. A reader of a segment that is replaced sees the old one, or the new one;
+    for a moment it may see the old one with the new indexes, which it will find wrong. The folder is locked
+    (flock) during a commit: a caller must not hold that lock.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class SegmentWriter:
         base_offset: int,
         *,
         index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
+        replace: bool = False,
     ) -> None:
         if base_offset < 0:
             raise ValueError(f"base_offset: expected 0 or more, found {base_offset}")
@@ -79,6 +82,7 @@ class SegmentWriter:
         self.path = self.folder / segment_file_name(base_offset)
         self._indexes = IndexBuilder(base_offset, index_interval_bytes)
         self._aborted: list[AbortedTransaction] = []
+        self._replace = replace
         self._size = 0
         self._next_offset = base_offset
         self._ended = False
@@ -220,7 +224,7 @@ class SegmentWriter:
         return self.folder / segment_file_name(self.base_offset, suffix)
 
     def _refuse_existing(self) -> None:
-        if self.path.exists():
+        if not self._replace and self.path.exists():
             raise FileExistsError(errno.EEXIST, "segment exists already", str(self.path))
 
     def _ensure_open(self) -> None:
@@ -368,7 +372,7 @@ def whole_batches(data: Buffer, origin: int) -> BatchRun:
 
     Raises KafkaFormatError for bytes that are none, and ValueError for a part of one at the end.
     """
-    view = PickleBuffer(data).raw()
+    view = flat_view(data)
     run, consumed, _, _, error = scan(view, origin)
     if error is not None:
         raise error
