@@ -139,7 +139,7 @@ cdef Stop scan_rows(
             fail(failure, Status.BATCH_TOO_SMALL, 0, MESSAGE_OVERHEAD_V0, LOG_OVERHEAD + length)
             break
         if size - pos <= MAGIC_OFFSET:
-            needed[0] = LOG_OVERHEAD + length
+            needed[0] = MAGIC_OFFSET + MAGIC_LENGTH
             stop = AT_PARTIAL
             break
         magic = <signed char>at[MAGIC_OFFSET]
