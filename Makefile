@@ -6,9 +6,11 @@ JAVA := tools/with_java.sh
 NO_JVM := not broker and not oracle and not spark
 TEST_ARGS ?=
 BENCH_ARGS ?=
+FUZZ_SECONDS ?= 60
+FUZZ_TARGETS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build lint sanitize coverage bench bench-experiments wheel clean
+.PHONY: help demo test build lint test-asan fuzz coverage bench bench-experiments wheel clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 26
@@ -36,10 +38,15 @@ lint: build ## check style and types, and the stubs against the kernels
 	PATH=$(CURDIR)/$(BIN):$$PATH cython-lint src/_kafkafmt
 	MYPYPATH=src $(BIN)/stubtest _kafkafmt
 
-sanitize: build ## run the tests that need no JVM under ASan and UBSan
+test-asan: build ## run the tests that need no JVM under ASan and UBSan
 	@tools/instrument.sh KAFKAFMT_SANITIZE build/sanitize
 	LD_PRELOAD=$$(cc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
 	PYTHONPATH=$(CURDIR)/build/sanitize/site $(BIN)/python -m pytest -n auto -m "$(NO_JVM)" $(TEST_ARGS)
+
+fuzz: build ## fuzz under ASan and UBSan, each target for FUZZ_SECONDS (60), with clang
+	@tools/system.sh clang
+	@CC=clang tools/instrument.sh KAFKAFMT_FUZZ build/fuzz
+	@tools/fuzz.sh $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
 coverage: build ## tell which lines, of the kernels too, the tests that need no JVM reach
 	@tools/instrument.sh KAFKAFMT_TRACE build/coverage

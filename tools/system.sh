@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# See that the system has what is asked for: `system.sh python compiler java maven`.
+# See that the system has what is asked for: `system.sh python compiler clang java maven`.
 # What lacks is installed through apt where the user may (root, or sudo without a password), and named with the command
 # to type where not. Where nothing lacks, this does nothing.
 set -euo pipefail
@@ -32,6 +32,12 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
 check_compiler() {
     if ! echo '#include <string.h>' | "${CC:-cc}" -E - >/dev/null 2>&1; then
         lacks "a C compiler" gcc libc6-dev
+    fi
+}
+
+check_clang() {
+    if ! command -v clang >/dev/null; then
+        lacks "clang" clang
     fi
 }
 

@@ -1,0 +1,123 @@
+"""Target: reading record sets.
+
+Input: a byte of options, then a record set. Whatever the bytes are:
+
+- `records` yields what the reference reads in front of the first damaged batch, then raises a documented error
+  exactly where the reference finds damage; with and without `verify`;
+- `to_numpy` and `to_arrow`, copied and as views, hold the same records, or raise where `records` does;
+- the shallow index has a row a batch; no attribute of a batch raises anything undocumented;
+- a trimmed batch reads as the batch read and cut; a split one as its records, offsets aside;
+- going on behind each error comes to the end.
+"""
+
+from __future__ import annotations
+
+import kafkafmt as kf
+from fuzz.oracle import (
+    batches_before_damage,
+    memory_records,
+    outcome,
+    rows_before_damage,
+    trusting_codecs,
+    until_error,
+)
+from records.samples import as_row, as_rows, rows_of_columns, without_sequence
+
+OPTIONS_LENGTH = 1
+ATTRIBUTES = [
+    name for name in vars(kf.RecordBatch) | vars(kf.RecordBatch.__base__) if not name.startswith("_")
+]
+
+
+def check(data: bytes) -> None:
+    options, data = data[0] if data else 0, data[OPTIONS_LENGTH:]
+    with trusting_codecs():
+        verify = bool(options & 1)
+        _check_records(data, verify=verify)
+        for bit, looking in enumerate((_check_arrow, _check_batches, _check_trimmed, _check_split)):
+            if options & 2 << bit:
+                looking(data)
+        if options & 0x80:
+            _check_walk(data)
+
+
+def _check_records(data: bytes, *, verify: bool) -> None:
+    records = memory_records(data)
+    expected, is_damaged = rows_before_damage(data, verify=verify)
+    found, error = until_error(as_row(record) for record in records.records(verify=verify))
+    assert found == expected, f"{found} != {expected}"
+    assert (error is not None) == is_damaged, error
+    columns = outcome(lambda: records.to_numpy(verify=verify))
+    assert (columns is None) == is_damaged
+    if columns is not None:
+        assert rows_of_columns(columns) == without_sequence(expected)
+
+
+def _check_arrow(data: bytes) -> None:
+    records = memory_records(data)
+    columns = outcome(lambda: records.to_numpy(["key", "value"]))
+    for views in (False, True):
+        table = outcome(lambda views=views: records.to_arrow(["key", "value"], views=views))
+        assert (table is None) == (columns is None)
+        if table is not None and columns is not None:
+            table.validate(full=True)
+            for name in ("key", "value"):
+                assert table[name].to_pylist() == [columns[name][i] for i in range(len(columns[name]))]
+    table = outcome(records.to_arrow)
+    if table is not None:
+        table.validate(full=True)
+        assert columns is not None
+
+
+def _check_batches(data: bytes) -> None:
+    records = memory_records(data)
+    expected, is_damaged = batches_before_damage(data)
+    index = outcome(records.index)
+    assert (index is None) == is_damaged
+    if index is not None:
+        assert [(row["magic"], row["size"], row["last_offset"]) for row in index] == [
+            (batch.magic, len(batch.data), batch.last_offset) for batch in expected
+        ]
+    batches, _ = until_error(records.batches())
+    assert [bytes(batch.buffer) for batch in batches] == [batch.data for batch in expected]
+    for batch, of_reference in zip(batches, expected, strict=True):
+        assert batch.is_valid() == of_reference.crc_holds
+        for name in ATTRIBUTES:
+            outcome(lambda batch=batch, name=name: getattr(batch, name))
+
+
+def _check_trimmed(data: bytes) -> None:
+    for batch in until_error(memory_records(data).batches())[0]:
+        base_offset = outcome(lambda batch=batch: batch.base_offset)
+        if base_offset is None or base_offset >= batch.last_offset:
+            continue
+        first_offset = (base_offset + batch.last_offset + 1) // 2
+        trimmed = outcome(lambda batch=batch, first=first_offset: batch.trim(first))
+        if trimmed is not None and trimmed is not batch:
+            assert as_rows(trimmed) == [row for row in as_rows(batch) if row.offset >= first_offset]
+
+
+def _check_split(data: bytes) -> None:
+    for batch in until_error(memory_records(data).batches())[0]:
+        parts = outcome(lambda batch=batch: kf.split_batch(batch, batch.size_in_bytes // 2))
+        if parts is not None and batch.timestamp_type == kf.TimestampType.CREATE_TIME:
+            found = [row[1:5] for part in parts for row in as_rows(part)]
+            assert found == [row[1:5] for row in as_rows(batch)]
+
+
+def _check_walk(data: bytes) -> None:
+    records, position = memory_records(data), 0
+    while (error := _error_from(records, position)) is not None:
+        after = records.position_after(error)
+        assert error.position is not None
+        assert position <= error.position < after <= len(data)
+        position = after
+
+
+def _error_from(records: kf.MemoryRecords, position: int) -> kf.KafkaFormatError | None:
+    try:
+        for run in records.runs(position, run_bytes=256):
+            run.ensure_valid()
+    except kf.KafkaFormatError as error:
+        return error.with_traceback(None)
+    return None

@@ -1,0 +1,60 @@
+"""Fuzz one target: `run.py TARGET [options of libFuzzer] CORPUS...`; `make fuzz` calls it for each.
+
+Needs atheris, with its library preloaded, and kernels built with KAFKAFMT_FUZZ. The Python of the library is
+instrumented as well, so that the fuzzer sees the branches of all layers.
+"""
+
+from __future__ import annotations
+
+import importlib
+import random
+import sys
+
+import atheris
+
+TARGETS = ("decode", "convert", "log", "codec")
+
+with atheris.instrument_imports(include=["kafkafmt"]):
+    import kafkafmt.log  # noqa: F401
+
+from fuzz import seeds  # noqa: E402
+from fuzz.mutation import Mutator  # noqa: E402
+
+
+def main() -> None:
+    name = sys.argv.pop(1)
+    target = importlib.import_module(f"fuzz.{name}")
+    mutator = Mutator(seeds.record_sets(), lambda data: atheris.Mutate(data, len(data) + 64))
+    options_length = target.OPTIONS_LENGTH
+
+    def mutate(data: bytes, max_size: int, seed: int) -> bytes:
+        rng = random.Random(seed)
+        options, body = data[:options_length].ljust(options_length, b"\0"), data[options_length:]
+        if name == "codec" or rng.random() < 0.1:
+            return atheris.Mutate(data, max_size)
+        if rng.random() < 0.2:
+            options = atheris.Mutate(options, options_length).ljust(options_length, b"\0")
+        if name == "log":
+            return mutate_log(options, body, rng)[:max_size]
+        return (options + mutator.record_set(body, seed))[:max_size]
+
+    def mutate_log(options: bytes, body: bytes, rng: random.Random) -> bytes:
+        """The log more often than its indexes."""
+        from fuzz.log import SIZES, Input
+
+        given = Input(options + body)
+        if rng.random() < 0.6:
+            given.log = mutator.record_set(given.log, rng.getrandbits(32))
+        else:
+            chosen = rng.randrange(len(given.indexes))
+            given.indexes[chosen] = atheris.Mutate(given.indexes[chosen], 200)
+        sizes = map(len, given.indexes)
+        head = SIZES.pack(given.cut, given.offset, given.time, given.run_bytes, *sizes)
+        return b"".join((head, *given.indexes, given.log))
+
+    atheris.Setup(sys.argv, target.check, custom_mutator=mutate)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Seeds: small record sets of every kind, from the tests' samples and, where they are at hand, the vectors
+that Kafka's own code wrote (`../shared/golden` beside the repository); and small logs with their indexes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import lzma
+import struct
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import reference as ref
+from fuzz.log import SIZES
+from records.samples import DAY, EVERY_KIND, SAMPLES, end_marker
+from reference import Row
+
+VECTORS = Path(__file__).resolve().parents[3] / "shared" / "golden" / "records.jsonl.xz"
+MAX_VECTORS, MAX_VECTOR_BYTES = 100, 4000
+
+
+def record_sets() -> list[bytes]:
+    samples = list(SAMPLES.values())
+    pairs = [first + second for first, second in pairwise(samples)]
+    return [*samples, *pairs, EVERY_KIND, *_vectors()]
+
+
+def _vectors() -> list[bytes]:
+    if not VECTORS.exists():
+        return []
+    with lzma.open(VECTORS, "rt") as lines:
+        rows = (json.loads(line) for line in lines)
+        inputs = [base64.b64decode(row["input"]) for row in rows if row["kind"] == "records"]
+    return sorted((one for one in inputs if len(one) <= MAX_VECTOR_BYTES), key=len)[:MAX_VECTORS]
+
+
+def inputs(target: str) -> list[bytes]:
+    """The first inputs of a target, options included."""
+    sets = record_sets()
+    if target == "decode":
+        return [bytes([0xFF - number % 2]) + one for number, one in enumerate(sets)]
+    if target == "convert":
+        return [
+            bytes([to_magic, fallback, number % 6, number % 20]) + one
+            for number, one in enumerate(sets)
+            for to_magic, fallback in ((0, 0), (1, 1), (2, 0))
+        ]
+    if target == "log":
+        return [_log_input(b"", b"", b"", one) for one in sets] + _logs()
+    return [
+        bytes([codec - 1, 2, 0]) + ref.compress(codec, plain)
+        for codec in range(1, 5)
+        for plain in (b"", b"a", b"abc" * 100, EVERY_KIND)
+    ]
+
+
+def _log_input(index: bytes, time_index: bytes, transaction_index: bytes, log: bytes) -> bytes:
+    head = SIZES.pack(1, 11, 130, 100, len(index), len(time_index), len(transaction_index))
+    return head + index + time_index + transaction_index + log
+
+
+def _logs() -> list[bytes]:
+    """Sound logs with the indexes that belong to them."""
+    found = []
+    for codec in (ref.NONE, ref.LZ4):
+        batches = [
+            ref.batch_of([Row(offset + i, DAY + offset + i, b"k", b"value") for i in range(3)], codec=codec)
+            for offset in range(0, 15, 3)
+        ]
+        aborted = [end_marker(15, commit=False)]
+        position, index, time_index = 0, b"", b""
+        for number, batch in enumerate(batches):
+            if number:
+                index += struct.pack(">ii", number * 3 + 2, position)
+                time_index += struct.pack(">qi", DAY + number * 3 + 2, number * 3 + 2)
+            position += len(batch)
+        transactions = struct.pack(">hqqqq", 0, 7, 12, 15, 16)
+        found.append(_log_input(index, time_index, transactions, b"".join(batches + aborted)))
+    return found
+
+
+def main() -> None:
+    """`seeds.py TARGET FOLDER`: write a target's first inputs."""
+    target, folder = sys.argv[1], Path(sys.argv[2])
+    folder.mkdir(parents=True, exist_ok=True)
+    for data in inputs(target):
+        (folder / hashlib.sha1(data).hexdigest()).write_bytes(data)
+
+
+if __name__ == "__main__":
+    main()

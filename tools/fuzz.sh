@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Fuzz: `fuzz.sh SECONDS [TARGET...]`, each target for so long, all of tests/fuzz by default.
+# Needs the kernels that `instrument.sh KAFKAFMT_FUZZ build/fuzz` makes with clang. A corpus is kept from run to run in
+# build/fuzz/corpus; what breaks a target's invariant is left in build/fuzz/findings, and is the exit status.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+seconds=$1
+shift
+targets=("$@")
+if [ ${#targets[@]} -eq 0 ]; then
+    targets=(decode convert log codec)
+fi
+readonly site=$PWD/build/fuzz/site
+readonly python=$PWD/.venv/bin/python
+
+"$python" -m pip --disable-pip-version-check -q install --no-deps --upgrade --target "$site" 'atheris>=3.0'
+export PYTHONPATH=$site:$PWD/tests
+failed=0
+for target in "${targets[@]}"; do
+    corpus=build/fuzz/corpus/$target
+    findings=build/fuzz/findings/$target
+    mkdir -p "$findings"
+    "$python" tests/fuzz/seeds.py "$target" "$corpus"
+    echo "== $target, for $seconds seconds"
+    # Every object gets memory of its own, so that the sanitizer sees its bounds.
+    LD_PRELOAD=$site/asan_with_fuzzer.so ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
+        "$python" tests/fuzz/run.py "$target" -max_total_time="$seconds" -max_len=4096 -timeout=60 \
+        -rss_limit_mb=2048 -malloc_limit_mb=256 -print_final_stats=1 -artifact_prefix="$findings/" \
+        "$corpus" || failed=1
+done
+exit $failed
