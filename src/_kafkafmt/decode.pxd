@@ -10,7 +10,13 @@ from .layout cimport *
 from .rows cimport BatchRow, RecordRow
 from .scan cimport BatchRun
 from .status cimport Failure, Status, fail
-from .varint cimport read_varint, read_varlong
+from .varint cimport read_plain_varint, read_varint, read_varlong
+
+
+cdef enum:
+    PLAIN_VARINT_SIZE = 3
+    # What a plain record has in front of its key at the most, attributes and key size included.
+    PLAIN_RECORD_MARGIN = 4 * PLAIN_VARINT_SIZE + 1
 
 
 cdef inline int skip_headers(Cursor* cursor, int32_t count, int64_t* expected, int64_t* found) noexcept nogil:
@@ -37,10 +43,80 @@ cdef inline int skip_headers(Cursor* cursor, int32_t count, int64_t* expected, i
     return Status.OK
 
 
+cdef inline bint read_plain_record(
+    Cursor* cursor, int64_t base_offset, int64_t base_timestamp, RecordRow* row
+) noexcept nogil:
+    """A v2 record as nearly all are: no headers, no varint of more than three bytes, more bytes behind it.
+
+    Checks only what keeps its reads within the cursor, and that the fields end where the record does. False,
+    with the cursor where it was, for every other record, the broken ones too: `read_record` tells.
+    """
+    cdef const uint8_t* pos = cursor.pos
+    cdef const uint8_t* end = cursor.end
+    cdef const uint8_t* body
+    cdef int32_t length, timestamp_delta, offset_delta
+    if end - pos < PLAIN_RECORD_MARGIN:
+        return False
+    pos = read_plain_varint(pos, &length)
+    if unlikely(pos == NULL):
+        return False
+    body = pos
+    pos = read_plain_varint(pos + 1, &timestamp_delta)
+    if unlikely(pos == NULL):
+        return False
+    pos = read_plain_varint(pos, &offset_delta)
+    if unlikely(pos == NULL):
+        return False
+    pos = read_plain_varint(pos, &row.key_size)
+    if unlikely(pos == NULL):
+        return False
+    row.key = NULL
+    if row.key_size >= 0:
+        if unlikely(row.key_size > end - pos - PLAIN_VARINT_SIZE):
+            return False
+        row.key = pos
+        pos += row.key_size
+    elif unlikely(row.key_size != -1):
+        return False
+    if unlikely(end - pos < PLAIN_VARINT_SIZE):
+        return False
+    pos = read_plain_varint(pos, &row.value_size)
+    if unlikely(pos == NULL):
+        return False
+    row.value = NULL
+    if row.value_size >= 0:
+        if unlikely(row.value_size >= end - pos):
+            return False
+        row.value = pos
+        pos += row.value_size
+    elif unlikely(row.value_size != -1 or pos == end):
+        return False
+    # No headers, and the record ends there.
+    if unlikely(pos[0] != 0 or pos + 1 - body != length):
+        return False
+    row.timestamp = wrapping_add(base_timestamp, timestamp_delta)
+    row.offset = wrapping_add(base_offset, offset_delta)
+    row.header_count = 0
+    row.headers = pos + 1
+    row.headers_size = 0
+    row.size = <int32_t>(pos + 1 - cursor.pos)
+    cursor.pos = pos + 1
+    return True
+
+
 cdef inline int read_record(
     Cursor* cursor, int64_t base_offset, int64_t base_timestamp, RecordRow* row, Failure* failure
 ) noexcept nogil:
     """One v2 record; `timestamp` is base + delta, whatever the batch's timestamp type."""
+    if likely(read_plain_record(cursor, base_offset, base_timestamp, row)):
+        return Status.OK
+    return read_any_record(cursor, base_offset, base_timestamp, row, failure)
+
+
+cdef inline int read_any_record(
+    Cursor* cursor, int64_t base_offset, int64_t base_timestamp, RecordRow* row, Failure* failure
+) noexcept nogil:
+    """A v2 record, every length in it checked one by one."""
     cdef const uint8_t* start = cursor.pos
     cdef Cursor body
     cdef int32_t length, size

@@ -30,23 +30,51 @@ cdef inline uint64_t _read_unsigned(Cursor* cursor, int max_bytes, int last_bits
     return 0
 
 
+cdef inline bint _read_short(Cursor* cursor, uint32_t* value) noexcept nogil:
+    """A varint of one or two bytes, which nearly all are; False where it is longer, or at the very end."""
+    cdef const uint8_t* pos = cursor.pos
+    if unlikely(bytes_left(cursor) < 2):
+        return False
+    if pos[0] < 0x80:
+        value[0] = pos[0]
+        cursor.pos = pos + 1
+        return True
+    if likely(pos[1] < 0x80):
+        value[0] = (pos[0] & 0x7F) | <uint32_t>pos[1] << 7
+        cursor.pos = pos + 2
+        return True
+    return False
+
+
+cdef inline const uint8_t* read_plain_varint(const uint8_t* pos, int32_t* value) noexcept nogil:
+    """A varint of at most three bytes, all of which the caller knows to be there; where the next byte is.
+
+    NULL for a longer one.
+    """
+    cdef uint32_t raw = pos[0]
+    if raw >= 0x80:
+        raw = (raw & 0x7F) | <uint32_t>pos[1] << 7
+        pos += 1
+        if unlikely(raw >= 0x4000):
+            raw = (raw & 0x3FFF) | <uint32_t>pos[1] << 14
+            pos += 1
+            if raw >= 0x200000:
+                return NULL
+    value[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
+    return pos + 1
+
+
 cdef inline int32_t read_varint(Cursor* cursor) noexcept nogil:
-    cdef uint32_t value
-    if likely(cursor.pos < cursor.end and cursor.pos[0] < 0x80):
-        value = cursor.pos[0]
-        cursor.pos += 1
-    else:
+    cdef uint32_t value = 0
+    if unlikely(not _read_short(cursor, &value)):
         value = <uint32_t>_read_unsigned(cursor, 5, 4)
     return <int32_t>((value >> 1) ^ (0 - (value & 1)))
 
 
 cdef inline int64_t read_varlong(Cursor* cursor) noexcept nogil:
+    cdef uint32_t low = 0
     cdef uint64_t value
-    if likely(cursor.pos < cursor.end and cursor.pos[0] < 0x80):
-        value = cursor.pos[0]
-        cursor.pos += 1
-    else:
-        value = _read_unsigned(cursor, 10, 1)
+    value = low if likely(_read_short(cursor, &low)) else _read_unsigned(cursor, 10, 1)
     return <int64_t>((value >> 1) ^ (0 - (value & 1)))
 
 
