@@ -104,6 +104,16 @@ class RecordBatch(BatchHeader):
         """Raise CorruptRecordError where the CRC does not hold."""
         self.run.ensure_valid(self.number, self.number + 1)
 
+    def __repr__(self) -> str:
+        base = (
+            "" if self._is_wrapper else f"base_offset={self.base_offset}, "
+        )  # a wrapper's costs a decompression
+        codec = int(self.run.index["codec"][self.number])
+        return (
+            f"RecordBatch(magic={self.magic}, {base}last_offset={self.last_offset}, codec={codec}, "
+            f"size_in_bytes={self.size_in_bytes}, position={self.position})"
+        )
+
     def __iter__(self) -> Iterator[Record]:
         return self.records()
 

@@ -44,8 +44,9 @@ _SEGMENT_NAME = re.compile(r"\d{20}\.log")
 class Records(ABC):
     """A set of record batches.
 
-    Positions are byte positions in the buffer or the file. `topic_partition` names where the records are
-    from, for columns; `max_decompressed_bytes` bounds what any one batch may decompress to.
+    Positions are byte positions in the buffer or the file; the set reaches from `start_position` to
+    `end_position`. `topic_partition` names where the records are from, for columns; `max_decompressed_bytes`
+    bounds what any one batch may decompress to.
     """
 
     def __init__(
@@ -55,25 +56,25 @@ class Records(ABC):
         topic_partition: TopicPartition | None,
         max_decompressed_bytes: int,
     ) -> None:
-        self._start = start
-        self._end = end
+        self.start_position = start
+        self.end_position = end
         self.topic_partition = topic_partition
         self.max_decompressed_bytes = max_decompressed_bytes
 
     @property
     def size_in_bytes(self) -> int:
         """All bytes, a partial batch at the end included."""
-        return self._end - self._start
+        return self.end_position - self.start_position
 
     def _range(self, position: int | None, length: int | None) -> tuple[int, int]:
         """The bytes that a write is to take, within these records."""
-        position = self._start if position is None else position
-        length = self._end - position if length is None else length
-        if not self._start <= position <= self._end or length < 0:
+        position = self.start_position if position is None else position
+        length = self.end_position - position if length is None else length
+        if not self.start_position <= position <= self.end_position or length < 0:
             raise ValueError(
-                f"position {position}, length {length}: expected a range within {self._start} to {self._end}"
+                f"position {position}, length {length}: expected a range within {self.start_position} to {self.end_position}"
             )
-        return position, min(position + length, self._end)
+        return position, min(position + length, self.end_position)
 
     @abstractmethod
     def _read(self, position: int, size: int, memory: bytearray | None) -> memoryview | bytes:
@@ -98,11 +99,11 @@ class Records(ABC):
         Raises CorruptRecordError or UnsupportedVersionError where the chain of batches breaks, with all
         batches before that already handed out.
         """
-        position = self._start if position is None else position
-        memory = self._memory(min(run_bytes, self._end - position)) if reuse_memory else None
+        position = self.start_position if position is None else position
+        memory = self._memory(min(run_bytes, self.end_position - position)) if reuse_memory else None
         wanted = run_bytes
-        while position < self._end:
-            data = self._read(position, min(wanted, self._end - position), memory)
+        while position < self.end_position:
+            data = self._read(position, min(wanted, self.end_position - position), memory)
             run, consumed, needed, zeros, error = scan(data, position)
             if len(run):
                 yield run
@@ -116,14 +117,14 @@ class Records(ABC):
             if len(run):
                 if error is not None:
                     return
-            elif wanted < needed <= self._end - position:
+            elif wanted < needed <= self.end_position - position:
                 wanted = needed
             else:
                 return
 
     def _only_zeros(self, position: int) -> bool:
-        while position < self._end:
-            data = self._read(position, min(RUN_BYTES, self._end - position), None)
+        while position < self.end_position:
+            data = self._read(position, min(RUN_BYTES, self.end_position - position), None)
             if np.frombuffer(data, np.uint8).any():
                 return False
             position += len(data)
@@ -188,7 +189,7 @@ class Records(ABC):
         try:
             for run in self.runs(reuse_memory=True):
                 converter.convert(run)
-                done = int(run.index["position"][-1] + run.index["size"][-1]) - self._start
+                done = int(run.index["position"][-1] + run.index["size"][-1]) - self.start_position
                 converter.expect(len(converter.output) * self.size_in_bytes // done)
         except KafkaFormatError as error:
             raise self.described(error) from None
@@ -217,10 +218,10 @@ class Records(ABC):
     def _find_batch(self, position: int, *, only_here: bool = False) -> int:
         """Where the first valid batch from `position` on begins; `only_here`: there, or the end."""
         size = RUN_BYTES
-        while position < self._end:
-            asked = min(size, self._end - position)
+        while position < self.end_position:
+            asked = min(size, self.end_position - position)
             data = self._read(position, asked, None)
-            at_end = len(data) < asked or position + len(data) == self._end
+            at_end = len(data) < asked or position + len(data) == self.end_position
             found, wanted = find_batch(data, only_here, at_end)
             if found >= 0 and not wanted:
                 return position + found
@@ -228,7 +229,7 @@ class Records(ABC):
                 break
             position += found if found >= 0 else len(data)
             size = max(RUN_BYTES, wanted)
-        return self._end
+        return self.end_position
 
 
 class MemoryRecords(Records):
@@ -243,6 +244,9 @@ class MemoryRecords(Records):
     ) -> None:
         self._data = flat_view(data)
         super().__init__(0, len(self._data), topic_partition, max_decompressed_bytes)
+
+    def __repr__(self) -> str:
+        return f"MemoryRecords(size_in_bytes={self.size_in_bytes})"
 
     @property
     def buffer(self) -> memoryview:
@@ -287,6 +291,9 @@ class FileRecords(Records):
         except BaseException:
             self.close()
             raise
+
+    def __repr__(self) -> str:
+        return f"FileRecords({str(self.path)!r}, start={self.start_position}, end={self.end_position})"
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1

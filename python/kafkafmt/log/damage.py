@@ -86,11 +86,11 @@ class _Walk:
         self._records = records
         self._deep = deep
         self._path = records.path if isinstance(records, FileRecords) else None
-        self._position = records._start
+        self._position = records.start_position
         self._expected_offset: int | None = None
 
     def stretches(self) -> Iterator[Damage]:
-        while self._position < self._records._end:
+        while self._position < self._records.end_position:
             try:
                 yield from self._walk_on()
             except KafkaFormatError as error:
@@ -103,7 +103,7 @@ class _Walk:
             yield from self._walk_run(run)
             if self._position != run.index["position"][-1] + run.index["size"][-1]:
                 return
-        if self._position < self._records._end:
+        if self._position < self._records.end_position:
             yield self._tell_tail()
 
     def _walk_run(self, run: BatchRun) -> Iterator[Damage]:
@@ -157,10 +157,10 @@ class _Walk:
 
     def _tell_tail(self) -> Damage:
         """What the last bytes are, which are no whole batch; or damage, where a valid one stands in them."""
-        left = self._records._end - self._position
+        left = self._records.end_position - self._position
         if self._records._only_zeros(self._position):
             zeros = CorruptRecordError(f"zeros behind the last batch: {left} bytes", position=self._position)
-            return self._damage("zero tail", self._records._end, zeros)
+            return self._damage("zero tail", self._records.end_position, zeros)
         header = bytes(self._records._read(self._position, LOG_OVERHEAD, None))
         expected = f"at least {LOG_OVERHEAD}"
         if len(header) == LOG_OVERHEAD:
@@ -168,7 +168,7 @@ class _Walk:
         message = f"batch ends early: expected {expected} bytes, found {left}"
         error = CorruptRecordError(message, position=self._position)
         end = self._records.position_after(error)
-        return self._damage("corrupt" if end < self._records._end else "truncated tail", end, error)
+        return self._damage("corrupt" if end < self._records.end_position else "truncated tail", end, error)
 
     def _damage(self, kind: DamageKind, end: int, error: KafkaFormatError) -> Damage:
         position, self._position = self._position, end

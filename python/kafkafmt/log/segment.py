@@ -85,15 +85,15 @@ class SegmentRecords(FileRecords):
         self, position: int | None = None, *, run_bytes: int = RUN_BYTES, reuse_memory: bool = False
     ) -> Iterator[BatchRun]:
         """As `Records.runs`; raises CorruptRecordError, all batches handed out, for a tail that is damage."""
-        reached = self._start if position is None else position
+        reached = self.start_position if position is None else position
         for run in super().runs(position, run_bytes=run_bytes, reuse_memory=reuse_memory):
             reached = int(run.index["position"][-1]) + int(run.index["size"][-1])
             yield run
-        if self._is_whole and reached < self._end:
+        if self._is_whole and reached < self.end_position:
             self._check_tail(reached)
 
     def _check_tail(self, position: int) -> None:
-        left, found = self._end - position, self._end
+        left, found = self.end_position - position, self.end_position
         error = CorruptRecordError("", position=position, path=str(self.path))
         start = bytes(
             self._read(position, min(LOG_OVERHEAD, left), None)
@@ -103,7 +103,7 @@ class SegmentRecords(FileRecords):
         else:
             error.message = f"expected a whole batch in the last {left} bytes, found a part of one"
             found = self.position_after(error)
-        if found < self._end:
+        if found < self.end_position:
             error.message = f"batch reaches past the end of the segment, but a valid one begins at {found}"
         elif self._is_active:
             return
