@@ -14,8 +14,9 @@ import pytest
 
 from cli.logs import command, content, flip, is_one_line, json_lines, run, run_process, segments, write_log
 from kafkafmt import Codec, FileRecords, LazyDownConvertRecords
-from kafkafmt.convert_job import ConvertOptions, convert_in_processes, convert_segment, plan
+from kafkafmt.convert_job import ConvertError, ConvertOptions, convert_in_processes, convert_segment, plan
 from kafkafmt.convert_job import segment as segment_module
+from kafkafmt.log import PartitionLog, Segment
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 IN_ONE_PROCESS = ("--jobs", 1)
@@ -79,6 +80,20 @@ def test_transaction_index_when_converted_to_v2_then_is_kept_and_below_is_not(tm
         kept = tmp_path / "v2" / "transactions-0" / path.name
         assert (kept.read_bytes() if kept.exists() else b"") == path.read_bytes()
     assert not list(tmp_path.glob("v1/*/*.txnindex"))
+
+
+def test_transaction_index_when_damaged_then_is_made_from_the_log(tmp_path: Path) -> None:
+    source = tmp_path / "logs" / "transactions-0"
+    shutil.copytree(LOGS / "transactions-0", source)
+    wanted = PartitionLog(source).aborted_transactions()
+    for path in source.glob("*.txnindex"):
+        flip(path, 2)
+    assert run("convert", source, tmp_path / "v2", "--to-magic", 2).exit_code == 0
+    found = [
+        segment.aborted_transactions() for segment in PartitionLog(tmp_path / "v2/transactions-0").segments()
+    ]
+    assert wanted
+    assert [one for segment in found for one in segment or ()] == wanted
 
 
 def test_second_run_when_nothing_changed_then_converts_nothing(log: Path, tmp_path: Path) -> None:
@@ -150,6 +165,36 @@ def test_segment_of_someone_else_when_in_the_way_then_is_never_replaced(log: Pat
     assert (summary["failed"], status) == (len(segments(log)), 1)
     assert "in the way" in reports[0]["error"]
     assert content(target) == before
+
+
+def test_other_source_when_of_the_same_topic_then_never_replaces_what_the_first_became(
+    log: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "out"
+    convert(log, target)
+    before = content(target)
+    other = shutil.copytree(log, tmp_path / "other" / "orders-0")
+    reports, summary, status = convert(other, target)
+    assert (summary["failed"], status) == (len(segments(log)), 1)
+    first = min(reports, key=lambda report: report["base_offset"])
+    assert f"in the way, it was made from {segments(log)[0]}; remove it and" in first["error"]
+    assert content(target) == before
+
+
+def test_sidecar_when_empty_or_of_others_then_the_error_says_what_to_remove(
+    log: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "out"
+    convert(log, target)
+    segment, sidecar = segments(target)[0], segments(target)[0].with_suffix(".converted")
+    sidecar.write_bytes(b"")
+    reports, summary, _ = convert(log, target)
+    (error,) = [report["error"] for report in reports if report["status"] == "failed"]
+    assert error.startswith(f"{segment}: is in the way, ")
+    assert f"{sidecar.name} does not tell of it; remove it and {sidecar.name}" in error
+    segment.unlink()
+    sidecar.unlink()
+    assert convert(log, target)[1]["converted"] == 1
 
 
 def test_kill_when_converting_then_the_second_run_does_what_is_missing(tmp_path: Path) -> None:
@@ -303,6 +348,24 @@ def test_segment_when_it_outgrows_what_a_segment_holds_then_becomes_several(
     assert [path.name for path in segments(target)] == [path.name for path in segments(log)]
 
 
+def test_segment_of_someone_else_when_where_a_further_part_goes_then_is_never_replaced(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_module, "MAX_SEGMENT_BYTES", 2000)
+    options = ("--chunk-size", 500)
+    convert(log, tmp_path / "wanted", *options)
+    target = tmp_path / "out"
+    part = segments(tmp_path / "wanted")[1]
+    other = target / "orders-0" / part.name
+    other.parent.mkdir(parents=True)
+    other.write_bytes(b"of someone else")
+    reports, summary, status = convert(log, target, *options)
+    assert (summary["failed"], status) == (1, 1)
+    (error,) = [report["error"] for report in reports if report["status"] == "failed"]
+    assert error.startswith(f"{other}: is in the way")
+    assert other.read_bytes() == b"of someone else"
+
+
 def test_two_attempts_at_once_when_at_the_same_segments_then_both_end_well(log: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     arguments = command("convert", log.parent, target, "--to-magic", 1, "--json")
@@ -326,6 +389,46 @@ def test_plan_when_made_then_has_the_largest_segment_first(log: Path, tmp_path: 
     write_log(tmp_path / "logs" / "large-0", 10, segment_bytes=1 << 20)
     sizes = [task.source_bytes for task in plan(log.parent, tmp_path / "out")]
     assert sizes == sorted(sizes, reverse=True)
+
+
+def test_links_when_in_the_source_then_go_by_the_names_they_are_listed_under(tmp_path: Path) -> None:
+    source, target = tmp_path / "logs", tmp_path / "out"
+    source.mkdir()
+    for number, name in enumerate(("page-0", "clicks-0")):
+        disk = tmp_path / f"disk{number}" / "volume"
+        (source / name).symlink_to(write_log(disk, 3 + number, segment_bytes=1 << 20))
+    blob = tmp_path / "disk0" / "blob-abc"
+    segments(tmp_path / "disk0")[0].rename(blob)
+    (source / "page-0" / f"{0:020d}.log").symlink_to(blob)
+    assert run("convert", source, target, "--to-magic", 1).exit_code == 0
+    counts = {
+        path.parent.name: sum(1 for _ in FileRecords(path).records()) for path in target.rglob("0*.log")
+    }
+    assert counts == {"page-0": 30, "clicks-0": 40}
+
+
+def test_plan_when_two_partitions_share_a_target_folder_then_refuses(log: Path, tmp_path: Path) -> None:
+    shutil.copytree(log, log.parent / "orders-1")
+    target = tmp_path / "out"
+    (target / "orders-0").mkdir(parents=True)
+    (target / "orders-1").symlink_to("orders-0")
+    with pytest.raises(ConvertError, match="orders-1: the segments of .* go into the folder of .*orders-0"):
+        plan(log.parent, target)
+
+
+def test_plan_when_a_segment_is_deleted_meanwhile_then_passes_over_it(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = PartitionLog.segments
+
+    def listed(self: PartitionLog) -> list[Segment]:
+        found = original(self)
+        gone.unlink(missing_ok=True)
+        return found
+
+    gone, *wanted = segments(log)
+    monkeypatch.setattr(PartitionLog, "segments", listed)
+    assert sorted(task.segment.path for task in plan(log, tmp_path / "out")) == wanted
 
 
 def test_segment_that_vanishes_when_converted_then_is_a_failure_with_its_path(

@@ -1,6 +1,6 @@
 """One segment into one of another format, in bounded memory, atomically, and once.
 
-A converted segment has a sidecar, `<base offset>.converted`, which says what it was made of and how; brokers pass
+A converted segment has a sidecar, `<base offset>.converted`, which says what it was made from and how; brokers pass
 over files of that name (LogLoader knows its suffixes and ignores others). The segment counts as done only where its
 sidecar fits the source as it is now, the options, and what is there. So a second run does what is missing.
 
@@ -26,7 +26,9 @@ from kafkafmt.convert_job.tasks import ConvertOptions, SegmentReport, SegmentTas
 from kafkafmt.down_conversion import LazyDownConvertRecords
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log import (
+    AbortedTransaction,
     Damage,
+    PartitionLog,
     Segment,
     SegmentRecords,
     SegmentWriter,
@@ -173,6 +175,7 @@ class _Conversion:
             if not self.adopt_done():
                 outdated = self._outdated()
                 targets = {writer.path.name: writer.size_in_bytes for writer in writers}
+                self._refuse_others(targets.keys() - outdated.keys())
                 self._write_sidecar(targets, outdated)
                 for writer in reversed(writers):
                     writer.commit()
@@ -197,10 +200,19 @@ class _Conversion:
     def _add_aborted_transactions(self, writers: Sequence[SegmentWriter]) -> None:
         """Each to the segment that holds its marker."""
         starts = [writer.base_offset for writer in writers]
-        for transaction in self.segment.aborted_transactions() or ():
+        for transaction in self._aborted_transactions(writers[-1].next_offset):
             writers[max(bisect_right(starts, transaction.last_offset) - 1, 0)].add_aborted_transactions(
                 [transaction]
             )
+
+    def _aborted_transactions(self, end_offset: int) -> list[AbortedTransaction]:
+        """Those whose abort marker is in the segment, out of the log where the index is damaged."""
+        found = self.segment.aborted_transactions()
+        if found is not None:
+            return found
+        log = PartitionLog(self.segment.path.parent)
+        aborted = log.scan_aborted_transactions(end_offset)
+        return [one for one in aborted if one.last_offset >= self.segment.base_offset]
 
     def _damage(self, error: KafkaFormatError) -> list[dict[str, Any]]:
         """All damage where it is to be left out, else what `error` is about; none where that is no damage."""
@@ -228,7 +240,12 @@ class _Conversion:
         )
 
     def _wanted(self) -> dict[str, Any]:
-        return {"version": _SIDECAR_VERSION, **self.source, "to_magic": self.options.to_magic}
+        return {
+            "version": _SIDECAR_VERSION,
+            "source": str(self.segment.path),
+            **self.source,
+            "to_magic": self.options.to_magic,
+        }
 
     def _zstd_fallback(self) -> str | None:
         codec = self.options.zstd_fallback
@@ -237,7 +254,7 @@ class _Conversion:
     def adopt_done(self) -> bool:
         """Has this segment been converted already? If so, the report says so."""
         found = _read_sidecar(self.task.sidecar)
-        if found is None or found.get("outdated") or not self._fits(found):
+        if found is None or found["outdated"] or not self._fits(found):
             return False
         sizes = self._target_sizes(found)
         if not sizes or sizes != found["targets"]:
@@ -249,34 +266,48 @@ class _Conversion:
 
     def _target_sizes(self, found: dict[str, Any]) -> dict[str, int]:
         """Names and sizes of the segments that a sidecar tells of, of those that are there."""
-        names = {*found["targets"], *found.get("outdated", {})}
+        names = {*found["targets"], *found["outdated"]}
         paths = [self.task.target_folder / name for name in names]
         return {path.name: path.stat().st_size for path in paths if path.exists()}
 
     def _outdated(self) -> dict[str, int]:
-        """Names and sizes of what an earlier conversion made: its source was another then, or its options.
+        """Names and sizes of what an earlier conversion made: its source was older then, or its options others.
 
-        Raises FileExistsError where a segment stands in the way that no conversion made.
+        Raises FileExistsError where a segment stands in the way that no conversion of this source made.
         """
-        found = _read_sidecar(self.task.sidecar) or {"targets": {}}
+        found = _read_sidecar(self.task.sidecar)
+        if found is None:
+            self._refuse_others([self.task.target.name])
+            return {}
         sizes = self._target_sizes(found)
-        if self.task.target.exists() and self.task.target.name not in sizes:
-            self._refuse(self.task.target)
+        if sizes and found["source"] != str(self.segment.path):
+            self._refuse(self.task.target_folder / min(sizes), f"it was made from {found['source']}")
+        self._refuse_others({self.task.target.name} - sizes.keys())
         for name, size in sizes.items():
             # Of a commit that was killed, some may be the new ones and some those they were to replace.
-            if size not in (found["targets"].get(name), found.get("outdated", {}).get(name)):
-                self._refuse(self.task.target_folder / name)
+            if size not in (found["targets"].get(name), found["outdated"].get(name)):
+                self._refuse_others([name])
         return sizes
+
+    def _refuse_others(self, names: Iterable[str]) -> None:
+        """Refuse to replace segments of these names, of which the sidecar does not tell."""
+        for name in names:
+            path = self.task.target_folder / name
+            if path.exists():
+                sidecar = self.task.sidecar.name
+                is_there = self.task.sidecar.exists()
+                what = "does not tell of it" if is_there else "is not there"
+                self._refuse(path, f"no result of a conversion that is known: {sidecar} {what}")
+
+    def _refuse(self, path: Path, reason: str) -> NoReturn:
+        way = f"remove it and {self.task.sidecar.name}, or choose another target folder, to have it converted"
+        raise FileExistsError(errno.EEXIST, f"is in the way, {reason}; {way}", str(path))
 
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:
             path = self.task.target_folder / name
             for suffix in (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
                 path.with_suffix(suffix).unlink(missing_ok=True)
-
-    def _refuse(self, path: Path) -> NoReturn:
-        message = f"is in the way and no result of a conversion: {self.task.sidecar.name} does not tell of it"
-        raise FileExistsError(errno.EEXIST, message, str(path))
 
     def _write_sidecar(self, targets: dict[str, int], outdated: dict[str, int]) -> None:
         """Before segments are committed: without them it means nothing, and no segment of ours lacks it.
@@ -293,7 +324,10 @@ class _Conversion:
         }
         sidecar = self.task.sidecar
         temporary = sidecar.with_name(f".{sidecar.name}.tmp")
-        temporary.write_text(json.dumps(content) + "\n")
+        with temporary.open("w") as file:
+            file.write(json.dumps(content) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
         temporary.rename(sidecar)
 
 
@@ -325,8 +359,9 @@ def _read_sidecar(path: Path) -> dict[str, Any] | None:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
-    targets = found.get("targets") if isinstance(found, dict) else None
-    outdated = found.get("outdated", {}) if isinstance(found, dict) else None
+    if not isinstance(found, dict) or not isinstance(found.get("source"), str):
+        return None
+    targets, outdated = found.get("targets"), found.get("outdated")
     if not isinstance(targets, dict) or not isinstance(outdated, dict):
         return None
     return found if all(map(is_segment_file_name, (*targets, *outdated))) else None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -101,8 +102,9 @@ class ConvertError(ValueError):
 def plan(source: Path, target: Path, topics: str | None = None) -> list[SegmentTask]:
     """The segments under a log directory or partition folder, largest first.
 
-    topics: a shell pattern that names of topics must match. Raises ConvertError where there is nothing to do or
-    the target lies in the source.
+    topics: a shell pattern that names of topics must match. Folders and segments go by the names they are listed
+    under, wherever those link to; what a broker deletes meanwhile is passed over. Raises ConvertError where there
+    is nothing to do, the target lies in the source, or two partitions would go into one folder.
     """
     if not source.is_dir():
         raise ConvertError(f"{source}: {'not a folder' if source.exists() else 'no such folder'}")
@@ -110,23 +112,17 @@ def plan(source: Path, target: Path, topics: str | None = None) -> list[SegmentT
         raise ConvertError(f"{target}: the target folder is in the source folder {source}")
     if target.exists() and not target.is_dir():
         raise ConvertError(f"{target}: not a folder")
-    tasks = []
-    found = False
-    for log in partition_logs(source):
-        found = True
-        if topics is None or fnmatch.fnmatchcase(
-            log.topic_partition.topic if log.topic_partition else "", topics
-        ):
-            folder = target / log.path.resolve().name
-            if folder.resolve() == log.path.resolve():
-                raise ConvertError(f"{target}: the segments of {log.path} would go into that folder itself")
-            tasks += [_task(segment, folder) for segment in log.segments()]
+    found = partition_logs(source.resolve() if source.name == ".." else source.absolute())
     if not found:
         raise ConvertError(
             f"{source}: no segments here, neither in it nor in folders named <topic>-<partition>"
         )
-    if not tasks:
+    chosen = [log for log in found if topics is None or fnmatch.fnmatchcase(_topic(log), topics)]
+    if not chosen:
         raise ConvertError(f"{source}: no topic matches {topics!r}")
+    tasks = [
+        task for log, folder in _target_folders(chosen, target.absolute()) for task in _tasks(log, folder)
+    ]
     return sorted(tasks, key=lambda task: (-task.source_bytes, task.segment.path))
 
 
@@ -136,12 +132,37 @@ def partition_logs(source: Path) -> list[PartitionLog]:
     if log.segments():
         return [log]
     directory = LogDirectory(source)
-    return [directory.partition(found) for found in directory.partitions()]
+    logs = []
+    for found in directory.partitions():
+        with contextlib.suppress(FileNotFoundError):  # deleted since it was listed
+            logs.append(directory.partition(found))
+    return logs
 
 
-def _task(segment: Segment, folder: Path) -> SegmentTask:
-    segment = Segment(segment.path.resolve(), segment.is_active)
-    return SegmentTask(segment, folder.resolve(), segment.size_in_bytes)
+def _topic(log: PartitionLog) -> str:
+    return log.topic_partition.topic if log.topic_partition else ""
+
+
+def _target_folders(logs: Sequence[PartitionLog], target: Path) -> Iterator[tuple[PartitionLog, Path]]:
+    """Each log and the folder that it goes to, which is that of no other log here."""
+    taken = {log.path.resolve(): log for log in logs}
+    for log in logs:
+        folder = target / log.path.name
+        other = taken.setdefault(folder.resolve(), log)
+        if folder.resolve() == log.path.resolve():
+            raise ConvertError(f"{target}: the segments of {log.path} would go into that folder itself")
+        if other is not log:
+            raise ConvertError(
+                f"{folder}: the segments of {log.path} would go into the folder of {other.path}"
+            )
+        yield log, folder
+
+
+def _tasks(log: PartitionLog, folder: Path) -> Iterator[SegmentTask]:
+    with contextlib.suppress(FileNotFoundError):
+        for segment in log.segments():
+            with contextlib.suppress(FileNotFoundError):
+                yield SegmentTask(segment, folder, segment.size_in_bytes)
 
 
 def damage_row(damage: Damage) -> dict[str, Any]:

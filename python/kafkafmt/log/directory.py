@@ -172,7 +172,7 @@ class PartitionLog:
             for segment in _from_offset(segments, start_offset):
                 transactions = segment.aborted_transactions()
                 if transactions is None:
-                    return list(self._scan_aborted())
+                    return list(self.scan_aborted_transactions())
                 found += transactions
                 if end_offset is not None and found and found[-1].last_stable_offset >= end_offset:
                     break
@@ -184,9 +184,13 @@ class PartitionLog:
             if one.last_offset >= start_offset and (end_offset is None or one.first_offset < end_offset)
         ]
 
-    def _scan_aborted(self) -> Iterator[AbortedTransaction]:
+    def scan_aborted_transactions(self, end_offset: int | None = None) -> Iterator[AbortedTransaction]:
+        """Aborted transactions whose marker is in front of `end_offset`, out of the log alone, read from its start.
+
+        What `aborted_transactions` does where an index is damaged. Raises KafkaFormatError for damage on the way.
+        """
         tracker = TransactionTracker()
-        for records, run in self._runs(None, None, RUN_BYTES):
+        for records, run in self._runs(None, end_offset, RUN_BYTES):
             try:
                 yield from tracker.add(run)
             except KafkaFormatError as error:
