@@ -337,6 +337,27 @@ def test_aborted_transactions_of_a_log_go_to_the_segments_of_their_markers(tmp_p
     assert found == [aborted[:1], aborted[1:2], aborted[2:]]
 
 
+def test_offsets_that_go_back_behind_a_full_segment_are_refused(tmp_path: Path) -> None:
+    with PartitionLogWriter(tmp_path, segment_bytes=1) as writer:
+        writer.append(batch(100) + batch(101))
+        with pytest.raises(kf.InvalidRecordError, match="expected 102 or more, found 50"):
+            writer.append(batch(50))
+        assert writer.next_offset == 102
+        writer.append(batch(102))
+    assert offsets(PartitionLog(tmp_path).records()) == [100, 101, 102]
+
+
+def test_offsets_that_the_log_holds_already_are_refused(tmp_path: Path) -> None:
+    with PartitionLogWriter(tmp_path) as writer:
+        writer.append(batch(0, 10))
+    with PartitionLogWriter(tmp_path) as writer:
+        assert writer.next_offset == 10
+        with pytest.raises(kf.InvalidRecordError, match="expected 10 or more, found 5"):
+            writer.append(batch(5))
+        writer.append(batch(10))
+    assert offsets(PartitionLog(tmp_path).records()) == list(range(11))
+
+
 KILLED = """
 import os, signal, sys
 import kafkafmt.log.writer as writer_module
@@ -354,7 +375,7 @@ def count(function):
         return function(*arguments)
     return counted
 
-for owner, name in ((os, "fsync"), (os, "write"), (writer_module.Path, "rename"), (writer_module.Path, "open")):
+for owner, name in ((os, "fsync"), (os, "pwrite"), (writer_module.Path, "rename"), (writer_module.Path, "open")):
     setattr(owner, name, count(getattr(owner, name)))
 with SegmentWriter(folder, 0) as writer:
     writer.append(data[: len(data) // 2])
@@ -452,6 +473,30 @@ def test_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(OSError, match="No space"):
         writer.commit()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["appended again", "given up"])
+def test_append_that_filled_the_disk_leaves_nothing_in_the_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    original, calls = os.pwrite, []
+
+    def write_a_part(descriptor: int, data: memoryview, position: int) -> int:
+        calls.append(position)
+        if len(calls) > 1:
+            raise OSError(28, "No space left on device")
+        return original(descriptor, data[:40], position)
+
+    with SegmentWriter(tmp_path, 0) as writer:
+        writer.append(batch(0))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwrite", write_a_part)
+            with pytest.raises(OSError, match="No space"):
+                writer.append(batch(1, size=500))
+        if again:
+            writer.append(batch(1, size=500))
+    assert writer.path.stat().st_size == writer.size_in_bytes
+    assert offsets(PartitionLog(tmp_path).records()) == ([0, 1] if again else [0])
 
 
 def test_reader_beside_a_writer_sees_whole_segments_with_indexes_only(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from _kafkafmt.scan import scan
 from kafkafmt.batch import RecordBatch
 from kafkafmt.buffers import flat_view
 from kafkafmt.errors import InvalidRecordError
+from kafkafmt.log.directory import PartitionLog
 from kafkafmt.log.indexes import (
     DEFAULT_INDEX_INTERVAL_BYTES,
     AbortedTransaction,
@@ -105,7 +106,8 @@ class SegmentWriter:
 
         Raises KafkaFormatError for bytes that are no batches, and InvalidRecordError for offsets that do not
         ascend or are below the base offset; ValueError for a part of a batch, and for more than fits into a
-        segment: 2^31 - 1 bytes, and as many offsets. Nothing of `data` is written then.
+        segment: 2^31 - 1 bytes, and as many offsets; OSError where it cannot be written. The segment is as it was
+        before then, and `data` may be appended again.
         """
         self.append_run(whole_batches(data, self._size))
 
@@ -121,7 +123,7 @@ class SegmentWriter:
         rows["position"] += self._size - start
         self._check(rows)
         data = memoryview(run.buffer)[start - run.origin : end - run.origin]
-        _write_all(self._descriptor, data)
+        _write_all(self._descriptor, data, self._size)
         self._indexes.add(rows)
         self._size += len(data)
         self._next_offset = int(rows["last_offset"][-1]) + 1
@@ -138,6 +140,7 @@ class SegmentWriter:
         """
         self._ensure_open()
         try:
+            os.ftruncate(self._descriptor, self._size)  # what an append that failed has left
             os.fsync(self._descriptor)
             indexes = self._index_entries()
             for suffix, entries in indexes.items():
@@ -179,19 +182,8 @@ class SegmentWriter:
             self.commit()
 
     def _check(self, rows: NDArray[np.void]) -> None:
-        bases, lasts = rows["base_offset"], rows["last_offset"]
-        firsts = np.where(bases >= 0, bases, lasts)
-        expected = np.concatenate(([self._next_offset], lasts[:-1] + 1))
-        wrong = (firsts < expected) | (lasts < firsts)
-        if wrong.any():
-            number = int(wrong.argmax())
-            raise InvalidRecordError(
-                f"offsets of a segment ascend: expected {expected[number]} or more, found {firsts[number]}",
-                position=int(rows["position"][number]),
-                base_offset=int(bases[number]) if bases[number] >= 0 else None,
-                last_offset=int(lasts[number]),
-                path=str(self.path),
-            )
+        _ensure_ascending(rows, self._next_offset, self.path)
+        lasts = rows["last_offset"]
         if int(lasts[-1]) - self.base_offset > _MAX_INT32:
             message = f"expected at most 2^31 offsets from {self.base_offset} on, found {lasts[-1]}"
             raise ValueError(f"{self.path}: {message}")
@@ -240,10 +232,11 @@ class PartitionLogWriter:
     """Writes the log of a partition into a folder, a segment after the other.
 
     A segment is named for the offset of its first batch and committed when the next batch would not fit into
-    `segment_bytes`, and at the end. A context manager that commits, or aborts where an exception ends it;
+    `segment_bytes`, and at the end. Where the folder has segments already, offsets go on behind theirs. A context manager that commits, or aborts where an exception ends it;
     segments that were committed before stay. Removes what dead writers left in the folder.
 
-    Raises FileExistsError where a segment of that name exists; else as `SegmentWriter`.
+    Raises FileExistsError where a segment of that name exists, and KafkaFormatError where damage hides the end of
+    the log that is there; else as `SegmentWriter`.
     """
 
     def __init__(
@@ -263,10 +256,20 @@ class PartitionLogWriter:
         self._aborted: list[AbortedTransaction] = []
         self.folder.mkdir(parents=True, exist_ok=True)
         remove_stale_temporaries(self.folder)
+        self._committed_offset = PartitionLog(self.folder).end_offset
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the last batch, of the log that was there before where nothing is appended."""
+        return self._committed_offset if self._segment is None else self._segment.next_offset
 
     def append(self, data: Buffer) -> None:
-        """Append whole batches, to as many segments as they need; raises as `SegmentWriter.append`."""
+        """Append whole batches, to as many segments as they need; raises as `SegmentWriter.append`.
+
+        Offsets ascend across segments, too. Where writing fails, segments that were full may hold a part of `data`.
+        """
         run = whole_batches(data, 0)
+        _ensure_ascending(run.index, self.next_offset, self.folder)
         first = 0
         while first < len(run):
             if self._segment is None:
@@ -316,6 +319,7 @@ class PartitionLogWriter:
         segment.add_aborted_transactions(one for one in ended if one.last_offset >= segment.base_offset)
         self._aborted = [one for one in self._aborted if one.last_offset >= segment.next_offset]
         self.committed.append(segment.commit())
+        self._committed_offset = segment.next_offset
 
     def _fitting(self, segment: SegmentWriter, rows: NDArray[np.void]) -> int:
         """How many batches of `rows` go into the segment: at least one into an empty one."""
@@ -324,6 +328,25 @@ class PartitionLogWriter:
         too_far = rows["last_offset"] - segment.base_offset > _MAX_INT32
         fit_by_offset = int(too_far.argmax()) if too_far.any() else len(rows)
         return max(min(fit_by_size, fit_by_offset), 0 if segment.size_in_bytes else 1)
+
+
+def _ensure_ascending(rows: NDArray[np.void], next_offset: int, path: Path) -> None:
+    """Raise InvalidRecordError for offsets that are below `next_offset` or those in front of them."""
+    if not len(rows):
+        return
+    bases, lasts = rows["base_offset"], rows["last_offset"]
+    firsts = np.where(bases >= 0, bases, lasts)
+    expected = np.concatenate(([next_offset], lasts[:-1] + 1))
+    wrong = (firsts < expected) | (lasts < firsts)
+    if wrong.any():
+        number = int(wrong.argmax())
+        raise InvalidRecordError(
+            f"offsets of a log ascend: expected {expected[number]} or more, found {firsts[number]}",
+            position=int(rows["position"][number]),
+            base_offset=int(bases[number]) if bases[number] >= 0 else None,
+            last_offset=int(lasts[number]),
+            path=str(path),
+        )
 
 
 def remove_stale_temporaries(folder: str | os.PathLike[str]) -> list[Path]:
@@ -384,9 +407,11 @@ def whole_batches(data: Buffer, origin: int) -> BatchRun:
     return run
 
 
-def _write_all(descriptor: int, data: memoryview) -> None:
+def _write_all(descriptor: int, data: memoryview, position: int) -> None:
+    """At a position of its own: what an attempt that failed, as on a full disk, has left there is written over."""
     while len(data):
-        data = data[os.write(descriptor, data) :]
+        written = os.pwrite(descriptor, data, position)
+        data, position = data[written:], position + written
 
 
 def _write_file(path: Path, entries: NDArray[np.void]) -> None:
