@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import textwrap
+import tracemalloc
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 
@@ -560,3 +561,16 @@ def test_codecs_when_used_by_several_threads_then_each_has_its_own_result():
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(work, range(16)))
+
+
+def test_decompress_when_xerial_blocks_are_tiny_and_many_then_holds_none_of_them():
+    block = struct.pack(">i", 1) + b"\x00"  # a raw block of nothing
+    payload = SNAPPY_HEADER + block * 400_000
+    tracemalloc.start()
+    try:
+        assert bytes(decompress(Codec.SNAPPY, payload, limit=1024)) == b""
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(payload)
+    finally:
+        tracemalloc.stop()
+    with pytest.raises(CorruptRecordError):
+        decompress(Codec.SNAPPY, SNAPPY_HEADER + struct.pack(">i", 0))

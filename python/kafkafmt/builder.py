@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -146,7 +146,11 @@ class RecordBatchBuilder:
         return MESSAGE_OVERHEAD_V1 if self.magic == 1 else MESSAGE_OVERHEAD_V0
 
     def has_room_for(
-        self, timestamp: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()
+        self,
+        timestamp: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Sequence[tuple[str | bytes, Buffer | None]] = (),
     ) -> bool:
         """Does one more record fit into `batch_size`? A first one always does; without `batch_size`, any.
 

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from _kafkafmt.convert import DONE, NEEDS_CODEC, NEEDS_ROOM, RunConverter
-from _kafkafmt.encode import encode_messages, encode_records, seal_batch, wrap_messages
-from _kafkafmt.layout import MESSAGE_OVERHEAD_V0, MESSAGE_OVERHEAD_V1, RECORD_BATCH_OVERHEAD
+from _kafkafmt.encode import encode_messages, encode_records, wrap_messages
+from _kafkafmt.layout import MESSAGE_OVERHEAD_V0, MESSAGE_OVERHEAD_V1
 from kafkafmt import codecs
+from kafkafmt.batch import seal
 from kafkafmt.decoding import ascending_offsets, describe, locate
 from kafkafmt.errors import KafkaFormatError, UnsupportedCompressionTypeError
 from kafkafmt.types import Codec, TimestampType
@@ -93,8 +94,8 @@ class ConversionOptions:
 class Converter:
     """Appends converted batches to its output; `clear()` makes room for the next ones in the same memory.
 
-    With `max_output_bytes` the output takes no more memory than that, one batch that needs more excepted:
-    `convert` stops short then.
+    With `max_output_bytes` `convert` stops short before the output takes more memory than that, but for one
+    batch: the first, and one that had to be compressed to know its size.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class Converter:
         )
         kernel.use_scratch(self._messages)
         try:
-            self._reserve(kernel.room(stop))
+            self._reserve(kernel.room(stop), self._max_output_bytes)
             while (outcome := kernel.convert(self._memory, stop)) != DONE:
                 self._size = kernel.position
                 if self._size and self._is_full(outcome):
@@ -160,17 +161,18 @@ class Converter:
         if size > len(self._memory):
             self._reserve(size + size // 32 - self._size)
 
-    def _reserve(self, more: int) -> None:
-        """Make room for `more` bytes, or for as many as the bound allows."""
+    def _reserve(self, more: int, most: int | None = None) -> None:
+        """Make room for `more` bytes, or for as many as `most` bytes of output leave."""
         size = self._size + more
-        if self._max_output_bytes is not None and self._size:
-            size = min(size, self._max_output_bytes)
+        if most is not None:
+            size = min(size, most)
         if size <= len(self._memory):
             return
         kept = self._memory[: self._size]
         if not self._size:
             self._memory = kept  # what is not kept is freed before more is taken
-        grown = np.empty(max(size, min(2 * len(self._memory), size + _MOST_SPARE_BYTES)), np.uint8)
+        spare = 0 if self._max_output_bytes is not None else _MOST_SPARE_BYTES
+        grown = np.empty(max(size, min(2 * len(self._memory), size + spare)), np.uint8)
         grown[: self._size] = kept
         self._memory = grown
 
@@ -256,14 +258,10 @@ class Converter:
         batch = encode_records(located, 0, len(located), int(offsets[0]), int(timestamps[0]))
         self._count(run, first, stop, len(located), len(batch))
         header = run.index[first : first + 1].copy()
-        codec = int(header["codec"][0])
-        if codec != Codec.NONE:
-            batch = batch[:RECORD_BATCH_OVERHEAD] + codecs.compress(codec, batch[RECORD_BATCH_OVERHEAD:])
         header["base_offset"], header["last_offset"] = offsets[0], offsets[-1]
         header["base_timestamp"], header["max_timestamp"] = timestamps[0], timestamps.max()
         header["count"] = len(located)
-        seal_batch(batch, header)
-        self._append(batch)
+        self._append(seal(batch, header, Codec(int(header["codec"][0]))))
 
     def _count(self, run: BatchRun, first: int, stop: int, records: int, converted_bytes: int) -> None:
         self.stats.records_converted += records

@@ -140,9 +140,12 @@ class LazyDownConvertRecords:
             converter.clear()
             try:
                 row = converter.convert(run, row)
-            finally:
+            except KafkaFormatError:
                 if len(converter.output):
                     yield converter.output
+                raise
+            if len(converter.output):
+                yield converter.output
 
     def to_send(self) -> LazyDownConvertSend:
         """A send of its own: it converts anew, so that records can be sent more than once."""
@@ -153,7 +156,8 @@ class LazyDownConvertSend:
     """Writes `size_in_bytes` bytes to channels that take what they can; resumes where they stopped.
 
     `error` is what ended the conversion early, where something did: padding was sent in place of the rest,
-    and a consumer that fetches on from there meets the error at once.
+    and a consumer that fetches on from there meets the error at once. Any other error, of reading the source
+    say, is raised by `write_to`, and again by each call after it.
     """
 
     def __init__(self, records: LazyDownConvertRecords) -> None:
@@ -162,6 +166,7 @@ class LazyDownConvertSend:
         self._remaining = records.size_in_bytes
         self._chunks: Iterator[memoryview] | None = records.chunks(self.stats)
         self._pending = memoryview(b"")
+        self._failure: Exception | None = None
 
     @property
     def remaining(self) -> int:
@@ -189,6 +194,8 @@ class LazyDownConvertSend:
         return taken
 
     def _next(self) -> memoryview:
+        if self._failure is not None:
+            raise self._failure
         if self._chunks is None:
             return _FILLER
         try:
@@ -197,5 +204,8 @@ class LazyDownConvertSend:
             pass
         except KafkaFormatError as error:
             self.error = error
+        except Exception as failure:  # of reading, not of the data: nothing may be sent in place of the rest
+            self._failure = failure
+            raise
         self._chunks = None
         return memoryview(padding_header(self._remaining))

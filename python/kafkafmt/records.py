@@ -71,9 +71,8 @@ class Records(ABC):
         position = self.start_position if position is None else position
         length = self.end_position - position if length is None else length
         if not self.start_position <= position <= self.end_position or length < 0:
-            raise ValueError(
-                f"position {position}, length {length}: expected a range within {self.start_position} to {self.end_position}"
-            )
+            within = f"{self.start_position} to {self.end_position}"
+            raise ValueError(f"position {position}, length {length}: expected a range within {within}")
         return position, min(position + length, self.end_position)
 
     @abstractmethod
@@ -159,7 +158,7 @@ class Records(ABC):
         base_offset and count are -1 for a compressed v0/v1 wrapper, whose payload alone knows them.
         """
         rows = [run.index for run in self.runs(reuse_memory=True)]
-        return rows[0] if len(rows) == 1 else np.concatenate(rows) if rows else np.empty(0, INDEX_DTYPE)
+        return np.concatenate(rows) if rows else np.empty(0, INDEX_DTYPE)
 
     def to_numpy(self, columns: Sequence[str] | None = None, *, verify: bool = True) -> dict[str, Column]:
         """Records as numpy columns, no object a record; see `kafkafmt.columns.to_numpy`."""

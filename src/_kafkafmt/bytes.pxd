@@ -98,16 +98,6 @@ cdef inline int8_t read_int8(Cursor* cursor) noexcept nogil:
     return value
 
 
-cdef inline int32_t read_int32(Cursor* cursor) noexcept nogil:
-    cdef int32_t value
-    if unlikely(bytes_left(cursor) < 4):
-        latch(cursor, Status.ENDS_EARLY)
-        return 0
-    value = get_int32(cursor.pos)
-    cursor.pos += 4
-    return value
-
-
 cdef inline const uint8_t* read_bytes(Cursor* cursor, int32_t size, int status) noexcept nogil:
     """`size` bytes, or NULL for -1 (null); latches `status` where the size is impossible."""
     cdef const uint8_t* start = cursor.pos

@@ -374,6 +374,8 @@ cdef class ColumnBuilder:
         self.buffers.append(sections.run.buffer)
         for i in range(sections.size):
             if sections.sections[i].decompressed:
+                if sections.sections[i].size > INT32_MAX:
+                    raise OverflowError("a view reaches no further than 2 GiB into its buffer")
                 self.buffers.append(sections.payload(i))
         return 0
 

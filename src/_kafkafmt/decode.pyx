@@ -315,6 +315,8 @@ cdef class RecordIterator:
 
     def __next__(self):
         cdef Record record
+        if self.located is None:
+            raise TypeError("records are iterated from what they were located in")
         if self.next >= self.located.count:
             raise StopIteration
         record = Record.__new__(Record)
@@ -341,27 +343,32 @@ cdef class Record:
     def __init__(self):
         raise TypeError("records are read from batches, not made one by one")
 
+    cdef const RecordRow* there(self) except NULL:
+        if self.row == NULL:
+            raise TypeError("records are read from batches, not made one by one")
+        return self.row
+
     @property
     def offset(self):
-        return self.row.offset
+        return self.there().offset
 
     @property
     def timestamp(self):
-        return self.row.timestamp
+        return self.there().timestamp
 
     @property
     def timestamp_type(self):
-        return TIMESTAMP_TYPES[self.located.batch(self.row).timestamp_type - NO_TIMESTAMP_TYPE]
+        return TIMESTAMP_TYPES[self.located.batch(self.there()).timestamp_type - NO_TIMESTAMP_TYPE]
 
     @property
     def key(self):
-        if self.row.key_size < 0:
+        if self.there().key_size < 0:
             return None
         return PyBytes_FromStringAndSize(<const char*>self.row.key, self.row.key_size)
 
     @property
     def value(self):
-        if self.row.value_size < 0:
+        if self.there().value_size < 0:
             return None
         return PyBytes_FromStringAndSize(<const char*>self.row.value, self.row.value_size)
 
@@ -370,7 +377,7 @@ cdef class Record:
         cdef Cursor cursor
         cdef int32_t _
         cdef Header header
-        cursor.pos = self.row.headers
+        cursor.pos = self.there().headers
         cursor.end = cursor.pos + self.row.headers_size
         cursor.status = Status.OK
         result = []
@@ -386,14 +393,14 @@ cdef class Record:
 
     @property
     def sequence(self):
-        cdef const BatchRow* batch = self.located.batch(self.row)
+        cdef const BatchRow* batch = self.located.batch(self.there())
         if batch.base_sequence < 0:
             return NO_SEQUENCE
         return sequence_after(batch.base_sequence, batch.base_offset, self.row.offset)
 
     @property
     def size_in_bytes(self):
-        return self.row.size
+        return self.there().size
 
     def _fields(self):
         return self.offset, self.timestamp, int(self.timestamp_type), self.key, self.value, self.headers

@@ -1,4 +1,4 @@
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import final
 
 import numpy as np
@@ -48,7 +48,7 @@ class RecordEncoder:
         timestamp: int,
         key_size: int,
         value_size: int,
-        headers: Iterable[tuple[str | bytes, Buffer | None]] = (),
+        headers: Sequence[tuple[str | bytes, Buffer | None]] = (),
     ) -> int: ...
     def append(
         self,

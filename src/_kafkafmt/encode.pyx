@@ -7,6 +7,7 @@ the caller's.
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
@@ -189,6 +190,7 @@ cdef class RecordEncoder:
     cdef Py_ssize_t size
     cdef Py_ssize_t capacity
     cdef bytearray headers
+    cdef bint busy
 
     def __cinit__(self):
         self.memory = NULL
@@ -211,10 +213,18 @@ cdef class RecordEncoder:
         self.count = 0
         self.size = RECORD_BATCH_OVERHEAD if magic == 2 else 0
         self.headers = bytearray()
+        self.busy = False
         self.reserve(0)
 
     def __dealloc__(self):
         PyMem_Free(self.memory)
+
+    cdef int enter(self) except -1:
+        """Buffers and headers may be Python's own, which may come back here, or let another thread do so."""
+        if self.busy:
+            raise RuntimeError("a builder takes one record at a time")
+        self.busy = True
+        return 0
 
     cdef int reserve(self, Py_ssize_t more) except -1:
         cdef Py_ssize_t capacity
@@ -244,6 +254,8 @@ cdef class RecordEncoder:
         cdef uint8_t varint[5]
         cdef bytearray out = self.headers
         cdef int32_t count = 0
+        if isinstance(headers, dict):
+            raise TypeError("headers: expected pairs of key and value, found a dict")
         out.clear()
         for key, value in headers:
             if isinstance(key, str):
@@ -277,7 +289,13 @@ cdef class RecordEncoder:
         if self.magic < 2:
             return message_size(&row, self.magic)
         if headers:
-            self.encode_headers(headers, &row)
+            if not hasattr(headers, "__len__"):
+                raise TypeError("headers: expected a sequence, found an iterator, which would be used up")
+            self.enter()
+            try:
+                self.encode_headers(headers, &row)
+            finally:
+                self.busy = False
         body = record_body_size(
             &row,
             self.last_offset + 1 - self.base_offset,
@@ -303,10 +321,12 @@ cdef class RecordEncoder:
         if headers:
             if self.magic < 2:
                 raise ValueError(f"headers need message format v2, not v{self.magic}")
-            self.encode_headers(headers, &row)
         row.key_size = -1
         row.value_size = -1
+        self.enter()
         try:
+            if headers:
+                self.encode_headers(headers, &row)
             if key is not None:
                 PyObject_GetBuffer(key, &key_view, PyBUF_SIMPLE)
                 has_key = True
@@ -319,6 +339,7 @@ cdef class RecordEncoder:
                 row.value_size = checked_size(value_view.len)
             self.put(&row, offset, timestamp)
         finally:
+            self.busy = False
             if has_key:
                 PyBuffer_Release(&key_view)
             if has_value:
@@ -356,7 +377,7 @@ cdef class RecordEncoder:
         """What was encoded, as a bytearray: v2 records behind room for a header, or sealed v0/v1 messages."""
         if self.magic < 2:
             seal_messages(self.memory, self.size)
-        return bytearray((<char*>self.memory)[: self.size])
+        return PyByteArray_FromStringAndSize(<char*>self.memory, self.size)
 
 
 cdef int32_t checked_size(Py_ssize_t size) except -1:

@@ -85,7 +85,6 @@ cpdef enum:
     CONTROL_MASK = 0x20
     DELETE_HORIZON_MASK = 0x40
 
-    CODEC_ZSTD = 4
     NO_TIMESTAMP_TYPE = -1
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1

@@ -192,6 +192,7 @@ cdef class BatchRun:
         self.buffer = buffer
         self.index = index
         self.origin = origin
+        index.setflags(write=False)  # kernels trust it
         self._view = memoryview(buffer)
         self._bytes = buffer
         self._rows = index
@@ -359,7 +360,7 @@ def find_batch(const uint8_t[::1] data, bint only_here, bint at_end):
             if size - pos < minimum_size(at[MAGIC_OFFSET]):
                 continue
             length = get_int32(at + LENGTH_OFFSET)
-            if length > SEARCH_MAX_BATCH or not is_plausible(at, at[MAGIC_OFFSET], length):
+            if (length > SEARCH_MAX_BATCH and not only_here) or not is_plausible(at, at[MAGIC_OFFSET], length):
                 continue
             if length > size - pos - LOG_OVERHEAD:
                 if at_end:
@@ -367,7 +368,7 @@ def find_batch(const uint8_t[::1] data, bint only_here, bint at_end):
                 wanted = LOG_OVERHEAD + length
                 break
             budget -= length
-            if budget < 0:
+            if budget < 0 and not only_here:
                 continue
             fill_row(at, 0, <uint32_t>(LOG_OVERHEAD + length), &row)
             if batch_crc(at, &row) == row.crc:

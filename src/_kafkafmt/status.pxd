@@ -11,7 +11,6 @@ cpdef enum Status:
     BATCH_TOO_SMALL
     UNKNOWN_MAGIC
     CRC_MISMATCH
-    BATCH_ENDS_EARLY
     # A record or an inner message
     ENDS_EARLY
     VARINT_TOO_LONG

@@ -82,7 +82,6 @@ _MESSAGES = {
     Status.BATCH_TOO_SMALL: "batch size too small: expected at least {expected} bytes, found {found}",
     Status.UNKNOWN_MAGIC: "unknown magic: expected 0, 1 or 2, found {found}",
     Status.CRC_MISMATCH: "CRC mismatch: expected {expected:#010x} as stored, found {found:#010x} as computed",
-    Status.BATCH_ENDS_EARLY: "batch ends early: expected {expected} bytes, found {found}",
     Status.ENDS_EARLY: "record ends early: expected more bytes, found {found} left",
     Status.VARINT_TOO_LONG: "varint too long: it does not end within 5 (int32) or 10 (int64) bytes or overflows",
     Status.RECORD_LENGTH: "record length: expected 0 to {expected}, found {found}",
@@ -103,7 +102,7 @@ _MESSAGES = {
     Status.OFFSET_NEGATIVE: "offset of a message in a wrapper: expected 0 or more, found {found}",
 }
 
-_DAMAGED = frozenset((Status.BATCH_TOO_SMALL, Status.CRC_MISMATCH, Status.BATCH_ENDS_EARLY))
+_DAMAGED = frozenset((Status.BATCH_TOO_SMALL, Status.CRC_MISMATCH))
 
 
 cdef int raise_failure(

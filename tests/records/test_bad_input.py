@@ -611,3 +611,16 @@ def test_error_when_the_gzip_payload_is_cut_then_corrupt_with_the_position():
     with pytest.raises(kf.CorruptRecordError) as raised:
         list(kf.MemoryRecords(data).records())
     assert (raised.value.position, raised.value.base_offset) == (len(SAMPLES["v1"]), 4)
+
+
+@pytest.mark.slow
+def test_position_after_when_a_batch_of_70_mib_follows_then_reads_it():
+    damaged = bytearray(ref.batch_of([Row(0, DAY, None, b"damaged")]))
+    damaged[-1] ^= 1
+    large = kf.RecordBatchBuilder(base_offset=1)
+    for _ in range(70):
+        large.append(DAY, None, bytes(2**20))
+    records = kf.MemoryRecords(bytes(damaged) + large.build())
+    with pytest.raises(kf.CorruptRecordError) as raised:
+        list(records.records())
+    assert records.position_after(raised.value) == len(damaged)

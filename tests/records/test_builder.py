@@ -265,3 +265,43 @@ def test_append_when_many_records_then_all_come_back():
     records = kf.MemoryRecords(builder.build())
     assert [record.key for record in records.records()] == [b"%d" % i for i in range(200_000)]
     assert len(as_rows(records.records())) == 200_000
+
+
+# Headers that are not what they seem
+
+
+def test_append_when_headers_are_a_dict_then_refused():
+    builder = kf.RecordBatchBuilder()
+    with pytest.raises(TypeError, match="expected pairs"):
+        builder.append(DAY, b"k", b"v", {"a": b"1"})
+    assert len(builder) == 0
+
+
+def test_room_when_headers_are_an_iterator_then_refused_before_it_is_used_up():
+    builder = kf.RecordBatchBuilder(batch_size=1000)
+    builder.append(DAY, b"k", b"v")
+    headers = iter([("a", b"1")])
+    with pytest.raises(TypeError, match="used up"):
+        builder.has_room_for(DAY, b"k", b"v", headers)
+    assert list(headers) == [("a", b"1")]
+
+
+class _Appending(list):
+    """Headers that append to the builder while it reads them."""
+
+    def __init__(self, builder):
+        super().__init__([("a", b"1")])
+        self.builder = builder
+
+    def __iter__(self):
+        self.builder.append(DAY, b"inner", b"v", [("b", b"2")])
+        return super().__iter__()
+
+
+def test_append_when_it_is_called_from_within_then_refused_and_nothing_is_appended():
+    builder = kf.RecordBatchBuilder()
+    with pytest.raises(RuntimeError, match="one record at a time"):
+        builder.append(DAY, b"outer", b"v", _Appending(builder))
+    assert len(builder) == 0
+    builder.append(DAY, b"k", b"v", [("a", b"1")])
+    assert [record.headers for record in kf.MemoryRecords(builder.build()).records()] == [[("a", b"1")]]

@@ -586,3 +586,49 @@ def test_every_kind_when_lazy_then_sent_up_to_the_zstd_batch():
     kinds = list(SAMPLES)
     before = b"".join(SAMPLES[kind] for kind in kinds[: kinds.index("v2 zstd")])
     assert rows == converted_rows(before, 1)
+
+
+# Output that outgrows its source
+
+
+@pytest.mark.parametrize("fallback", [kf.Codec.NONE, kf.Codec.LZ4, kf.Codec.SNAPPY, kf.Codec.GZIP])
+@pytest.mark.parametrize("chunk_size", [1, 4096, 128 * 1024])
+def test_lazy_when_batches_compress_much_better_in_the_source_then_equals_eager(fallback, chunk_size):
+    pattern = random.Random(3).randbytes(60_000)  # repeats beyond the window of all but zstd
+    source = b""
+    for start in range(0, 12, 3):
+        rows = [Row(start + i, DAY, None, pattern) for i in range(3)]
+        source += ref.batch_of(rows, codec=ref.ZSTD)
+    records = kf.MemoryRecords(source)
+    lazy = kf.LazyDownConvertRecords(records, 1, chunk_size=chunk_size, zstd_fallback=fallback)
+    eager = records.down_convert(1, zstd_fallback=fallback).records
+    assert b"".join(bytes(chunk) for chunk in lazy.chunks()) == bytes(eager.buffer)
+
+
+# A source that cannot be read
+
+
+class _FailingRecords(kf.FileRecords):
+    """Reading fails from the third read on: what a bad disk does."""
+
+    reads = 0
+
+    def _read(self, position, size, memory):
+        self.reads += 1
+        if self.reads > 2:
+            raise OSError(5, "Input/output error")
+        return super()._read(position, size, memory)
+
+
+def test_send_when_reading_fails_then_fails_again_and_never_pads(tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(batches_of(3000))
+    with _FailingRecords(path) as records:
+        send = kf.LazyDownConvertRecords(records, 1, chunk_size=4096).to_send()
+        sink = Sink()
+        with pytest.raises(OSError, match="Input/output error"):  # noqa: PT012
+            while not send.completed:
+                send.write_to(sink)
+        with pytest.raises(OSError, match="Input/output error"):
+            send.write_to(sink)
+    assert not send.completed

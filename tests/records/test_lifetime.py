@@ -320,3 +320,33 @@ def test_reading_when_another_thread_changes_the_source_then_values_or_errors_an
     finally:
         stop.set()
         thread.join()
+
+
+# Objects made in ways that nobody should
+
+
+def test_record_when_made_out_of_nothing_then_says_so_and_reads_no_memory():
+    nothing = kf.Record.__new__(kf.Record)
+    for name in (
+        "offset",
+        "timestamp",
+        "timestamp_type",
+        "key",
+        "value",
+        "headers",
+        "sequence",
+        "size_in_bytes",
+    ):
+        with pytest.raises(TypeError):
+            getattr(nothing, name)
+    batch = next(kf.MemoryRecords(EVERY_KIND).batches())
+    iterator = type(iter(batch))
+    with pytest.raises(TypeError):
+        next(iterator.__new__(iterator))
+
+
+def test_index_of_a_run_when_written_to_then_refuses():
+    (batch, *_) = kf.MemoryRecords(SAMPLES["v2 none"]).batches()
+    with pytest.raises(ValueError, match="read-only"):
+        batch.run.index["size"][0] = 1 << 31
+    kf.MemoryRecords(SAMPLES["v2 none"]).index()["size"][0] = 1  # that is the caller's own

@@ -10,6 +10,7 @@ python-snappy wraps, does that without a copy, python-snappy does not.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 from cramjam import DecompressionError
 from cramjam import snappy as raw_snappy
@@ -25,21 +26,20 @@ _MAX_EXPANSION = 22  # the densest element is 3 bytes that copy 64
 
 def decompress(data: bytes | memoryview, limit: int) -> bytearray:
     view = memoryview(data)
-    blocks = _xerial_blocks(view) if data[: len(_MAGIC)] == _MAGIC else [view]
+    is_xerial = data[: len(_MAGIC)] == _MAGIC
     try:
-        lengths = [_length(block) for block in blocks]
-        size = sum(lengths)
+        size = sum(map(_length, _xerial_blocks(view))) if is_xerial else _length(view)
         if size > limit:
             raise DecompressionLimitError(f"snappy: expected at most {limit} bytes, found {size}")
         output = bytearray(size)
-        if len(blocks) == 1:
-            raw_snappy.decompress_raw_into(blocks[0], output)
+        if not is_xerial:
+            raw_snappy.decompress_raw_into(view, output)
             return output
         room = memoryview(output)
-        position = 0
-        for block, length in zip(blocks, lengths, strict=True):
-            raw_snappy.decompress_raw_into(block, room[position : position + length])
-            position += length
+        for block in _xerial_blocks(view):
+            length = _length(block)
+            raw_snappy.decompress_raw_into(block, room[:length])
+            room = room[length:]
     except DecompressionError as error:
         raise CorruptRecordError(f"snappy: expected a raw block, found {error}") from error
     return output
@@ -53,8 +53,8 @@ def _length(block: memoryview) -> int:
     return length
 
 
-def _xerial_blocks(view: memoryview) -> list[memoryview]:
-    blocks = []
+def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
+    """The blocks, one by one: millions of tiny ones in one payload are never held."""
     end = len(view)
     position = 0
     while position != end:
@@ -65,11 +65,10 @@ def _xerial_blocks(view: memoryview) -> list[memoryview]:
             raise CorruptRecordError(f"snappy: expected a block size, found {end - position} bytes")
         (size,) = _SIZE.unpack_from(view, position)
         position += _SIZE.size
-        if size < 0 or size > end - position:
+        if size < 1 or size > end - position:
             raise CorruptRecordError(f"snappy: expected a block of {size} bytes, found {end - position}")
-        blocks.append(view[position : position + size])
+        yield view[position : position + size]
         position += size
-    return blocks
 
 
 def _after_header(view: memoryview, position: int) -> int:
