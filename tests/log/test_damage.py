@@ -51,6 +51,34 @@ def test_segment_of_a_real_broker_has_no_damage_but_a_preallocated_tail(path: Pa
     assert kinds == (["zero tail"] if path.parent.name == "preallocated-0" else [])
 
 
+def test_batch_that_a_sound_one_follows_is_told_without_reading_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = [flipped(one, SIZE - 20) if n % 2 else one for n, one in enumerate(batches(0, 200, 2))]
+    records, reads = kf.MemoryRecords(b"".join(data)), []
+    original = records._read
+    monkeypatch.setattr(records, "_read", lambda *wanted: reads.append(wanted) or original(*wanted))
+    found = list(find_damage(records, deep=True))
+    wanted = [(n * SIZE, (n + 1) * SIZE, 2 * n, 2 * n + 2) for n in range(1, 99, 2)]
+    assert [
+        (one.position, one.end_position, one.expected_offset, one.next_offset) for one in found[:-1]
+    ] == wanted
+    assert len(found) == 50
+    assert len(reads) < 10
+
+
+def test_progress_adds_up_to_the_size_with_damage_and_without() -> None:
+    broken = flipped(DATA[1], 11)
+    for data in (DATA, [DATA[0], broken, DATA[2]], [broken], [*DATA, bytes(100)], [*DATA, DATA[0][:30]]):
+        records, told = kf.MemoryRecords(b"".join(data)), []
+        list(find_damage(records, deep=True, progress=told.append))
+        assert sum(told) == records.size_in_bytes
+
+
+def test_progress_is_told_within_a_file() -> None:
+    records, told = kf.MemoryRecords(b"".join(batches(0, 40, size=50_000))), []
+    assert list(find_damage(records, progress=told.append)) == []
+    assert len(told) > 4
+
+
 def test_batch_with_a_wrong_crc_is_told_with_its_bytes_and_offsets() -> None:
     (damage,) = found_in(*DATA[:2], flipped(DATA[2], SIZE - 20), *DATA[3:])
     assert damage.kind == "corrupt"

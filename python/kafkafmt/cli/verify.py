@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 
 from kafkafmt.batch import RecordBatch
@@ -55,8 +55,7 @@ def verify(sources: Sequence[Source], *, as_json: bool) -> int:
     with progress_bar() as bar:
         task = bar.add_task("checking", total=sum(source.path.stat().st_size for source in sources))
         for source in sources:
-            check = _check(source)
-            bar.advance(task, check.size_in_bytes)
+            check = _check(source, lambda read_bytes: bar.advance(task, read_bytes))
             if as_json:
                 print_json(asdict(check))
             checks.append(check)
@@ -68,11 +67,11 @@ def verify(sources: Sequence[Source], *, as_json: bool) -> int:
     return 1 if damage else 0
 
 
-def _check(source: Source) -> _Check:
+def _check(source: Source, progress: Callable[[int], None]) -> _Check:
     check = _Check(**source_row(source))
     with source.open() as records:
         check.size_in_bytes = records.size_in_bytes
-        for found in find_damage(records, deep=True):
+        for found in find_damage(records, deep=True, progress=progress):
             if source.is_expected_tail(found):
                 check.tail_bytes = found.size_in_bytes
             else:

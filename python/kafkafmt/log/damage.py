@@ -7,7 +7,7 @@ are: it is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 DamageKind = Literal["corrupt", "invalid", "truncated tail", "zero tail"]
 
-# Behind damage the walk starts anew and reads a run again, so runs are short.
+# Where the chain of lengths breaks the walk starts anew and reads a run again, so runs are short.
 _RUN_BYTES = 256 * 1024
 
 
@@ -67,7 +67,9 @@ class Damage:
         return self.end_position - self.position
 
 
-def find_damage(records: Records, *, deep: bool = False) -> Iterator[Damage]:
+def find_damage(
+    records: Records, *, deep: bool = False, progress: Callable[[int], None] | None = None
+) -> Iterator[Damage]:
     """Each damaged stretch, in order; none where all is well.
 
     Checks lengths, magic and CRC of every batch, and that offsets ascend from batch to batch. With `deep` all
@@ -75,15 +77,19 @@ def find_damage(records: Records, *, deep: bool = False) -> Iterator[Damage]:
 
     A tail that is cut off or of zeros is the last thing told; whether that is damage is the caller's to say:
     it is none at the end of a log that may still be written.
+
+    progress: called with the bytes that were passed since its last call; they add up to the size of `records`.
     """
-    return _Walk(records, deep).stretches()
+    return _Walk(records, deep, progress).stretches()
 
 
 class _Walk:
     """Where a walk has come to: the next byte, and the offset behind the last batch passed."""
 
-    def __init__(self, records: Records, deep: bool) -> None:
+    def __init__(self, records: Records, deep: bool, progress: Callable[[int], None] | None) -> None:
         self._records = records
+        self._progress = progress
+        self._told = records.start_position
         self._deep = deep
         self._path = records.path if isinstance(records, FileRecords) else None
         self._position = records.start_position
@@ -95,12 +101,19 @@ class _Walk:
                 yield from self._walk_on()
             except KafkaFormatError as error:
                 yield self._tell(error)
+            self._tell_progress()
+
+    def _tell_progress(self) -> None:
+        if self._progress is not None and self._position > self._told:
+            self._progress(self._position - self._told)
+            self._told = self._position
 
     def _walk_on(self) -> Iterator[Damage]:
         """Walk until batches end, or go on at another place than the chain of lengths says."""
         # Not the runs of a segment, which raise for a tail that this walk tells of.
         for run in Records.runs(self._records, self._position, run_bytes=_RUN_BYTES):
             yield from self._walk_run(run)
+            self._tell_progress()
             if self._position != run.index["position"][-1] + run.index["size"][-1]:
                 return
         if self._position < self._records.end_position:
@@ -118,7 +131,8 @@ class _Walk:
                 self._pass(rows[stop - 1])
             if error is None:
                 return
-            damage = self._tell(error)
+            is_followed = stop + 1 < len(run) and not failing[stop + 1]
+            damage = self._tell(error, self._batch(run, stop + 1) if is_followed else None)
             if not failing[stop]:
                 self._expected_offset = int(rows["last_offset"][stop]) + 1
             yield damage
@@ -147,13 +161,17 @@ class _Walk:
         message = "offsets ascend: expected them to be above those of the batch before"
         return describe(InvalidRecordError(message), run, number)
 
-    def _tell(self, error: KafkaFormatError) -> Damage:
-        """The stretch that `error` is about; the walk goes on behind it."""
+    def _tell(self, error: KafkaFormatError, behind: RecordBatch | None = None) -> Damage:
+        """The stretch that `error` is about; the walk goes on behind it.
+
+        behind: the next batch of the run, where its CRC holds: then nothing need be read to find where to go on.
+        """
         is_corrupt = isinstance(error, CorruptRecordError | UnsupportedVersionError)
-        end = None if is_corrupt else error.next_position
+        is_followed = behind is not None and behind.position == error.next_position
+        end = error.next_position if is_followed or not is_corrupt else None
         if end is None:
             end = self._records.position_after(error)
-        return self._damage("corrupt" if is_corrupt else "invalid", end, error)
+        return self._damage("corrupt" if is_corrupt else "invalid", end, error, behind)
 
     def _tell_tail(self) -> Damage:
         """What the last bytes are, which are no whole batch; or damage, where a valid one stands in them."""
@@ -170,7 +188,9 @@ class _Walk:
         end = self._records.position_after(error)
         return self._damage("corrupt" if end < self._records.end_position else "truncated tail", end, error)
 
-    def _damage(self, kind: DamageKind, end: int, error: KafkaFormatError) -> Damage:
+    def _damage(
+        self, kind: DamageKind, end: int, error: KafkaFormatError, behind: RecordBatch | None = None
+    ) -> Damage:
         position, self._position = self._position, end
         return Damage(
             kind=kind,
@@ -180,18 +200,23 @@ class _Walk:
             base_offset=error.base_offset,
             last_offset=error.last_offset,
             expected_offset=self._expected_offset,
-            next_offset=self._offset_at(end),
+            next_offset=self._offset_at(end, behind),
             message=error.message,
         )
 
-    def _offset_at(self, position: int) -> int | None:
+    def _batch(self, run: BatchRun, number: int) -> RecordBatch:
+        return RecordBatch(run, number, self._records.max_decompressed_bytes)
+
+    def _offset_at(self, position: int, behind: RecordBatch | None) -> int | None:
         """The first offset of the batch at `position`, where a valid one is there."""
         try:
+            if behind is not None and behind.position == position:
+                return behind.base_offset
             run = next(Records.runs(self._records, position, run_bytes=_RUN_BYTES), None)
             if run is None:
                 return None
             run.ensure_valid(0, 1)
-            return RecordBatch(run, 0, self._records.max_decompressed_bytes).base_offset
+            return self._batch(run, 0).base_offset
         except KafkaFormatError:
             return None
 
