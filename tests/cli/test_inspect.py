@@ -99,6 +99,29 @@ def test_parquet_when_written_then_has_the_rows_of_json(log: Path, tmp_path: Pat
     assert list(tmp_path.glob(".*")) == []
 
 
+def test_parquet_when_no_offset_can_follow_then_the_next_one_is_null(tmp_path: Path) -> None:
+    builder = RecordBatchBuilder(base_offset=2**63 - 1)
+    builder.append(5, None, b"v")
+    path, target = tmp_path / "records.bin", tmp_path / "rows.parquet"
+    path.write_bytes(builder.build())
+    assert run("inspect", path, "--parquet", target).exit_code == 0
+    (row,) = pq.read_table(target).to_pylist()
+    assert (row["last_offset"], row["next_offset"]) == (2**63 - 1, None)
+
+
+def test_parquet_when_a_source_cannot_be_read_then_the_error_names_the_source(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    source, target = segments(log)[0], tmp_path / "rows.parquet"
+    monkeypatch.setattr(FileRecords, "_read", refuse)
+    result = run("inspect", source, "--parquet", target)
+    assert is_one_line(result.stderr, (f"{source}: Input/output error",))
+    assert list(tmp_path.glob("*.parquet*")) == []
+
+
 def test_pattern_and_folder_and_file_when_given_then_each_file_is_shown_once(log: Path) -> None:
     found = run("inspect", log.parent, log, f"{log}/*.log", segments(log)[0], "--json")
     assert len(json_lines(found.stdout)) == 12

@@ -44,8 +44,10 @@ def write_parquet(path: Path, rows: Iterator[tuple[Source, Iterator[Row]]], *, r
                 count += len(group)
                 bar.update(task, completed=file.tell())
         temporary.rename(path)
+    except _SourceError as error:
+        raise error.cause from None
     except OSError as error:
-        raise click.ClickException(f"{path}: {error.strerror}") from None
+        raise click.ClickException(f"{path}: {error.strerror or error}") from None
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
@@ -55,12 +57,30 @@ def write_parquet(path: Path, rows: Iterator[tuple[Source, Iterator[Row]]], *, r
 def _groups(rows: Iterator[tuple[Source, Iterator[Row]]]) -> Iterator[list[Row]]:
     group: list[Row] = []
     size = 0
-    for _, found in rows:
-        for row in found:
-            group.append(row_format.to_arrow(row))
-            size += len(row.get("key") or b"") + len(row.get("value") or b"")
-            if len(group) == _GROUP_ROWS or size >= _GROUP_BYTES:
-                yield group
-                group, size = [], 0
+    for row in _read(rows):
+        group.append(row_format.to_arrow(row))
+        size += len(row.get("key") or b"") + len(row.get("value") or b"")
+        if len(group) == _GROUP_ROWS or size >= _GROUP_BYTES:
+            yield group
+            group, size = [], 0
     if group:
         yield group
+
+
+class _SourceError(Exception):
+    """An OSError in reading, told from those in writing."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+def _read(rows: Iterator[tuple[Source, Iterator[Row]]]) -> Iterator[Row]:
+    source: Source | None = None
+    try:
+        for source, found in rows:
+            yield from found
+    except OSError as error:
+        if error.filename is None and source is not None:
+            error.filename = str(source.path)
+        raise _SourceError(error) from error

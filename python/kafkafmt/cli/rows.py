@@ -137,7 +137,12 @@ def _text_or_base64(name: str, data: bytes | None) -> Row:
 
 
 def to_arrow(row: Row) -> Row:
-    """A row as pyarrow takes it; header keys that are not UTF-8 as Java decodes them."""
+    """A row as pyarrow takes it; header keys that are not UTF-8 as Java decodes them.
+
+    The offset behind the highest there is, 2^63 - 1, is null: Parquet's integers end where Kafka's do.
+    """
+    if row.get("next_offset") == 2**63:
+        row["next_offset"] = None
     if row.get("headers"):
         row["headers"] = [
             {"key": key.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), "value": value}
