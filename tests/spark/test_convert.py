@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from cli.logs import content, flip, is_one_line, json_lines, run, run_process, segments, write_log
 from kafkafmt import FileRecords
+from kafkafmt.convert_job import ConvertOptions, convert_segment, plan
+from kafkafmt.spark.convert import _Job
 from spark.logs import convert_on_spark
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
@@ -73,6 +76,25 @@ def test_cluster_with_speculation_when_used_then_the_outcome_is_the_same(tmp_pat
     assert json_lines(found.stdout)[-1]["summary"]["failed"] == 0
     assert content(tmp_path / "spark") == content(tmp_path / "local")
     assert not list((tmp_path / "spark").rglob(".*.tmp"))
+
+
+def test_job_when_given_up_then_segments_that_were_done_are_told_as_done(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "logs" / "orders-0")
+    tasks, options = plan(log, tmp_path / "out"), ConvertOptions(1)
+    convert_segment(tasks[1], options)
+
+    class GivenUp:
+        def accumulator(self, value: int) -> SimpleNamespace:
+            return SimpleNamespace(value=value)
+
+        def parallelize(self, *_: object) -> None:
+            raise RuntimeError("executors were lost")
+
+    reports = _Job(GivenUp(), tasks, options).run(None)
+    assert [report.path for report in reports] == [str(task.segment) for task in tasks]
+    wanted = ["unchanged" if task is tasks[1] else "failed" for task in tasks]
+    assert [report.status for report in reports] == wanted
+    assert "Spark gave the job up: executors were lost" in reports[0].error
 
 
 def test_nothing_to_do_when_run_again_then_no_spark_is_started(tmp_path: Path) -> None:

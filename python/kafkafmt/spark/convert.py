@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING
 
-from kafkafmt.convert_job import ConvertOptions, SegmentReport, SegmentTask, convert_segment
+from kafkafmt.convert_job import (
+    ConvertOptions,
+    SegmentReport,
+    SegmentTask,
+    convert_segment,
+    split_unchanged,
+)
 from kafkafmt.spark.context import SparkUnavailableError, first_line, spark_context
 
 if TYPE_CHECKING:
@@ -62,7 +68,10 @@ class _Job:
                 told = self.done_bytes.value
         if isinstance(self.outcome, Exception):
             reason = RuntimeError(f"Spark gave the job up: {first_line(self.outcome)}")
-            return [SegmentReport.of(task).fail(reason) for task in self.tasks]
+            done, left = split_unchanged(self.tasks, self.options)
+            found = {report.path: report for report in done}
+            found.update({str(task.segment): SegmentReport.of(task).fail(reason) for task in left})
+            return [found[str(task.segment)] for task in self.tasks]
         return self.outcome
 
     def _collect(self) -> None:
