@@ -4,6 +4,7 @@
 BIN := .venv/bin
 JAVA := tools/with_java.sh
 NO_JVM := not broker and not oracle and not spark
+SANITIZED_TESTS := tests/records tests/fuzz
 TEST_ARGS ?=
 BENCH_ARGS ?=
 FUZZ_SECONDS ?= 60
@@ -26,6 +27,9 @@ test: ## run all checks and tests (TEST_ARGS="-k crc" picks some)
 	@$(MAKE) --no-print-directory lint
 	@$(JAVA) $(BIN)/python tests/broker/jars.py
 	@$(JAVA) $(BIN)/python -m pytest -n auto --dist loadgroup $(TEST_ARGS)
+ifndef TEST_ARGS
+	@! tools/sanitized.sh --available || tools/sanitized.sh $(SANITIZED_TESTS)
+endif
 
 build: ## compile the kernels and install the project into .venv
 	@tools/system.sh python compiler
@@ -39,9 +43,7 @@ lint: build ## check style and types, and the stubs against the kernels
 	MYPYPATH=src $(BIN)/stubtest _kafkafmt
 
 test-asan: build ## run the tests that need no JVM under ASan and UBSan
-	@tools/instrument.sh KAFKAFMT_SANITIZE build/sanitize
-	LD_PRELOAD=$$(cc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
-	PYTHONPATH=$(CURDIR)/build/sanitize/site $(BIN)/python -m pytest -n auto -m "$(NO_JVM)" $(TEST_ARGS)
+	@tools/sanitized.sh $(TEST_ARGS)
 
 fuzz: build ## fuzz under ASan and UBSan, each target for FUZZ_SECONDS (60), with clang
 	@tools/system.sh clang

@@ -24,8 +24,8 @@ for target in "${targets[@]}"; do
     "$python" tests/fuzz/seeds.py "$target" "$corpus"
     echo "== $target, for $seconds seconds"
     # Every object gets memory of its own, so that the sanitizer sees its bounds.
-    LD_PRELOAD=$site/asan_with_fuzzer.so ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
-        "$python" tests/fuzz/run.py "$target" -max_total_time="$seconds" -max_len=4096 -timeout=60 \
+    LD_PRELOAD=$site/asan_with_fuzzer.so ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=64 PYTHONMALLOC=malloc \
+        "$python" tests/fuzz/run.py "$target" -max_total_time="$seconds" -max_len=4096 -timeout=100 \
         -rss_limit_mb=2048 -malloc_limit_mb=256 -print_final_stats=1 -artifact_prefix="$findings/" \
         "$corpus" || failed=1
 done
