@@ -188,7 +188,7 @@ def test_sidecar_when_empty_or_of_others_then_the_error_says_what_to_remove(
     convert(log, target)
     segment, sidecar = segments(target)[0], segments(target)[0].with_suffix(".converted")
     sidecar.write_bytes(b"")
-    reports, summary, _ = convert(log, target)
+    reports, _, _ = convert(log, target)
     (error,) = [report["error"] for report in reports if report["status"] == "failed"]
     assert error.startswith(f"{segment}: is in the way, ")
     assert f"{sidecar.name} does not tell of it; remove it and {sidecar.name}" in error
@@ -412,7 +412,7 @@ def test_plan_when_two_partitions_share_a_target_folder_then_refuses(log: Path, 
     target = tmp_path / "out"
     (target / "orders-0").mkdir(parents=True)
     (target / "orders-1").symlink_to("orders-0")
-    with pytest.raises(ConvertError, match="orders-1: the segments of .* go into the folder of .*orders-0"):
+    with pytest.raises(ConvertError, match=r"orders-1: the segments of .* go into the folder of .*orders-0"):
         plan(log.parent, target)
 
 

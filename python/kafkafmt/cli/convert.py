@@ -120,8 +120,9 @@ def convert(
 
     Segments keep their names and get new indexes; each appears in DST once it is whole. Run it again after a kill, a
     failure, or when SRC has grown, and only what is missing or has changed is converted: a file
-    <base offset>.converted beside each segment says what it was made from. Segments that something else wrote to
-    DST are never replaced.
+    <base offset>.converted beside each segment says what it was made from. Segments in DST that something else
+    wrote, or that were made from another SRC, are never replaced: the segment that would do it fails, and the error
+    says which files to remove.
 
     A damaged batch fails its segment, and the others go on; with --on-corrupt skip it is left out and reported. A
     cut-off batch at the end of the last segment of a log is left out in any case.

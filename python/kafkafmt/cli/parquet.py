@@ -76,11 +76,12 @@ class _SourceError(Exception):
 
 
 def _read(rows: Iterator[tuple[Source, Iterator[Row]]]) -> Iterator[Row]:
-    source: Source | None = None
+    reading: Source | None = None
     try:
         for source, found in rows:
+            reading = source
             yield from found
     except OSError as error:
-        if error.filename is None and source is not None:
-            error.filename = str(source.path)
+        if error.filename is None and reading is not None:
+            error.filename = str(reading.path)
         raise _SourceError(error) from error

@@ -232,9 +232,10 @@ class PartitionLogWriter:
     """Writes the log of a partition into a folder, a segment after the other.
 
     A segment is named for the offset of its first batch and committed when the next batch would not fit into
-    `segment_bytes`, and at the end. Where the folder has segments already, offsets go on behind theirs. A context manager that commits, or aborts where an exception ends it;
-    segments that were committed before stay. Removes what dead writers left in the folder.
+    `segment_bytes`, and at the end. Where the folder has segments already, offsets go on behind theirs. Removes
+    what dead writers left in the folder.
 
+    A context manager that commits, or aborts where an exception ends it; segments that were committed before stay.
     Raises FileExistsError where a segment of that name exists, and KafkaFormatError where damage hides the end of
     the log that is there; else as `SegmentWriter`.
     """
