@@ -11,6 +11,7 @@
 
 from _kafkafmt.decode import Record
 from _kafkafmt.scan import INDEX_DTYPE
+from kafkafmt import log
 from kafkafmt.batch import RecordBatch
 from kafkafmt.builder import RecordBatchBuilder
 from kafkafmt.columns import BinaryColumn, HeadersColumn
@@ -57,5 +58,6 @@ __all__ = [
     "TopicPartition",
     "UnsupportedCompressionTypeError",
     "UnsupportedVersionError",
+    "log",
     "split_batch",
 ]

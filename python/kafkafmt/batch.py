@@ -114,6 +114,9 @@ class RecordBatch(BatchHeader):
             f"size_in_bytes={self.size_in_bytes}, position={self.position})"
         )
 
+    def __bytes__(self) -> bytes:
+        return bytes(self.buffer)
+
     def __iter__(self) -> Iterator[Record]:
         return self.records()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from operator import index
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -108,7 +109,7 @@ class RecordBatchBuilder:
 
     def append(self, timestamp: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()) -> None:
         """Append a record at the next offset; see `append_with_offset`."""
-        self._encoder.append(self._encoder.last_offset + 1, timestamp, key, value, headers)
+        self.append_with_offset(self._encoder.last_offset + 1, timestamp, key, value, headers)
 
     def append_with_offset(
         self, offset: int, timestamp: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()
@@ -119,7 +120,7 @@ class RecordBatchBuilder:
         Raises ValueError where the offset does not ascend or is 2^31 past the base offset, and OverflowError
         where the batch would take 2 GiB.
         """
-        self._encoder.append(offset, timestamp, key, value, headers)
+        self._encoder.append(index(offset), index(timestamp), key, value, headers)
 
     def append_end_transaction_marker(
         self, timestamp: int, *, commit: bool, coordinator_epoch: int = 0

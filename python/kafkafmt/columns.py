@@ -112,9 +112,9 @@ def _checked(columns: Sequence[str] | None, known: Sequence[str]) -> Sequence[st
         return known
     if isinstance(columns, str):
         raise TypeError(f"columns: expected a sequence of names, found the string {columns!r}")
-    unknown = [name for name in columns if name not in COLUMNS]
-    if unknown or len(set(columns)) != len(columns):
-        raise ValueError(f"columns: expected distinct ones of {', '.join(COLUMNS)}, found {list(columns)}")
+    wrong = [name for name in columns if name not in COLUMNS or list(columns).count(name) > 1]
+    if wrong:
+        raise ValueError(f"columns: expected distinct ones of {', '.join(COLUMNS)}, found {', '.join(wrong)}")
     return columns
 
 
@@ -134,10 +134,10 @@ def _built(
                 if builder.size_in_bytes >= chunk_bytes:
                     yield builder
                     builder = ColumnBuilder(columns, views=views)
-    except KafkaFormatError:
+    except KafkaFormatError as error:
         if builder.count:
             yield builder
-        raise
+        raise records.described(error) from None
     if builder.count:
         yield builder
 

@@ -162,19 +162,13 @@ class Records(ABC):
 
     def to_numpy(self, columns: Sequence[str] | None = None, *, verify: bool = True) -> dict[str, Column]:
         """Records as numpy columns, no object a record; see `kafkafmt.columns.to_numpy`."""
-        try:
-            return to_numpy(self, columns, verify=verify)
-        except KafkaFormatError as error:
-            raise self.described(error) from None
+        return to_numpy(self, columns, verify=verify)
 
     def to_arrow(
         self, columns: Sequence[str] | None = None, *, verify: bool = True, views: bool = False
     ) -> pa.Table:
         """Records as an Arrow table with the columns of Spark's Kafka source; see `kafkafmt.columns.to_arrow`."""
-        try:
-            return to_arrow(self, columns, verify=verify, views=views)
-        except KafkaFormatError as error:
-            raise self.described(error) from None
+        return to_arrow(self, columns, verify=verify, views=views)
 
     def down_convert(
         self, to_magic: int, first_offset: int = 0, *, zstd_fallback: Codec | None = None, verify: bool = True
@@ -291,6 +285,11 @@ class FileRecords(Records):
             self.close()
             raise
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy opens the file by its path: a descriptor means nothing in another process."""
+        arguments = (self.path, self.start_position, self.end_position)
+        return _reopened, (type(self), *arguments, self.topic_partition, self.max_decompressed_bytes)
+
     def __repr__(self) -> str:
         return f"FileRecords({str(self.path)!r}, start={self.start_position}, end={self.end_position})"
 
@@ -343,3 +342,16 @@ class FileRecords(Records):
         """
         position, end = self._range(position, length)
         return write_file(channel, self.fileno(), position, end - position)
+
+
+def _reopened(
+    cls: type[FileRecords],
+    path: Path,
+    start: int,
+    end: int,
+    topic_partition: TopicPartition | None,
+    max_decompressed_bytes: int,
+) -> FileRecords:
+    return cls(
+        path, start, end, topic_partition=topic_partition, max_decompressed_bytes=max_decompressed_bytes
+    )

@@ -78,6 +78,10 @@ class DecompressionLimitError(KafkaFormatError):
     """A batch decompresses to more than the limit allows."""
 
 
+for _error in (KafkaFormatError, *KafkaFormatError.__subclasses__()):
+    _error.__module__ = "kafkafmt.errors"  # where users find them
+
+
 _MESSAGES = {
     Status.BATCH_TOO_SMALL: "batch size too small: expected at least {expected} bytes, found {found}",
     Status.UNKNOWN_MAGIC: "unknown magic: expected 0, 1 or 2, found {found}",

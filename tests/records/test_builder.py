@@ -305,3 +305,8 @@ def test_append_when_it_is_called_from_within_then_refused_and_nothing_is_append
     assert len(builder) == 0
     builder.append(DAY, b"k", b"v", [("a", b"1")])
     assert [record.headers for record in kf.MemoryRecords(builder.build()).records()] == [[("a", b"1")]]
+
+
+def test_append_when_the_timestamp_is_a_float_of_seconds_then_refused():
+    with pytest.raises(TypeError):
+        kf.RecordBatchBuilder().append(1_700_000_000.5, b"k", b"v")

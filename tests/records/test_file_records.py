@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import socket
 import threading
 import tracemalloc
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 import kafkafmt as kf
 import reference as ref
+from kafkafmt.columns import arrow_batches
 from records.samples import DAY, EVERY_KIND, SAMPLES, Sink, as_rows, rows_of
 from reference import Row
 
@@ -294,3 +296,23 @@ def test_write_to_when_the_file_was_truncated_then_an_error_not_an_endless_0(tmp
             assert records.write_to(channel, 0, 100) == 100
             with pytest.raises((OSError, EOFError, kf.KafkaFormatError)):
                 records.write_to(channel, 100, 10)
+
+
+def test_file_records_when_pickled_then_the_copy_opens_the_file_anew(tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(EVERY_KIND)
+    with kf.FileRecords(path, 0, None, topic_partition=kf.TopicPartition("orders", 3)) as records:
+        with pickle.loads(pickle.dumps(records)) as copy:
+            assert copy.fileno() != records.fileno()
+            assert copy.topic_partition == records.topic_partition
+            assert [batch.crc for batch in copy.batches()] == [batch.crc for batch in records.batches()]
+        assert records.size_in_bytes == len(EVERY_KIND)
+
+
+def test_arrow_batches_when_a_batch_is_damaged_then_the_error_names_the_file(tmp_path):
+    path = tmp_path / "log"
+    damaged = bytearray(SAMPLES["v2 none"])
+    damaged[-1] ^= 1
+    path.write_bytes(damaged)
+    with kf.FileRecords(path) as records, pytest.raises(kf.CorruptRecordError, match=str(path)):
+        list(arrow_batches(records))
