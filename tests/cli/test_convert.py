@@ -157,6 +157,18 @@ def test_commit_when_it_was_killed_before_it_replaced_a_segment_then_is_done_aga
     assert json.loads(sidecar.read_text()) == written
 
 
+def test_segment_beside_folders_of_partitions_when_found_then_hides_none_of_them(
+    log: Path, tmp_path: Path
+) -> None:
+    stray = log.parent / segments(log)[0].name
+    shutil.copy(segments(log)[0], stray)
+    flip(segments(log)[0], 100)
+    assert run("inspect", "--verify", log.parent).exit_code == 1
+    refused = run("convert", log.parent, tmp_path / "out", "--to-magic", 1)
+    assert refused.exit_code == 2
+    assert "beside folders of partitions" in refused.stderr
+
+
 def test_segment_of_someone_else_when_in_the_way_then_is_never_replaced(log: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     shutil.copytree(log, target / "orders-0")

@@ -117,6 +117,10 @@ def plan(source: Path, target: Path, topics: str | None = None) -> list[SegmentT
         raise ConvertError(
             f"{source}: no segments here, neither in it nor in folders named <topic>-<partition>"
         )
+    if len(found) > 1 and found[0].path == found[1].path.parent:
+        raise ConvertError(
+            f"{source}: expected a log directory or a partition folder, found segments beside folders of partitions"
+        )
     chosen = [log for log in found if topics is None or fnmatch.fnmatchcase(_topic(log), topics)]
     if not chosen:
         raise ConvertError(f"{source}: no topic matches {topics!r}")
@@ -127,12 +131,12 @@ def plan(source: Path, target: Path, topics: str | None = None) -> list[SegmentT
 
 
 def partition_logs(source: Path) -> list[PartitionLog]:
-    """The logs under a log directory, or the one in a folder that itself holds segments."""
-    log = PartitionLog(source)
-    if log.segments():
-        return [log]
+    """The log in a folder that itself holds segments, and those in the folders of partitions under it."""
+    own = PartitionLog(source)
+    logs = [own] if own.segments() else []
+    if logs and own.topic_partition is not None:
+        return logs
     directory = LogDirectory(source)
-    logs = []
     for found in directory.partitions():
         with contextlib.suppress(FileNotFoundError):  # deleted since it was listed
             logs.append(directory.partition(found))
