@@ -53,6 +53,7 @@ def consume(partitions: list[Records], chunk_size: int) -> float:
 
 def main() -> None:
     source = stored(Segment(value_size=1000, size=PARTITION_BYTES))
+    BUILD.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=BUILD) as folder, ExitStack() as opened:
         partitions: list[Records] = []
         for number in range(PARTITIONS):

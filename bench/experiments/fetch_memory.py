@@ -81,6 +81,7 @@ def measure(way: str, folder: Path) -> tuple[int, int, float]:
 
 def main() -> int:
     source = stored(Segment(value_size=1000, size=MESSAGES_A_PARTITION * RECORD_BYTES))
+    BUILD.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=BUILD) as folder:
         for number in range(PARTITIONS):
             repeated(source, 1, Path(folder) / f"{number:03}.log")

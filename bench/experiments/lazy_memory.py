@@ -49,6 +49,7 @@ def measure(codec: Codec, size_mib: int, folder: Path) -> tuple[int, int, float]
 def main() -> int:
     rows = [("codec", "segment", "records", "peak above a bare interpreter", "")]
     too_much = False
+    BUILD.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=BUILD) as folder:
         for codec, sizes in SIZES.items():
             for size_mib in sizes:

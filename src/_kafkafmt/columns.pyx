@@ -293,11 +293,11 @@ cdef class ColumnBuilder:
         cdef BatchSections sections = BatchSections(run, first, stop, payloads)
         cdef Py_ssize_t i, end = sections.size, total = 0, most = 0
         cdef int64_t size = 0
-        cdef Failure failure
-        failure.status = Status.OK
+        cdef Failure failure, impossible
+        failure.status = impossible.status = Status.OK
         with nogil:
             for i in range(sections.size):
-                if sections.count(i, &failure) != Status.OK:
+                if sections.count(i, &impossible) != Status.OK:
                     end = i
                     break
                 total += sections.sections[i].count
@@ -309,16 +309,19 @@ cdef class ColumnBuilder:
         self.rows.reserve(0, most)
         if self.views:
             self.add_buffers(sections)
-        if self.headers is None:
+        i = 0
+        while True:
             with nogil:
-                i = self.add_batches(sections, 0, end, verify, &failure)
-        else:
-            i = 0
-            while i < end and self.add_with_headers(sections, i, verify, &failure):
-                i += 1
-        if failure.status != Status.OK:
-            if verify:  # a batch whose count is impossible was not checked yet
+                i = self.add_batches(sections, i, end, verify, &failure)
+            if i == end or failure.status != Status.OK:
+                break
+            self.add_with_headers(sections, i)
+            i += 1
+        if failure.status == Status.OK and impossible.status != Status.OK:
+            failure = impossible
+            if verify:
                 run.ensure_valid(first + i, first + i + 1)
+        if failure.status != Status.OK:
             sections.raise_at(i, &failure)
 
     cdef int reserve(self, Py_ssize_t records, int64_t size) except -1:
@@ -338,23 +341,34 @@ cdef class ColumnBuilder:
     cdef Py_ssize_t add_batches(
         self, BatchSections sections, Py_ssize_t first, Py_ssize_t stop, bint verify, Failure* failure
     ) noexcept nogil:
-        """Append batches until one fails, whose number is returned."""
+        """Append batches up to one that fails, or one with headers, whose records are located then; its number."""
         cdef Py_ssize_t i
         for i in range(first, stop):
             if self.locate(sections, i, verify, failure) != Status.OK:
                 return i
+            if self.headers is not None:
+                if self.has_headers(sections.sections[i].count):
+                    return i
+                self.headers.append(self.count, <const RecordRow*>self.rows.data, sections.sections[i].count)
             self.append(sections, i)
         return stop
 
-    cdef bint add_with_headers(self, BatchSections sections, Py_ssize_t i, bint verify, Failure* failure) except -1:
-        """Append one batch, whose headers need room that only its records tell; False where it fails."""
-        if self.locate(sections, i, verify, failure) != Status.OK:
-            return False
-        self.headers.reserve_headers(<const RecordRow*>self.rows.data, sections.sections[i].count)
+    cdef bint has_headers(self, Py_ssize_t count) noexcept nogil:
+        cdef const RecordRow* rows = <const RecordRow*>self.rows.data
+        cdef Py_ssize_t k
+        for k in range(count):
+            if rows[k].header_count > 0:
+                return True
+        return False
+
+    cdef int add_with_headers(self, BatchSections sections, Py_ssize_t i) except -1:
+        """Append the located records of a batch whose headers need room that only these records tell."""
+        cdef Py_ssize_t count = sections.sections[i].count
+        self.headers.reserve_headers(<const RecordRow*>self.rows.data, count)
         with nogil:
-            self.headers.append(self.count, <const RecordRow*>self.rows.data, sections.sections[i].count)
+            self.headers.append(self.count, <const RecordRow*>self.rows.data, count)
             self.append(sections, i)
-        return True
+        return 0
 
     cdef int locate(self, BatchSections sections, Py_ssize_t i, bint verify, Failure* failure) noexcept nogil:
         cdef const BatchRow* row = sections.row(i)
