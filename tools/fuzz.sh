@@ -15,18 +15,22 @@ readonly site=$PWD/build/fuzz/site
 readonly python=$PWD/.venv/bin/python
 
 "$python" -m pip --disable-pip-version-check -q install --no-deps --upgrade --target "$site" 'atheris>=3.0'
-export PYTHONPATH=$site:$PWD/tests
+
+# The kernels call the fuzzer's library, so it goes in front of Python. Every object gets memory of its own, so that the
+# sanitizer sees its bounds.
+fuzzing() {
+    LD_PRELOAD=$site/asan_with_fuzzer.so ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=64 PYTHONMALLOC=malloc \
+        PYTHONPATH=$site:$PWD/tests "$python" "$@"
+}
+
 failed=0
 for target in "${targets[@]}"; do
     corpus=build/fuzz/corpus/$target
     findings=build/fuzz/findings/$target
     mkdir -p "$findings"
-    "$python" tests/fuzz/seeds.py "$target" "$corpus"
+    fuzzing tests/fuzz/seeds.py "$target" "$corpus"
     echo "== $target, for $seconds seconds"
-    # Every object gets memory of its own, so that the sanitizer sees its bounds.
-    LD_PRELOAD=$site/asan_with_fuzzer.so ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=64 PYTHONMALLOC=malloc \
-        "$python" tests/fuzz/run.py "$target" -max_total_time="$seconds" -max_len=4096 -timeout=100 \
-        -rss_limit_mb=2048 -malloc_limit_mb=256 -print_final_stats=1 -artifact_prefix="$findings/" \
-        "$corpus" || failed=1
+    fuzzing tests/fuzz/run.py "$target" -max_total_time="$seconds" -max_len=4096 -timeout=100 -rss_limit_mb=2048 \
+        -malloc_limit_mb=256 -print_final_stats=1 -artifact_prefix="$findings/" "$corpus" || failed=1
 done
 exit $failed
