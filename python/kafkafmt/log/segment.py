@@ -2,7 +2,8 @@
 
 A search starts at the place an index names, after checking against the log that a batch begins there and that
 nothing before it can be the answer; else at the beginning. So a missing, stale or damaged index costs time and
-never the right answer.
+not the right answer, with one exception: where timestamps do not ascend, a damaged `.timeindex` that agrees with
+the log at the entry used can hide an earlier record of a search by timestamp.
 """
 
 from __future__ import annotations
