@@ -382,7 +382,7 @@ cdef class ColumnBuilder:
 
     cdef int add_buffers(self, BatchSections sections) except -1:
         cdef Py_ssize_t i
-        if sections.run._bytes.shape[0] > INT32_MAX:
+        if sections.run.size > INT32_MAX:
             raise OverflowError("a view reaches no further than 2 GiB into its buffer")
         self.run_buffer = self.payload_buffer = <int32_t>len(self.buffers)
         self.buffers.append(sections.run.buffer)
@@ -413,7 +413,7 @@ cdef class ColumnBuilder:
             self.payload_buffer += 1
             buffer = self.payload_buffer
         elif self.views:
-            start = &sections.run._bytes[0]
+            start = sections.run.data
             buffer = self.run_buffer
         if self.keys is not None:
             if self.views:

@@ -138,8 +138,8 @@ cdef class RunConverter:
         self.run.check_range(self.next, stop)
         with nogil:
             for i in range(self.next, stop):
-                if not self.needs_codec(&self.run._rows[i]):
-                    total += room_for(&self.run._rows[i], self.to_magic)
+                if not self.needs_codec(&self.run.rows[i]):
+                    total += room_for(&self.run.rows[i], self.to_magic)
         return total
 
     cdef bint needs_codec(self, const BatchRow* row) noexcept nogil:
@@ -165,7 +165,7 @@ cdef class RunConverter:
             raise IndexError(self.position)
         with nogil:
             while self.next < stop:
-                row = &self.run._rows[self.next]
+                row = &self.run.rows[self.next]
                 data = self.run.start(self.next)
                 if self.needs_codec(row):
                     outcome = NEEDS_CODEC
@@ -229,7 +229,7 @@ cdef class RunConverter:
         Raises CorruptRecordError.
         """
         self.run.check_range(self.next, self.next + 1)
-        cdef const BatchRow* row = &self.run._rows[self.next]
+        cdef const BatchRow* row = &self.run.rows[self.next]
         if row.magic < 2:
             raise ValueError(f"batch at position {row.position}: expected format v2, found v{row.magic}")
         if self.verify:
@@ -244,7 +244,7 @@ cdef class RunConverter:
     def room_for_payload(self, int64_t size):
         """Bytes that suffice for the messages of the next batch, whose records take `size` uncompressed."""
         self.run.check_range(self.next, self.next + 1)
-        return room_for_messages(&self.run._rows[self.next], size)
+        return room_for_messages(&self.run.rows[self.next], size)
 
     def convert_payload(self, const uint8_t[::1] records, *, bint is_wrapped):
         """The decompressed records of the next batch as messages: a view of the scratch memory, None if that is
@@ -254,7 +254,7 @@ cdef class RunConverter:
         consumers expect that of a compressed batch. Raises InvalidRecordError.
         """
         self.run.check_range(self.next, self.next + 1)
-        cdef const BatchRow* row = &self.run._rows[self.next]
+        cdef const BatchRow* row = &self.run.rows[self.next]
         cdef const uint8_t* data = self.run.start(self.next)
         cdef uint8_t* end
         cdef Failure failure
@@ -284,7 +284,7 @@ cdef class RunConverter:
         `out` needs MESSAGE_OVERHEAD_V1 bytes more than they take.
         """
         self.run.check_range(self.next, self.next + 1)
-        cdef const BatchRow* row = &self.run._rows[self.next]
+        cdef const BatchRow* row = &self.run.rows[self.next]
         cdef RecordRow message
         cdef uint8_t* start
         cdef int attributes = codec

@@ -2,7 +2,7 @@
 # crc.pyx makes of them for the other kernels. Only crc.pyx calls the functions named kf_, since no other module
 # links the C code.
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from .rows cimport BatchRow
 
@@ -26,4 +26,7 @@ cdef extern from "crc32.h" nogil:
 
 
 cdef uint32_t batch_crc(const uint8_t* batch, const BatchRow* row) noexcept nogil
+cdef Py_ssize_t first_invalid(
+    const uint8_t* data, int64_t origin, const BatchRow* rows, Py_ssize_t first, Py_ssize_t stop, uint32_t* found
+) noexcept nogil
 cdef void seal_messages(uint8_t* messages, size_t size) noexcept nogil

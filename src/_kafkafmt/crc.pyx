@@ -1,7 +1,8 @@
 """CRC-32 (v0, v1) and CRC-32C (v2), computed by the kernel that suits the machine, chosen at import."""
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 
+from .bytes cimport unlikely
 from .layout cimport *
 from .rows cimport BatchRow
 
@@ -13,6 +14,48 @@ cdef uint32_t batch_crc(const uint8_t* batch, const BatchRow* row) noexcept nogi
     if row.magic >= 2:
         return kf_crc32c(batch + ATTRIBUTES_OFFSET, row.size - ATTRIBUTES_OFFSET)
     return kf_crc32(batch + MESSAGE_MAGIC_OFFSET, row.size - MESSAGE_MAGIC_OFFSET)
+
+
+cdef enum:
+    # Checked in one go, so that the small ones among them share work: batches up to so many, and so many bytes.
+    MAX_GROUP = 16
+    MAX_GROUP_BYTES = 4096
+
+
+cdef Py_ssize_t first_invalid(
+    const uint8_t* data, int64_t origin, const BatchRow* rows, Py_ssize_t first, Py_ssize_t stop, uint32_t* found
+) noexcept nogil:
+    """The first row from `first` on whose batch has another CRC, `found`, than it stores; `stop` for none.
+
+    `data` is the byte at position `origin`.
+    """
+    cdef const uint8_t* covered[MAX_GROUP]
+    cdef size_t sizes[MAX_GROUP]
+    cdef uint32_t crcs[MAX_GROUP]
+    cdef Py_ssize_t i, count, size, start
+    cdef bint is_v2
+    while first < stop:
+        is_v2 = rows[first].magic >= 2
+        count = size = 0
+        while (
+            count < MAX_GROUP and size < MAX_GROUP_BYTES and first + count < stop
+            and (rows[first + count].magic >= 2) == is_v2
+        ):
+            start = ATTRIBUTES_OFFSET if is_v2 else MESSAGE_MAGIC_OFFSET
+            covered[count] = data + (rows[first + count].position - origin) + start
+            sizes[count] = rows[first + count].size - start
+            size += sizes[count]
+            count += 1
+        if is_v2:
+            kf_crc32c_many(covered, sizes, crcs, count)
+        else:
+            kf_crc32_many(covered, sizes, crcs, count)
+        for i in range(count):
+            if unlikely(crcs[i] != rows[first + i].crc):
+                found[0] = crcs[i]
+                return first + i
+        first += count
+    return stop
 
 
 cdef void seal_messages(uint8_t* messages, size_t size) noexcept nogil:

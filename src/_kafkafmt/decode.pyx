@@ -167,7 +167,7 @@ cdef class BatchSections:
         PyMem_Free(self.sections)
 
     cdef const BatchRow* row(self, Py_ssize_t i) noexcept nogil:
-        return &self.run._rows[self.first + i]
+        return &self.run.rows[self.first + i]
 
     cdef object payload(self, Py_ssize_t i):
         """The object whose memory section `i` is in."""

@@ -4,13 +4,29 @@ from libc.stdint cimport int64_t, uint8_t
 
 from .rows cimport BatchRow
 
+
+cdef class IndexMemory:
+    cdef BatchRow* rows
+    cdef Py_ssize_t count
+    cdef Py_ssize_t capacity
+    cdef int resize(self, Py_ssize_t capacity) except -1
+    cdef IndexMemory trimmed(self)
+
+
 cdef class BatchRun:
     cdef readonly object buffer        # the object that holds the bytes
-    cdef readonly object index         # structured array, a row a batch
     cdef readonly int64_t origin       # position of the first byte of `buffer` in the source
-    cdef object _view                  # a memoryview of it, to slice
-    cdef const uint8_t[::1] _bytes
-    cdef const BatchRow[::1] _rows
-    cdef int adopt(self, object buffer, object index, int64_t origin) except -1
+    cdef const uint8_t* data           # the bytes
+    cdef Py_ssize_t size
+    cdef const BatchRow* rows
+    cdef Py_ssize_t count              # of rows
+    cdef IndexMemory memory            # what the rows are in
+    cdef object _index                 # a structured array of the rows, once asked for
+    cdef object _view                  # a memoryview of the buffer, to slice, once asked for
+    cdef Py_buffer source
+    cdef bint acquired
+    cdef int acquire(self, object buffer, int64_t origin) except -1
+    cdef void adopt(self, IndexMemory memory) noexcept
     cdef const uint8_t* start(self, Py_ssize_t row) noexcept nogil
     cdef int check_range(self, Py_ssize_t first, Py_ssize_t stop) except -1
+    cdef object slice(self, Py_ssize_t start, Py_ssize_t stop)

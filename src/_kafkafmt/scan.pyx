@@ -7,10 +7,13 @@ damage, or of zeros, and says which; what it indexed until then stands.
 import numpy as np
 
 cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
 
 from .bytes cimport get_int16, get_int32, get_int64, unlikely, wrapping_add
-from .crc cimport batch_crc
+from .crc cimport batch_crc, first_invalid
 from .layout cimport *
 from .rows cimport BatchRow, sequence_after
 from .status cimport Failure, Status, fail, raise_failure
@@ -43,6 +46,7 @@ assert INDEX_DTYPE.itemsize == sizeof(BatchRow)
 
 cdef enum:
     MIN_ROWS = 64
+    MAX_SPARE_ROWS = 16 * 1024
     SEARCH_EFFORT = 64
     SEARCH_MAX_BATCH = 64 * 1024 * 1024
 
@@ -164,67 +168,156 @@ cdef Stop scan_rows(
     return stop
 
 
+# A block of rows that nobody uses, for the next scan: fresh memory costs more than filling it.
+cdef BatchRow* spare_rows = NULL
+cdef Py_ssize_t spare_capacity = 0
+
+
+@cython.final
+@cython.no_gc
+cdef class IndexMemory:
+    """The rows of an index, which numpy reads as a buffer."""
+
+    def __cinit__(self):
+        global spare_rows
+        self.rows = spare_rows
+        self.capacity = 0 if spare_rows == NULL else spare_capacity
+        self.count = 0
+        spare_rows = NULL
+
+    def __dealloc__(self):
+        global spare_rows, spare_capacity
+        if spare_rows == NULL and self.capacity <= MAX_SPARE_ROWS:
+            spare_rows = self.rows
+            spare_capacity = self.capacity
+        else:
+            free(self.rows)
+
+    cdef int resize(self, Py_ssize_t capacity) except -1:
+        cdef BatchRow* rows = <BatchRow*>realloc(self.rows, capacity * sizeof(BatchRow))
+        if rows == NULL:
+            raise MemoryError()
+        self.rows = rows
+        self.capacity = capacity
+        return 0
+
+    cdef IndexMemory trimmed(self):
+        """Itself, or a copy of its rows where those are few, so that what is kept is not mostly spare."""
+        cdef IndexMemory copy
+        if self.count >= self.capacity // 2:
+            return self
+        copy = IndexMemory()
+        copy.resize(max(self.count, 1))
+        copy.count = self.count
+        memcpy(copy.rows, self.rows, self.count * sizeof(BatchRow))
+        return copy
+
+    def __getbuffer__(self, Py_buffer* buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self.rows, self.count * sizeof(BatchRow), True, flags)
+
+
 @cython.final
 @cython.no_gc
 cdef class BatchRun:
     """A run of whole batches: `buffer`, and `index`, a structured array of `INDEX_DTYPE` with a row a batch.
 
-    Positions in the index are those in the source; `origin` is the position of the buffer's first byte.
+    Positions in the index are those in the source; `origin` is the position of the buffer's first byte, and
+    `end_position` that behind the last batch.
 
     No part of the cyclic garbage collector (nor is any class here that holds one): nothing it holds refers
     back to it, and CPython crashes where it clears a memoryview in a cycle before what exports from it.
     """
 
+    def __cinit__(self, *args, **kwargs):
+        self.acquired = False
+        self.rows = NULL
+        self.count = 0
+
     def __init__(self, buffer, index, int64_t origin=0):
         cdef Py_ssize_t i
-        self.adopt(buffer, index, origin)
-        for i in range(self._rows.shape[0]):
+        cdef const BatchRow* row
+        cdef const BatchRow[::1] given = index
+        cdef IndexMemory memory = IndexMemory()
+        self.acquire(buffer, origin)
+        memory.resize(max(given.shape[0], 1))
+        memory.count = given.shape[0]
+        for i in range(memory.count):
+            memory.rows[i] = given[i]
+            row = &memory.rows[i]
             if (
-                self._rows[i].position < origin
-                or self._rows[i].position - origin > self._bytes.shape[0]
-                or self._rows[i].size > self._bytes.shape[0] - (self._rows[i].position - origin)
-                or self._rows[i].size < minimum_size(self._rows[i].magic)
+                row.position < origin
+                or row.position - origin > self.size
+                or row.size > self.size - (row.position - origin)
+                or row.size < minimum_size(row.magic)
             ):
                 raise ValueError(f"row {i} of the index is not a batch in the buffer")
+        self.adopt(memory)
 
-    cdef int adopt(self, object buffer, object index, int64_t origin) except -1:
-        """Take an index that is known to be the buffer's."""
+    def __dealloc__(self):
+        if self.acquired:
+            PyBuffer_Release(&self.source)
+
+    cdef int acquire(self, object buffer, int64_t origin) except -1:
+        if self.acquired:
+            raise RuntimeError("already initialised")
+        PyObject_GetBuffer(buffer, &self.source, PyBUF_SIMPLE)
+        self.acquired = True
+        self.data = <const uint8_t*>self.source.buf
+        self.size = self.source.len
         self.buffer = buffer
-        self.index = index
         self.origin = origin
-        index.setflags(write=False)  # kernels trust it
-        self._view = memoryview(buffer)
-        self._bytes = buffer
-        self._rows = index
         return 0
+
+    cdef void adopt(self, IndexMemory memory) noexcept:
+        """Take an index that is known to be the buffer's."""
+        self.memory = memory
+        self.rows = memory.rows
+        self.count = memory.count
 
     def __len__(self):
-        return self._rows.shape[0]
+        return self.count
+
+    @property
+    def index(self):
+        if self._index is None:
+            self._index = np.ndarray(self.count, INDEX_DTYPE, self.memory)
+        return self._index
+
+    @property
+    def end_position(self):
+        if not self.count:
+            return self.origin
+        return self.rows[self.count - 1].position + self.rows[self.count - 1].size
 
     cdef const uint8_t* start(self, Py_ssize_t row) noexcept nogil:
-        return &self._bytes[0] + (self._rows[row].position - self.origin)
+        return self.data + (self.rows[row].position - self.origin)
 
     cdef int check_range(self, Py_ssize_t first, Py_ssize_t stop) except -1:
-        if first < 0 or stop < first or stop > self._rows.shape[0]:
-            raise IndexError(f"batches {first} to {stop} of {self._rows.shape[0]}")
+        if first < 0 or stop < first or stop > self.count:
+            raise IndexError(f"batches {first} to {stop} of {self.count}")
         return 0
+
+    cdef object slice(self, Py_ssize_t start, Py_ssize_t stop):
+        if self._view is None:
+            self._view = memoryview(self.buffer)
+        return self._view[start:stop]
 
     def batch(self, Py_ssize_t row):
         """The bytes of one batch, as a view."""
         self.check_range(row, row + 1)
-        cdef Py_ssize_t start = self._rows[row].position - self.origin
-        return self._view[start : start + self._rows[row].size]
+        cdef Py_ssize_t start = self.rows[row].position - self.origin
+        return self.slice(start, start + self.rows[row].size)
 
     def payload(self, Py_ssize_t row):
         """What the codec compressed in one batch, as a view: v2 records, or the value of a v0/v1 wrapper."""
         self.check_range(row, row + 1)
-        cdef const BatchRow* batch = &self._rows[row]
+        cdef const BatchRow* batch = &self.rows[row]
         cdef const uint8_t* at = self.start(row)
         cdef Failure failure
         cdef int64_t pos, size, left
         cdef Py_ssize_t start = batch.position - self.origin
         if batch.magic >= 2:
-            return self._view[start + RECORDS_OFFSET : start + batch.size]
+            return self.slice(start + RECORDS_OFFSET, start + batch.size)
         pos = MESSAGE_KEY_OFFSET_V1 if batch.magic == 1 else MESSAGE_KEY_OFFSET_V0
         failure.status = Status.OK
         size = get_int32(at + pos)
@@ -241,34 +334,34 @@ cdef class BatchRun:
                 fail(&failure, Status.VALUE_SIZE, pos, left, size)
         if failure.status != Status.OK:
             raise_failure(&failure, batch, at, False)
-        return self._view[start + pos + VALUE_SIZE_LENGTH : start + batch.size]
+        return self.slice(start + pos + VALUE_SIZE_LENGTH, start + batch.size)
 
     def valid(self):
         """A boolean a batch: does its CRC hold?"""
-        cdef Py_ssize_t i, n = self._rows.shape[0]
-        result = np.empty(n, np.bool_)
+        cdef Py_ssize_t i = 0
+        cdef uint32_t found
+        result = np.ones(self.count, np.bool_)
         cdef uint8_t[::1] flags = result.view(np.uint8)
         with nogil:
-            for i in range(n):
-                flags[i] = batch_crc(self.start(i), &self._rows[i]) == self._rows[i].crc
+            while True:
+                i = first_invalid(self.data, self.origin, self.rows, i, self.count, &found)
+                if i == self.count:
+                    break
+                flags[i] = False
+                i += 1
         return result
 
     def ensure_valid(self, Py_ssize_t first=0, stop=None):
         """Raise CorruptRecordError for the first batch from row `first` up to `stop` whose CRC fails."""
-        cdef Py_ssize_t i, end = self._rows.shape[0] if stop is None else stop
+        cdef Py_ssize_t i, end = self.count if stop is None else stop
         cdef uint32_t found = 0
         cdef Failure failure
         self.check_range(first, end)
         with nogil:
-            for i in range(first, end):
-                found = batch_crc(self.start(i), &self._rows[i])
-                if unlikely(found != self._rows[i].crc):
-                    break
-            else:
-                i = end
+            i = first_invalid(self.data, self.origin, self.rows, first, end, &found)
         if i < end:
-            fail(&failure, Status.CRC_MISMATCH, 0, self._rows[i].crc, found)
-            raise_failure(&failure, &self._rows[i], self.start(i), False)
+            fail(&failure, Status.CRC_MISMATCH, 0, self.rows[i].crc, found)
+            raise_failure(&failure, &self.rows[i], self.start(i), False)
 
 
 def scan(buffer, int64_t origin=0):
@@ -278,40 +371,39 @@ def scan(buffer, int64_t origin=0):
     the batch behind them where only a part of it is there, else 0; whether a size of zero stopped the scan;
     and the error that stopped it (with `zeros`, the error to raise unless only zeros follow), else None.
     """
-    cdef const uint8_t[::1] data = buffer
-    cdef Py_ssize_t size = data.shape[0], capacity, count = 0, consumed = 0
+    cdef BatchRun run = BatchRun.__new__(BatchRun)
+    cdef IndexMemory memory = IndexMemory.__new__(IndexMemory)
+    cdef Py_ssize_t count = 0, consumed = 0
     cdef int64_t needed = 0
     cdef Failure failure
-    cdef Stop stop = AT_CAPACITY
-    cdef BatchRow[::1] rows
+    cdef Stop stop
     cdef BatchRow row
-    capacity = min(MIN_ROWS, size // MESSAGE_OVERHEAD_V0 + 1)
-    index = np.empty(capacity, INDEX_DTYPE)
+    run.acquire(buffer, origin)
+    if not memory.capacity:
+        memory.resize(MIN_ROWS)
     while True:
-        rows = index
         with nogil:
             stop = scan_rows(
-                &data[0], size, origin, &rows[0], capacity, &count, &consumed, &needed, &failure
+                run.data, run.size, origin, memory.rows, memory.capacity, &count, &consumed, &needed, &failure
             )
         if stop != AT_CAPACITY:
             break
         # As many rows again as the rest would need at the mean size so far, a little spare added: memory that
         # is never touched costs nothing.
-        capacity += (size - consumed) // max(consumed // count, 1) * 17 // 16 + MIN_ROWS
-        grown = np.empty(capacity, INDEX_DTYPE)
-        grown[:count] = index[:count]
-        index = grown
+        memory.resize(
+            memory.capacity + (run.size - consumed) // max(consumed // count, 1) * 17 // 16 + MIN_ROWS
+        )
+    memory.count = count
+    run.adopt(memory.trimmed())
     error = None
     if stop == AT_DAMAGE or stop == AT_ZEROS:
         row.position = origin + consumed
         row.magic = 0
-        row.size = <uint32_t>max(<int64_t>LOG_OVERHEAD + get_int32(&data[consumed + LENGTH_OFFSET]), 0)
+        row.size = <uint32_t>max(<int64_t>LOG_OVERHEAD + get_int32(run.data + consumed + LENGTH_OFFSET), 0)
         try:
-            raise_failure(&failure, &row, &data[consumed], False)
+            raise_failure(&failure, &row, run.data + consumed, False)
         except Exception as raised:
             error = raised.with_traceback(None)
-    cdef BatchRun run = BatchRun.__new__(BatchRun)
-    run.adopt(buffer, index[:count], origin)
     return run, consumed, needed, stop == AT_ZEROS, error
 
 
@@ -390,7 +482,7 @@ cdef class BatchHeader:
         run.check_range(number, number + 1)
         self.run = run
         self.number = number
-        self.row = run._rows[number]
+        self.row = run.rows[number]
 
     @property
     def magic(self):
