@@ -10,6 +10,7 @@ Uncompressed batches go through one kernel call for a whole run; each compressed
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from _kafkafmt.convert import DONE, NEEDS_CODEC, NEEDS_ROOM, RunConverter
+from _kafkafmt.convert import DONE, NEEDS_ROOM, RunConverter
 from _kafkafmt.encode import encode_messages, encode_records, wrap_messages
-from _kafkafmt.layout import MESSAGE_OVERHEAD_V0, MESSAGE_OVERHEAD_V1
+from _kafkafmt.layout import MESSAGE_OVERHEAD_V0
 from kafkafmt import codecs
 from kafkafmt.batch import seal
 from kafkafmt.decoding import ascending_offsets, describe, locate
@@ -91,11 +92,34 @@ class ConversionOptions:
             raise ValueError("zstd_fallback: expected a codec other than zstd")
 
 
+class _BatchCodecs:
+    """What the kernel asks of codecs."""
+
+    def __init__(self, options: ConversionOptions) -> None:
+        self._options = options
+
+    def target(self, codec: int) -> int:
+        """The codec that a batch with `codec` gets below v2, which has no zstd."""
+        options = self._options
+        if codec != Codec.ZSTD:
+            return codec
+        if options.zstd_fallback is None:
+            message = f"message format v{options.to_magic} has no zstd: expected another codec or a zstd_fallback"
+            raise UnsupportedCompressionTypeError(f"{message}, found zstd")
+        return options.zstd_fallback
+
+    def decompress(self, codec: int, payload: memoryview) -> bytes | bytearray | memoryview:
+        return codecs.decompress(codec, payload, limit=self._options.max_decompressed_bytes)
+
+    def compress(self, codec: int, messages: memoryview) -> bytes:
+        return codecs.compress(codec, messages, magic=self._options.to_magic)
+
+
 class Converter:
     """Appends converted batches to its output; `clear()` makes room for the next ones in the same memory.
 
-    With `max_output_bytes` `convert` stops short before the output takes more memory than that, but for one
-    batch: the first, and one that had to be compressed to know its size.
+    With `max_output_bytes` `convert` stops short before the output takes more than that, but for one batch:
+    the first.
     """
 
     def __init__(
@@ -103,22 +127,28 @@ class Converter:
         options: ConversionOptions,
         stats: ConversionStats | None = None,
         *,
-        max_output_bytes: int | None = None,
+        max_output_bytes: int = sys.maxsize,
     ) -> None:
         self.options = options
         self.stats = ConversionStats() if stats is None else stats
         self._max_output_bytes = max_output_bytes
         self._memory: NDArray[np.uint8] = np.empty(0, np.uint8)
-        self._messages: NDArray[np.uint8] = np.empty(0, np.uint8)
-        self._size = 0
+        self._kernel = RunConverter(
+            options.to_magic,
+            options.first_offset,
+            _BatchCodecs(options),
+            verify=options.verify,
+            max_output=max_output_bytes,
+        )
+        self._kernel.use_memory(self._memory)
 
     @property
     def output(self) -> memoryview:
         """What was converted since `clear()`, read-only; overwritten by the next conversion after that."""
-        return self._memory[: self._size].data.toreadonly()
+        return self._memory[: self._kernel.position].data.toreadonly()
 
     def clear(self) -> None:
-        self._size = 0
+        self._kernel.position = 0
 
     def convert(self, run: BatchRun, first: int = 0, stop: int | None = None) -> int:
         """Convert batches `first` to `stop` of a run; return the row behind the last one.
@@ -126,116 +156,71 @@ class Converter:
         That is `stop`, or less where the output is full, which an empty one never is. Where a batch is
         damaged or cannot be converted, its error is raised with the batches before it in the output.
         """
-        stop = len(run) if stop is None else stop
-        options = self.options
-        started = options.clock()
-        kernel = RunConverter(
-            run, first, options.to_magic, options.first_offset, verify=options.verify, position=self._size
-        )
-        kernel.use_scratch(self._messages)
+        started = self.options.clock()
+        kernel, stats = self._kernel, self.stats
+        records, temporary_bytes = kernel.records, kernel.temporary_bytes
+        kernel.start(run, first, len(run) if stop is None else stop)
         try:
-            self._reserve(kernel.room(stop), self._max_output_bytes)
-            while (outcome := kernel.convert(self._memory, stop)) != DONE:
-                self._size = kernel.position
-                if self._size and self._is_full(outcome):
+            self._reserve(min(kernel.room(), self._max_output_bytes - kernel.position))
+            while (outcome := kernel.convert()) != DONE:
+                if kernel.position and self._is_full(outcome):
                     break
-                if outcome == NEEDS_CODEC:
-                    self._convert_with_codec(kernel, stop)
-                    kernel.position = self._size
+                if outcome == NEEDS_ROOM:
+                    self._reserve(kernel.needed)
                 else:
-                    self._reserve(kernel.room(kernel.next + 1))
+                    self._convert_with_codec(run, kernel.next, kernel.stop)
+        except KafkaFormatError as error:
+            if error.position is None:  # it came from a codec, which does not know whose payload it had
+                raise describe(error, run, kernel.next) from None
+            raise
         finally:
-            self._size = kernel.position
-            self.stats.records_converted += kernel.records
-            self.stats.temporary_memory_bytes += kernel.temporary_bytes
-            self.stats.seconds += options.clock() - started
+            stats.records_converted += kernel.records - records
+            stats.temporary_memory_bytes += kernel.temporary_bytes - temporary_bytes
+            stats.seconds += self.options.clock() - started
         return kernel.next
 
     def _is_full(self, outcome: int) -> bool:
-        if self._max_output_bytes is None:
-            return False
-        return outcome == NEEDS_ROOM or self._size >= self._max_output_bytes
+        more = self._kernel.needed if outcome == NEEDS_ROOM else 1
+        return self._kernel.position + more > self._max_output_bytes
 
     def expect(self, size: int) -> None:
         """Reserve memory for an output of about `size` bytes in all, a little spare added."""
         if size > len(self._memory):
-            self._reserve(size + size // 32 - self._size)
+            self._reserve(size + size // 32 - self._kernel.position)
 
-    def _reserve(self, more: int, most: int | None = None) -> None:
-        """Make room for `more` bytes, or for as many as `most` bytes of output leave."""
-        size = self._size + more
-        if most is not None:
-            size = min(size, most)
+    def _reserve(self, more: int) -> None:
+        """Make room for `more` bytes."""
+        used = self._kernel.position
+        size = used + more
         if size <= len(self._memory):
             return
-        kept = self._memory[: self._size]
-        if not self._size:
-            self._memory = kept  # what is not kept is freed before more is taken
-        spare = 0 if self._max_output_bytes is not None else _MOST_SPARE_BYTES
-        grown = np.empty(max(size, min(2 * len(self._memory), size + spare)), np.uint8)
-        grown[: self._size] = kept
+        kept = self._memory[:used]
+        if not used:
+            self._memory = kept
+            self._kernel.use_memory(kept)  # what is not kept is freed before more is taken
+        if self._max_output_bytes == sys.maxsize:
+            size = max(size, min(2 * len(self._memory), size + _MOST_SPARE_BYTES))
+        grown = np.empty(size, np.uint8)
+        grown[:used] = kept
         self._memory = grown
+        self._kernel.use_memory(grown)
 
     def _append(self, data: bytes | bytearray | memoryview) -> None:
         self._reserve(len(data))
-        self._memory[self._size : self._size + len(data)] = np.frombuffer(data, np.uint8)
-        self._size += len(data)
+        start = self._kernel.position
+        self._memory[start : start + len(data)] = np.frombuffer(data, np.uint8)
+        self._kernel.position += len(data)
 
-    def _convert_with_codec(self, kernel: RunConverter, stop: int) -> None:
-        """Convert the next batch of a run, and those that go into one batch with it."""
-        run, number = kernel.run, kernel.next
-        if self.options.to_magic == 2:
-            is_plain = run.index["codec"][number] == Codec.NONE
-            stop = (
-                number + _gathered(run.index[number:stop], UP_CONVERTED_BATCH_BYTES)
-                if is_plain
-                else number + 1
-            )
-            self._convert_up(run, number, stop)
-            kernel.next = stop
-        elif run.index["magic"][number] < 2:
+    def _convert_with_codec(self, run: BatchRun, number: int, stop: int) -> None:
+        """Convert a wrapper, or what goes up into one v2 batch."""
+        end = number + 1
+        if self.options.to_magic < 2:
             self._convert_wrapper(run, number)
-            kernel.next = number + 1
         else:
-            self._convert_batch(kernel)
-
-    def _convert_batch(self, kernel: RunConverter) -> None:
-        """A compressed v2 batch into a wrapper around messages, or into plain messages."""
-        payload, codec, count = kernel.payload()
-        if not count:
-            kernel.next += 1
-            return
-        options, to_codec = self.options, codec
-        try:
-            if codec == Codec.ZSTD:
-                to_codec = self._instead_of_zstd()
-            records = codecs.decompress(codec, payload, limit=options.max_decompressed_bytes)
-        except KafkaFormatError as error:
-            raise describe(error, kernel.run, kernel.next) from None
-        is_wrapped = to_codec != Codec.NONE
-        messages = kernel.convert_payload(records, is_wrapped=is_wrapped)
-        if messages is None:
-            self._messages = np.empty(kernel.room_for_payload(len(records)), np.uint8)
-            kernel.use_scratch(self._messages)
-            messages = kernel.convert_payload(records, is_wrapped=is_wrapped)
-            assert messages is not None
-        if is_wrapped:
-            compressed = codecs.compress(to_codec, messages, magic=options.to_magic)
-            self._reserve(len(compressed) + MESSAGE_OVERHEAD_V1)
-            kernel.wrap(compressed, to_codec, self._memory)
-            self._size = kernel.position
-        else:
-            self._append(messages)
-            kernel.next += 1
-
-    def _instead_of_zstd(self) -> Codec:
-        options = self.options
-        if options.zstd_fallback is None:
-            message = (
-                f"message format v{options.to_magic} has no zstd: expected another codec or a zstd_fallback"
-            )
-            raise UnsupportedCompressionTypeError(f"{message}, found zstd")
-        return options.zstd_fallback
+            if run.index["codec"][number] == Codec.NONE:
+                end = number + _gathered(run.index[number:stop], UP_CONVERTED_BATCH_BYTES)
+            self._convert_up(run, number, end)
+        self._kernel.skip_to(end)
 
     def _locate(self, run: BatchRun, first: int, stop: int) -> LocatedRecords:
         options = self.options

@@ -4,7 +4,7 @@
 # a reader asks `cursor.status` at the end of a record and not after each field. Only the helpers here and
 # in varint.pxd move `pos`.
 
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcpy
 
 from .status cimport Status
@@ -23,12 +23,37 @@ cdef extern from *:
     #endif
     #define kf_likely(x) __builtin_expect(!!(x), 1)
     #define kf_unlikely(x) __builtin_expect(!!(x), 0)
+    #define kf_prefetch(address) __builtin_prefetch((const void *)(address))
     """
     uint16_t kf_be16(uint16_t) noexcept nogil
     uint32_t kf_be32(uint32_t) noexcept nogil
     uint64_t kf_be64(uint64_t) noexcept nogil
     bint likely "kf_likely"(bint) noexcept nogil
     bint unlikely "kf_unlikely"(bint) noexcept nogil
+    void prefetch "kf_prefetch"(uintptr_t) noexcept nogil  # any address: one that is not there is no error
+
+cdef enum:
+    COPY_STEP = 16
+    COPY_SLACK = COPY_STEP - 1
+    # More bytes than this a call to memcpy copies faster.
+    MAX_SHORT_COPY = 256
+
+
+cdef inline void copy_short(
+    uint8_t* out, const uint8_t* data, Py_ssize_t size, const uint8_t* readable_end
+) noexcept nogil:
+    """Copy `size` bytes, more than 0; up to COPY_SLACK bytes behind them are written, which must be the caller's.
+
+    Bytes behind the data are read up to `readable_end`, not beyond.
+    """
+    cdef const uint8_t* end = data + size
+    if unlikely(size > MAX_SHORT_COPY or readable_end - end < COPY_SLACK):
+        memcpy(out, data, size)
+        return
+    while data < end:
+        memcpy(out, data, COPY_STEP)
+        out += COPY_STEP
+        data += COPY_STEP
 
 
 cdef inline int16_t get_int16(const uint8_t* at) noexcept nogil:

@@ -1,22 +1,22 @@
-"""Runs of uncompressed batches from one message format into an older one, in a single pass.
+"""Runs of batches from one message format into an older one, in a single pass.
 
 v2 records and v1 messages become v1 or v0 messages as they are read; batches that are old enough are copied.
-What needs a codec stops the run. A compressed v2 batch goes through the same pass once its caller has
-decompressed it, and into a wrapper once its caller has compressed what came out; wrappers, and what has to go
-up to v2, the caller converts by way of `decode` and `encode`.
+A compressed v2 batch goes through its codec, the same pass, and the codec again; wrappers, and what has to go
+up to v2, stop the conversion: its caller converts them by way of `decode` and `encode`.
 
 Follows Kafka's RecordsUtil.downConvert: control batches are dropped, and so are, of uncompressed batches, the
 records below the first offset that was asked for.
 """
 
 cimport cython
-from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uintptr_t
 from libc.string cimport memcpy
 
-from .bytes cimport Cursor, bytes_left, unlikely, wrapping_sub
-from .crc cimport batch_crc, seal_messages
+from .bytes cimport COPY_SLACK, Cursor, bytes_left, copy_short, prefetch, put_int32, unlikely, wrapping_sub
+from .crc cimport first_invalid, group_end, seal_messages
 from .decode cimport read_message, read_record
-from .encode cimport write_message
+from .encode cimport write_message, write_message_head
 from .layout cimport *
 from .rows cimport BatchRow, RecordRow
 from .scan cimport BatchRun
@@ -25,15 +25,22 @@ from .status cimport Failure, Status, fail, raise_failure
 # Why a conversion stopped.
 cpdef enum:
     DONE
-    NEEDS_CODEC    # the next batch is compressed, or has to go up to v2
-    NEEDS_ROOM
+    NEEDS_CODEC    # the next batch is a wrapper, or has to go up to v2
+    NEEDS_ROOM     # `needed` bytes of output, for the next batch
     FAILED
+
+cdef enum:
+    # How far in front of the records their bytes are fetched: values are copied faster than memory follows.
+    PREFETCH_BYTES = 2048
+    CACHE_LINE = 64
+    # Messages are sealed once there are so many bytes of them, which are in the cache still.
+    UNSEALED_BYTES = 8192
 
 
 cdef int64_t room_for_messages(const BatchRow* row, int64_t size) noexcept nogil:
     """The most that the records of a v2 batch, of `size` bytes uncompressed, take as messages."""
     cdef int64_t count = min(max(<int64_t>row.count, 0), size // MIN_RECORD_SIZE)
-    return count * MESSAGE_OVERHEAD_V1 + size
+    return count * MESSAGE_OVERHEAD_V1 + size + COPY_SLACK
 
 
 cdef int64_t room_for(const BatchRow* row, int to_magic) noexcept nogil:
@@ -43,6 +50,14 @@ cdef int64_t room_for(const BatchRow* row, int to_magic) noexcept nogil:
     return 0 if row.is_control else room_for_messages(row, row.size - RECORD_BATCH_OVERHEAD)
 
 
+cdef struct Source:
+    # Memory that records are read from: a part of it, and what may be read beyond that part.
+    const uint8_t* data
+    int64_t size
+    const uint8_t* readable_end
+    uintptr_t fetched            # up to where it was fetched into the cache
+
+
 cdef struct Messages:
     # What the records of one batch became.
     int64_t count
@@ -50,13 +65,33 @@ cdef struct Messages:
     int64_t max_timestamp
 
 
+cdef inline uint8_t* put_field(
+    uint8_t* out, const uint8_t* data, int32_t size, const uint8_t* readable_end
+) noexcept nogil:
+    """A key or a value behind its size, -1 for null."""
+    put_int32(out, size)
+    out += KEY_SIZE_LENGTH
+    if size <= 0:
+        return out
+    copy_short(out, data, size, readable_end)
+    return out + size
+
+
+cdef inline void fetch_ahead(Source* source, const uint8_t* pos) noexcept nogil:
+    cdef uintptr_t end = <uintptr_t>pos + PREFETCH_BYTES
+    while source.fetched < end:
+        prefetch(source.fetched)
+        source.fetched += CACHE_LINE
+
+
 cdef uint8_t* convert_records(
-    const BatchRow* row, const uint8_t* data, int64_t size, int to_magic, int64_t first_offset,
-    bint is_relative, uint8_t* out, Messages* messages, Failure* failure,
+    const BatchRow* row, Source* source, int to_magic, int64_t first_offset, bint is_relative, uint8_t* out,
+    Messages* messages, Failure* failure,
 ) noexcept nogil:
     """The records of a v2 batch as messages without CRC; NULL where `failure` says why.
 
-    `is_relative` counts offsets from that of the first record.
+    `is_relative` counts offsets from that of the first record. Up to COPY_SLACK bytes behind the messages are
+    written to.
     """
     cdef RecordRow record
     cdef Cursor cursor
@@ -67,17 +102,18 @@ cdef uint8_t* convert_records(
     messages.count = 0
     messages.last_offset = -1
     messages.max_timestamp = row.max_timestamp if is_log_append else NO_TIMESTAMP
-    if unlikely(row.count < 0 or row.count > size // MIN_RECORD_SIZE):
-        fail(failure, Status.RECORDS_COUNT, 0, size // MIN_RECORD_SIZE, row.count)
+    if unlikely(row.count < 0 or row.count > source.size // MIN_RECORD_SIZE):
+        fail(failure, Status.RECORDS_COUNT, 0, source.size // MIN_RECORD_SIZE, row.count)
         return NULL
-    cursor.pos = data
-    cursor.end = data + size
+    cursor.pos = source.data
+    cursor.end = source.data + source.size
     cursor.status = Status.OK
     for i in range(row.count):
+        fetch_ahead(source, cursor.pos)
         if unlikely(
             read_record(&cursor, row.base_offset, row.base_timestamp, &record, failure) != Status.OK
         ):
-            failure.at = cursor.pos - data
+            failure.at = cursor.pos - source.data
             return NULL
         if record.offset < first_offset:
             continue
@@ -88,11 +124,13 @@ cdef uint8_t* convert_records(
         messages.max_timestamp = max(messages.max_timestamp, record.timestamp)
         messages.last_offset = record.offset
         messages.count += 1
-        out = write_message(
+        out = write_message_head(
             out, &record, wrapping_sub(record.offset, base), to_magic, attributes, record.timestamp
         )
+        out = put_field(out, record.key, record.key_size, source.readable_end)
+        out = put_field(out, record.value, record.value_size, source.readable_end)
     if unlikely(row.count > 0 and cursor.pos != cursor.end):
-        fail(failure, Status.BYTES_LEFT_OVER, cursor.pos - data, 0, bytes_left(&cursor))
+        fail(failure, Status.BYTES_LEFT_OVER, cursor.pos - source.data, 0, bytes_left(&cursor))
         return NULL
     return out
 
@@ -100,106 +138,178 @@ cdef uint8_t* convert_records(
 @cython.final
 @cython.no_gc
 cdef class RunConverter:
-    """Converts the batches of a run from row `next` on, into a buffer of the caller's from `position` on.
+    """Converts the batches of a run, from row `next` up to `stop`, into memory of the caller's from `position` on.
 
-    `records` counts the records that were converted (not those copied), `temporary_bytes` the sizes of the
-    batches that yielded something and of what was made of them, copies counted once.
+    `codecs` has `target(codec)`, which codec a batch gets; `decompress(codec, payload)`; and
+    `compress(codec, messages)`. It must not refer to the converter.
+
+    `max_output`: the most bytes of output, but for one batch that is larger. `records` counts the records that
+    were converted (not those copied), `temporary_bytes` the sizes of the batches that yielded something and of
+    what was made of them, copies counted once.
     """
 
     cdef readonly BatchRun run
     cdef readonly int to_magic
     cdef readonly int64_t first_offset
     cdef readonly bint verify
-    cdef public Py_ssize_t next
-    cdef public Py_ssize_t position
+    cdef readonly Py_ssize_t next
+    cdef readonly Py_ssize_t stop
+    cdef readonly int64_t needed
     cdef readonly int64_t records
     cdef readonly int64_t temporary_bytes
-    cdef Messages messages           # of the payload that was converted last
-    cdef uint8_t[::1] scratch        # where they are
-    cdef object scratch_view
+    cdef public Py_ssize_t position
+    cdef int64_t max_output
+    cdef object codecs
+    cdef Py_ssize_t valid_until      # the row up to which CRCs are known to hold
+    cdef uintptr_t fetched
+    cdef Py_buffer memory            # of the output, acquired where there is any
+    cdef bint has_memory
+    cdef bytearray scratch           # messages that are to be compressed
+    cdef object pending              # the next batch, converted: what waits for room
+    cdef int pending_codec
+    cdef Messages messages           # it has
+
+    def __cinit__(self, *args, **kwargs):
+        self.has_memory = False
 
     def __init__(
-        self, BatchRun run, Py_ssize_t first, int to_magic, int64_t first_offset, *, bint verify,
-        Py_ssize_t position,
+        self, int to_magic, int64_t first_offset, codecs, *, bint verify, int64_t max_output=INT64_MAX
     ):
-        self.run = run
         self.to_magic = to_magic
         self.first_offset = first_offset
+        self.codecs = codecs
         self.verify = verify
-        self.next = first
-        self.position = position
-        self.records = 0
-        self.temporary_bytes = 0
+        self.max_output = max_output
+        self.scratch = bytearray()
+        self.next = self.stop = self.valid_until = self.position = 0
+        self.needed = self.records = self.temporary_bytes = 0
+        self.fetched = 0
 
-    def room(self, Py_ssize_t stop):
-        """Bytes that suffice for the batches from the next one up to `stop`, those in need of a codec left out."""
+    def __dealloc__(self):
+        if self.has_memory:
+            PyBuffer_Release(&self.memory)
+
+    def start(self, BatchRun run not None, Py_ssize_t first, Py_ssize_t stop):
+        """Go on with batches `first` to `stop` of a run. What waits for room stays, where they begin with it."""
+        run.check_range(first, stop)
+        if run is not self.run or first != self.next:
+            self.pending = None
+            self.run = run
+            self.next = self.valid_until = first
+        self.stop = stop
+
+    def use_memory(self, memory):
+        """Where the output goes, a writable buffer; what was written so far is up to the caller."""
+        if self.has_memory:
+            self.has_memory = False
+            PyBuffer_Release(&self.memory)
+        PyObject_GetBuffer(memory, &self.memory, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        self.has_memory = True
+
+    def room(self):
+        """Bytes that suffice for all that is left of the run, batches in need of a codec left out."""
         cdef int64_t total = 0
         cdef Py_ssize_t i
-        self.run.check_range(self.next, stop)
         with nogil:
-            for i in range(self.next, stop):
+            for i in range(self.next, self.stop):
                 if not self.needs_codec(&self.run.rows[i]):
                     total += room_for(&self.run.rows[i], self.to_magic)
         return total
+
+    def skip_to(self, Py_ssize_t row):
+        """Take the batches up to `row` for converted."""
+        self.run.check_range(self.next, row)
+        self.next = row
 
     cdef bint needs_codec(self, const BatchRow* row) noexcept nogil:
         if row.magic > self.to_magic:
             return row.codec != 0 and not row.is_control
         return row.magic < 2 and self.to_magic == 2
 
-    def convert(self, uint8_t[::1] out, Py_ssize_t stop):
-        """Convert on, up to batch `stop`, into `out`.
+    cdef bint has_room(self, int64_t size) noexcept nogil:
+        self.needed = size
+        if size > self.max_output - self.position and self.position > 0:
+            return False
+        return size <= self.memory.len - self.position
 
-        Returns why it stopped. Raises for a damaged batch, which is the next one then; what came before it is
-        in `out`.
+    def convert(self):
+        """Convert on. Returns why it stopped: DONE, NEEDS_CODEC or NEEDS_ROOM.
+
+        Raises for a damaged batch, or what a codec raised for it; that batch is the next one then, and what
+        came before it is in the output.
         """
-        cdef const BatchRow* row
-        cdef const uint8_t* data
-        cdef uint8_t* start
-        cdef uint8_t* end
-        cdef uint32_t crc
         cdef Failure failure
-        cdef int outcome = DONE
-        self.run.check_range(self.next, stop)
-        if self.position < 0 or self.position > out.shape[0]:
+        cdef int outcome
+        if self.run is None or not self.has_memory:
+            raise RuntimeError("a conversion needs a run and memory for its output")
+        if self.position < 0 or self.position > self.memory.len:
             raise IndexError(self.position)
-        with nogil:
-            while self.next < stop:
-                row = &self.run.rows[self.next]
-                data = self.run.start(self.next)
-                if self.needs_codec(row):
-                    outcome = NEEDS_CODEC
-                    break
-                if room_for(row, self.to_magic) > out.shape[0] - self.position:
-                    outcome = NEEDS_ROOM
-                    break
-                if self.verify:
-                    crc = batch_crc(data, row)
-                    if unlikely(crc != row.crc):
-                        fail(&failure, Status.CRC_MISMATCH, 0, row.crc, crc)
-                        outcome = FAILED
-                        break
-                start = &out[0] + self.position
-                end = self.convert_one(row, data, start, &failure)
-                if unlikely(end == NULL):
-                    outcome = FAILED
-                    break
-                if row.magic > self.to_magic:
-                    seal_messages(start, end - start)
-                    self.temporary_bytes += end - start
-                if end != start:
-                    self.temporary_bytes += row.size
-                self.position += end - start
-                self.next += 1
-        if outcome == FAILED:
-            raise_failure(&failure, row, data, False)
+        while True:
+            if self.pending is not None and not self.write_pending():
+                return NEEDS_ROOM
+            with nogil:
+                outcome = self.convert_plain(&failure)
+            if outcome == FAILED:
+                raise_failure(&failure, &self.run.rows[self.next], self.run.start(self.next), False)
+            if outcome != NEEDS_CODEC or self.to_magic == 2 or self.run.rows[self.next].magic < 2:
+                return outcome
+            self.convert_compressed(&self.run.rows[self.next])
+
+    cdef int convert_plain(self, Failure* failure) noexcept nogil:
+        """Convert what needs no codec."""
+        cdef const BatchRow* row
+        cdef uint8_t* out = <uint8_t*>self.memory.buf
+        cdef uint8_t* end
+        cdef int64_t unsealed = self.position
+        cdef int outcome = DONE
+        while self.next < self.stop:
+            row = &self.run.rows[self.next]
+            if self.needs_codec(row):
+                outcome = NEEDS_CODEC
+                break
+            if self.verify and not self.is_valid(row, failure):
+                outcome = FAILED
+                break
+            if not self.has_room(room_for(row, self.to_magic)):
+                outcome = NEEDS_ROOM
+                break
+            if row.magic <= self.to_magic or self.position - unsealed > UNSEALED_BYTES:
+                seal_messages(out + unsealed, self.position - unsealed)
+                unsealed = self.position
+            end = self.convert_one(row, out + self.position, failure)
+            if unlikely(end == NULL):
+                outcome = FAILED
+                break
+            if row.magic > self.to_magic:
+                self.temporary_bytes += end - out - self.position
+            else:
+                unsealed = end - out
+            if end - out != self.position:
+                self.temporary_bytes += row.size
+            self.position = end - out
+            self.next += 1
+        seal_messages(out + unsealed, self.position - unsealed)
         return outcome
 
-    cdef uint8_t* convert_one(
-        self, const BatchRow* row, const uint8_t* data, uint8_t* out, Failure* failure
-    ) noexcept nogil:
+    cdef bint is_valid(self, const BatchRow* row, Failure* failure) noexcept nogil:
+        """Does the CRC of the next batch hold? Those of the small ones behind it are checked with it."""
+        cdef uint32_t found = 0
+        if self.next < self.valid_until:
+            return True
+        self.valid_until = first_invalid(
+            self.run.data, self.run.origin, self.run.rows, self.next,
+            group_end(self.run.rows, self.next, self.stop), &found,
+        )
+        if unlikely(self.valid_until == self.next):
+            fail(failure, Status.CRC_MISMATCH, 0, row.crc, found)
+            return False
+        return True
+
+    cdef uint8_t* convert_one(self, const BatchRow* row, uint8_t* out, Failure* failure) noexcept nogil:
+        cdef const uint8_t* data = self.run.data + (row.position - self.run.origin)
         cdef RecordRow record
         cdef Messages messages
+        cdef Source source
         cdef uint8_t* end
         if row.magic >= 2 and self.to_magic < 2 and row.is_control:
             return out
@@ -207,10 +317,14 @@ cdef class RunConverter:
             memcpy(out, data, row.size)
             return out + row.size
         if row.magic == 2:
+            source.data = data + RECORDS_OFFSET
+            source.size = row.size - RECORDS_OFFSET
+            source.readable_end = self.run.data + self.run.size
+            source.fetched = max(self.fetched, <uintptr_t>data)
             end = convert_records(
-                row, data + RECORDS_OFFSET, row.size - RECORDS_OFFSET, self.to_magic, self.first_offset, False,
-                out, &messages, failure,
+                row, &source, self.to_magic, self.first_offset, False, out, &messages, failure
             )
+            self.fetched = source.fetched
             if unlikely(end == NULL):
                 failure.at += RECORDS_OFFSET
             else:
@@ -223,88 +337,104 @@ cdef class RunConverter:
         self.records += 1
         return write_message(out, &record, record.offset, self.to_magic, 0, NO_TIMESTAMP)
 
-    def payload(self):
-        """The compressed records of the next batch, a v2 batch, once its CRC is checked; codec and record count.
+    cdef int convert_compressed(self, const BatchRow* row) except -1:
+        """A compressed v2 batch into what waits for room: a wrapper's value, or messages.
 
-        Raises CorruptRecordError.
+        All records are kept, whatever the first offset: consumers expect that of a compressed batch.
         """
-        self.run.check_range(self.next, self.next + 1)
-        cdef const BatchRow* row = &self.run.rows[self.next]
-        if row.magic < 2:
-            raise ValueError(f"batch at position {row.position}: expected format v2, found v{row.magic}")
-        if self.verify:
-            self.run.ensure_valid(self.next, self.next + 1)
-        return self.run.payload(self.next), row.codec, row.count
-
-    def use_scratch(self, memory):
-        """Where `convert_payload` writes, a writable buffer."""
-        self.scratch = memory
-        self.scratch_view = memoryview(memory)
-
-    def room_for_payload(self, int64_t size):
-        """Bytes that suffice for the messages of the next batch, whose records take `size` uncompressed."""
-        self.run.check_range(self.next, self.next + 1)
-        return room_for_messages(&self.run.rows[self.next], size)
-
-    def convert_payload(self, const uint8_t[::1] records, *, bint is_wrapped):
-        """The decompressed records of the next batch as messages: a view of the scratch memory, None if that is
-        too small.
-
-        For a wrapper v1 offsets are counted from the first. All records are kept, whatever the first offset:
-        consumers expect that of a compressed batch. Raises InvalidRecordError.
-        """
-        self.run.check_range(self.next, self.next + 1)
-        cdef const BatchRow* row = &self.run.rows[self.next]
-        cdef const uint8_t* data = self.run.start(self.next)
-        cdef uint8_t* end
-        cdef Failure failure
+        cdef int codec
         cdef Py_ssize_t size
-        if self.scratch is None or room_for_messages(row, records.shape[0]) > self.scratch.shape[0]:
-            return None
-        with nogil:
-            end = convert_records(
-                row, &records[0], records.shape[0], self.to_magic, INT64_MIN, is_wrapped and self.to_magic == 1,
-                &self.scratch[0], &self.messages, &failure,
-            )
-            if end != NULL:
-                seal_messages(&self.scratch[0], end - &self.scratch[0])
-        if end == NULL:
-            raise_failure(&failure, row, data, True)
-        if is_wrapped and row.base_offset < 0:
-            fail(&failure, Status.OFFSET_NEGATIVE, 0, 0, row.base_offset)
-            raise_failure(&failure, row, data, False)
-        size = end - &self.scratch[0]
+        cdef Failure failure
+        if self.verify and not self.is_valid(row, &failure):
+            raise_failure(&failure, row, self.run.start(self.next), False)
+        if row.count == 0:
+            self.next += 1
+            return 0
+        codec = self.codecs.target(row.codec)
+        records = self.codecs.decompress(row.codec, self.run.payload(self.next))
+        size = self.convert_payload(row, records, codec != 0)
+        messages = memoryview(self.scratch)[:size]
+        self.pending = self.codecs.compress(codec, messages) if codec else messages
+        self.pending_codec = codec
         self.records += self.messages.count
         self.temporary_bytes += row.size + size
-        return self.scratch_view[:size]
+        return 0
 
-    def wrap(self, const uint8_t[::1] compressed, int codec, uint8_t[::1] out):
-        """The wrapper around the messages of `convert_payload`, compressed, into `out`; the batch is done then.
+    cdef Py_ssize_t convert_payload(self, const BatchRow* row, object records, bint is_wrapped) except -1:
+        """Decompressed records into messages in the scratch memory; their size. Raises InvalidRecordError.
 
-        `out` needs MESSAGE_OVERHEAD_V1 bytes more than they take.
+        For a wrapper v1 offsets are counted from the first.
         """
-        self.run.check_range(self.next, self.next + 1)
+        cdef Py_buffer buffer
+        cdef Source source
+        cdef Failure failure
+        cdef uint8_t* out
+        cdef uint8_t* end
+        cdef int64_t room
+        PyObject_GetBuffer(records, &buffer, PyBUF_SIMPLE)
+        try:
+            room = room_for_messages(row, buffer.len)
+            if room > len(self.scratch):
+                self.scratch = bytearray(room)
+            out = <uint8_t*><char*>self.scratch
+            source.data = <const uint8_t*>buffer.buf
+            source.size = buffer.len
+            source.readable_end = source.data + source.size
+            source.fetched = <uintptr_t>source.readable_end  # it was written just now
+            with nogil:
+                end = convert_records(
+                    row, &source, self.to_magic, INT64_MIN, is_wrapped and self.to_magic == 1, out,
+                    &self.messages, &failure,
+                )
+                if end != NULL:
+                    seal_messages(out, end - out)
+        finally:
+            PyBuffer_Release(&buffer)
+        if end == NULL:
+            raise_failure(&failure, row, self.run.start(self.next), True)
+        if is_wrapped and row.base_offset < 0:
+            fail(&failure, Status.OFFSET_NEGATIVE, 0, 0, row.base_offset)
+            raise_failure(&failure, row, self.run.start(self.next), False)
+        return end - out
+
+    cdef bint write_pending(self) except -1:
+        """What waits for room into the output, in a wrapper where it is compressed; False where there is none."""
         cdef const BatchRow* row = &self.run.rows[self.next]
+        cdef Py_buffer buffer
+        cdef uint8_t* out
+        PyObject_GetBuffer(self.pending, &buffer, PyBUF_SIMPLE)
+        try:
+            if buffer.len > INT32_MAX - MESSAGE_OVERHEAD_V1:
+                raise OverflowError(f"{buffer.len} bytes do not fit into a message")
+            if not self.has_room(buffer.len + (MESSAGE_OVERHEAD_V1 if self.pending_codec else 0)):
+                return False
+            out = <uint8_t*>self.memory.buf + self.position
+            if self.pending_codec:
+                self.position += self.wrap(row, <const uint8_t*>buffer.buf, <int32_t>buffer.len, out)
+            else:
+                memcpy(out, buffer.buf, buffer.len)
+                self.position += buffer.len
+        finally:
+            PyBuffer_Release(&buffer)
+        self.pending = None
+        self.next += 1
+        return True
+
+    cdef int64_t wrap(
+        self, const BatchRow* row, const uint8_t* compressed, int32_t size, uint8_t* out
+    ) noexcept nogil:
+        """The wrapper around compressed messages, and its size."""
         cdef RecordRow message
-        cdef uint8_t* start
-        cdef int attributes = codec
-        cdef int64_t size
-        if self.position < 0 or compressed.shape[0] > out.shape[0] - self.position - MESSAGE_OVERHEAD_V1:
-            raise ValueError(f"room for a wrapper: expected {compressed.shape[0]} bytes and its overhead")
-        if compressed.shape[0] > INT32_MAX - MESSAGE_OVERHEAD_V1:
-            raise OverflowError(f"{compressed.shape[0]} bytes do not fit into a message")
+        cdef int attributes = self.pending_codec
+        cdef int64_t wrapper_size
         if self.to_magic == 1 and row.timestamp_type == LOG_APPEND_TIME:
             attributes |= TIMESTAMP_TYPE_MASK
         message.key = NULL
         message.key_size = -1
-        message.value = &compressed[0]
-        message.value_size = <int32_t>compressed.shape[0]
-        start = &out[0] + self.position
-        with nogil:
-            size = write_message(
-                start, &message, self.messages.last_offset, self.to_magic, attributes,
-                self.messages.max_timestamp,
-            ) - start
-            seal_messages(start, size)
-        self.position += size
-        self.next += 1
+        message.value = compressed
+        message.value_size = size
+        wrapper_size = write_message(
+            out, &message, self.messages.last_offset, self.to_magic, attributes, self.messages.max_timestamp
+        ) - out
+        seal_messages(out, wrapper_size)
+        return wrapper_size

@@ -26,6 +26,7 @@ cdef extern from "crc32.h" nogil:
 
 
 cdef uint32_t batch_crc(const uint8_t* batch, const BatchRow* row) noexcept nogil
+cdef Py_ssize_t group_end(const BatchRow* rows, Py_ssize_t first, Py_ssize_t stop) noexcept nogil
 cdef Py_ssize_t first_invalid(
     const uint8_t* data, int64_t origin, const BatchRow* rows, Py_ssize_t first, Py_ssize_t stop, uint32_t* found
 ) noexcept nogil

@@ -22,6 +22,17 @@ cdef enum:
     MAX_GROUP_BYTES = 4096
 
 
+cdef Py_ssize_t group_end(const BatchRow* rows, Py_ssize_t first, Py_ssize_t stop) noexcept nogil:
+    """The row up to which batches from `first` on are best checked in one go."""
+    cdef Py_ssize_t i, size = 0
+    stop = min(stop, first + MAX_GROUP)
+    for i in range(first, stop):
+        if size >= MAX_GROUP_BYTES or (rows[i].magic >= 2) != (rows[first].magic >= 2):
+            return i
+        size += rows[i].size
+    return stop
+
+
 cdef Py_ssize_t first_invalid(
     const uint8_t* data, int64_t origin, const BatchRow* rows, Py_ssize_t first, Py_ssize_t stop, uint32_t* found
 ) noexcept nogil:
@@ -32,20 +43,15 @@ cdef Py_ssize_t first_invalid(
     cdef const uint8_t* covered[MAX_GROUP]
     cdef size_t sizes[MAX_GROUP]
     cdef uint32_t crcs[MAX_GROUP]
-    cdef Py_ssize_t i, count, size, start
+    cdef Py_ssize_t i, count, start
     cdef bint is_v2
     while first < stop:
         is_v2 = rows[first].magic >= 2
-        count = size = 0
-        while (
-            count < MAX_GROUP and size < MAX_GROUP_BYTES and first + count < stop
-            and (rows[first + count].magic >= 2) == is_v2
-        ):
-            start = ATTRIBUTES_OFFSET if is_v2 else MESSAGE_MAGIC_OFFSET
-            covered[count] = data + (rows[first + count].position - origin) + start
-            sizes[count] = rows[first + count].size - start
-            size += sizes[count]
-            count += 1
+        start = ATTRIBUTES_OFFSET if is_v2 else MESSAGE_MAGIC_OFFSET
+        count = group_end(rows, first, stop) - first
+        for i in range(count):
+            covered[i] = data + (rows[first + i].position - origin) + start
+            sizes[i] = rows[first + i].size - start
         if is_v2:
             kf_crc32c_many(covered, sizes, crcs, count)
         else:

@@ -58,19 +58,25 @@ cdef inline int64_t message_size(const RecordRow* row, int magic) noexcept nogil
     )
 
 
-cdef inline uint8_t* write_message(
+cdef inline uint8_t* write_message_head(
     uint8_t* out, const RecordRow* row, int64_t offset, int magic, int attributes, int64_t timestamp
 ) noexcept nogil:
-    """A v0 or v1 message but for its CRC, which `seal_messages` writes."""
+    """What stands in front of the key's size, but for the CRC, which `seal_messages` writes."""
     put_int64(out + BASE_OFFSET_OFFSET, offset)
     put_int32(out + LENGTH_OFFSET, <int32_t>(message_size(row, magic) - LOG_OVERHEAD))
     out[MESSAGE_MAGIC_OFFSET] = <uint8_t>magic
     out[MESSAGE_ATTRIBUTES_OFFSET] = <uint8_t>attributes
     if magic == 1:
         put_int64(out + MESSAGE_TIMESTAMP_OFFSET, timestamp)
-        out += MESSAGE_KEY_OFFSET_V1
-    else:
-        out += MESSAGE_KEY_OFFSET_V0
+        return out + MESSAGE_KEY_OFFSET_V1
+    return out + MESSAGE_KEY_OFFSET_V0
+
+
+cdef inline uint8_t* write_message(
+    uint8_t* out, const RecordRow* row, int64_t offset, int magic, int attributes, int64_t timestamp
+) noexcept nogil:
+    """A v0 or v1 message but for its CRC, which `seal_messages` writes."""
+    out = write_message_head(out, row, offset, magic, attributes, timestamp)
     put_int32(out, row.key_size)
     out += KEY_SIZE_LENGTH
     if row.key_size > 0:
