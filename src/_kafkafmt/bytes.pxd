@@ -33,7 +33,7 @@ cdef extern from *:
     void prefetch "kf_prefetch"(uintptr_t) noexcept nogil  # any address: one that is not there is no error
 
 cdef enum:
-    COPY_STEP = 16
+    COPY_STEP = 32
     COPY_SLACK = COPY_STEP - 1
     # More bytes than this a call to memcpy copies faster.
     MAX_SHORT_COPY = 256

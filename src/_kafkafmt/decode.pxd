@@ -91,16 +91,18 @@ cdef inline bint read_plain_record(
         pos += row.value_size
     elif unlikely(row.value_size != -1 or pos == end):
         return False
-    # No headers, and the record ends there.
+    # No headers, and the record ends there. The next record is found by the length, which is known before the
+    # sizes in between are: so that the processor can begin with it.
     if unlikely(pos[0] != 0 or pos + 1 - body != length):
         return False
+    body += length
     row.timestamp = wrapping_add(base_timestamp, timestamp_delta)
     row.offset = wrapping_add(base_offset, offset_delta)
     row.header_count = 0
-    row.headers = pos + 1
+    row.headers = body
     row.headers_size = 0
-    row.size = <int32_t>(pos + 1 - cursor.pos)
-    cursor.pos = pos + 1
+    row.size = <int32_t>(body - cursor.pos)
+    cursor.pos = body
     return True
 
 
