@@ -94,7 +94,7 @@ class LazyDownConvertRecords:
                     if len(converter.output):
                         return bytes(converter.output), position, converter.stats
                 self._check_passed(run, passed, len(run))
-                position = int(run.index["position"][-1] + run.index["size"][-1])
+                position = run.end_position
         except KafkaFormatError as error:
             raise self.records.described(error) from None
         return b"", position, converter.stats

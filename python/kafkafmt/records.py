@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from _kafkafmt.decode import LocatedRecords, Record
 
 RUN_BYTES = 1024 * 1024
+_INDEX_SPARE = 1.05  # rows reserved for each that is expected
 _SEGMENT_NAME = re.compile(r"\d{20}\.log")
 
 
@@ -157,8 +158,16 @@ class Records(ABC):
 
         base_offset and count are -1 for a compressed v0/v1 wrapper, whose payload alone knows them.
         """
-        rows = [run.index for run in self.runs(reuse_memory=True)]
-        return np.concatenate(rows) if rows else np.empty(0, INDEX_DTYPE)
+        rows, count = np.empty(0, INDEX_DTYPE), 0
+        for run in self.runs(reuse_memory=True):
+            if count + len(run) > len(rows):
+                left = (self.end_position - run.end_position) / (run.end_position - self.start_position)
+                grown = np.empty(int((count + len(run)) * (1 + left) * _INDEX_SPARE), INDEX_DTYPE)
+                _as_bytes(grown)[: count * INDEX_DTYPE.itemsize] = _as_bytes(rows[:count])
+                rows = grown
+            _as_bytes(rows[count : count + len(run)])[:] = _as_bytes(run.index)
+            count += len(run)
+        return rows[:count]
 
     def to_numpy(self, columns: Sequence[str] | None = None, *, verify: bool = True) -> dict[str, Column]:
         """Records as numpy columns, no object a record; see `kafkafmt.columns.to_numpy`."""
@@ -182,7 +191,7 @@ class Records(ABC):
         try:
             for run in self.runs(reuse_memory=True):
                 converter.convert(run)
-                done = int(run.index["position"][-1] + run.index["size"][-1]) - self.start_position
+                done = run.end_position - self.start_position
                 converter.expect(len(converter.output) * self.size_in_bytes // done)
         except KafkaFormatError as error:
             raise self.described(error) from None
@@ -223,6 +232,11 @@ class Records(ABC):
             position += found if found >= 0 else len(data)
             size = max(RUN_BYTES, wanted)
         return self.end_position
+
+
+def _as_bytes(rows: NDArray[np.void]) -> NDArray[np.uint8]:
+    """Rows that numpy copies as a whole, not field by field."""
+    return rows.view(np.uint8)
 
 
 class MemoryRecords(Records):

@@ -100,7 +100,7 @@ class _WatchedRecords(SegmentRecords):
 
     def runs(self, *args: Any, **kwargs: Any) -> Iterator[BatchRun]:
         for run in super().runs(*args, **kwargs):
-            end = int(run.index["position"][-1]) + int(run.index["size"][-1])
+            end = run.end_position
             if self._progress is not None and end > self._reached:
                 self._progress(end - self._reached)
                 self._reached = end

@@ -114,7 +114,7 @@ class _Walk:
         for run in Records.runs(self._records, self._position, run_bytes=_RUN_BYTES):
             yield from self._walk_run(run)
             self._tell_progress()
-            if self._position != run.index["position"][-1] + run.index["size"][-1]:
+            if self._position != run.end_position:
                 return
         if self._position < self._records.end_position:
             yield self._tell_tail()
@@ -254,7 +254,7 @@ def _check_records(run: BatchRun, first: int, stop: int, limit: int) -> None:
                 run, number, number + 1, locate(run, number, number + 1, verify=False, limit=limit)
             )
         return
-    part = BatchRun(run.buffer, run.index[first:stop].copy(), run.origin)
+    part = BatchRun(run.buffer, run.index[first:stop], run.origin)
     done = 0
     for located in locate_in_groups(part, verify=False, limit=limit):
         counts = part.index["count"][done:].cumsum(dtype="i8")

@@ -334,4 +334,4 @@ def _rows_between(run: BatchRun, start_offset: int | None, end_offset: int | Non
 def _part(run: BatchRun, first: int, stop: int) -> BatchRun:
     if first == 0 and stop == len(run):
         return run
-    return BatchRun(run.buffer, run.index[first:stop].copy(), run.origin)
+    return BatchRun(run.buffer, run.index[first:stop], run.origin)

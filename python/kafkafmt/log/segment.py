@@ -88,7 +88,7 @@ class SegmentRecords(FileRecords):
         """As `Records.runs`; raises CorruptRecordError, all batches handed out, for a tail that is damage."""
         reached = self.start_position if position is None else position
         for run in super().runs(position, run_bytes=run_bytes, reuse_memory=reuse_memory):
-            reached = int(run.index["position"][-1]) + int(run.index["size"][-1])
+            reached = run.end_position
             yield run
         if self._is_whole and reached < self.end_position:
             self._check_tail(reached)
