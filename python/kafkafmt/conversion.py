@@ -194,14 +194,15 @@ class Converter:
         size = used + more
         if size <= len(self._memory):
             return
-        kept = self._memory[:used]
         if not used:
-            self._memory = kept
-            self._kernel.use_memory(kept)  # what is not kept is freed before more is taken
+            self._memory = np.empty(0, np.uint8)
+            self._kernel.use_memory(self._memory)  # what is not kept is freed before more is taken
         if self._max_output_bytes == sys.maxsize:
             size = max(size, min(2 * len(self._memory), size + _MOST_SPARE_BYTES))
+        else:  # all at once: while it grew there would be two
+            size = max(size, self._max_output_bytes)
         grown = np.empty(size, np.uint8)
-        grown[:used] = kept
+        grown[:used] = self._memory[:used]
         self._memory = grown
         self._kernel.use_memory(grown)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 DEFAULT_CHUNK_SIZE = 128 * 1024
 # Converted, a chunk seldom takes more than this many times its size; where it does, it is handed out in parts.
-_MOST_GROWTH = 2
+_MOST_GROWTH = 1.5
 _FILLER = memoryview(bytes(16 * 1024))
 
 
@@ -126,7 +126,8 @@ class LazyDownConvertRecords:
         if not self._first:
             return
         yield memoryview(self._first)
-        converter = Converter(self._options, stats, max_output_bytes=_MOST_GROWTH * self.chunk_size)
+        most = int(_MOST_GROWTH * min(self.chunk_size, self.records.size_in_bytes))
+        converter = Converter(self._options, stats, max_output_bytes=most)
         try:
             for run in self.records.runs(self._rest_position, run_bytes=self.chunk_size, reuse_memory=True):
                 yield from self._convert_run(converter, run)
