@@ -25,16 +25,20 @@ def convert_verified(data: bytes) -> Run:
     return convert(data, verify=True)
 
 
-def convert_lazily(data: bytes) -> Run:
+def convert_lazily(data: bytes, *, verify: bool = False) -> Run:
     records = MemoryRecords(data)
 
     def run() -> Tally:
-        lazy = LazyDownConvertRecords(records, TO_MAGIC, verify=False)
+        lazy = LazyDownConvertRecords(records, TO_MAGIC, verify=verify)
         send = lazy.to_send()
         produced = sum(map(len, lazy.chunks(send.stats)))
         return Tally(send.stats.records_converted, produced)
 
     return run
+
+
+def convert_lazily_verified(data: bytes) -> Run:
+    return convert_lazily(data, verify=True)
 
 
 def columns(data: bytes) -> Run:
@@ -65,6 +69,11 @@ def arrow_views(data: bytes) -> Run:
 def index(data: bytes) -> Run:
     records = MemoryRecords(data)
     return lambda: Tally(len(records.index()))
+
+
+def index_runs(data: bytes) -> Run:
+    records = MemoryRecords(data)
+    return lambda: Tally(sum(map(len, records.runs())))
 
 
 def check(data: bytes) -> Run:
@@ -149,7 +158,9 @@ def _call(run: Run) -> Tally:
 
 
 def works() -> Iterator[tuple[str, Prepare]]:
-    for prepare in (convert, convert_verified, convert_lazily, columns, arrow, arrow_views, index, check):
+    for prepare in (convert, convert_verified, convert_lazily, convert_lazily_verified):
+        yield prepare.__name__, prepare
+    for prepare in (columns, arrow, arrow_views, index, index_runs, check):
         yield prepare.__name__, prepare
     yield from (("iterate", iterate), ("build_from_rows", build_from_rows))
     if hasattr(RecordBatchBuilder, "append_columns"):
