@@ -77,11 +77,12 @@ cdef inline uint8_t* put_field(
     return out + size
 
 
-cdef inline void fetch_ahead(Source* source, const uint8_t* pos) noexcept nogil:
-    cdef uintptr_t end = <uintptr_t>pos + PREFETCH_BYTES
-    while source.fetched < end:
-        prefetch(source.fetched)
-        source.fetched += CACHE_LINE
+cdef inline uintptr_t fetch_ahead(uintptr_t fetched, const uint8_t* pos) noexcept nogil:
+    """Fetch what comes behind `pos` into the cache; up to where it is fetched then."""
+    while fetched < <uintptr_t>pos + PREFETCH_BYTES:
+        prefetch(fetched)
+        fetched += CACHE_LINE
+    return fetched
 
 
 cdef uint8_t* convert_records(
@@ -96,12 +97,12 @@ cdef uint8_t* convert_records(
     cdef RecordRow record
     cdef Cursor cursor
     cdef int32_t i
-    cdef int64_t base = 0
+    cdef int64_t base = 0, count = 0, last_offset = -1
+    cdef int64_t max_timestamp = NO_TIMESTAMP
+    cdef const uint8_t* readable_end = source.readable_end
+    cdef uintptr_t fetched = source.fetched
     cdef bint is_log_append = row.timestamp_type == LOG_APPEND_TIME
     cdef int attributes = TIMESTAMP_TYPE_MASK if to_magic == 1 and is_log_append else 0
-    messages.count = 0
-    messages.last_offset = -1
-    messages.max_timestamp = row.max_timestamp if is_log_append else NO_TIMESTAMP
     if unlikely(row.count < 0 or row.count > source.size // MIN_RECORD_SIZE):
         fail(failure, Status.RECORDS_COUNT, 0, source.size // MIN_RECORD_SIZE, row.count)
         return NULL
@@ -109,7 +110,7 @@ cdef uint8_t* convert_records(
     cursor.end = source.data + source.size
     cursor.status = Status.OK
     for i in range(row.count):
-        fetch_ahead(source, cursor.pos)
+        fetched = fetch_ahead(fetched, cursor.pos)
         if unlikely(
             read_record(&cursor, row.base_offset, row.base_timestamp, &record, failure) != Status.OK
         ):
@@ -121,17 +122,21 @@ cdef uint8_t* convert_records(
             record.timestamp = row.max_timestamp
         if is_relative and i == 0:
             base = record.offset
-        messages.max_timestamp = max(messages.max_timestamp, record.timestamp)
-        messages.last_offset = record.offset
-        messages.count += 1
+        max_timestamp = max(max_timestamp, record.timestamp)
+        last_offset = record.offset
+        count += 1
         out = write_message_head(
             out, &record, wrapping_sub(record.offset, base), to_magic, attributes, record.timestamp
         )
-        out = put_field(out, record.key, record.key_size, source.readable_end)
-        out = put_field(out, record.value, record.value_size, source.readable_end)
+        out = put_field(out, record.key, record.key_size, readable_end)
+        out = put_field(out, record.value, record.value_size, readable_end)
     if unlikely(row.count > 0 and cursor.pos != cursor.end):
         fail(failure, Status.BYTES_LEFT_OVER, cursor.pos - source.data, 0, bytes_left(&cursor))
         return NULL
+    source.fetched = fetched
+    messages.count = count
+    messages.last_offset = last_offset
+    messages.max_timestamp = row.max_timestamp if is_log_append else max_timestamp
     return out
 
 
