@@ -214,13 +214,18 @@ def test_kill_when_converting_then_the_second_run_does_what_is_missing(tmp_path:
     wanted, target = tmp_path / "wanted", tmp_path / "out"
     assert run("convert", log.parent, wanted, "--to-magic", 1).exit_code == 0
     process = subprocess.Popen(
-        command("convert", log.parent, target, "--to-magic", 1, "--jobs", 2), stdout=subprocess.DEVNULL
+        command("convert", log.parent, target, "--to-magic", 1, "--jobs", 2),
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
     )
     while len(segments(target)) < 3 and process.poll() is None:
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    time.sleep(1)  # the workers notice
+    with pytest.raises(ProcessLookupError):  # the workers notice, and end
+        while True:
+            os.killpg(process.pid, 0)
+            time.sleep(0.002)
     left = [path for path in segments(target) if not path.name.startswith(".")]
     assert 3 <= len(left) < len(segments(log))
     assert all(path.read_bytes() == (wanted / path.relative_to(target)).read_bytes() for path in left)
@@ -236,6 +241,8 @@ def test_kill_when_converting_then_the_second_run_does_what_is_missing(tmp_path:
 
 def test_interrupt_when_converting_then_ends_soon_and_leaves_nothing_half_done(tmp_path: Path) -> None:
     log = write_log(tmp_path / "logs" / "orders-0", 300, codec=Codec.GZIP, segment_bytes=60_000, records=1500)
+    for partition in range(1, 10):  # enough to be at it still when the signal comes
+        shutil.copytree(log, log.parent / f"orders-{partition}", copy_function=os.link)
     target = tmp_path / "out"
     process = subprocess.Popen(
         command("convert", log.parent, target, "--to-magic", 1, "--jobs", 2),
