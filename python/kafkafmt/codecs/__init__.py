@@ -20,7 +20,7 @@ from kafkafmt.types import Codec
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["CODECS", "DEFAULT_MAX_DECOMPRESSED_BYTES", "compress", "compress_bound", "decompress"]
+__all__ = ["CODECS", "DEFAULT_MAX_DECOMPRESSED_BYTES", "compress", "decompress"]
 
 DEFAULT_MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
 
@@ -31,7 +31,6 @@ class CodecImplementation:
 
     decompress: Callable[[bytes | memoryview, int], bytes | bytearray | memoryview]
     compress: Callable[[bytes | memoryview, int | None, int], bytes]
-    compress_bound: Callable[[int], int]
     levels: range
     first_magic: int = 0
 
@@ -45,11 +44,11 @@ def _copied(data: bytes | memoryview, level: int | None, magic: int) -> bytes:
 
 
 CODECS: dict[int, CodecImplementation] = {
-    Codec.NONE: CodecImplementation(_as_is, _copied, int, range(0)),
-    Codec.GZIP: CodecImplementation(gzip_.decompress, gzip_.compress, gzip_.compress_bound, gzip_.LEVELS),
-    Codec.SNAPPY: CodecImplementation(snappy_.decompress, snappy_.compress, snappy_.compress_bound, range(0)),
-    Codec.LZ4: CodecImplementation(lz4_.decompress, lz4_.compress, lz4_.compress_bound, lz4_.LEVELS),
-    Codec.ZSTD: CodecImplementation(zstd_.decompress, zstd_.compress, zstd_.compress_bound, zstd_.LEVELS, 2),
+    Codec.NONE: CodecImplementation(_as_is, _copied, range(0)),
+    Codec.GZIP: CodecImplementation(gzip_.decompress, gzip_.compress, gzip_.LEVELS),
+    Codec.SNAPPY: CodecImplementation(snappy_.decompress, snappy_.compress, range(0)),
+    Codec.LZ4: CodecImplementation(lz4_.decompress, lz4_.compress, lz4_.LEVELS),
+    Codec.ZSTD: CodecImplementation(zstd_.decompress, zstd_.compress, zstd_.LEVELS, 2),
 }
 
 
@@ -81,11 +80,6 @@ def compress(codec: Codec | int, data: Buffer, *, level: int | None = None, magi
     if level is not None and level not in implementation.levels:
         raise ValueError(_level_message(Codec(codec), level, implementation.levels))
     return implementation.compress(_flat(data), level, magic)
-
-
-def compress_bound(codec: Codec | int, size: int) -> int:
-    """Return the most bytes that `compress` makes of `size` bytes, at any level."""
-    return _implementation(codec, 2).compress_bound(size)
 
 
 def _implementation(codec: Codec | int, magic: int) -> CodecImplementation:

@@ -70,8 +70,3 @@ def compress(data: bytes | memoryview, level: int | None, magic: int) -> bytes:
         return isal_zlib.compress(data, level or _DEFAULT_LEVEL, _GZIP_WINDOW_BITS)
     compressor = zlib.compressobj(level, zlib.DEFLATED, _GZIP_WINDOW_BITS)
     return compressor.compress(data) + compressor.flush()
-
-
-def compress_bound(size: int) -> int:
-    # A header and a trailer of 18 bytes; blocks that do not compress are stored, with a header each.
-    return size + (size >> 8) + 64

@@ -30,7 +30,6 @@ _HC_OFFSET = _BD_OFFSET + 1  # of the headers that Kafka writes, and 8 more with
 _CONTENT_SIZE_FLAG, _CONTENT_SIZE_LENGTH = 0x08, 8
 _DICTIONARY_FLAG = 0x01
 _BLOCK_BYTES = 64 * 1024
-_END_MARK_LENGTH = _BLOCK_SIZE_LENGTH = 4
 # Room for the first go: most payloads fit, and what is not touched costs nothing.
 _LIKELY_EXPANSION = 8
 _BD_64_KIB_BLOCKS = 0x40
@@ -138,11 +137,6 @@ def compress(data: bytes | memoryview, level: int | None, magic: int) -> bytes:
         return frame
     checksum = _header_checksum(frame[:_HC_OFFSET])
     return b"".join((frame[:_HC_OFFSET], bytes((checksum,)), memoryview(frame)[_HC_OFFSET + 1 :]))
-
-
-def compress_bound(size: int) -> int:
-    blocks = -(-size // _BLOCK_BYTES)
-    return _HC_OFFSET + 1 + blocks * _BLOCK_SIZE_LENGTH + size + _END_MARK_LENGTH
 
 
 @lru_cache(maxsize=16)
