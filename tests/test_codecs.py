@@ -356,6 +356,16 @@ def test_gzip_when_followed_by_no_member_then_ignored_as_java_does(garbage):
     assert decompress(Codec.GZIP, compress(Codec.GZIP, TEXT) + garbage) == TEXT
 
 
+def test_gzip_when_members_are_the_same_then_each_read():
+    assert decompress(Codec.GZIP, compress(Codec.GZIP, SMALL) * 2) == SMALL * 2
+
+
+@pytest.mark.parametrize("garbage", [b"\0", b"\xff" * 4])
+def test_gzip_when_what_follows_is_no_size_of_several_megabytes_then_read(garbage):
+    data = TEXT * 8
+    assert decompress(Codec.GZIP, compress(Codec.GZIP, data) + garbage) == data
+
+
 @pytest.mark.parametrize("position", [-1, -5], ids=["size", "crc"])
 def test_gzip_when_trailer_is_damaged_then_corrupt(position):
     payload = bytearray(compress(Codec.GZIP, TEXT))
