@@ -445,6 +445,48 @@ def test_lz4_when_header_checksum_is_neither_then_corrupt(checksum):
         decompress(Codec.LZ4, payload)
 
 
+def outcome(codec: Codec, payload: bytes, limit: int) -> bytes | str:
+    try:
+        return bytes(decompress(codec, payload, limit=limit))
+    except CorruptRecordError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("payload", [LZ4_OF_V0, LZ4_OF_V1], ids=["v0", "v1"])
+def test_lz4_when_one_block_is_damaged_then_same_outcome_as_of_the_frame_decompressor(payload):
+    """A limit below the size of a block keeps from the way that a single block goes."""
+    for position in range(len(payload)):
+        for change in (*(1 << bit for bit in range(8)), 0xFF):
+            damaged = bytearray(payload)
+            damaged[position] ^= change
+            assert outcome(Codec.LZ4, damaged, 64 * 1024) == outcome(Codec.LZ4, damaged, 64 * 1024 - 1)
+
+
+def lz4_of_one_block(size: int) -> bytes:
+    """A frame as Kafka's, but for its block, which holds `size` bytes: a literal, its long run, 12 literals."""
+    whole, rest = divmod(size - 1 - 19 - 12, 255)
+    block = b"\x1fk\x01\x00" + b"\xff" * whole + bytes([rest]) + b"\xc0" + b"k" * 12
+    return LZ4_OF_V1[:7] + struct.pack("<I", len(block)) + block + bytes(4)
+
+
+def test_lz4_when_block_holds_more_than_64_kib_then_corrupt():
+    assert decompress(Codec.LZ4, lz4_of_one_block(64 * 1024)) == b"k" * 64 * 1024
+    with pytest.raises(CorruptRecordError, match="lz4: expected a frame"):
+        decompress(Codec.LZ4, lz4_of_one_block(64 * 1024 + 1))
+
+
+def test_lz4_when_block_takes_more_than_64_kib_then_corrupt():
+    literals = b"\xf0" + b"\xff" * 256 + b"\xd8" + bytes(15 + 255 * 256 + 0xD8)
+    assert len(literals) > 64 * 1024
+    with pytest.raises(CorruptRecordError, match="lz4: expected a frame"):
+        decompress(Codec.LZ4, LZ4_OF_V1[:7] + struct.pack("<I", len(literals)) + literals + bytes(4))
+
+
+def test_lz4_when_end_mark_comes_at_once_then_what_follows_is_ignored():
+    assert decompress(Codec.LZ4, LZ4_OF_V1[:7] + bytes(4)) == b""
+    assert decompress(Codec.LZ4, LZ4_OF_V1[:7] + bytes(8)) == b""
+
+
 def test_lz4_when_header_of_v0_has_a_content_size_then_read():
     """Case 15: the header checksum of v0, over a content size as well."""
     payload = bytearray(lz4.frame.compress(KAFKAS, store_size=True, block_linked=False))
