@@ -100,6 +100,14 @@ def test_buffer_when_its_items_are_wide_then_read_as_bytes(codec):
     assert decompress(codec, compress(codec, np.zeros((0, 3)))) == b""
 
 
+@pytest.mark.parametrize("codec", Codec)
+def test_buffer_when_it_has_rows_of_bytes_then_read_as_they_follow_each_other(codec):
+    rows = memoryview(TEXT[:600]).cast("B", (20, 30))
+    payload = compress(codec, rows)
+    assert decompress(codec, payload) == TEXT[:600]
+    assert decompress(codec, memoryview(payload).cast("B", (1, len(payload)))) == TEXT[:600]
+
+
 @pytest.mark.parametrize("function", [compress, decompress])
 @pytest.mark.parametrize("codec", Codec)
 def test_data_when_no_contiguous_buffer_then_type_or_buffer_error(codec, function):
