@@ -5,7 +5,7 @@ Input: three bytes of options (codec, magic, limit), then a payload. Whatever th
 - decompressing yields no more than the limit, or raises one of the two errors that bytes may cause;
 - where another decoder reads the whole payload too, both read the same;
 - a higher limit changes no outcome but that of the limit itself;
-- what is compressed, at any magic, decompresses to itself and stays within `compress_bound`.
+- what is compressed, at any magic, decompresses to itself.
 """
 
 from __future__ import annotations
@@ -64,5 +64,4 @@ def _read_by_another(codec: int, payload: bytes) -> bytes | None:
 
 def _check_round_trip(codec: int, magic: int, plain: bytes) -> None:
     compressed = codecs.compress(codec, plain, magic=magic)
-    assert len(compressed) <= codecs.compress_bound(codec, len(plain))
     assert bytes(codecs.decompress(codec, compressed, limit=len(plain), magic=magic)) == plain

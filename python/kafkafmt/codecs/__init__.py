@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from kafkafmt.buffers import flat_view
 from kafkafmt.codecs import gzip_, lz4_, snappy_, zstd_
@@ -20,7 +20,7 @@ from kafkafmt.types import Codec
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["CODECS", "DEFAULT_MAX_DECOMPRESSED_BYTES", "compress", "compress_bound", "decompress"]
+__all__ = ["CODECS", "DEFAULT_MAX_DECOMPRESSED_BYTES", "compress", "decompress"]
 
 DEFAULT_MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
 
@@ -31,7 +31,6 @@ class CodecImplementation:
 
     decompress: Callable[[bytes | memoryview, int], bytes | bytearray | memoryview]
     compress: Callable[[bytes | memoryview, int | None, int], bytes]
-    compress_bound: Callable[[int], int]
     levels: range
     first_magic: int = 0
 
@@ -45,11 +44,11 @@ def _copied(data: bytes | memoryview, level: int | None, magic: int) -> bytes:
 
 
 CODECS: dict[int, CodecImplementation] = {
-    Codec.NONE: CodecImplementation(_as_is, _copied, int, range(0)),
-    Codec.GZIP: CodecImplementation(gzip_.decompress, gzip_.compress, gzip_.compress_bound, gzip_.LEVELS),
-    Codec.SNAPPY: CodecImplementation(snappy_.decompress, snappy_.compress, snappy_.compress_bound, range(0)),
-    Codec.LZ4: CodecImplementation(lz4_.decompress, lz4_.compress, lz4_.compress_bound, lz4_.LEVELS),
-    Codec.ZSTD: CodecImplementation(zstd_.decompress, zstd_.compress, zstd_.compress_bound, zstd_.LEVELS, 2),
+    Codec.NONE: CodecImplementation(_as_is, _copied, range(0)),
+    Codec.GZIP: CodecImplementation(gzip_.decompress, gzip_.compress, gzip_.LEVELS),
+    Codec.SNAPPY: CodecImplementation(snappy_.decompress, snappy_.compress, range(0)),
+    Codec.LZ4: CodecImplementation(lz4_.decompress, lz4_.compress, lz4_.LEVELS),
+    Codec.ZSTD: CodecImplementation(zstd_.decompress, zstd_.compress, zstd_.LEVELS, 2),
 }
 
 
@@ -64,10 +63,12 @@ def decompress(
     damaged, a cut or an empty payload, `UnsupportedCompressionTypeError` for an id that Kafka has not given
     out and for zstd before message format v2, `TypeError` for what is no C-contiguous buffer.
     """
-    implementation = _implementation(codec, magic)
+    implementation = CODECS.get(codec)
+    if implementation is None or magic < implementation.first_magic:
+        raise _unsupported_error(codec, magic)
     if limit < 0:
         raise ValueError(f"limit must not be negative, not {limit}")
-    return implementation.decompress(_flat(data), limit)
+    return implementation.decompress(data if _is_flat(data) else flat_view(data), limit)
 
 
 def compress(codec: Codec | int, data: Buffer, *, level: int | None = None, magic: int = 2) -> bytes:
@@ -77,36 +78,31 @@ def compress(codec: Codec | int, data: Buffer, *, level: int | None = None, magi
     None is the codec's fast default. Raises `ValueError` for a level outside that range and for any level
     where the codec has none, else as `decompress`.
     """
-    implementation = _implementation(codec, magic)
+    implementation = CODECS.get(codec)
+    if implementation is None or magic < implementation.first_magic:
+        raise _unsupported_error(codec, magic)
     if level is not None and level not in implementation.levels:
         raise ValueError(_level_message(Codec(codec), level, implementation.levels))
-    return implementation.compress(_flat(data), level, magic)
+    return implementation.compress(data if _is_flat(data) else flat_view(data), level, magic)
 
 
-def compress_bound(codec: Codec | int, size: int) -> int:
-    """Return the most bytes that `compress` makes of `size` bytes, at any level."""
-    return _implementation(codec, 2).compress_bound(size)
+def _is_flat(data: Buffer) -> TypeGuard[bytes | memoryview]:
+    """Whether `data` is what the implementations take; asking costs less than one more view does."""
+    return type(data) is bytes or (
+        type(data) is memoryview and data.format == "B" and data.ndim == 1 and data.c_contiguous
+    )
 
 
-def _implementation(codec: Codec | int, magic: int) -> CodecImplementation:
-    try:
-        implementation = CODECS[codec]
-    except KeyError:
-        raise UnsupportedCompressionTypeError(f"compression type: expected 0 to 4, found {codec}") from None
-    if magic < implementation.first_magic:
-        expected = f"message format v{implementation.first_magic} or later"
-        raise UnsupportedCompressionTypeError(
-            f"{Codec(codec).name.lower()}: expected {expected}, found v{magic}"
-        )
-    return implementation
+def _unsupported_error(codec: Codec | int, magic: int) -> UnsupportedCompressionTypeError:
+    if codec not in CODECS:
+        return UnsupportedCompressionTypeError(f"compression type: expected 0 to 4, found {codec}")
+    expected = f"message format v{CODECS[codec].first_magic} or later"
+    return UnsupportedCompressionTypeError(
+        f"{Codec(codec).name.lower()}: expected {expected}, found v{magic}"
+    )
 
 
 def _level_message(codec: Codec, level: int, levels: range) -> str:
     if not levels:
         return f"{codec.name.lower()} has no compression levels, but level is {level}"
     return f"{codec.name.lower()} level must be {levels[0]} to {levels[-1]}, not {level}"
-
-
-def _flat(data: Buffer) -> bytes | memoryview:
-    """Any contiguous buffer as bytes, whatever its item type and shape; without copy."""
-    return data if type(data) is bytes else flat_view(data)

@@ -8,6 +8,7 @@ makes payloads a few per cent smaller.
 from __future__ import annotations
 
 import zlib
+from struct import Struct
 
 from isal import igzip_lib, isal_zlib
 
@@ -19,7 +20,7 @@ _ISAL_LEVELS = range(1, 4)
 _DEFAULT_LEVEL = 2
 _GZIP_WINDOW_BITS = 31
 _MEMBER_MAGIC = b"\x1f\x8b"
-_SIZE_LENGTH = 4  # of a member's uncompressed size, its last field
+_SIZE = Struct("<I")  # of what a member holds, its last field
 _MAX_EXPANSION = 1032  # of deflate: 258 bytes from 2 bits
 _FURTHER_ROOM_BYTES = 1024 * 1024
 # A decompressor copies what it has not used, so later members are fed in pieces: else many cost n squared.
@@ -28,41 +29,55 @@ _IsalError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  #
 
 
 def decompress(data: bytes | memoryview, limit: int) -> bytes:
-    view = memoryview(data)
-    output, position = _decompress_member(view, 0, len(view), limit)
-    if position == len(view):
+    length = len(data)
+    if length < _SIZE.size:
+        raise CorruptRecordError(f"gzip: expected the end of a member, found the end of all {length}")
+    # A payload ends with the size of its last, mostly its only, member; a room of that size is the fastest.
+    (size,) = _SIZE.unpack_from(data, length - _SIZE.size)
+    is_possible = size <= limit and size <= length * _MAX_EXPANSION
+    room = (size if is_possible else min(limit, _FURTHER_ROOM_BYTES)) + 1
+    decompressor = igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
+    output = _inflate(decompressor, data, room)
+    if decompressor.eof and not decompressor.unused_data and len(output) <= limit:
         return output
+    view = memoryview(data)
+    output, position = _finish_member(decompressor, output, view, length, limit)
     outputs = [output]
     remaining = limit - len(output)
     while view[position : position + len(_MEMBER_MAGIC)] == _MEMBER_MAGIC:
-        output, position = _decompress_member(view, position, _PIECE_BYTES, remaining)
+        decompressor = igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
+        piece = view[position : position + _PIECE_BYTES]
+        output = _inflate(decompressor, piece, min(room, remaining + 1))
+        output, position = _finish_member(decompressor, output, view, position + len(piece), remaining)
         outputs.append(output)
         remaining -= len(output)
     return b"".join(outputs)
 
 
-def _decompress_member(view: memoryview, position: int, piece_bytes: int, limit: int) -> tuple[bytes, int]:
-    """Return what the member at `position`, read in pieces, holds, and where it ends."""
-    decompressor = igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
-    outputs = []
-    remaining = limit
-    # A payload ends with the size of its last, mostly its only, member; a room of that size is the fastest.
-    room = min(int.from_bytes(view[-_SIZE_LENGTH:], "little"), len(view) * _MAX_EXPANSION, limit) + 1
-    while not decompressor.eof:
-        piece = view[position : position + piece_bytes] if decompressor.needs_input else b""
+def _finish_member(
+    decompressor: igzip_lib.IgzipDecompressor, output: bytes, view: memoryview, position: int, limit: int
+) -> tuple[bytes, int]:
+    """Go on at `position`, up to which the member gave `output`; return what it holds, and where it ends."""
+    outputs = [output]
+    remaining = limit - len(output)
+    while remaining >= 0 and not decompressor.eof:
+        piece = view[position : position + _PIECE_BYTES] if decompressor.needs_input else b""
         if decompressor.needs_input and not piece:
             raise CorruptRecordError(f"gzip: expected the end of a member, found the end of all {len(view)}")
-        try:
-            output = decompressor.decompress(piece, room)
-        except _IsalError as error:
-            raise CorruptRecordError(f"gzip: expected a member, found {error}") from error
-        remaining -= len(output)
-        if remaining < 0:
-            raise DecompressionLimitError(f"gzip: expected at most {limit} more bytes, found more")
+        output = _inflate(decompressor, piece, min(remaining, _FURTHER_ROOM_BYTES) + 1)
         outputs.append(output)
         position += len(piece)
-        room = min(remaining, _FURTHER_ROOM_BYTES) + 1
+        remaining -= len(output)
+    if remaining < 0:
+        raise DecompressionLimitError(f"gzip: expected at most {limit} more bytes, found more")
     return b"".join(outputs), position - len(decompressor.unused_data)
+
+
+def _inflate(decompressor: igzip_lib.IgzipDecompressor, piece: bytes | memoryview, room: int) -> bytes:
+    try:
+        return decompressor.decompress(piece, room)
+    except _IsalError as error:
+        raise CorruptRecordError(f"gzip: expected a member, found {error}") from error
 
 
 def compress(data: bytes | memoryview, level: int | None, magic: int) -> bytes:
@@ -70,8 +85,3 @@ def compress(data: bytes | memoryview, level: int | None, magic: int) -> bytes:
         return isal_zlib.compress(data, level or _DEFAULT_LEVEL, _GZIP_WINDOW_BITS)
     compressor = zlib.compressobj(level, zlib.DEFLATED, _GZIP_WINDOW_BITS)
     return compressor.compress(data) + compressor.flush()
-
-
-def compress_bound(size: int) -> int:
-    # A header and a trailer of 18 bytes; blocks that do not compress are stored, with a header each.
-    return size + (size >> 8) + 64

@@ -6,15 +6,18 @@
 Kafka's first implementation computed HC, the header's checksum, over the magic number too. Format v0 keeps
 that; later formats have it right. `compress` writes what its format wants, `decompress` takes either in any.
 Kafka's Java reads independent blocks only, and stops at the first end mark; here further frames are read,
-and what follows and is no frame is ignored.
+and what follows and is no frame is ignored. A frame as Kafka's Java lays it out, of one compressed block, goes
+to the block's decompressor at once: that takes less time.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from functools import lru_cache
+from struct import Struct
 from typing import Any
 
+import lz4.block
 import lz4.frame
 
 from kafkafmt.errors import CorruptRecordError, DecompressionLimitError
@@ -29,16 +32,42 @@ _BD_OFFSET = _FLG_OFFSET + 1
 _HC_OFFSET = _BD_OFFSET + 1  # of the headers that Kafka writes, and 8 more with a content size
 _CONTENT_SIZE_FLAG, _CONTENT_SIZE_LENGTH = 0x08, 8
 _DICTIONARY_FLAG = 0x01
+_BD_64_KIB_BLOCKS = 0x40
 _BLOCK_BYTES = 64 * 1024
-_END_MARK_LENGTH = _BLOCK_SIZE_LENGTH = 4
+_END_MARK = b"\0\0\0\0"
+# Kafka's headers: independent blocks of 64 KiB, no content size, no checksums. Of format v0, of later ones.
+_HEADERS = (_FRAME_MAGIC + b"\x60\x40\x1a", _FRAME_MAGIC + b"\x60\x40\x82")
+_ONE_BLOCK = Struct(f"<{len(_HEADERS[0])}sI")  # a header, and the size of the only block
 # Room for the first go: most payloads fit, and what is not touched costs nothing.
 _LIKELY_EXPANSION = 8
-_BD_64_KIB_BLOCKS = 0x40
 # Contexts keep two buffers of the block size; those of larger blocks are not kept.
 _idle_contexts: deque[Any] = deque(maxlen=16)
 
 
 def decompress(data: bytes | memoryview, limit: int) -> bytes:
+    if limit >= _BLOCK_BYTES and _is_one_block(data):
+        try:
+            output: bytes = lz4.block.decompress(data[_ONE_BLOCK.size : -len(_END_MARK)], _BLOCK_BYTES)
+            return output
+        except lz4.block.LZ4BlockError:
+            pass  # the frame's decompressor says what is wrong with it
+    return _decompress_frames(data, limit)
+
+
+def _is_one_block(data: bytes | memoryview) -> bool:
+    """Whether this is what Kafka makes of a batch of up to 64 KiB, if that compresses at all."""
+    if len(data) <= _ONE_BLOCK.size:
+        return False
+    header, size = _ONE_BLOCK.unpack_from(data)
+    return (
+        header in _HEADERS
+        and size == len(data) - _ONE_BLOCK.size - len(_END_MARK)
+        and size <= _BLOCK_BYTES
+        and data[-len(_END_MARK) :] == _END_MARK
+    )
+
+
+def _decompress_frames(data: bytes | memoryview, limit: int) -> bytes:
     output, position = _decompress_frame(data, limit)
     if position == len(data):
         return output
@@ -138,11 +167,6 @@ def compress(data: bytes | memoryview, level: int | None, magic: int) -> bytes:
         return frame
     checksum = _header_checksum(frame[:_HC_OFFSET])
     return b"".join((frame[:_HC_OFFSET], bytes((checksum,)), memoryview(frame)[_HC_OFFSET + 1 :]))
-
-
-def compress_bound(size: int) -> int:
-    blocks = -(-size // _BLOCK_BYTES)
-    return _HC_OFFSET + 1 + blocks * _BLOCK_SIZE_LENGTH + size + _END_MARK_LENGTH
 
 
 @lru_cache(maxsize=16)

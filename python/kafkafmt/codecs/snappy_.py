@@ -11,41 +11,69 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from cramjam import DecompressionError
 from cramjam import snappy as raw_snappy
 
 from kafkafmt.errors import CorruptRecordError, DecompressionLimitError
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
 _MAGIC = b"\x82SNAPPY\x00"
 _HEADER = _MAGIC + struct.pack(">ii", 1, 1)
 _SIZE = struct.Struct(">i")
+_ONE_BLOCK = struct.Struct(f">{len(_HEADER)}si")  # the header, and the size of the only block
 _BLOCK_BYTES = 32 * 1024  # of Java's SnappyOutputStream
 _MAX_EXPANSION = 22  # the densest element is 3 bytes that copy 64
 
 
 def decompress(data: bytes | memoryview, limit: int) -> bytearray:
-    view = memoryview(data)
-    is_xerial = data[: len(_MAGIC)] == _MAGIC
     try:
-        size = sum(map(_length, _xerial_blocks(view))) if is_xerial else _length(view)
-        if size > limit:
-            raise DecompressionLimitError(f"snappy: expected at most {limit} bytes, found {size}")
-        output = bytearray(size)
-        if not is_xerial:
-            raw_snappy.decompress_raw_into(view, output)
-            return output
-        room = memoryview(output)
-        for block in _xerial_blocks(view):
-            length = _length(block)
-            raw_snappy.decompress_raw_into(block, room[:length])
-            room = room[length:]
+        if _is_one_block(data):
+            return _decompress_block(data[_ONE_BLOCK.size :], limit)
+        if data[: len(_MAGIC)] == _MAGIC:
+            return _decompress_blocks(memoryview(data), limit)
+        return _decompress_block(data, limit)
     except DecompressionError as error:
         raise CorruptRecordError(f"snappy: expected a raw block, found {error}") from error
+
+
+def _is_one_block(data: bytes | memoryview) -> bool:
+    """Whether this is what Kafka makes of a batch of up to 32 KiB."""
+    if len(data) <= _ONE_BLOCK.size:
+        return False
+    return _ONE_BLOCK.unpack_from(data) == (_HEADER, len(data) - _ONE_BLOCK.size)
+
+
+def _decompress_block(block: bytes | memoryview, limit: int) -> bytearray:
+    size = _length(block)
+    if size > limit:
+        raise _limit_error(limit, size)
+    output = bytearray(size)
+    raw_snappy.decompress_raw_into(block, output)
     return output
 
 
-def _length(block: memoryview) -> int:
+def _decompress_blocks(view: memoryview, limit: int) -> bytearray:
+    size = sum(map(_length, _xerial_blocks(view)))
+    if size > limit:
+        raise _limit_error(limit, size)
+    output = bytearray(size)
+    room = memoryview(output)
+    for block in _xerial_blocks(view):
+        length = _length(block)
+        raw_snappy.decompress_raw_into(block, room[:length])
+        room = room[length:]
+    return output
+
+
+def _limit_error(limit: int, size: int) -> DecompressionLimitError:
+    return DecompressionLimitError(f"snappy: expected at most {limit} bytes, found {size}")
+
+
+def _length(block: bytes | memoryview) -> int:
     """Return the length that a raw block declares, if it can be true."""
     length = raw_snappy.decompress_raw_len(block)
     if length > len(block) * _MAX_EXPANSION:
@@ -82,24 +110,12 @@ def _after_header(view: memoryview, position: int) -> int:
 
 
 def compress(data: bytes | memoryview, level: int | None, magic: int) -> bytes:
+    if 0 < len(data) <= _BLOCK_BYTES:  # most payloads, without the cost of the general way
+        block = raw_snappy.compress_raw(data)
+        return _ONE_BLOCK.pack(_HEADER, len(block)) + block
     view = memoryview(data)
-    output = bytearray(compress_bound(len(view)))
-    room = memoryview(output)
-    room[: len(_HEADER)] = _HEADER
-    position = len(_HEADER)
+    pieces: list[Buffer] = [_HEADER]
     for start in range(0, len(view), _BLOCK_BYTES):
-        block_position = position + _SIZE.size
-        size = raw_snappy.compress_raw_into(view[start : start + _BLOCK_BYTES], room[block_position:])
-        _SIZE.pack_into(output, position, size)
-        position = block_position + size
-    return bytes(room[:position])
-
-
-def compress_bound(size: int) -> int:
-    whole, rest = divmod(size, _BLOCK_BYTES)
-    bound = len(_HEADER) + whole * (_SIZE.size + _raw_bound(_BLOCK_BYTES))
-    return bound + _SIZE.size + _raw_bound(rest) if rest else bound
-
-
-def _raw_bound(size: int) -> int:
-    return 32 + size + size // 6
+        block = raw_snappy.compress_raw(view[start : start + _BLOCK_BYTES])
+        pieces += (_SIZE.pack(len(block)), block)
+    return b"".join(pieces)

@@ -174,8 +174,3 @@ def compress(data: bytes | memoryview, level: int | None, magic: int) -> bytes:
     if compressor.memory_size() <= _MAX_KEPT_BYTES:
         idle.append(compressor)
     return output
-
-
-def compress_bound(size: int) -> int:
-    margin = (_MAX_BLOCK_BYTES - size) >> 11 if size < _MAX_BLOCK_BYTES else 0
-    return size + (size >> 8) + margin  # ZSTD_COMPRESSBOUND
