@@ -97,22 +97,27 @@ class _BatchCodecs:
 
     def __init__(self, options: ConversionOptions) -> None:
         self._options = options
+        self._limit = options.max_decompressed_bytes
+        self._magic = options.to_magic
 
     def target(self, codec: int) -> int:
         """The codec that a batch with `codec` gets below v2, which has no zstd."""
-        options = self._options
-        if codec != Codec.ZSTD:
-            return codec
-        if options.zstd_fallback is None:
-            message = f"message format v{options.to_magic} has no zstd: expected another codec or a zstd_fallback"
-            raise UnsupportedCompressionTypeError(f"{message}, found zstd")
-        return options.zstd_fallback
+        if codec == Codec.ZSTD:
+            if self._options.zstd_fallback is None:
+                expected = "expected another codec or a zstd_fallback"
+                raise UnsupportedCompressionTypeError(
+                    f"message format v{self._magic} has no zstd: {expected}, found zstd"
+                )
+            return self._options.zstd_fallback
+        if codec not in codecs.CODECS:
+            raise codecs.unsupported_error(codec, self._magic)
+        return codec
 
     def decompress(self, codec: int, payload: memoryview) -> bytes | bytearray | memoryview:
-        return codecs.decompress(codec, payload, limit=self._options.max_decompressed_bytes)
+        return codecs.CODECS[codec].decompress(payload, self._limit)
 
     def compress(self, codec: int, messages: memoryview) -> bytes:
-        return codecs.compress(codec, messages, magic=self._options.to_magic)
+        return codecs.CODECS[codec].compress(messages, None, self._magic)
 
 
 class Converter:

@@ -20,7 +20,7 @@ from kafkafmt.types import Codec
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["CODECS", "DEFAULT_MAX_DECOMPRESSED_BYTES", "compress", "decompress"]
+__all__ = ["CODECS", "DEFAULT_MAX_DECOMPRESSED_BYTES", "compress", "decompress", "unsupported_error"]
 
 DEFAULT_MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
 
@@ -65,7 +65,7 @@ def decompress(
     """
     implementation = CODECS.get(codec)
     if implementation is None or magic < implementation.first_magic:
-        raise _unsupported_error(codec, magic)
+        raise unsupported_error(codec, magic)
     if limit < 0:
         raise ValueError(f"limit must not be negative, not {limit}")
     return implementation.decompress(data if _is_flat(data) else flat_view(data), limit)
@@ -80,7 +80,7 @@ def compress(codec: Codec | int, data: Buffer, *, level: int | None = None, magi
     """
     implementation = CODECS.get(codec)
     if implementation is None or magic < implementation.first_magic:
-        raise _unsupported_error(codec, magic)
+        raise unsupported_error(codec, magic)
     if level is not None and level not in implementation.levels:
         raise ValueError(_level_message(Codec(codec), level, implementation.levels))
     return implementation.compress(data if _is_flat(data) else flat_view(data), level, magic)
@@ -93,7 +93,8 @@ def _is_flat(data: Buffer) -> TypeGuard[bytes | memoryview]:
     )
 
 
-def _unsupported_error(codec: Codec | int, magic: int) -> UnsupportedCompressionTypeError:
+def unsupported_error(codec: Codec | int, magic: int) -> UnsupportedCompressionTypeError:
+    """The error for a codec that `CODECS` has not, or not in format `magic`."""
     if codec not in CODECS:
         return UnsupportedCompressionTypeError(f"compression type: expected 0 to 4, found {codec}")
     expected = f"message format v{CODECS[codec].first_magic} or later"
