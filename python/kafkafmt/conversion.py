@@ -14,7 +14,8 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -92,32 +93,21 @@ class ConversionOptions:
             raise ValueError("zstd_fallback: expected a codec other than zstd")
 
 
-class _BatchCodecs:
-    """What the kernel asks of codecs."""
+def _ways(options: ConversionOptions) -> dict[int, tuple[Any, int, Any]]:
+    """By codec how a batch is decompressed, which codec it gets, and how it is compressed; no zstd below v2."""
+    ways: dict[int, tuple[Any, int, Any]] = {}
+    for codec, implementation in codecs.CODECS.items():
+        target = options.zstd_fallback if codec == Codec.ZSTD else codec
+        if target is not None:
+            ways[int(codec)] = implementation.decompress, int(target), codecs.CODECS[target].compress
+    return ways
 
-    def __init__(self, options: ConversionOptions) -> None:
-        self._options = options
-        self._limit = options.max_decompressed_bytes
-        self._magic = options.to_magic
 
-    def target(self, codec: int) -> int:
-        """The codec that a batch with `codec` gets below v2, which has no zstd."""
-        if codec == Codec.ZSTD:
-            if self._options.zstd_fallback is None:
-                expected = "expected another codec or a zstd_fallback"
-                raise UnsupportedCompressionTypeError(
-                    f"message format v{self._magic} has no zstd: {expected}, found zstd"
-                )
-            return self._options.zstd_fallback
-        if codec not in codecs.CODECS:
-            raise codecs.unsupported_error(codec, self._magic)
-        return codec
-
-    def decompress(self, codec: int, payload: memoryview) -> bytes | bytearray | memoryview:
-        return codecs.CODECS[codec].decompress(payload, self._limit)
-
-    def compress(self, codec: int, messages: memoryview) -> bytes:
-        return codecs.CODECS[codec].compress(messages, None, self._magic)
+def _refuse(codec: int, to_magic: int) -> NoReturn:
+    if codec != Codec.ZSTD:
+        raise codecs.unsupported_error(codec, to_magic)
+    message = f"message format v{to_magic} has no zstd: expected another codec or a zstd_fallback, found zstd"
+    raise UnsupportedCompressionTypeError(message)
 
 
 class Converter:
@@ -141,7 +131,9 @@ class Converter:
         self._kernel = RunConverter(
             options.to_magic,
             options.first_offset,
-            _BatchCodecs(options),
+            _ways(options),
+            partial(_refuse, to_magic=options.to_magic),
+            options.max_decompressed_bytes,
             verify=options.verify,
             max_output=max_output_bytes,
         )

@@ -1,5 +1,8 @@
-from typing import Final, Protocol, final
+from collections.abc import Callable
+from typing import Final, NoReturn, final
 
+import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from _kafkafmt.scan import BatchRun
@@ -9,10 +12,8 @@ NEEDS_CODEC: Final[int]
 NEEDS_ROOM: Final[int]
 FAILED: Final[int]
 
-class _Codecs(Protocol):
-    def target(self, codec: int, /) -> int: ...
-    def decompress(self, codec: int, payload: memoryview, /) -> Buffer: ...
-    def compress(self, codec: int, messages: memoryview, /) -> Buffer: ...
+_Decompress = Callable[[memoryview, int], Buffer]
+_Compress = Callable[[memoryview, int | None, int], Buffer]
 
 @final
 class RunConverter:
@@ -36,10 +37,18 @@ class RunConverter:
     @property
     def temporary_bytes(self) -> int: ...
     def __init__(
-        self, to_magic: int, first_offset: int, codecs: _Codecs, *, verify: bool, max_output: int = ...
+        self,
+        to_magic: int,
+        first_offset: int,
+        ways: dict[int, tuple[_Decompress, int, _Compress]],
+        refuse: Callable[[int], NoReturn],
+        limit: int,
+        *,
+        verify: bool,
+        max_output: int = ...,
     ) -> None: ...
     def start(self, run: BatchRun, first: int, stop: int) -> None: ...
-    def use_memory(self, memory: Buffer) -> None: ...
+    def use_memory(self, memory: NDArray[np.uint8]) -> None: ...
     def room(self) -> int: ...
     def skip_to(self, row: int) -> None: ...
     def convert(self) -> int: ...

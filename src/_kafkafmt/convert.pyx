@@ -145,8 +145,9 @@ cdef uint8_t* convert_records(
 cdef class RunConverter:
     """Converts the batches of a run, from row `next` up to `stop`, into memory of the caller's from `position` on.
 
-    `codecs` has `target(codec)`, which codec a batch gets; `decompress(codec, payload)`; and
-    `compress(codec, messages)`. It must not refer to the converter.
+    `ways` has by codec what becomes of a compressed v2 batch: `(decompress, codec, compress)`, the codec being
+    that of the outcome; `refuse(codec)` raises for a codec that is not among them. `limit` and
+    `(None, to_magic)` are what the two functions get behind the data.
 
     `max_output`: the most bytes of output, but for one batch that is larger. `records` counts the records that
     were converted (not those copied), `temporary_bytes` the sizes of the batches that yielded something and of
@@ -164,12 +165,16 @@ cdef class RunConverter:
     cdef readonly int64_t temporary_bytes
     cdef public Py_ssize_t position
     cdef int64_t max_output
-    cdef object codecs
+    cdef dict ways
+    cdef object refuse
+    cdef object limit
+    cdef object magic                # an int, once and for all
     cdef Py_ssize_t valid_until      # the row up to which CRCs are known to hold
     cdef uintptr_t fetched
     cdef Py_buffer memory            # of the output, acquired where there is any
     cdef bint has_memory
     cdef bytearray scratch           # messages that are to be compressed
+    cdef object scratch_view
     cdef object pending              # the next batch, converted: what waits for room
     cdef int pending_codec
     cdef Messages messages           # it has
@@ -178,14 +183,18 @@ cdef class RunConverter:
         self.has_memory = False
 
     def __init__(
-        self, int to_magic, int64_t first_offset, codecs, *, bint verify, int64_t max_output=INT64_MAX
+        self, int to_magic, int64_t first_offset, dict ways not None, refuse, limit, *, bint verify,
+        int64_t max_output=INT64_MAX,
     ):
         self.to_magic = to_magic
+        self.magic = to_magic
         self.first_offset = first_offset
-        self.codecs = codecs
+        self.ways = ways
+        self.refuse = refuse
+        self.limit = limit
         self.verify = verify
         self.max_output = max_output
-        self.scratch = bytearray()
+        self.use_scratch(0)
         self.next = self.stop = self.valid_until = self.position = 0
         self.needed = self.records = self.temporary_bytes = 0
         self.fetched = 0
@@ -350,19 +359,28 @@ cdef class RunConverter:
         cdef int codec
         cdef Py_ssize_t size
         cdef Failure failure
+        cdef object way
         if self.verify and not self.is_valid(row, &failure):
             raise_failure(&failure, row, self.run.start(self.next), False)
         if row.count == 0:
             self.next += 1
             return 0
-        codec = self.codecs.target(row.codec)
-        records = self.codecs.decompress(row.codec, self.run.payload(self.next))
+        way = self.ways.get(row.codec)
+        if way is None:
+            way = self.refuse(row.codec)
+        decompress, codec, compress = <tuple?>way
+        records = decompress(self.run.payload(self.next), self.limit)
         size = self.convert_payload(row, records, codec != 0)
-        messages = memoryview(self.scratch)[:size]
-        self.pending = self.codecs.compress(codec, messages) if codec else messages
+        messages = self.scratch_view[:size]
+        self.pending = compress(messages, None, self.magic) if codec else messages
         self.pending_codec = codec
         self.records += self.messages.count
         self.temporary_bytes += row.size + size
+        return 0
+
+    cdef int use_scratch(self, Py_ssize_t size) except -1:
+        self.scratch = bytearray(size)
+        self.scratch_view = memoryview(self.scratch)
         return 0
 
     cdef Py_ssize_t convert_payload(self, const BatchRow* row, object records, bint is_wrapped) except -1:
@@ -380,7 +398,7 @@ cdef class RunConverter:
         try:
             room = room_for_messages(row, buffer.len)
             if room > len(self.scratch):
-                self.scratch = bytearray(room)
+                self.use_scratch(room)
             out = <uint8_t*><char*>self.scratch
             source.data = <const uint8_t*>buffer.buf
             source.size = buffer.len
