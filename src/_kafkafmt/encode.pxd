@@ -28,9 +28,10 @@ cdef inline int64_t record_body_size(
 
 
 cdef inline uint8_t* write_record(
-    uint8_t* out, const RecordRow* row, int64_t offset_delta, int64_t timestamp_delta
+    uint8_t* out, const RecordRow* row, int64_t body_size, int64_t offset_delta, int64_t timestamp_delta
 ) noexcept nogil:
-    out = write_varlong(out, record_body_size(row, offset_delta, timestamp_delta))
+    """A v2 record, whose `body_size` is that of `record_body_size` for the same deltas."""
+    out = write_varlong(out, body_size)
     out[0] = 0
     out = write_varlong(out + 1, timestamp_delta)
     out = write_varlong(out, offset_delta)
