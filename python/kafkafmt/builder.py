@@ -73,19 +73,14 @@ class RecordBatchBuilder(RecordEncoder):
             raise ValueError("message format v0 has no timestamps")
         if is_transactional and producer_id < 0:
             raise ValueError("a transactional batch needs a producer_id")
-        if last_offset is not None and (magic < 2 or last_offset < base_offset):
+        if last_offset is not None and (magic < 2 or not 0 <= last_offset - base_offset < 2**31):
             raise ValueError(
-                f"last_offset: expected {base_offset} or more, in format v2, found {last_offset}"
+                f"last_offset: expected {base_offset} to {base_offset + 2**31 - 1}, in format v2, "
+                f"found {last_offset}"
             )
         codec = Codec(codec)
         if level is not None and level not in codecs.CODECS[codec].levels:
             raise ValueError(_level_message(codec, level))
-        _check_ranges(
-            partition_leader_epoch=(partition_leader_epoch, 32),
-            producer_id=(producer_id, 64),
-            producer_epoch=(producer_epoch, 16),
-            base_sequence=(base_sequence, 32),
-        )
         super().__init__(
             magic,
             codec,
@@ -201,14 +196,6 @@ def _batches(builder: RecordBatchBuilder, parts: list[ColumnRows]) -> Iterator[b
             builder._begin_next()
     if len(builder):
         yield builder.build()
-
-
-def _check_ranges(**fields: tuple[int, int]) -> None:
-    """Raise ValueError for a field that its bits, sign included, do not hold."""
-    for name, (value, bits) in fields.items():
-        most = (1 << (bits - 1)) - 1
-        if not ~most <= value <= most:
-            raise ValueError(f"{name}: expected {~most} to {most}, found {value}")
 
 
 def _level_message(codec: Codec, level: int) -> str:

@@ -14,7 +14,7 @@ from cpython.bytes cimport (
 )
 from cpython.long cimport PyLong_CheckExact
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
-from libc.stdint cimport INT32_MAX, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
 
 from .bytes cimport likely, put_int16, put_int32, put_int64, unlikely, wrapping_add, wrapping_sub
@@ -236,12 +236,15 @@ cdef class RecordEncoder:
     def __init__(
         self, int magic, codec, int64_t base_offset, *, int timestamp_type=CREATE_TIME,
         int64_t log_append_time=NO_TIMESTAMP, base_timestamp=None, last_offset=None,
-        int32_t partition_leader_epoch=NO_PARTITION_LEADER_EPOCH, int64_t producer_id=NO_PRODUCER_ID,
-        int16_t producer_epoch=-1, int32_t base_sequence=NO_SEQUENCE, bint is_transactional=False,
+        int64_t partition_leader_epoch=NO_PARTITION_LEADER_EPOCH, int64_t producer_id=NO_PRODUCER_ID,
+        int64_t producer_epoch=-1, int64_t base_sequence=NO_SEQUENCE, bint is_transactional=False,
         bint is_control=False, batch_size=None, double estimated_ratio=1.0,
     ):
         if magic not in (0, 1, 2):
             raise ValueError(f"magic: expected 0, 1 or 2, found {magic}")
+        check_range("partition_leader_epoch", partition_leader_epoch, INT32_MAX)
+        check_range("producer_epoch", producer_epoch, INT16_MAX)
+        check_range("base_sequence", base_sequence, INT32_MAX)
         self.check_idle()
         self.codec = codec
         self.batch_size = batch_size
@@ -254,10 +257,10 @@ cdef class RecordEncoder:
         self.header.last_offset = wrapping_sub(base_offset, 1) if last_offset is None else last_offset
         self.header.has_delete_horizon = base_timestamp is not None
         self.header.base_timestamp = NO_TIMESTAMP if base_timestamp is None else base_timestamp
-        self.header.partition_leader_epoch = partition_leader_epoch
+        self.header.partition_leader_epoch = <int32_t>partition_leader_epoch
         self.header.producer_id = producer_id
-        self.header.producer_epoch = producer_epoch
-        self.header.base_sequence = base_sequence
+        self.header.producer_epoch = <int16_t>producer_epoch
+        self.header.base_sequence = <int32_t>base_sequence
         self.header.is_transactional = is_transactional
         self.header.is_control = is_control
         self.begin()
@@ -626,6 +629,12 @@ cdef class RecordEncoder:
         self.header.base_offset = base_offset
         self.header.last_offset = self.done.last_offset
         self.begin()
+
+
+cdef int check_range(str name, int64_t value, int64_t most) except -1:
+    if value < -most - 1 or value > most:
+        raise ValueError(f"{name}: expected {-most - 1} to {most}, found {value}")
+    return 0
 
 
 cdef bytes headed(const uint8_t[::1] payload):
