@@ -268,6 +268,7 @@ cdef class RecordEncoder:
     def __dealloc__(self):
         PyMem_RawFree(self.memory)
 
+    @cython.final
     cdef void begin(self) noexcept:
         """No records yet, and all that is known without them."""
         # The messages in a wrapper of v1 count their offsets from its first; those of v0 do not.
@@ -279,12 +280,14 @@ cdef class RecordEncoder:
         self.done.has_base_timestamp = self.header.has_delete_horizon
         self.done.max_timestamp = self.log_append_time
 
+    @cython.final
     cdef int check_idle(self) except -1:
         """Buffers and headers may be Python's own, which may come back here, or let another thread do so."""
         if self.busy:
             raise RuntimeError("a builder takes one record at a time")
         return 0
 
+    @cython.final
     cdef bint reserve(self, int64_t more) noexcept nogil:
         """Make room for bytes that the caller has found to fit into a batch; False where there is no memory."""
         cdef Py_ssize_t capacity
@@ -332,9 +335,11 @@ cdef class RecordEncoder:
             raise ValueError(f"estimated_ratio: expected 0 to {MAX_ESTIMATED_RATIO:.0f}, found {ratio}")
         self._estimated_ratio = ratio
 
+    @cython.final
     cdef Py_ssize_t records_size(self) noexcept nogil:
         return self.done.size - (RECORD_BATCH_OVERHEAD if self.header.magic == 2 else 0)
 
+    @cython.final
     cdef int64_t estimated(self) noexcept nogil:
         cdef float ratio
         cdef int64_t overhead
@@ -348,9 +353,11 @@ cdef class RecordEncoder:
             overhead = MESSAGE_OVERHEAD_V1 if self.header.magic == 1 else MESSAGE_OVERHEAD_V0
         return overhead + <int64_t>(<float>self.records_size() * ratio)
 
+    @cython.final
     cdef int64_t timestamp_delta(self, int64_t timestamp) noexcept nogil:
         return wrapping_sub(timestamp, self.done.base_timestamp) if self.done.has_base_timestamp else 0
 
+    @cython.final
     cdef int64_t body_size(self, const RecordRow* row) noexcept nogil:
         """Of the record that `row` is at its offset: what its length counts in v2, the whole message before."""
         if self.header.magic < 2:
@@ -359,9 +366,11 @@ cdef class RecordEncoder:
             row, wrapping_sub(row.offset, self.header.base_offset), self.timestamp_delta(row.timestamp)
         )
 
+    @cython.final
     cdef int64_t whole_size(self, int64_t body_size) noexcept nogil:
         return body_size + (size_of_varlong(body_size) if self.header.magic == 2 else 0)
 
+    @cython.final
     cdef void write(self, const RecordRow* row, int64_t body_size) noexcept nogil:
         """Write a record into room that was reserved for it."""
         cdef uint8_t* out = self.memory + self.done.size
@@ -404,6 +413,7 @@ cdef class RecordEncoder:
         """
         self.append_row(as_int64(offset), as_int64(timestamp), key, value, headers)
 
+    @cython.final
     cdef int append_row(self, int64_t offset, int64_t timestamp, key, value, headers) except -1:
         cdef RecordRow row
         cdef Py_buffer key_view, value_view
@@ -433,6 +443,7 @@ cdef class RecordEncoder:
             PyBuffer_Release(&value_view)
         return 0
 
+    @cython.final
     cdef int put(self, const RecordRow* row) except -1:
         cdef int64_t body_size = self.body_size(row)
         cdef int64_t size = self.whole_size(body_size)
@@ -443,6 +454,7 @@ cdef class RecordEncoder:
         self.write(row, body_size)
         return 0
 
+    @cython.final
     cdef int encode_headers(self, object headers, RecordRow* row) except -1:
         """Headers as v2 lays them out, into scratch memory; `row` points there until the next call."""
         cdef uint8_t varint[5]
@@ -500,6 +512,7 @@ cdef class RecordEncoder:
                 self.busy = False
         return self.fits(self.whole_size(self.body_size(&row)), limit)
 
+    @cython.final
     cdef bint fits(self, int64_t size, int64_t limit) noexcept nogil:
         return self.done.count == 0 or size <= limit - self.estimated()
 
@@ -537,6 +550,7 @@ cdef class RecordEncoder:
         finally:
             self.busy = False
 
+    @cython.final
     cdef Py_ssize_t append_part(self, ColumnRows columns, Py_ssize_t first, int64_t limit) except -1:
         cdef Misfit found
         columns.enter()
@@ -547,6 +561,7 @@ cdef class RecordEncoder:
             columns.raise_misfit(&found)
         return first
 
+    @cython.final
     cdef Py_ssize_t append_rows(
         self, ColumnRows columns, Py_ssize_t first, int64_t limit, Misfit* found
     ) noexcept nogil:
@@ -563,6 +578,7 @@ cdef class RecordEncoder:
                 break
         return first
 
+    @cython.final
     cdef bint append_located(self, RecordRow* row, Py_ssize_t entry, int64_t limit, Misfit* found) noexcept nogil:
         """Append record `entry` of some columns; False where there is no room, or `found` tells why not."""
         cdef int64_t body_size, size
