@@ -99,7 +99,8 @@ def _slice(column: Any, start: int, stop: int) -> Any:
 
 def _milliseconds(timestamps: Any) -> NDArray[np.int64]:
     if isinstance(timestamps, np.ndarray):
-        return _checked("timestamps", timestamps, np.int64)
+        milliseconds: NDArray[np.int64] = _checked("timestamps", timestamps, np.int64)
+        return milliseconds
     if not _is_arrow(timestamps):
         raise _unfit("timestamps", timestamps)
     import pyarrow as pa
@@ -215,7 +216,9 @@ def _checked(name: str, array: Any, dtype: type[np.generic]) -> Any:
     """A contiguous array of one dimension, copied where it is not contiguous."""
     if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != 1:
         expected = np.dtype(dtype).name
-        raise TypeError(f"{name}: expected an array of {expected}, of one dimension, found {_described(array)}")
+        raise TypeError(
+            f"{name}: expected an array of {expected}, of one dimension, found {_described(array)}"
+        )
     return np.ascontiguousarray(array)
 
 

@@ -66,7 +66,6 @@ cdef class ColumnEntries:
         self, Py_ssize_t count, int entry_size, entries, *, Py_ssize_t first=0, data=(), Py_ssize_t limit=0,
         valid=None, bint bitmap=False,
     ):
-        cdef Py_ssize_t i
         if self.buffers != NULL:
             raise RuntimeError("a column is made once")
         if entry_size not in (OFFSET_SIZE, LARGE_OFFSET_SIZE, VIEW_SIZE):

@@ -1,7 +1,8 @@
 from collections.abc import Iterable, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
 from _kafkafmt.column_rows import ColumnRows
 from _kafkafmt.decode import LocatedRecords
@@ -17,10 +18,12 @@ def padding_header(remaining: int) -> bytes: ...
 def seal_batch(batch: bytearray, header: NDArray[np.void]) -> None: ...
 def wrap_messages(payload: Buffer, header: NDArray[np.void]) -> bytes: ...
 
+@disjoint_base
 class RecordEncoder:
-    codec: Codec
     batch_size: int | None
     estimated_ratio: float
+    @property
+    def codec(self) -> Codec: ...
     @property
     def magic(self) -> int: ...
     @property

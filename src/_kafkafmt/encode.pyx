@@ -15,7 +15,7 @@ from cpython.bytes cimport (
 from cpython.long cimport PyLong_CheckExact
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from .bytes cimport likely, put_int16, put_int32, put_int64, unlikely, wrapping_add, wrapping_sub
 from .column_rows cimport *
@@ -29,6 +29,8 @@ cdef enum:
     FIRST_CAPACITY = 4096
     # Rows that are located at a time: few enough to stay in the first cache, as their records do.
     BLOCK_RECORDS = 64
+    # The length of a Py_buffer that was not asked for.
+    NOT_HELD = -1
 
 # The factor that the estimated ratio is multiplied with, for contingency (KIP-126).
 cdef float COMPRESSION_RATIO_ESTIMATION_FACTOR = 1.05
@@ -428,8 +430,7 @@ cdef class RecordEncoder:
         row.offset = offset
         row.timestamp = timestamp
         row.header_count = row.headers_size = 0
-        memset(&key_view, 0, sizeof(key_view))  # nothing to release yet
-        memset(&value_view, 0, sizeof(value_view))
+        key_view.len = value_view.len = NOT_HELD
         self.busy = True
         try:
             if headers:
@@ -439,8 +440,10 @@ cdef class RecordEncoder:
             self.put(&row)
         finally:
             self.busy = False
-            PyBuffer_Release(&key_view)
-            PyBuffer_Release(&value_view)
+            if key_view.len != NOT_HELD:
+                PyBuffer_Release(&key_view)
+            if value_view.len != NOT_HELD:
+                PyBuffer_Release(&value_view)
         return 0
 
     @cython.final

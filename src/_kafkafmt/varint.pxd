@@ -82,8 +82,10 @@ cdef inline int64_t read_varlong(Cursor* cursor) noexcept nogil:
 
 
 cdef inline int size_of_unsigned(uint64_t value) noexcept nogil:
-    """A byte for each 7 bits, without a branch: 9/64 is near enough to 1/7 for up to 64 bits."""
-    return ((63 - __builtin_clzll(value | 1)) * 9 + 73) >> 6
+    """A byte for each 7 bits: 9/64 is near enough to 1/7 for up to 64 of them."""
+    if likely(value < 0x80):
+        return 1
+    return ((63 - __builtin_clzll(value)) * 9 + 73) >> 6
 
 
 cdef inline uint64_t zigzag(int64_t value) noexcept nogil:

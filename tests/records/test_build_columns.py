@@ -171,7 +171,7 @@ def test_append_columns_when_the_batch_would_pass_its_size_then_appended_all_the
 @pytest.mark.parametrize("headers_size", [10, 30_000])
 def test_append_columns_when_headers_are_many_or_large_then_all_of_them(headers_size):
     rows = [
-        (DAY, b"k", None, [("h%d" % i, bytes([i]) * headers_size), ("none", None)] * (i % 4))
+        (DAY, b"k", None, [(f"h{i}", bytes([i]) * headers_size), ("none", None)] * (i % 4))
         for i in range(100)
     ]
     builder = kf.RecordBatchBuilder()
@@ -389,7 +389,10 @@ HEADERS_OF = [
         ((THREE, a_column([]), None), "keys: expected 3 entries"),
         ((THREE, a_column([0, 1, 2, 3], 3, np.ones(2, np.bool_)), None), "keys: valid: expected 3"),
         ((THREE, a_column([0, 1, 2, 4]), None), "keys, entry 2: .*within 3, found 2 and 4"),
-        ((THREE, None, a_column([0, 2, 1, 3])), "values, entry 1: expected offsets that ascend.*found 2 and 1"),
+        (
+            (THREE, None, a_column([0, 2, 1, 3])),
+            "values, entry 1: expected offsets that ascend.*found 2 and 1",
+        ),
         ((THREE, a_column([-1, 1, 2, 3]), None), "keys, entry 0: .*found -1 and 1"),
         ((THREE, a_column([0, 1, 2, 2**63 - 1]), None), "keys, entry 2"),
         ((THREE, a_column([0, 1, 2, -(2**63)]), None), "keys, entry 2"),
@@ -438,14 +441,14 @@ def test_append_columns_when_refused_then_value_error_and_the_batch_is_as_before
     ],
 )
 def test_entries_when_a_buffer_is_too_small_for_them_then_value_error(arguments, options):
-    with pytest.raises(ValueError, match="expected|do not hold"):
+    with pytest.raises(ValueError, match=r"expected|do not hold"):
         ColumnEntries(*arguments, **options)
 
 
 def test_append_columns_when_a_later_chunk_is_refused_then_none_of_them_is_appended():
     timestamps = pa.chunked_array([[DAY] * 100, [DAY, -2]])
     builder = kf.RecordBatchBuilder()
-    with pytest.raises(ValueError, match="timestamps, entry 101: .*found -2"):
+    with pytest.raises(ValueError, match=r"timestamps, entry 101: .*found -2"):
         builder.append_columns(timestamps, None, None)
     assert len(builder) == 0
 
@@ -454,7 +457,7 @@ def test_append_columns_when_a_later_chunk_is_refused_then_none_of_them_is_appen
 def test_append_columns_when_there_are_headers_before_v2_then_refused(magic):
     builder = kf.RecordBatchBuilder(magic)
     builder.append_columns(THREE, GOOD, GOOD, headers_column([[], [], []]))
-    with pytest.raises(ValueError, match="headers, entry 1: .*v2"):
+    with pytest.raises(ValueError, match=r"headers, entry 1: .*v2"):
         builder.append_columns(THREE, GOOD, GOOD, headers_column([[], [("h", b"1")], []]))
     assert len(builder) == 3
 
@@ -462,7 +465,7 @@ def test_append_columns_when_there_are_headers_before_v2_then_refused(magic):
 def test_append_columns_when_offsets_pass_2_to_the_31_then_refused():
     builder = kf.RecordBatchBuilder()
     builder.append_with_offset(2**31 - 2, DAY, None, None)
-    with pytest.raises(ValueError, match="record 1: .*2\\^31"):
+    with pytest.raises(ValueError, match=r"record 1: .*2\^31"):
         builder.append_columns(THREE, None, None)
     assert len(builder) == 1
 
@@ -482,7 +485,7 @@ def test_build_batches_when_an_entry_is_refused_then_the_batches_before_it():
     timestamps[90] = -5
     batches = kf.build_batches(timestamps, keys, values, batch_size=500)
     data = []
-    with pytest.raises(ValueError, match="timestamps, entry 90"):
+    with pytest.raises(ValueError, match=r"timestamps, entry 90"):
         data.extend(batches)
     assert data == built_from_rows(rows, batch_size=500)[: len(data)]
     assert data
