@@ -56,8 +56,8 @@ cdef class ColumnEntries:
     cdef Py_ssize_t acquired
     cdef Py_ssize_t data_buffers
     cdef const Py_buffer* hold(self, object source) except NULL
-    cdef const uint8_t* hold_entries(self, object entries, Py_ssize_t first) except? NULL
-    cdef const uint8_t* hold_validity(self, object valid, Py_ssize_t first) except? NULL
+    cdef const uint8_t* hold_entries(self, object entries, Py_ssize_t first, Py_ssize_t count) except? NULL
+    cdef const uint8_t* hold_validity(self, object valid, Py_ssize_t first, Py_ssize_t count) except? NULL
     cdef bint is_null(self, Py_ssize_t i) noexcept nogil
     cdef int locate_range(self, Py_ssize_t i, int64_t* start, int64_t* stop, Misfit* found) noexcept nogil
     cdef const uint8_t* locate(self, Py_ssize_t i, int64_t* size, Misfit* found) noexcept nogil

@@ -79,13 +79,13 @@ cdef class ColumnEntries:
         for buffer in data:
             self.hold(buffer)
         self.data_buffers = len(data)
-        self.count = count
         self.entry_size = entry_size
         self.limit = self.buffers[0].len if data else limit
         self.data = <const uint8_t*>self.buffers[0].buf if data else NULL
         self.first_bit = first if bitmap else -1
-        self.entries = self.hold_entries(entries, first)
-        self.valid = NULL if valid is None else self.hold_validity(valid, first)
+        self.entries = self.hold_entries(entries, first, count)
+        self.valid = NULL if valid is None else self.hold_validity(valid, first, count)
+        self.count = count
 
     def __dealloc__(self):
         cdef Py_ssize_t i
@@ -102,20 +102,20 @@ cdef class ColumnEntries:
         self.acquired += 1
         return held
 
-    cdef const uint8_t* hold_entries(self, object entries, Py_ssize_t first) except? NULL:
+    cdef const uint8_t* hold_entries(self, object entries, Py_ssize_t first, Py_ssize_t count) except? NULL:
         cdef const Py_buffer* held = self.hold(entries)
         cdef Py_ssize_t room = held.len // self.entry_size - (0 if self.entry_size == VIEW_SIZE else 1)
         # Arrow leaves out the one offset of an empty array.
-        if self.count and (first > room or self.count > room - first):
-            raise ValueError(f"{held.len} bytes of offsets or views do not hold {self.count} from {first} on")
+        if count and (first > room or count > room - first):
+            raise ValueError(f"{held.len} bytes of offsets or views do not hold {count} from {first} on")
         return <const uint8_t*>held.buf + first * self.entry_size
 
-    cdef const uint8_t* hold_validity(self, object valid, Py_ssize_t first) except? NULL:
+    cdef const uint8_t* hold_validity(self, object valid, Py_ssize_t first, Py_ssize_t count) except? NULL:
         cdef const Py_buffer* held = self.hold(valid)
         cdef bint bitmap = self.first_bit >= 0
-        # Neither `first` nor `count` passes what an array of at least 4 bytes an entry holds.
-        if held.len < ((first + self.count + 7) // 8 if bitmap else self.count):
-            raise ValueError(f"{held.len} bytes of validity do not hold {self.count} from {first} on")
+        # No overflow: `hold_entries` has found memory for as many entries.
+        if count and held.len < ((first + count + 7) // 8 if bitmap else count):
+            raise ValueError(f"{held.len} bytes of validity do not hold {count} from {first} on")
         return <const uint8_t*>held.buf
 
     cdef bint is_null(self, Py_ssize_t i) noexcept nogil:
@@ -203,6 +203,8 @@ cdef class ColumnRows:
         for column in (keys, values, headers):
             if column is not None and len(column) != self.count:
                 raise ValueError(f"columns: expected {self.count} entries, found {len(column)}")
+        for column in (keys, values, header_keys, header_values):
+            check_has_data(column)
         if headers is not None:
             if header_keys is None or header_values is None or headers.entry_size == VIEW_SIZE:
                 raise TypeError("headers: expected offsets, keys and values")
@@ -350,6 +352,12 @@ cdef class ColumnRows:
         if found.status == TOO_LARGE:
             raise OverflowError(f"{where}: the record does not fit into a batch of less than 2 GiB")
         raise MemoryError()
+
+
+cdef int check_has_data(ColumnEntries column) except -1:
+    if column is not None and column.entry_size != VIEW_SIZE and not column.data_buffers:
+        raise TypeError("columns: expected byte strings, found offsets that lead to none")
+    return 0
 
 
 cdef inline Py_ssize_t stop_at(Misfit* found, int column, Py_ssize_t first, Py_ssize_t k, int64_t size) noexcept nogil:

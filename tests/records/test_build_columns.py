@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import kafkafmt as kf
 import reference as ref
-from _kafkafmt.column_rows import ColumnEntries
+from _kafkafmt.column_rows import ColumnEntries, ColumnRows
 from kafkafmt.columns import arrow_schema
 from records.samples import DAY, SAMPLES, as_rows, without_sequence
 from records.test_builder import EVERY_FORMAT, names
@@ -443,6 +443,14 @@ def test_append_columns_when_refused_then_value_error_and_the_batch_is_as_before
 def test_entries_when_a_buffer_is_too_small_for_them_then_value_error(arguments, options):
     with pytest.raises(ValueError, match=r"expected|do not hold"):
         ColumnEntries(*arguments, **options)
+
+
+def test_column_rows_when_offsets_lead_to_no_bytes_then_type_error():
+    ranges = ColumnEntries(3, 8, OFFSETS, limit=3)
+    with pytest.raises(TypeError, match="byte strings"):
+        ColumnRows(THREE, ranges, None)
+    with pytest.raises(TypeError, match="byte strings"):
+        ColumnRows(THREE, None, None, ranges, ranges, ranges)
 
 
 def test_append_columns_when_a_later_chunk_is_refused_then_none_of_them_is_appended():
