@@ -94,10 +94,7 @@ def _write(segment: Segment, path: Path) -> dict[str, int]:
 
 
 def _raw_size(builder: RecordBatchBuilder) -> int:
-    codec, builder.codec = builder.codec, Codec.NONE
-    size = builder.estimated_size
-    builder.codec = codec
-    return size
+    return builder.size_in_bytes + (RECORD_BATCH_OVERHEAD if builder.magic == 2 else 0)
 
 
 def _batches(segment: Segment) -> Iterator[list[tuple[int, bytes | None, bytes]]]:

@@ -25,6 +25,7 @@ LAYERS = {
         "kafkafmt.batch",
         "kafkafmt.builder",
         "kafkafmt.channel",
+        "kafkafmt.column_rows",
         "kafkafmt.columns",
         "kafkafmt.conversion",
         "kafkafmt.decoding",

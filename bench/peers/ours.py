@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from bench.peers.protocol import Prepare, Run, Tally, serve
-from kafkafmt import BinaryColumn, LazyDownConvertRecords, MemoryRecords, RecordBatchBuilder
+from bench.segments import BATCH_BYTES
+from kafkafmt import (
+    BinaryColumn,
+    LazyDownConvertRecords,
+    MemoryRecords,
+    RecordBatchBuilder,
+    build_batches,
+)
 
 TO_MAGIC = 1
 
@@ -123,16 +130,13 @@ def build_from_rows(data: bytes) -> Run:
 
 
 def build_from_columns(data: bytes) -> Run:
-    batches = [MemoryRecords(batch.buffer).to_numpy() for batch in MemoryRecords(data).batches()]
+    columns = MemoryRecords(data).to_numpy(["timestamp", "key", "value"])
 
     def run() -> Tally:
-        offset = produced = 0
-        for batch in batches:
-            builder = RecordBatchBuilder(base_offset=offset)
-            builder.append_columns(batch["timestamp"], batch["key"], batch["value"])  # type: ignore[attr-defined]
-            offset += len(batch["timestamp"])
-            produced += len(builder.build())
-        return Tally(offset, produced)
+        batches = build_batches(
+            columns["timestamp"], columns["key"], columns["value"], batch_size=BATCH_BYTES
+        )
+        return Tally(len(columns["timestamp"]), sum(map(len, batches)))
 
     return run
 
@@ -162,9 +166,11 @@ def works() -> Iterator[tuple[str, Prepare]]:
         yield prepare.__name__, prepare
     for prepare in (columns, arrow, arrow_views, index, index_runs, check):
         yield prepare.__name__, prepare
-    yield from (("iterate", iterate), ("build_from_rows", build_from_rows))
-    if hasattr(RecordBatchBuilder, "append_columns"):
-        yield "build_from_columns", build_from_columns
+    yield from (
+        ("iterate", iterate),
+        ("build_from_rows", build_from_rows),
+        ("build_from_columns", build_from_columns),
+    )
     for prepare in (convert, columns):
         yield f"{prepare.__name__}_two_threads", twice(prepare, threads=2)
 

@@ -13,7 +13,7 @@ from _kafkafmt.decode import Record
 from _kafkafmt.scan import INDEX_DTYPE
 from kafkafmt import log
 from kafkafmt.batch import RecordBatch
-from kafkafmt.builder import RecordBatchBuilder
+from kafkafmt.builder import RecordBatchBuilder, build_batches
 from kafkafmt.columns import BinaryColumn, HeadersColumn
 from kafkafmt.conversion import ConversionStats, ConvertedRecords
 from kafkafmt.down_conversion import LazyDownConvertRecords, LazyDownConvertSend
@@ -58,6 +58,7 @@ __all__ = [
     "TopicPartition",
     "UnsupportedCompressionTypeError",
     "UnsupportedVersionError",
+    "build_batches",
     "log",
     "split_batch",
 ]

@@ -1,31 +1,26 @@
-"""Building one record batch, record by record."""
+"""Building record batches, record by record or from columns."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
-from operator import index
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypedDict
 
-import numpy as np
-
-from _kafkafmt.encode import RecordEncoder, wrap_messages
-from _kafkafmt.layout import MESSAGE_OVERHEAD_V0, MESSAGE_OVERHEAD_V1, RECORD_BATCH_OVERHEAD
-from _kafkafmt.scan import INDEX_DTYPE
+from _kafkafmt.build import RecordEncoder
 from kafkafmt import codecs
-from kafkafmt.batch import seal
+from kafkafmt.column_rows import column_rows
 from kafkafmt.types import Codec, TimestampType
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
+    from typing_extensions import Unpack
 
-Headers = Iterable["tuple[str | bytes, Buffer | None]"]
+    from _kafkafmt.column_rows import ColumnRows
+    from kafkafmt.column_rows import Binary, Headers, Timestamps
 
-# The factor that the estimated ratio is multiplied with, for contingency (KIP-126).
-COMPRESSION_RATIO_ESTIMATION_FACTOR = 1.05
+DEFAULT_BATCH_SIZE = 16 * 1024
 
 
-class RecordBatchBuilder:
+class RecordBatchBuilder(RecordEncoder):
     """Builds a record batch (v2), or a message set of format v0 or v1: wrapped where compressed, else plain.
 
     level: the codec's, where it has levels. log_append_time: the timestamp of all records, for
@@ -78,105 +73,132 @@ class RecordBatchBuilder:
             raise ValueError("message format v0 has no timestamps")
         if is_transactional and producer_id < 0:
             raise ValueError("a transactional batch needs a producer_id")
-        if last_offset is not None and (magic < 2 or last_offset < base_offset):
+        if last_offset is not None and (magic < 2 or not 0 <= last_offset - base_offset < 2**31):
             raise ValueError(
-                f"last_offset: expected {base_offset} or more, in format v2, found {last_offset}"
+                f"last_offset: expected {base_offset} to {base_offset + 2**31 - 1}, in format v2, "
+                f"found {last_offset}"
             )
-        self.magic, self.codec = magic, Codec(codec)
-        self.batch_size, self.estimated_ratio = batch_size, estimated_ratio
-        self._level = level
-        self._encoder = RecordEncoder(
+        codec = Codec(codec)
+        if level is not None and level not in codecs.CODECS[codec].levels:
+            raise ValueError(_level_message(codec, level))
+        super().__init__(
             magic,
+            codec,
             base_offset,
+            timestamp_type=timestamp_type,
+            log_append_time=-1 if log_append_time is None else log_append_time,
             base_timestamp=delete_horizon_ms,
-            log_append_time=log_append_time,
-            message_base=base_offset if magic == 1 and codec != Codec.NONE else 0,
+            last_offset=last_offset,
+            partition_leader_epoch=partition_leader_epoch,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            is_transactional=is_transactional,
+            is_control=is_control,
+            batch_size=batch_size,
+            estimated_ratio=estimated_ratio,
         )
-        header = np.zeros(1, INDEX_DTYPE)
-        header["magic"], header["codec"], header["timestamp_type"] = magic, codec, timestamp_type
-        header["base_offset"] = base_offset
-        header["last_offset"] = base_offset - 1 if last_offset is None else last_offset
-        header["partition_leader_epoch"] = partition_leader_epoch
-        header["producer_id"], header["producer_epoch"] = producer_id, producer_epoch
-        header["base_sequence"] = base_sequence
-        header["is_transactional"], header["is_control"] = is_transactional, is_control
-        header["has_delete_horizon"] = delete_horizon_ms is not None
-        self._header = header
+        self._level = level
+        self._is_control = is_control
+        self._may_be_empty = last_offset is not None
 
-    def __len__(self) -> int:
-        """Records so far."""
-        return self._encoder.count
-
-    def append(self, timestamp: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()) -> None:
-        """Append a record at the next offset; see `append_with_offset`."""
-        self.append_with_offset(self._encoder.last_offset + 1, timestamp, key, value, headers)
-
-    def append_with_offset(
-        self, offset: int, timestamp: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()
+    def append_columns(
+        self, timestamps: Timestamps, keys: Binary, values: Binary, headers: Headers = None
     ) -> None:
-        """Append a record.
+        """Append a record for each entry of the columns, at the next offsets.
 
-        timestamp: milliseconds, -1 for none. headers: pairs of a str (or bytes) and bytes or None; v2 only.
-        Raises ValueError where the offset does not ascend or is 2^31 past the base offset, and OverflowError
-        where the batch would take 2 GiB.
+        timestamps: int64, milliseconds, -1 for none, as a numpy or an Arrow array; or Arrow timestamps of any
+        unit, rounded down to milliseconds. keys, values: `BinaryColumn`, or Arrow arrays of a binary or string
+        type; None for nulls alone. headers: `HeadersColumn`, or an Arrow array of lists of structs of key and
+        value, as in `to_arrow`; None for no headers; v2 only. What `to_numpy` and `to_arrow` return goes in as
+        it is; Arrow arrays may be chunked.
+
+        Raises TypeError for columns of other types, ValueError where their lengths differ or their offsets do
+        not lie in their data, and as `append` does; then no record is appended. `batch_size` is not looked at:
+        `build_batches` does.
         """
-        self._encoder.append(index(offset), index(timestamp), key, value, headers)
+        self._append_columns(column_rows(timestamps, keys, values, headers))
 
     def append_end_transaction_marker(
         self, timestamp: int, *, commit: bool, coordinator_epoch: int = 0
     ) -> None:
         """Append the record of a control batch that ends a transaction (KIP-98, "Control Messages")."""
-        if not self._header["is_control"][0]:
+        if not self._is_control:
             raise ValueError("a transaction marker belongs into a batch with is_control=True")
         self.append(timestamp, struct.pack(">hh", 0, int(commit)), struct.pack(">hi", 0, coordinator_epoch))
 
-    @property
-    def estimated_size(self) -> int:
-        """Bytes that `build` is expected to return: compressed records by `estimated_ratio` and 1.05."""
-        records = self._encoder.size_in_bytes
-        if self.codec == Codec.NONE:
-            return records + (RECORD_BATCH_OVERHEAD if self.magic == 2 else 0)
-        # In 32-bit floats, as Kafka has it, so that batches end at the same record.
-        ratio = np.float32(self.estimated_ratio) * np.float32(COMPRESSION_RATIO_ESTIMATION_FACTOR)
-        return self._header_size + int(np.float32(records) * ratio)
-
-    @property
-    def _header_size(self) -> int:
-        if self.magic == 2:
-            return RECORD_BATCH_OVERHEAD
-        return MESSAGE_OVERHEAD_V1 if self.magic == 1 else MESSAGE_OVERHEAD_V0
-
-    def has_room_for(
-        self,
-        timestamp: int,
-        key: Buffer | None,
-        value: Buffer | None,
-        headers: Sequence[tuple[str | bytes, Buffer | None]] = (),
-    ) -> bool:
-        """Does one more record fit into `batch_size`? A first one always does; without `batch_size`, any.
-
-        The new record counts uncompressed, as in Kafka's MemoryRecordsBuilder.
-        """
-        if self.batch_size is None or not len(self):
-            return True
-        key_size = -1 if key is None else memoryview(key).nbytes
-        value_size = -1 if value is None else memoryview(value).nbytes
-        size = self._encoder.size_of(timestamp, key_size, value_size, headers)
-        return self.estimated_size + size <= self.batch_size
-
     def build(self) -> bytes:
         """The bytes of the batch; empty where there are no records and no `last_offset`."""
-        encoder = self._encoder
-        if not encoder.count and (self.magic < 2 or self._header["last_offset"][0] < encoder.base_offset):
-            return b""
-        records = encoder.take()
-        header = self._header.copy()
-        header["last_offset"] = max(int(header["last_offset"][0]), encoder.last_offset)
-        header["base_timestamp"], header["max_timestamp"] = encoder.base_timestamp, encoder.max_timestamp
-        header["count"] = encoder.count
-        if self.magic == 2:
-            return bytes(seal(records, header, self.codec, self._level))
-        if self.codec == Codec.NONE:
-            return bytes(records)
-        payload = codecs.compress(self.codec, records, level=self._level, magic=self.magic)
-        return bytes(wrap_messages(payload, header))
+        if not len(self):
+            return self._batch() if self._may_be_empty else b""
+        if self.codec != Codec.NONE:
+            return self._batch(
+                codecs.compress(self.codec, self._records(), level=self._level, magic=self.magic)
+            )
+        return self._batch() if self.magic == 2 else self._records()
+
+
+class BatchOptions(TypedDict, total=False):
+    """Those of `RecordBatchBuilder` that may be the same for many batches."""
+
+    magic: int
+    codec: Codec
+    level: int | None
+    base_offset: int
+    timestamp_type: TimestampType
+    log_append_time: int | None
+    delete_horizon_ms: int | None
+    partition_leader_epoch: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    is_transactional: bool
+    estimated_ratio: float
+
+
+def build_batches(
+    timestamps: Timestamps,
+    keys: Binary,
+    values: Binary,
+    headers: Headers = None,
+    *,
+    batch_size: int = DEFAULT_BATCH_SIZE,
+    **options: Unpack[BatchOptions],
+) -> Iterator[bytes]:
+    """Build as many batches of the columns' records as it takes, each of at most `batch_size` bytes.
+
+    The columns are those of `RecordBatchBuilder.append_columns`, the options those of `RecordBatchBuilder`, but
+    for `is_control` and `last_offset`. A batch ends where `has_room_for` says so: by its estimated size, of
+    which `estimated_ratio` is a part where there is a codec, and a record that is larger stands alone.
+    `base_offset` and `base_sequence` are those of the first batch; the others go on from there.
+
+    Raises TypeError and ValueError for columns that do not fit together at once, and for single entries when
+    their batch is built.
+
+    >>> import numpy as np
+    >>> from kafkafmt import BinaryColumn
+    >>> values = BinaryColumn(np.arange(101) * 10, np.zeros(1000, np.uint8), None)
+    >>> [len(batch) for batch in build_batches(np.zeros(100, np.int64), None, values, batch_size=1024)]
+    [1013, 809]
+    """
+    wrong = options.keys() - BatchOptions.__annotations__.keys()
+    if wrong:
+        raise TypeError(f"options: expected those of a batch among many, found {', '.join(sorted(wrong))}")
+    builder = RecordBatchBuilder(batch_size=batch_size, **options)
+    return _batches(builder, column_rows(timestamps, keys, values, headers))
+
+
+def _batches(builder: RecordBatchBuilder, parts: list[ColumnRows]) -> Iterator[bytes]:
+    for rows in parts:
+        first = 0
+        while (first := builder._fill(rows, first)) < len(rows):
+            yield builder.build()
+            builder._begin_next()
+    if len(builder):
+        yield builder.build()
+
+
+def _level_message(codec: Codec, level: int) -> str:
+    levels = codecs.CODECS[codec].levels
+    expected = f"{levels[0]} to {levels[-1]}" if levels else "None"
+    return f"level of {codec.name.lower()}: expected {expected}, found {level}"

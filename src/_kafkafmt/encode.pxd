@@ -1,4 +1,5 @@
-# Writing one record or message, for the kernels that encode rows and those that convert as they read.
+# Writing one record or message, for the kernels that encode rows and those that convert as they read; and what
+# seals and wraps a whole batch.
 # The caller has made sure of the room: see `record_size`, MAX_RECORD_OVERHEAD and MESSAGE_OVERHEAD_V1.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -6,7 +7,7 @@ from libc.string cimport memcpy
 
 from .bytes cimport put_int32, put_int64
 from .layout cimport *
-from .rows cimport RecordRow
+from .rows cimport BatchRow, RecordRow
 from .varint cimport size_of_varlong, write_varlong
 
 
@@ -28,9 +29,10 @@ cdef inline int64_t record_body_size(
 
 
 cdef inline uint8_t* write_record(
-    uint8_t* out, const RecordRow* row, int64_t offset_delta, int64_t timestamp_delta
+    uint8_t* out, const RecordRow* row, int64_t body_size, int64_t offset_delta, int64_t timestamp_delta
 ) noexcept nogil:
-    out = write_varlong(out, record_body_size(row, offset_delta, timestamp_delta))
+    """A v2 record, whose `body_size` is that of `record_body_size` for the same deltas."""
+    out = write_varlong(out, body_size)
     out[0] = 0
     out = write_varlong(out + 1, timestamp_delta)
     out = write_varlong(out, offset_delta)
@@ -88,3 +90,7 @@ cdef inline uint8_t* write_message(
         memcpy(out, row.value, row.value_size)
         out += row.value_size
     return out
+
+
+cdef int seal(uint8_t* at, Py_ssize_t size, const BatchRow* row) except -1
+cdef bytes wrap(object payload, const BatchRow* row)

@@ -9,6 +9,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from .bytes cimport Cursor, bytes_left, latch, likely, unlikely
 from .status cimport Status
 
+cdef extern from *:
+    int __builtin_clzll(unsigned long long) noexcept nogil
+
 
 cdef inline uint64_t _read_unsigned(Cursor* cursor, int max_bytes, int last_bits) noexcept nogil:
     cdef uint64_t value = 0
@@ -79,11 +82,10 @@ cdef inline int64_t read_varlong(Cursor* cursor) noexcept nogil:
 
 
 cdef inline int size_of_unsigned(uint64_t value) noexcept nogil:
-    cdef int size = 1
-    while value >= 0x80:
-        value >>= 7
-        size += 1
-    return size
+    """A byte for each 7 bits: 9/64 is near enough to 1/7 for up to 64 of them."""
+    if likely(value < 0x80):
+        return 1
+    return ((63 - __builtin_clzll(value)) * 9 + 73) >> 6
 
 
 cdef inline uint64_t zigzag(int64_t value) noexcept nogil:

@@ -116,13 +116,6 @@ def test_build_when_zstd_has_a_level_then_the_same_records(level):
     assert ref.read_rows(builder.build())[0].value == b"v" * 1000
 
 
-def test_build_when_the_codec_lacks_the_level_then_value_error():
-    builder = kf.RecordBatchBuilder(codec=kf.Codec.ZSTD, level=99)
-    builder.append(DAY, b"k", b"v")
-    with pytest.raises(ValueError, match="level"):
-        builder.build()
-
-
 # Arguments
 
 
@@ -142,9 +135,18 @@ def test_build_when_the_codec_lacks_the_level_then_value_error():
         ({"magic": 1, "last_offset": 4}, "last_offset"),
         ({"log_append_time": 5}, "log_append_time"),
         ({"timestamp_type": kf.TimestampType.LOG_APPEND_TIME}, "log_append_time"),
+        ({"codec": kf.Codec.ZSTD, "level": 99}, "level of zstd: expected -7 to 22, found 99"),
+        ({"codec": kf.Codec.SNAPPY, "level": 1}, "level of snappy: expected None, found 1"),
+        ({"level": 1}, "level of none"),
+        ({"base_sequence": 2**31}, "base_sequence: expected -2147483648 to 2147483647"),
+        ({"producer_epoch": 2**15}, "producer_epoch: expected -32768 to 32767"),
+        ({"partition_leader_epoch": -(2**31) - 1}, "partition_leader_epoch"),
+        ({"last_offset": 2**31}, "last_offset"),
+        ({"estimated_ratio": float("nan")}, "estimated_ratio"),
+        ({"estimated_ratio": -0.5}, "estimated_ratio"),
     ],
 )
-def test_builder_when_arguments_contradict_each_other_then_value_error(options, what):
+def test_builder_when_arguments_do_not_fit_then_value_error(options, what):
     with pytest.raises(ValueError, match=what):
         kf.RecordBatchBuilder(**options)
 

@@ -1,0 +1,238 @@
+"""Columns of any kind, numpy's or Arrow's, as the kernel's `ColumnRows`; no byte string is copied or looked at.
+
+Arrow arrays that are chunked are cut where any of them is, so that the kernel sees whole buffers. pyarrow is not
+imported here: who has an Arrow array has imported it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from _kafkafmt.column_rows import ColumnEntries, ColumnRows
+from kafkafmt.columns import BinaryColumn, HeadersColumn
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+Timestamps: TypeAlias = "NDArray[np.int64] | pa.Array | pa.ChunkedArray"
+Binary: TypeAlias = "BinaryColumn | pa.Array | pa.ChunkedArray | None"
+Headers: TypeAlias = "HeadersColumn | pa.Array | pa.ChunkedArray | None"
+
+# What a millisecond is in Arrow's units; a second is the one unit that is longer.
+_PER_MILLISECOND = {"ms": 1, "us": 1_000, "ns": 1_000_000}
+
+
+def column_rows(timestamps: Timestamps, keys: Binary, values: Binary, headers: Headers) -> list[ColumnRows]:
+    """The records of the columns, in as many parts as their chunks need."""
+    columns = {"timestamps": timestamps, "keys": keys, "values": values, "headers": headers}
+    if timestamps is None:
+        raise TypeError("timestamps: expected int64 or Arrow timestamps, found None")
+    lengths = {name: _length(name, column) for name, column in columns.items() if column is not None}
+    count = lengths["timestamps"]
+    for name, length in lengths.items():
+        if length != count:
+            raise ValueError(f"{name}: expected {count} entries, as there are timestamps, found {length}")
+    return [
+        _part({name: _slice(column, start, stop) for name, column in columns.items()}, start)
+        for start, stop in pairwise(_cuts(columns.values()))
+    ]
+
+
+def _part(columns: dict[str, Any], origin: int) -> ColumnRows:
+    return ColumnRows(
+        _milliseconds(columns["timestamps"]),
+        _entries("keys", columns["keys"]),
+        _entries("values", columns["values"]),
+        *_header_entries(columns["headers"]),
+        origin=origin,
+    )
+
+
+def _length(name: str, column: Any) -> int:
+    if isinstance(column, BinaryColumn | HeadersColumn):
+        return len(_checked(f"{name}: offsets", column.offsets, np.int64)) - 1
+    if isinstance(column, np.ndarray) or _is_arrow(column):
+        return len(column)
+    raise _unfit(name, column)
+
+
+def _is_arrow(column: Any) -> bool:
+    pyarrow = sys.modules.get("pyarrow")
+    return pyarrow is not None and isinstance(column, pyarrow.Array | pyarrow.ChunkedArray)
+
+
+def _is_chunked(column: Any) -> bool:
+    return _is_arrow(column) and hasattr(column, "chunks")
+
+
+def _cuts(columns: Iterable[Any]) -> list[int]:
+    """Where parts begin and end: wherever a chunk of any column does."""
+    cuts = {0}
+    for column in columns:
+        if _is_chunked(column):
+            cuts.update(accumulate(map(len, column.chunks)))
+        elif column is not None:
+            cuts.add(len(column))
+    return sorted(cuts)
+
+
+def _slice(column: Any, start: int, stop: int) -> Any:
+    """The entries from `start` to `stop`, which are in one chunk."""
+    if column is None or (start == 0 and stop == len(column) and not _is_chunked(column)):
+        return column
+    if isinstance(column, BinaryColumn):
+        valid = None if column.valid is None else column.valid[start:stop]
+        return BinaryColumn(column.offsets[start : stop + 1], column.data, valid)
+    if isinstance(column, HeadersColumn):
+        return HeadersColumn(column.offsets[start : stop + 1], column.keys, column.values)
+    if isinstance(column, np.ndarray):
+        return column[start:stop]
+    part = column.slice(start, stop - start)
+    return next(chunk for chunk in part.chunks if len(chunk)) if _is_chunked(part) else part
+
+
+def _milliseconds(timestamps: Any) -> NDArray[np.int64]:
+    if isinstance(timestamps, np.ndarray):
+        milliseconds: NDArray[np.int64] = _checked("timestamps", timestamps, np.int64)
+        return milliseconds
+    if not _is_arrow(timestamps):
+        raise _unfit("timestamps", timestamps)
+    import pyarrow as pa
+
+    kind = timestamps.type
+    if timestamps.null_count:
+        raise ValueError(f"timestamps: expected no nulls, found {timestamps.null_count}")
+    if pa.types.is_int64(kind):
+        return _numbers(timestamps)
+    if not pa.types.is_timestamp(kind):
+        raise _unfit("timestamps", timestamps)
+    if kind.unit not in _PER_MILLISECOND:
+        return _numbers(timestamps.cast(pa.timestamp("ms", kind.tz)))
+    per_millisecond = _PER_MILLISECOND[kind.unit]
+    numbers = _numbers(timestamps.cast(pa.int64()))
+    return numbers if per_millisecond == 1 else numbers // per_millisecond
+
+
+def _numbers(array: pa.Array) -> NDArray[np.int64]:
+    """An Arrow array of 64-bit numbers without nulls as a numpy array, which shares its memory."""
+    _, data = array.buffers()
+    return np.frombuffer(data, np.int64, len(array), array.offset * np.dtype(np.int64).itemsize)
+
+
+def _entries(name: str, column: Any) -> ColumnEntries | None:
+    if column is None:
+        return None
+    if isinstance(column, BinaryColumn):
+        return _numpy_entries(name, column)
+    if _is_arrow(column):
+        return _arrow_entries(name, column)
+    raise _unfit(name, column)
+
+
+def _numpy_entries(name: str, column: BinaryColumn) -> ColumnEntries:
+    offsets = _checked(f"{name}: offsets", column.offsets, np.int64)
+    data = _checked(f"{name}: data", column.data, np.uint8)
+    valid = None if column.valid is None else _checked(f"{name}: valid", column.valid, np.bool_)
+    if valid is not None and len(valid) != len(column):
+        raise ValueError(f"{name}: valid: expected {len(column)} entries, found {len(valid)}")
+    return ColumnEntries(len(column), offsets.itemsize, offsets, data=[data], valid=valid)
+
+
+def _arrow_entries(name: str, array: Any) -> ColumnEntries | None:
+    import pyarrow as pa
+
+    sizes = {
+        pa.binary(): 4,
+        pa.string(): 4,
+        pa.large_binary(): 8,
+        pa.large_string(): 8,
+        pa.binary_view(): 16,
+        pa.string_view(): 16,
+    }
+    if array.type == pa.null():
+        return None
+    if array.type not in sizes:
+        raise _unfit(name, array)
+    valid, entries, *data = array.buffers()
+    return ColumnEntries(
+        len(array),
+        sizes[array.type],
+        entries or b"",
+        first=array.offset,
+        data=[b"" if buffer is None else buffer for buffer in data],
+        valid=valid if array.null_count else None,
+        bitmap=True,
+    )
+
+
+def _header_entries(column: Any) -> tuple[ColumnEntries | None, ColumnEntries | None, ColumnEntries | None]:
+    """Offsets into the headers of all records, and the keys and the values of these."""
+    if column is None:
+        return None, None, None
+    if isinstance(column, HeadersColumn):
+        offsets = _checked("headers: offsets", column.offsets, np.int64)
+        keys, values = _entries("headers: keys", column.keys), _entries("headers: values", column.values)
+        if keys is None or values is None:
+            raise TypeError("headers: expected keys and values, found None")
+        limit = min(len(keys), len(values))
+        return ColumnEntries(len(column), offsets.itemsize, offsets, limit=limit), keys, values
+    if not _is_arrow(column):
+        raise _unfit("headers", column)
+    return _arrow_header_entries(column)
+
+
+def _arrow_header_entries(
+    array: Any,
+) -> tuple[ColumnEntries | None, ColumnEntries | None, ColumnEntries | None]:
+    import pyarrow as pa
+
+    kind = array.type
+    if kind == pa.null():
+        return None, None, None
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if not is_list or not pa.types.is_struct(kind.value_type) or kind.value_type.num_fields != 2:
+        raise _unfit("headers", array)
+    keys, values = array.values.flatten()
+    valid, offsets = array.buffers()[:2]
+    entries = ColumnEntries(
+        len(array),
+        8 if pa.types.is_large_list(kind) else 4,
+        offsets,
+        first=array.offset,
+        limit=len(array.values),
+        valid=valid if array.null_count else None,
+        bitmap=True,
+    )
+    return entries, _arrow_entries("headers: keys", keys), _arrow_entries("headers: values", values)
+
+
+def _checked(name: str, array: Any, dtype: type[np.generic]) -> Any:
+    """A contiguous array of one dimension, copied where it is not contiguous."""
+    if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != 1:
+        expected = np.dtype(dtype).name
+        raise TypeError(
+            f"{name}: expected an array of {expected}, of one dimension, found {_described(array)}"
+        )
+    return np.ascontiguousarray(array)
+
+
+def _unfit(name: str, column: Any) -> TypeError:
+    expected = {
+        "timestamps": "an array of int64, or Arrow timestamps",
+        "headers": "a HeadersColumn, an Arrow array of lists of structs of key and value, or None",
+    }.get(name, "a BinaryColumn, an Arrow array of a binary or string type, or None")
+    return TypeError(f"{name}: expected {expected}, found {_described(column)}")
+
+
+def _described(column: Any) -> str:
+    if _is_arrow(column):
+        return f"an Arrow array of {column.type}"
+    if isinstance(column, np.ndarray):
+        return f"an array of {column.dtype} of {column.ndim} dimensions"
+    return f"{type(column).__name__}"

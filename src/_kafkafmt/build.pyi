@@ -1,0 +1,68 @@
+from collections.abc import Iterable, Sequence
+
+from typing_extensions import Buffer, disjoint_base
+
+from _kafkafmt.column_rows import ColumnRows
+from _kafkafmt.types import Codec
+
+@disjoint_base
+class RecordEncoder:
+    batch_size: int | None
+    estimated_ratio: float
+    @property
+    def codec(self) -> Codec: ...
+    @property
+    def magic(self) -> int: ...
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def size_in_bytes(self) -> int: ...
+    @property
+    def estimated_size(self) -> int: ...
+    def __init__(
+        self,
+        magic: int,
+        codec: Codec,
+        base_offset: int,
+        *,
+        timestamp_type: int = 0,
+        log_append_time: int = -1,
+        base_timestamp: int | None = None,
+        last_offset: int | None = None,
+        partition_leader_epoch: int = -1,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        is_transactional: bool = False,
+        is_control: bool = False,
+        batch_size: int | None = None,
+        estimated_ratio: float = 1.0,
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    def append(
+        self,
+        timestamp: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Iterable[tuple[str | bytes, Buffer | None]] = (),
+    ) -> None: ...
+    def append_with_offset(
+        self,
+        offset: int,
+        timestamp: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Iterable[tuple[str | bytes, Buffer | None]] = (),
+    ) -> None: ...
+    def has_room_for(
+        self,
+        timestamp: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Sequence[tuple[str | bytes, Buffer | None]] = (),
+    ) -> bool: ...
+    def _append_columns(self, parts: list[ColumnRows]) -> None: ...
+    def _fill(self, columns: ColumnRows, first: int) -> int: ...
+    def _records(self) -> bytes: ...
+    def _batch(self, payload: Buffer | None = None) -> bytes: ...
+    def _begin_next(self) -> None: ...

@@ -1,0 +1,533 @@
+"""Records that a caller brings, one by one or in columns, encoded as they come into a batch that grows.
+
+The encoder knows the batch's header and how large the batch will be, so that it can tell where the next one
+begins; what it does not know is codecs, which its caller runs between `_records` and `_batch`.
+"""
+
+from operator import index
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport (
+    PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
+)
+from cpython.long cimport PyLong_CheckExact
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t
+from libc.string cimport memcpy
+
+from .bytes cimport likely, unlikely, wrapping_add, wrapping_sub
+from .column_rows cimport *
+from .crc cimport seal_messages
+from .encode cimport message_size, record_body_size, seal, wrap, write_message, write_record
+from .layout cimport *
+from .rows cimport BatchRow, RecordRow, sequence_after
+from .varint cimport size_of_varlong, write_varlong
+
+cdef enum:
+    FIRST_CAPACITY = 4096
+    # Rows that are located at a time: few enough to stay in the first cache, as their records do.
+    BLOCK_RECORDS = 64
+    # The length of a Py_buffer that was not asked for.
+    NOT_HELD = -1
+
+# The factor that the estimated ratio is multiplied with, for contingency (KIP-126).
+cdef float COMPRESSION_RATIO_ESTIMATION_FACTOR = 1.05
+# Beyond all sense, and within what an int64 holds of a batch times it.
+cdef double MAX_ESTIMATED_RATIO = 2.0**31
+
+
+cdef struct Progress:
+    # What a batch has come to: restored as a whole where records are refused.
+    int64_t last_offset
+    int64_t base_timestamp
+    int64_t max_timestamp
+    Py_ssize_t size               # bytes in memory, room for the header included
+    int32_t count
+    bint has_base_timestamp
+
+
+@cython.no_gc
+cdef class RecordEncoder:
+    """Records encoded at once as they are appended, into memory that grows, behind room for a batch header.
+
+    base_timestamp: what the records' timestamps are told from, None for the first one's; v2 only.
+    log_append_time: the timestamp of all records where timestamp_type is LOG_APPEND_TIME. last_offset: the
+    batch covers offsets to there at the least. The rest: see `kafkafmt.RecordBatchBuilder`.
+    """
+
+    cdef readonly object codec
+    cdef public object batch_size
+    cdef double _estimated_ratio
+    cdef BatchRow header           # what all batches of this encoder say; the rest is of `done`
+    cdef Progress done
+    cdef int64_t log_append_time
+    cdef int64_t message_base      # v0 and v1 offsets are counted from it
+    cdef uint8_t* memory
+    cdef Py_ssize_t capacity
+    cdef bytearray headers
+    cdef bint busy
+
+    def __cinit__(self):
+        self.memory = <uint8_t*>PyMem_RawMalloc(FIRST_CAPACITY)
+        if self.memory == NULL:
+            raise MemoryError()
+        self.capacity = FIRST_CAPACITY
+        self.headers = bytearray()
+        self.busy = False
+
+    def __init__(
+        self, int magic, codec, int64_t base_offset, *, int timestamp_type=CREATE_TIME,
+        int64_t log_append_time=NO_TIMESTAMP, base_timestamp=None, last_offset=None,
+        int64_t partition_leader_epoch=NO_PARTITION_LEADER_EPOCH, int64_t producer_id=NO_PRODUCER_ID,
+        int64_t producer_epoch=-1, int64_t base_sequence=NO_SEQUENCE, bint is_transactional=False,
+        bint is_control=False, batch_size=None, double estimated_ratio=1.0,
+    ):
+        if magic not in (0, 1, 2):
+            raise ValueError(f"magic: expected 0, 1 or 2, found {magic}")
+        check_range("partition_leader_epoch", partition_leader_epoch, INT32_MAX)
+        check_range("producer_epoch", producer_epoch, INT16_MAX)
+        check_range("base_sequence", base_sequence, INT32_MAX)
+        self.check_idle()
+        self.codec = codec
+        self.batch_size = batch_size
+        self.estimated_ratio = estimated_ratio
+        self.log_append_time = log_append_time
+        self.header.magic = <int8_t>magic
+        self.header.codec = codec
+        self.header.timestamp_type = <int8_t>timestamp_type
+        self.header.base_offset = base_offset
+        self.header.last_offset = wrapping_sub(base_offset, 1) if last_offset is None else last_offset
+        self.header.has_delete_horizon = base_timestamp is not None
+        self.header.base_timestamp = NO_TIMESTAMP if base_timestamp is None else base_timestamp
+        self.header.partition_leader_epoch = <int32_t>partition_leader_epoch
+        self.header.producer_id = producer_id
+        self.header.producer_epoch = <int16_t>producer_epoch
+        self.header.base_sequence = <int32_t>base_sequence
+        self.header.is_transactional = is_transactional
+        self.header.is_control = is_control
+        self.begin()
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.memory)
+
+    @cython.final
+    cdef void begin(self) noexcept:
+        """No records yet, and all that is known without them."""
+        # The messages in a wrapper of v1 count their offsets from its first; those of v0 do not.
+        self.message_base = self.header.base_offset if self.header.magic == 1 and self.header.codec else 0
+        self.done.size = RECORD_BATCH_OVERHEAD if self.header.magic == 2 else 0
+        self.done.count = 0
+        self.done.last_offset = wrapping_sub(self.header.base_offset, 1)
+        self.done.base_timestamp = self.header.base_timestamp
+        self.done.has_base_timestamp = self.header.has_delete_horizon
+        self.done.max_timestamp = self.log_append_time
+
+    @cython.final
+    cdef int check_idle(self) except -1:
+        """Buffers and headers may be Python's own, which may come back here, or let another thread do so."""
+        if self.busy:
+            raise RuntimeError("a builder takes one record at a time")
+        return 0
+
+    @cython.final
+    cdef bint reserve(self, int64_t more) noexcept nogil:
+        """Make room for bytes that the caller has found to fit into a batch; False where there is no memory."""
+        cdef Py_ssize_t capacity
+        cdef uint8_t* memory
+        if likely(more <= self.capacity - self.done.size):
+            return True
+        capacity = max(self.done.size + more, 2 * self.capacity)
+        memory = <uint8_t*>PyMem_RawRealloc(self.memory, capacity)
+        if memory == NULL:
+            return False
+        self.memory = memory
+        self.capacity = capacity
+        return True
+
+    def __len__(self):
+        """Records so far."""
+        return self.done.count
+
+    @property
+    def magic(self):
+        return self.header.magic
+
+    @property
+    def base_offset(self):
+        return self.header.base_offset
+
+    @property
+    def size_in_bytes(self):
+        """Bytes of the records so far, uncompressed and without a batch header."""
+        return self.records_size()
+
+    @property
+    def estimated_size(self):
+        """Bytes that `build` is expected to return: compressed records by `estimated_ratio` and 1.05."""
+        return self.estimated()
+
+    @property
+    def estimated_ratio(self):
+        """The compression ratio that `estimated_size` reckons with (KIP-126)."""
+        return self._estimated_ratio
+
+    @estimated_ratio.setter
+    def estimated_ratio(self, double ratio):
+        if not 0 <= ratio <= MAX_ESTIMATED_RATIO:
+            raise ValueError(f"estimated_ratio: expected 0 to {MAX_ESTIMATED_RATIO:.0f}, found {ratio}")
+        self._estimated_ratio = ratio
+
+    @cython.final
+    cdef Py_ssize_t records_size(self) noexcept nogil:
+        return self.done.size - (RECORD_BATCH_OVERHEAD if self.header.magic == 2 else 0)
+
+    @cython.final
+    cdef int64_t estimated(self) noexcept nogil:
+        cdef float ratio
+        cdef int64_t overhead
+        if not self.header.codec:
+            return self.done.size
+        # In 32-bit floats, as Kafka has it, so that batches end at the same record.
+        ratio = <float>self._estimated_ratio * COMPRESSION_RATIO_ESTIMATION_FACTOR
+        if self.header.magic == 2:
+            overhead = RECORD_BATCH_OVERHEAD
+        else:
+            overhead = MESSAGE_OVERHEAD_V1 if self.header.magic == 1 else MESSAGE_OVERHEAD_V0
+        return overhead + <int64_t>(<float>self.records_size() * ratio)
+
+    @cython.final
+    cdef int64_t timestamp_delta(self, int64_t timestamp) noexcept nogil:
+        return wrapping_sub(timestamp, self.done.base_timestamp) if self.done.has_base_timestamp else 0
+
+    @cython.final
+    cdef int64_t body_size(self, const RecordRow* row) noexcept nogil:
+        """Of the record that `row` is at its offset: what its length counts in v2, the whole message before."""
+        if self.header.magic < 2:
+            return message_size(row, self.header.magic)
+        return record_body_size(
+            row, wrapping_sub(row.offset, self.header.base_offset), self.timestamp_delta(row.timestamp)
+        )
+
+    @cython.final
+    cdef int64_t whole_size(self, int64_t body_size) noexcept nogil:
+        return body_size + (size_of_varlong(body_size) if self.header.magic == 2 else 0)
+
+    @cython.final
+    cdef void write(self, const RecordRow* row, int64_t body_size) noexcept nogil:
+        """Write a record into room that was reserved for it."""
+        cdef uint8_t* out = self.memory + self.done.size
+        cdef int64_t timestamp = row.timestamp
+        if not self.done.has_base_timestamp:
+            self.done.base_timestamp = timestamp
+            self.done.has_base_timestamp = True
+        if self.header.magic == 2:
+            out = write_record(
+                out, row, body_size, wrapping_sub(row.offset, self.header.base_offset),
+                wrapping_sub(timestamp, self.done.base_timestamp),
+            )
+        elif self.header.timestamp_type == LOG_APPEND_TIME:
+            out = write_message(
+                out, row, wrapping_sub(row.offset, self.message_base), self.header.magic, TIMESTAMP_TYPE_MASK,
+                self.log_append_time,
+            )
+        else:
+            out = write_message(
+                out, row, wrapping_sub(row.offset, self.message_base), self.header.magic, 0, timestamp
+            )
+        self.done.size = out - self.memory
+        if self.header.timestamp_type != LOG_APPEND_TIME and timestamp > self.done.max_timestamp:
+            self.done.max_timestamp = timestamp
+        self.done.last_offset = row.offset
+        self.done.count += 1
+
+    # From rows
+
+    def append(self, timestamp, key, value, headers=()):
+        """Append a record at the next offset; see `append_with_offset`."""
+        self.append_row(wrapping_add(self.done.last_offset, 1), as_int64(timestamp), key, value, headers)
+
+    def append_with_offset(self, offset, timestamp, key, value, headers=()):
+        """Append a record.
+
+        timestamp: milliseconds, -1 for none. headers: pairs of a str (or bytes) and bytes or None; v2 only.
+        Raises ValueError where the offset does not ascend or is 2^31 past the base offset, and OverflowError
+        where the batch would take 2 GiB.
+        """
+        self.append_row(as_int64(offset), as_int64(timestamp), key, value, headers)
+
+    @cython.final
+    cdef int append_row(self, int64_t offset, int64_t timestamp, key, value, headers) except -1:
+        cdef RecordRow row
+        cdef Py_buffer key_view, value_view
+        cdef int64_t offset_delta = wrapping_sub(offset, self.header.base_offset)
+        if offset <= self.done.last_offset:
+            raise ValueError(f"offset: expected more than {self.done.last_offset}, found {offset}")
+        if timestamp < NO_TIMESTAMP:
+            raise ValueError(f"timestamp: expected -1 (none) or more, found {timestamp}")
+        if offset_delta < 0 or offset_delta > INT32_MAX:
+            raise ValueError(f"offset {offset} is not within 2^31 of the base offset {self.header.base_offset}")
+        self.check_idle()
+        row.offset = offset
+        row.timestamp = timestamp
+        row.header_count = row.headers_size = 0
+        key_view.len = value_view.len = NOT_HELD
+        self.busy = True
+        try:
+            if headers:
+                self.encode_headers(headers, &row)
+            row.key_size = held_bytes(key, &row.key, &key_view)
+            row.value_size = held_bytes(value, &row.value, &value_view)
+            self.put(&row)
+        finally:
+            self.busy = False
+            if key_view.len != NOT_HELD:
+                PyBuffer_Release(&key_view)
+            if value_view.len != NOT_HELD:
+                PyBuffer_Release(&value_view)
+        return 0
+
+    @cython.final
+    cdef int put(self, const RecordRow* row) except -1:
+        cdef int64_t body_size = self.body_size(row)
+        cdef int64_t size = self.whole_size(body_size)
+        if size > INT32_MAX - self.done.size:
+            raise OverflowError(f"{self.done.size} and {size} bytes do not fit into a batch")
+        if not self.reserve(size):
+            raise MemoryError()
+        self.write(row, body_size)
+        return 0
+
+    @cython.final
+    cdef int encode_headers(self, object headers, RecordRow* row) except -1:
+        """Headers as v2 lays them out, into scratch memory; `row` points there until the next call."""
+        cdef uint8_t varint[5]
+        cdef bytearray out = self.headers
+        cdef int32_t count = 0
+        if self.header.magic < 2:
+            raise ValueError(f"headers need message format v2, not v{self.header.magic}")
+        if isinstance(headers, dict):
+            raise TypeError("headers: expected pairs of key and value, found a dict")
+        out.clear()
+        for key, value in headers:
+            if isinstance(key, str):
+                key = key.encode("utf-8", "surrogateescape")
+            else:
+                key = memoryview(key).cast("B")
+            out += varint[: write_varlong(varint, len(key)) - varint]
+            out += key
+            if value is None:
+                out += varint[: write_varlong(varint, -1) - varint]
+            else:
+                value = memoryview(value).cast("B")
+                out += varint[: write_varlong(varint, len(value)) - varint]
+                out += value
+            count += 1
+        if len(out) > INT32_MAX:
+            raise OverflowError("headers of 2 GiB or more")
+        row.header_count = count
+        row.headers_size = <int32_t>len(out)
+        row.headers = <const uint8_t*>(<char*>out)
+        return 0
+
+    def has_room_for(self, timestamp, key, value, headers=()):
+        """Does one more record fit into `batch_size`? A first one always does; without `batch_size`, any.
+
+        The new record counts uncompressed, as in Kafka's MemoryRecordsBuilder.
+        """
+        cdef RecordRow row
+        cdef int64_t limit
+        if self.batch_size is None or not self.done.count:
+            return True
+        limit = max(self.batch_size, 0)
+        row.offset = wrapping_add(self.done.last_offset, 1)
+        row.timestamp = as_int64(timestamp)
+        row.key_size = size_of_bytes(key)
+        row.value_size = size_of_bytes(value)
+        row.header_count = row.headers_size = 0
+        if headers and self.header.magic == 2:
+            if not hasattr(headers, "__len__"):
+                raise TypeError("headers: expected a sequence, found an iterator, which would be used up")
+            self.check_idle()
+            self.busy = True
+            try:
+                self.encode_headers(headers, &row)
+            finally:
+                self.busy = False
+        return self.fits(self.whole_size(self.body_size(&row)), limit)
+
+    @cython.final
+    cdef bint fits(self, int64_t size, int64_t limit) noexcept nogil:
+        return self.done.count == 0 or size <= limit - self.estimated()
+
+    # From columns
+
+    def _append_columns(self, list parts):
+        """Append all records of some `ColumnRows`, or none where one of them cannot be appended.
+
+        Raises ValueError or OverflowError for that one.
+        """
+        cdef Progress before = self.done
+        self.check_idle()
+        self.busy = True
+        try:
+            for columns in parts:
+                self.append_part(columns, 0, INT64_MAX)
+        except BaseException:
+            self.done = before
+            raise
+        finally:
+            self.busy = False
+
+    def _fill(self, ColumnRows columns, Py_ssize_t first):
+        """Append the records of `columns` from `first` on, each that `has_room_for` would let in.
+
+        Returns the number of the first record that was not appended. Raises as `_append_columns` does.
+        """
+        cdef int64_t limit = INT64_MAX if self.batch_size is None else max(self.batch_size, 0)
+        if not 0 <= first <= columns.count:
+            raise ValueError(f"first: expected 0 to {columns.count}, found {first}")
+        self.check_idle()
+        self.busy = True
+        try:
+            return self.append_part(columns, first, limit)
+        finally:
+            self.busy = False
+
+    @cython.final
+    cdef Py_ssize_t append_part(self, ColumnRows columns, Py_ssize_t first, int64_t limit) except -1:
+        cdef Misfit found
+        columns.enter()
+        with nogil:
+            first = self.append_rows(columns, first, limit, &found)
+        columns.busy = False
+        if found.status != FITS:
+            columns.raise_misfit(&found)
+        return first
+
+    @cython.final
+    cdef Py_ssize_t append_rows(
+        self, ColumnRows columns, Py_ssize_t first, int64_t limit, Misfit* found
+    ) noexcept nogil:
+        cdef RecordRow rows[BLOCK_RECORDS]
+        cdef Py_ssize_t k, located
+        found.status = FITS
+        while first < columns.count:
+            located = columns.locate(first, min(BLOCK_RECORDS, columns.count - first), rows, found)
+            for k in range(located):
+                if not self.append_located(&rows[k], first + k, limit, found):
+                    return first + k
+            first += located
+            if unlikely(found.status != FITS):
+                break
+        return first
+
+    @cython.final
+    cdef bint append_located(self, RecordRow* row, Py_ssize_t entry, int64_t limit, Misfit* found) noexcept nogil:
+        """Append record `entry` of some columns; False where there is no room, or `found` tells why not."""
+        cdef int64_t body_size, size
+        row.offset = wrapping_add(self.done.last_offset, 1)
+        body_size = self.body_size(row)
+        size = self.whole_size(body_size)
+        if not self.fits(size, limit):
+            found.status = FITS  # what was found is behind this record
+            return False
+        if unlikely(row.timestamp < NO_TIMESTAMP):
+            misfit(found, NEGATIVE_TIMESTAMP, TIMESTAMPS, entry, row.timestamp, 0, 0)
+        elif unlikely(self.header.magic < 2 and row.header_count > 0):
+            misfit(found, HEADERS_NEED_V2, HEADERS, entry, 0, 0, 0)
+        elif unlikely(wrapping_sub(row.offset, self.header.base_offset) > INT32_MAX):
+            misfit(found, TOO_FAR, TIMESTAMPS, entry, self.header.base_offset, 0, 0)
+        elif unlikely(size > INT32_MAX - self.done.size):
+            misfit(found, TOO_LARGE, VALUES, entry, 0, 0, 0)
+        elif unlikely(not self.reserve(size)):
+            misfit(found, NO_MEMORY, VALUES, entry, 0, 0, 0)
+        else:
+            self.write(row, body_size)
+            return True
+        return False
+
+    # What becomes of them
+
+    def _records(self):
+        """What a codec compresses, as bytes: v2 records, or sealed messages of v0 or v1."""
+        cdef Py_ssize_t start = self.done.size - self.records_size()
+        self.check_idle()
+        if self.header.magic < 2:
+            seal_messages(self.memory, self.done.size)
+        return PyBytes_FromStringAndSize(<char*>self.memory + start, self.records_size())
+
+    def _batch(self, payload=None):
+        """The batch, as bytes, around `payload`, which a codec made of `_records`, or around these as they are.
+
+        In v0 and v1 the wrapper message around `payload`.
+        """
+        cdef BatchRow row = self.header
+        cdef bytes batch
+        self.check_idle()
+        row.last_offset = max(row.last_offset, self.done.last_offset)
+        row.base_timestamp = self.done.base_timestamp
+        row.max_timestamp = self.done.max_timestamp
+        row.count = self.done.count
+        if row.magic < 2:
+            return wrap(payload, &row)
+        if payload is None:
+            batch = PyBytes_FromStringAndSize(<char*>self.memory, self.done.size)
+        else:
+            batch = headed(payload)
+        seal(<uint8_t*>PyBytes_AS_STRING(batch), len(batch), &row)
+        return batch
+
+    def _begin_next(self):
+        """Forget the records: the next batch goes on where they ended, in offsets and sequence numbers."""
+        self.check_idle()
+        cdef int64_t base_offset = wrapping_add(self.done.last_offset, 1)
+        if self.header.base_sequence >= 0:
+            self.header.base_sequence = sequence_after(
+                self.header.base_sequence, self.header.base_offset, base_offset
+            )
+        self.header.base_offset = base_offset
+        self.header.last_offset = self.done.last_offset
+        self.begin()
+
+
+cdef int check_range(str name, int64_t value, int64_t most) except -1:
+    if value < -most - 1 or value > most:
+        raise ValueError(f"{name}: expected {-most - 1} to {most}, found {value}")
+    return 0
+
+
+cdef bytes headed(const uint8_t[::1] payload):
+    """Room for the header of a batch, and `payload` behind it."""
+    cdef bytes batch = PyBytes_FromStringAndSize(NULL, RECORD_BATCH_OVERHEAD + payload.shape[0])
+    memcpy(PyBytes_AS_STRING(batch) + RECORD_BATCH_OVERHEAD, &payload[0], payload.shape[0])
+    return batch
+
+
+cdef inline int64_t as_int64(object number) except? -1:
+    """An integer of any kind, and nothing that merely has an integer in it, as a float of seconds has."""
+    return <int64_t>number if PyLong_CheckExact(number) else <int64_t>index(number)
+
+
+cdef inline int32_t held_bytes(object source, const uint8_t** data, Py_buffer* view) except? -1:
+    """The bytes of a key or value, and their size, -1 for None; where it needs `view`, the caller releases it."""
+    if source is None:
+        return -1
+    if PyBytes_CheckExact(source):
+        data[0] = <const uint8_t*>PyBytes_AS_STRING(source)
+        return checked_size(PyBytes_GET_SIZE(source))
+    PyObject_GetBuffer(source, view, PyBUF_SIMPLE)
+    data[0] = <const uint8_t*>view.buf
+    return checked_size(view.len)
+
+
+cdef inline int32_t size_of_bytes(object source) except? -1:
+    if source is None:
+        return -1
+    return checked_size(PyBytes_GET_SIZE(source) if PyBytes_CheckExact(source) else memoryview(source).nbytes)
+
+
+cdef inline int32_t checked_size(Py_ssize_t size) except -1:
+    if size > INT32_MAX:
+        raise OverflowError(f"{size} bytes do not fit into a record")
+    return <int32_t>size

@@ -1,0 +1,377 @@
+"""Columns as record rows, a block at a time, so that records are written without a Python object for any.
+
+Offsets, views and validity are taken as they come, from a numpy array or from Arrow's buffers, and nothing of
+them is trusted: each is read once, and checked against the memory it leads into, when its record is located.
+So another thread that changes the arrays meanwhile changes what is written, but never where.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_RawFree, PyMem_RawRealloc
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.string cimport memcpy
+
+from .bytes cimport unlikely
+from .rows cimport RecordRow
+from .varint cimport write_varlong
+
+cdef enum:
+    OFFSET_SIZE = 4
+    LARGE_OFFSET_SIZE = 8
+    VIEW_SIZE = 16
+    # In a view: the size, and up to 12 bytes; or the size, the first 4 bytes, which buffer, and where in it.
+    VIEW_INLINE_OFFSET = 4
+    VIEW_INLINE_SIZE = 12
+    VIEW_BUFFER_OFFSET = 8
+    VIEW_START_OFFSET = 12
+    # The sizes of a header's key and value, as varints.
+    MAX_HEADER_OVERHEAD = 10
+    # Encoded headers that end a block of records, so that a block of large ones does not add up.
+    BLOCK_HEADERS_SIZE = 1 << 20
+    # The size of an entry that is not where its column says.
+    BROKEN = -2
+
+COLUMN_NAMES = ("timestamps", "keys", "values", "headers", "headers' keys", "headers' values")
+
+
+cdef inline int32_t load_int32(const uint8_t* at) noexcept nogil:
+    cdef int32_t value
+    memcpy(&value, at, sizeof(value))
+    return value
+
+
+cdef inline int64_t load_int64(const uint8_t* at) noexcept nogil:
+    cdef int64_t value
+    memcpy(&value, at, sizeof(value))
+    return value
+
+
+@cython.final
+@cython.no_gc
+cdef class ColumnEntries:
+    """Where each entry of a column is: a byte string, or the headers of a record among all headers.
+
+    entries: a buffer of offsets of 4 or 8 bytes, one more than there are entries, or of Arrow's views, of 16;
+    entry_size tells which. first: where in it the column begins. data: the buffers that entries lead into, one
+    for offsets. limit: in place of data, the length of the column that offsets lead into. valid: None without
+    nulls, a byte an entry, or with `bitmap` Arrow's bitmap, in which `first` counts as well.
+    Raises ValueError where the buffers are too small for the entries.
+    """
+
+    def __cinit__(self):
+        self.buffers = NULL
+        self.acquired = 0
+
+    def __init__(
+        self, Py_ssize_t count, int entry_size, entries, *, Py_ssize_t first=0, data=(), Py_ssize_t limit=0,
+        valid=None, bint bitmap=False,
+    ):
+        if self.buffers != NULL:
+            raise RuntimeError("a column is made once")
+        if entry_size not in (OFFSET_SIZE, LARGE_OFFSET_SIZE, VIEW_SIZE):
+            raise ValueError(f"entry_size: expected 4, 8 or 16, found {entry_size}")
+        if count < 0 or first < 0:
+            raise ValueError(f"count and first: expected 0 or more, found {count} and {first}")
+        data = list(data)
+        self.buffers = <Py_buffer*>PyMem_Calloc(len(data) + 2, sizeof(Py_buffer))
+        if self.buffers == NULL:
+            raise MemoryError()
+        for buffer in data:
+            self.hold(buffer)
+        self.data_buffers = len(data)
+        self.entry_size = entry_size
+        self.limit = self.buffers[0].len if data else limit
+        self.data = <const uint8_t*>self.buffers[0].buf if data else NULL
+        self.first_bit = first if bitmap else -1
+        self.entries = self.hold_entries(entries, first, count)
+        self.valid = NULL if valid is None else self.hold_validity(valid, first, count)
+        self.count = count
+
+    def __dealloc__(self):
+        cdef Py_ssize_t i
+        for i in range(self.acquired):
+            PyBuffer_Release(&self.buffers[i])
+        PyMem_Free(self.buffers)
+
+    def __len__(self):
+        return self.count
+
+    cdef const Py_buffer* hold(self, object source) except NULL:
+        cdef Py_buffer* held = &self.buffers[self.acquired]
+        PyObject_GetBuffer(source, held, PyBUF_SIMPLE)
+        self.acquired += 1
+        return held
+
+    cdef const uint8_t* hold_entries(self, object entries, Py_ssize_t first, Py_ssize_t count) except? NULL:
+        cdef const Py_buffer* held = self.hold(entries)
+        cdef Py_ssize_t room = held.len // self.entry_size - (0 if self.entry_size == VIEW_SIZE else 1)
+        # Arrow leaves out the one offset of an empty array.
+        if count and (first > room or count > room - first):
+            raise ValueError(f"{held.len} bytes of offsets or views do not hold {count} from {first} on")
+        return <const uint8_t*>held.buf + first * self.entry_size
+
+    cdef const uint8_t* hold_validity(self, object valid, Py_ssize_t first, Py_ssize_t count) except? NULL:
+        cdef const Py_buffer* held = self.hold(valid)
+        cdef bint bitmap = self.first_bit >= 0
+        # No overflow: `hold_entries` has found memory for as many entries.
+        if count and held.len < ((first + count + 7) // 8 if bitmap else count):
+            raise ValueError(f"{held.len} bytes of validity do not hold {count} from {first} on")
+        return <const uint8_t*>held.buf
+
+    cdef bint is_null(self, Py_ssize_t i) noexcept nogil:
+        cdef int64_t bit
+        if self.valid == NULL:
+            return False
+        if self.first_bit < 0:
+            return self.valid[i] == 0
+        bit = self.first_bit + i
+        return (self.valid[bit >> 3] >> (bit & 7)) & 1 == 0
+
+    cdef int locate_range(self, Py_ssize_t i, int64_t* start, int64_t* stop, Misfit* found) noexcept nogil:
+        """Where entry i begins and ends, null or not."""
+        if self.entry_size == LARGE_OFFSET_SIZE:
+            start[0] = load_int64(self.entries + i * LARGE_OFFSET_SIZE)
+            stop[0] = load_int64(self.entries + (i + 1) * LARGE_OFFSET_SIZE)
+        else:
+            start[0] = load_int32(self.entries + i * OFFSET_SIZE)
+            stop[0] = load_int32(self.entries + (i + 1) * OFFSET_SIZE)
+        if unlikely(start[0] < 0 or stop[0] < start[0] or stop[0] > self.limit):
+            return misfit(found, BEYOND_DATA, 0, i, start[0], stop[0], self.limit)
+        return FITS
+
+    cdef const uint8_t* locate(self, Py_ssize_t i, int64_t* size, Misfit* found) noexcept nogil:
+        """The bytes of entry i, and their size: -1 for null, BROKEN where `found` tells what does not fit."""
+        cdef int64_t start = 0, stop = 0
+        if self.entry_size == VIEW_SIZE:
+            return self.locate_view(i, size, found)
+        if unlikely(self.locate_range(i, &start, &stop, found) != FITS):
+            size[0] = BROKEN
+            return NULL
+        size[0] = -1 if self.is_null(i) else stop - start
+        return self.data + start
+
+    cdef const uint8_t* locate_view(self, Py_ssize_t i, int64_t* size, Misfit* found) noexcept nogil:
+        cdef const uint8_t* view = self.entries + i * VIEW_SIZE
+        cdef int64_t start, length
+        cdef int32_t buffer
+        size[0] = -1
+        if self.is_null(i):
+            return NULL
+        size[0] = BROKEN
+        length = load_int32(view)
+        if 0 <= length <= VIEW_INLINE_SIZE:
+            size[0] = length
+            return view + VIEW_INLINE_OFFSET
+        buffer = load_int32(view + VIEW_BUFFER_OFFSET)
+        start = load_int32(view + VIEW_START_OFFSET)
+        if length < 0 or buffer < 0 or buffer >= self.data_buffers:
+            misfit(found, VIEW_BEYOND_DATA, 0, i, start, length, 0)
+        elif start < 0 or length > self.buffers[buffer].len - start:
+            misfit(found, VIEW_BEYOND_DATA, 0, i, start, length, self.buffers[buffer].len)
+        else:
+            size[0] = length
+            return <const uint8_t*>self.buffers[buffer].buf + start
+        return NULL
+
+
+@cython.final
+@cython.no_gc
+cdef class ColumnRows:
+    """Records whose fields are columns of equal length.
+
+    timestamps: int64, milliseconds. keys, values: None for all null. headers: ranges of header_keys and
+    header_values, None for no headers at all. origin: added to an entry's number where an error tells it.
+    Raises ValueError for columns of different lengths.
+    """
+
+    def __cinit__(self):
+        self.encoded = NULL
+        self.encoded_capacity = 0
+        self.busy = False
+
+    def __init__(
+        self,
+        const int64_t[::1] timestamps,
+        ColumnEntries keys,
+        ColumnEntries values,
+        ColumnEntries headers=None,
+        ColumnEntries header_keys=None,
+        ColumnEntries header_values=None,
+        Py_ssize_t origin=0,
+    ):
+        self.count = timestamps.shape[0]
+        for column in (keys, values, headers):
+            if column is not None and len(column) != self.count:
+                raise ValueError(f"columns: expected {self.count} entries, found {len(column)}")
+        for column in (keys, values, header_keys, header_values):
+            check_has_data(column)
+        if headers is not None:
+            if header_keys is None or header_values is None or headers.entry_size == VIEW_SIZE:
+                raise TypeError("headers: expected offsets, keys and values")
+            if min(header_keys.count, header_values.count) < headers.limit:
+                raise ValueError("headers: the keys or the values end before the offsets may")
+        self.timestamps = timestamps
+        self.keys, self.values, self.headers = keys, values, headers
+        self.header_keys, self.header_values = header_keys, header_values
+        self.origin = origin
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.encoded)
+
+    def __len__(self):
+        return self.count
+
+    cdef int enter(self) except -1:
+        """The encoded headers are of one reader's rows; the caller resets `busy`."""
+        if self.busy:
+            raise RuntimeError("these columns are being read")
+        self.busy = True
+        return 0
+
+    cdef Py_ssize_t locate(
+        self, Py_ssize_t first, Py_ssize_t count, RecordRow* rows, Misfit* found
+    ) noexcept nogil:
+        """Fill `rows` with the records from `first` on, which are valid until the next call.
+
+        Returns how many: fewer than `count` where `found` tells what does not fit, or headers grow large.
+        """
+        cdef Py_ssize_t k
+        cdef int64_t size = -1
+        found.status = FITS
+        for k in range(count):
+            rows[k].timestamp = self.timestamps[first + k]
+            rows[k].key_size = rows[k].value_size = -1
+            rows[k].header_count = rows[k].headers_size = 0
+        if self.keys is not None:
+            for k in range(count):
+                rows[k].key = self.keys.locate(first + k, &size, found)
+                if unlikely(size == BROKEN or size > INT32_MAX):
+                    count = stop_at(found, KEYS, first, k, size)
+                    break
+                rows[k].key_size = <int32_t>size
+        if self.values is not None:
+            for k in range(count):
+                rows[k].value = self.values.locate(first + k, &size, found)
+                if unlikely(size == BROKEN or size > INT32_MAX):
+                    count = stop_at(found, VALUES, first, k, size)
+                    break
+                rows[k].value_size = <int32_t>size
+        return count if self.headers is None else self.locate_headers(first, count, rows, found)
+
+    cdef Py_ssize_t locate_headers(
+        self, Py_ssize_t first, Py_ssize_t count, RecordRow* rows, Misfit* found
+    ) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef const uint8_t* headers
+        self.encoded_size = 0
+        for k in range(count):
+            if unlikely(self.encode_headers(first + k, &rows[k], found) != FITS):
+                count = k
+                break
+            if self.encoded_size > BLOCK_HEADERS_SIZE:
+                found.status = FITS  # what was found is behind this record
+                count = k + 1
+                break
+        headers = self.encoded
+        for k in range(count):
+            rows[k].headers = headers
+            headers += rows[k].headers_size
+        return count
+
+    cdef int encode_headers(self, Py_ssize_t record, RecordRow* row, Misfit* found) noexcept nogil:
+        cdef int64_t start = 0, stop = 0, j, key_size = 0, value_size = 0
+        cdef const uint8_t* key
+        cdef const uint8_t* value
+        cdef uint8_t* out
+        cdef Py_ssize_t before = self.encoded_size
+        if unlikely(self.headers.locate_range(record, &start, &stop, found) != FITS):
+            found.column = HEADERS
+            return found.status
+        if self.headers.is_null(record):
+            return FITS
+        for j in range(start, stop):
+            key = self.header_keys.locate(j, &key_size, found)
+            if unlikely(key_size == -1):
+                return misfit(found, HEADER_KEY_NULL, HEADER_KEYS, j, 0, 0, 0)
+            if unlikely(key_size == BROKEN):
+                found.column = HEADER_KEYS
+                return found.status
+            value = self.header_values.locate(j, &value_size, found)
+            if unlikely(value_size == BROKEN):
+                found.column = HEADER_VALUES
+                return found.status
+            if unlikely(
+                key_size > INT32_MAX or value_size > INT32_MAX
+                or self.encoded_size - before + key_size + max(value_size, 0) + MAX_HEADER_OVERHEAD > INT32_MAX
+            ):
+                return misfit(found, TOO_LARGE, HEADERS, record, 0, 0, 0)
+            if unlikely(self.reserve(key_size + max(value_size, 0) + MAX_HEADER_OVERHEAD) != 0):
+                return misfit(found, NO_MEMORY, HEADERS, record, 0, 0, 0)
+            out = write_field(self.encoded + self.encoded_size, key, key_size)
+            out = write_field(out, value, value_size)
+            self.encoded_size = out - self.encoded
+        row.header_count = <int32_t>(stop - start)
+        row.headers_size = <int32_t>(self.encoded_size - before)
+        return FITS
+
+    cdef int reserve(self, int64_t more) noexcept nogil:
+        cdef Py_ssize_t capacity
+        cdef uint8_t* encoded
+        if more <= self.encoded_capacity - self.encoded_size:
+            return 0
+        capacity = max(self.encoded_size + more, 2 * self.encoded_capacity)
+        encoded = <uint8_t*>PyMem_RawRealloc(self.encoded, capacity)
+        if encoded == NULL:
+            return -1
+        self.encoded = encoded
+        self.encoded_capacity = capacity
+        return 0
+
+    cdef int raise_misfit(self, const Misfit* found) except -1:
+        """Raise what `found` tells: the entry's number is that in the whole column."""
+        cdef int64_t entry = found.entry + (0 if found.column in (HEADER_KEYS, HEADER_VALUES) else self.origin)
+        where = f"{COLUMN_NAMES[found.column]}, entry {entry}"
+        if found.status == BEYOND_DATA:
+            raise ValueError(
+                f"{where}: expected offsets that ascend and are within {found.limit}, "
+                f"found {found.start} and {found.stop}"
+            )
+        if found.status == VIEW_BEYOND_DATA:
+            raise ValueError(
+                f"{where}: expected a view within a buffer of its column, "
+                f"found {found.stop} bytes from {found.start} on"
+            )
+        if found.status == HEADER_KEY_NULL:
+            raise ValueError(f"{where}: expected a key, found null")
+        if found.status == HEADERS_NEED_V2:
+            raise ValueError(f"{where}: headers need message format v2")
+        if found.status == NEGATIVE_TIMESTAMP:
+            raise ValueError(f"{where}: expected -1 (none) or more, found {found.start}")
+        if found.status == TOO_FAR:
+            raise ValueError(f"record {entry}: its offset is not within 2^31 of the base offset {found.start}")
+        if found.status == TOO_LARGE:
+            raise OverflowError(f"{where}: the record does not fit into a batch of less than 2 GiB")
+        raise MemoryError()
+
+
+cdef int check_has_data(ColumnEntries column) except -1:
+    if column is not None and column.entry_size != VIEW_SIZE and not column.data_buffers:
+        raise TypeError("columns: expected byte strings, found offsets that lead to none")
+    return 0
+
+
+cdef inline Py_ssize_t stop_at(Misfit* found, int column, Py_ssize_t first, Py_ssize_t k, int64_t size) noexcept nogil:
+    """Note that row k of a block does not fit, and why; returns how many rows come before it."""
+    if size != BROKEN:
+        misfit(found, TOO_LARGE, column, first + k, 0, size, INT32_MAX)
+    found.column = column
+    return k
+
+
+cdef inline uint8_t* write_field(uint8_t* out, const uint8_t* data, int64_t size) noexcept nogil:
+    """The key or value of a header behind its size; -1 for null."""
+    out = write_varlong(out, size)
+    if size <= 0:
+        return out
+    memcpy(out, data, size)
+    return out + size
