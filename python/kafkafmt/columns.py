@@ -32,7 +32,7 @@ _NUMPY_COLUMNS = tuple(name for name in COLUMNS if name not in ("topic", "partit
 CHUNK_BYTES = 1024 * 1024
 # Arrow's tables have larger ones: large enough for the next stage to be busy, small enough to be held in number.
 ARROW_CHUNK_BYTES = 8 * 1024 * 1024
-_RUN_BYTES = 1024 * 1024
+_RUN_BYTES = 4 * 1024 * 1024
 _MOST_RESERVED_BYTES = 1024 * 1024 * 1024
 _MICROSECONDS = 1000
 _MOST_MILLISECONDS = np.iinfo(np.int64).max // _MICROSECONDS
@@ -111,9 +111,10 @@ def _chunks(
         for run in records.runs(run_bytes=min(most, _RUN_BYTES), reuse_memory=not views):
             for first, stop, payloads in groups(run, verify=verify, limit=limit):
                 expected = 1.0 if reserved else _expected(records, run, first, stop, payloads, most)
+                before = builder.size_in_bytes
                 builder.add(run, first, stop, payloads, verify=verify, expected=expected)
                 reserved = True
-                if builder.size_in_bytes >= most:
+                if 2 * builder.size_in_bytes - before > most:  # as much again would be too much
                     yield builder.count, builder.take()
     except KafkaFormatError as error:
         if builder.count:
@@ -258,12 +259,12 @@ def _arrow_column(
             return pa.nulls(count, kind)
         return pa.repeat(pa.scalar(source.topic if name == "topic" else source.partition, kind), count)
     if name == "timestamp":
-        return pa.array(_microseconds(arrays[name])).cast(kind)
+        return _arrow_numbers(kind, _microseconds(arrays[name]))
     if name == "headers":
         offsets, keys, values = arrays[name]
         return _arrow_headers(offsets, keys, values, kind)
     if name not in ("key", "value"):
-        return pa.array(arrays[name])
+        return _arrow_numbers(kind, arrays[name])
     if kind == pa.binary():
         return _arrow_binary(kind, *arrays[name])
     views, valid = arrays[name]
@@ -272,13 +273,20 @@ def _arrow_column(
 
 
 def _microseconds(timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
-    beyond = (timestamps > _MOST_MILLISECONDS) | (timestamps < -_MOST_MILLISECONDS)
-    if beyond.any():
+    """From milliseconds, in place."""
+    if len(timestamps) and not -_MOST_MILLISECONDS <= timestamps.min() <= timestamps.max() <= _MOST_MILLISECONDS:
+        beyond = (timestamps > _MOST_MILLISECONDS) | (timestamps < -_MOST_MILLISECONDS)
         raise InvalidRecordError(
             f"timestamp for Arrow's microseconds: expected {_MOST_MILLISECONDS} ms at the most, "
             f"found {timestamps[beyond][0]} ms"
         )
-    return timestamps * _MICROSECONDS
+    return np.multiply(timestamps, _MICROSECONDS, out=timestamps)
+
+
+def _arrow_numbers(kind: pa.DataType, numbers: NDArray[Any]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _arrow_binary(
@@ -294,6 +302,8 @@ def _arrow_binary(
 def _arrow_headers(offsets: NDArray[np.int32], keys: Any, values: Any, kind: pa.DataType) -> pa.Array:
     import pyarrow as pa
 
+    if offsets[-1] == 0:
+        return pa.nulls(len(offsets) - 1, kind)
     names = _arrow_binary(pa.binary(), *keys)
     try:
         names = names.cast(pa.string())

@@ -26,6 +26,25 @@ cdef object memory_changed():
     return BufferError("the memory of the records was changed while they were in use")
 
 
+def compressed_batches(BatchRun run, Py_ssize_t first, Py_ssize_t stop):
+    """The numbers of those batches from `first` to `stop` that have something to decompress."""
+    cdef Py_ssize_t i
+    run.check_range(first, stop)
+    return [i for i in range(first, stop) if run._rows[i].codec != 0 and run._rows[i].count != 0]
+
+
+def part_end(BatchRun run, Py_ssize_t first, Py_ssize_t stop, int64_t part_bytes):
+    """Where a part of the batches from `first` to `stop` ends that takes `part_bytes` at most, or is one batch."""
+    cdef Py_ssize_t i
+    cdef int64_t size = 0
+    run.check_range(first, stop)
+    for i in range(first, stop):
+        size += run._rows[i].size
+        if size > part_bytes and i > first:
+            return i
+    return stop
+
+
 cdef int count_inner(const uint8_t* data, Py_ssize_t size, Py_ssize_t* count, Failure* failure) noexcept nogil:
     """How many messages stand in the decompressed set of a wrapper."""
     cdef Py_ssize_t pos = 0
