@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 # As Spark's Kafka source names and orders them.
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 _NUMPY_COLUMNS = tuple(name for name in COLUMNS if name not in ("topic", "partition"))
-# What one chunk is made of, decompressed: enough that Python's part of it is small, and few enough that its columns
-# stay in the cache.
-CHUNK_BYTES = 1024 * 1024
-# Arrow's tables have larger ones: large enough for the next stage to be busy, small enough to be held in number.
+# What one chunk is made of, decompressed. One that is dropped before the next but one: enough that Python's part of it
+# is small, and few enough that its columns stay in the cache.
+CHUNK_BYTES = 2 * 1024 * 1024
+# One of a table, or of views, which take little: large enough for the next stage to be busy, small enough to be held
+# in number.
 ARROW_CHUNK_BYTES = 8 * 1024 * 1024
 _RUN_BYTES = 4 * 1024 * 1024
+# More of it grows as it is filled.
 _MOST_RESERVED_BYTES = 1024 * 1024 * 1024
 _MICROSECONDS = 1000
 _MOST_MILLISECONDS = np.iinfo(np.int64).max // _MICROSECONDS
@@ -105,6 +107,8 @@ def _chunks(
     """
     builder = ColumnBuilder(columns, views=views, wide=wide)
     most = sys.maxsize if chunk_bytes is None else chunk_bytes
+    if most <= 0:
+        raise ValueError(f"chunk_bytes: expected 1 or more, found {chunk_bytes}")
     limit = records.max_decompressed_bytes
     reserved = False
     try:
@@ -162,8 +166,9 @@ def numpy_batches(
 ) -> Iterator[dict[str, Column]]:
     """What `to_numpy` returns, chunk by chunk, of about `chunk_bytes` of decompressed records each.
 
-    Much faster than all of it at once where a chunk is dropped before the next but one is asked for: its memory
-    is used again then, and stays in the cache.
+    Faster than all of it at once where a chunk, all of its arrays, is dropped before the next but one is asked for:
+    its memory is used again then, and stays in the cache. What is kept stays as it is. Before the error of a
+    damaged batch comes what stands before it.
     """
     columns = _checked_for_numpy(records, columns)
     chunks = _chunks(records, columns, verify=verify, views=False, wide=True, chunk_bytes=chunk_bytes)
@@ -226,7 +231,7 @@ def to_arrow(records: Records, columns: Sequence[str] | None, *, verify: bool, v
     import pyarrow as pa
 
     schema = arrow_schema(columns, views=views)
-    batches = arrow_batches(records, columns, verify=verify, views=views)
+    batches = arrow_batches(records, columns, verify=verify, views=views, chunk_bytes=ARROW_CHUNK_BYTES)
     return pa.Table.from_batches(batches, schema)
 
 
@@ -236,11 +241,17 @@ def arrow_batches(
     *,
     verify: bool = True,
     views: bool = False,
-    chunk_bytes: int = ARROW_CHUNK_BYTES,
+    chunk_bytes: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """What `to_arrow` returns, batch by batch, of about `chunk_bytes` each, so that no more need be held."""
+    """What `to_arrow` returns, batch by batch, of about `chunk_bytes` of decompressed records each.
+
+    By default 2 MiB, with `views` 8 MiB. Memory of a batch that is dropped is used again, as in `numpy_batches`;
+    before the error of a damaged batch comes what stands before it.
+    """
     import pyarrow as pa
 
+    if chunk_bytes is None:
+        chunk_bytes = ARROW_CHUNK_BYTES if views else CHUNK_BYTES
     schema = arrow_schema(columns, views=views)
     chunks = _chunks(records, schema.names, verify=verify, views=views, wide=False, chunk_bytes=chunk_bytes)
     for count, arrays in chunks:

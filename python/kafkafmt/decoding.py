@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from _kafkafmt.decode import LocatedRecords, compressed_batches, part_end
+from _kafkafmt.decode import LocatedRecords, compressed_batches
 from kafkafmt import codecs
 from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 
@@ -24,8 +24,6 @@ Payload: TypeAlias = bytes | bytearray | memoryview
 Payloads: TypeAlias = "list[Payload | None] | None"
 
 GROUP_BYTES = 1024 * 1024
-# What is located at a time of a run, so that its bytes and rows are still in the cache when its records are made.
-PART_BYTES = 128 * 1024
 
 
 def describe(error: KafkaFormatError, run: BatchRun, number: int) -> KafkaFormatError:
@@ -106,38 +104,22 @@ def ascending_offsets(located: LocatedRecords, run: BatchRun, number: int) -> ND
 
 
 def locate_in_groups(run: BatchRun, *, verify: bool, limit: int) -> Iterator[LocatedRecords]:
-    """The records of a run, part by part; what stands before a damaged batch comes before its error."""
+    """The records of a run, group by group; what stands before a damaged batch comes before its error."""
     for first, stop, payloads in groups(run, verify=verify, limit=limit):
-        for start, end in _parts(run, first, stop):
-            part = payloads[start - first : end - first] if payloads else None
-            yield from _located_before_damage(run, start, end, part, verify=verify)
-
-
-def _parts(run: BatchRun, first: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Batches in parts of at most `PART_BYTES` of the run, or of one batch."""
-    while first < stop:
-        end = part_end(run, first, stop, PART_BYTES)
-        yield first, end
-        first = end
-
-
-def _located_before_damage(
-    run: BatchRun, first: int, stop: int, payloads: Payloads, *, verify: bool
-) -> Iterator[LocatedRecords]:
-    """The records of batches `first` to `stop`; where one is damaged, of those before it, and then its error."""
-    damage = None
-    while first < stop:
-        try:
-            if verify:
-                run.ensure_valid(first, stop)
-            yield LocatedRecords(run, first, stop, payloads[: stop - first] if payloads else None)
-        except KafkaFormatError as error:  # what stands before it may hold an earlier one
-            damage = error
-            stop = int(run.index["position"].searchsorted(error.position or 0))
-        else:
-            break
-    if damage is not None:
-        try:
-            raise damage
-        finally:
-            del damage  # no cycle of error, traceback and frame
+        damage = None
+        end = stop
+        while first < end:
+            try:
+                if verify:
+                    run.ensure_valid(first, end)
+                yield LocatedRecords(run, first, end, payloads[: end - first] if payloads else None)
+            except KafkaFormatError as error:  # what stands before it may hold an earlier one
+                damage = error
+                end = int(run.index["position"].searchsorted(error.position or 0))
+            else:
+                break
+        if damage is not None:
+            try:
+                raise damage
+            finally:
+                del damage  # no cycle of error, traceback and frame

@@ -11,7 +11,6 @@ from _kafkafmt.types import TimestampType
 __pyx_capi__: dict[str, object]
 
 def compressed_batches(run: BatchRun, first: int, stop: int) -> list[int]: ...
-def part_end(run: BatchRun, first: int, stop: int, part_bytes: int) -> int: ...
 @final
 class BatchSections:
     def __init__(
