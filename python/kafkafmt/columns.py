@@ -99,7 +99,13 @@ def _checked(columns: Sequence[str] | None, known: Sequence[str]) -> Sequence[st
 
 
 def _chunks(
-    records: Records, columns: Collection[str], *, verify: bool, views: bool, wide: bool, chunk_bytes: int | None
+    records: Records,
+    columns: Collection[str],
+    *,
+    verify: bool,
+    views: bool,
+    wide: bool,
+    chunk_bytes: int | None,
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """How many records, and their columns, of about `chunk_bytes` of decompressed records at a time.
 
@@ -285,7 +291,10 @@ def _arrow_column(
 
 def _microseconds(timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
     """From milliseconds, in place."""
-    if len(timestamps) and not -_MOST_MILLISECONDS <= timestamps.min() <= timestamps.max() <= _MOST_MILLISECONDS:
+    if (
+        len(timestamps)
+        and not -_MOST_MILLISECONDS <= timestamps.min() <= timestamps.max() <= _MOST_MILLISECONDS
+    ):
         beyond = (timestamps > _MOST_MILLISECONDS) | (timestamps < -_MOST_MILLISECONDS)
         raise InvalidRecordError(
             f"timestamp for Arrow's microseconds: expected {_MOST_MILLISECONDS} ms at the most, "

@@ -176,7 +176,7 @@ cdef class SpareBlocks:
         self.blocks = []
 
     cdef Loan lend(self, Py_ssize_t size):
-        """A block of at least `size` bytes: the smallest that is large enough, or a new one in place of one that is not."""
+        """A block of `size` bytes or more: the smallest that is large enough, or a new one in place of the largest."""
         cdef Py_ssize_t i, fits = -1, largest = -1
         cdef Block block, other
         cdef Loan loan
