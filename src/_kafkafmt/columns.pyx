@@ -257,6 +257,8 @@ cdef class GrowingArray:
         loan = self.loan
         self.loan = None
         self.data = NULL
+        if self.capacity * self.item_size > MOST_SPARE_SIZE:
+            self.capacity = 0
         return np.frombuffer(loan, dtype, items)
 
 
