@@ -5,6 +5,7 @@ Both are built by the kernel's `ColumnBuilder`, chunk by chunk; a column that is
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -26,10 +27,15 @@ if TYPE_CHECKING:
 # As Spark's Kafka source names and orders them.
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 _NUMPY_COLUMNS = tuple(name for name in COLUMNS if name not in ("topic", "partition"))
-# What one chunk is made of, decompressed. Arrow's are large enough for the next stage to be busy and small
-# enough to be held in number; numpy's stay below the 2 GiB that 32-bit offsets reach.
+# What one chunk is made of, decompressed. One that is dropped before the next but one: enough that Python's part of it
+# is small, and few enough that its columns stay in the cache.
+CHUNK_BYTES = 2 * 1024 * 1024
+# One of a table, or of views, which take little: large enough for the next stage to be busy, small enough to be held
+# in number.
 ARROW_CHUNK_BYTES = 8 * 1024 * 1024
-_NUMPY_CHUNK_BYTES = 1024 * 1024 * 1024
+_RUN_BYTES = 4 * 1024 * 1024
+# More of it grows as it is filled.
+_MOST_RESERVED_BYTES = 1024 * 1024 * 1024
 _MICROSECONDS = 1000
 _MOST_MILLISECONDS = np.iinfo(np.int64).max // _MICROSECONDS
 
@@ -56,16 +62,6 @@ class BinaryColumn:
             return None
         return self.data[self.offsets[i] : self.offsets[i + 1]].tobytes()
 
-    @classmethod
-    def _joined(cls, parts: list[BinaryColumn]) -> BinaryColumn:
-        if len(parts) == 1:
-            return parts[0]
-        valid = None
-        if any(part.valid is not None for part in parts):
-            valid = np.concatenate([np.ones(len(p), np.bool_) if p.valid is None else p.valid for p in parts])
-        data = np.concatenate([np.empty(0, np.uint8), *(part.data for part in parts)])
-        return cls(_joined_offsets([part.offsets for part in parts]), data, valid)
-
 
 @dataclass(frozen=True)
 class HeadersColumn:
@@ -87,24 +83,8 @@ class HeadersColumn:
             for j in range(self.offsets[i], self.offsets[i + 1])
         ]
 
-    @classmethod
-    def _joined(cls, parts: list[HeadersColumn]) -> HeadersColumn:
-        return cls(
-            _joined_offsets([part.offsets for part in parts]),
-            BinaryColumn._joined([part.keys for part in parts]),
-            BinaryColumn._joined([part.values for part in parts]),
-        )
-
 
 Column: TypeAlias = "NDArray[Any] | BinaryColumn | HeadersColumn"
-
-
-def _joined_offsets(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    lengths = [np.diff(part) for part in parts]
-    offsets = np.zeros(sum(map(len, lengths)) + 1, np.int64)
-    if lengths:
-        np.cumsum(np.concatenate(lengths), out=offsets[1:])
-    return offsets
 
 
 def _checked(columns: Sequence[str] | None, known: Sequence[str]) -> Sequence[str]:
@@ -118,28 +98,40 @@ def _checked(columns: Sequence[str] | None, known: Sequence[str]) -> Sequence[st
     return columns
 
 
-def _built(
-    records: Records, columns: Collection[str], *, verify: bool, views: bool, chunk_bytes: int
-) -> Iterator[ColumnBuilder]:
-    """Columns of about `chunk_bytes` of decompressed records at a time; before an error, what came before it."""
-    builder = ColumnBuilder(columns, views=views)
+def _chunks(
+    records: Records,
+    columns: Collection[str],
+    *,
+    verify: bool,
+    views: bool,
+    wide: bool,
+    chunk_bytes: int | None,
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """How many records, and their columns, of about `chunk_bytes` of decompressed records at a time.
+
+    None: all of them in one chunk; no records, no chunk. Before an error, what came before it.
+    """
+    builder = ColumnBuilder(columns, views=views, wide=wide)
+    most = sys.maxsize if chunk_bytes is None else chunk_bytes
+    if most <= 0:
+        raise ValueError(f"chunk_bytes: expected 1 or more, found {chunk_bytes}")
     limit = records.max_decompressed_bytes
+    reserved = False
     try:
-        for run in records.runs():
+        for run in records.runs(run_bytes=min(most, _RUN_BYTES), reuse_memory=not views):
             for first, stop, payloads in groups(run, verify=verify, limit=limit):
-                expected = (
-                    1.0 if builder.count else _expected(records, run, first, stop, payloads, chunk_bytes)
-                )
+                expected = 1.0 if reserved else _expected(records, run, first, stop, payloads, most)
+                before = builder.size_in_bytes
                 builder.add(run, first, stop, payloads, verify=verify, expected=expected)
-                if builder.size_in_bytes >= chunk_bytes:
-                    yield builder
-                    builder = ColumnBuilder(columns, views=views)
+                reserved = True
+                if 2 * builder.size_in_bytes - before > most:  # as much again would be too much
+                    yield builder.count, builder.take()
     except KafkaFormatError as error:
         if builder.count:
-            yield builder
+            yield builder.count, builder.take()
         raise records.described(error) from None
     if builder.count:
-        yield builder
+        yield builder.count, builder.take()
 
 
 def _expected(
@@ -154,7 +146,8 @@ def _expected(
     source = int(run.index["size"][first:stop].sum())
     decompressed = source if payloads is None else sum(len(p) for p in payloads if p is not None)
     groups_left = records.size_in_bytes / max(source, 1)
-    return 1.05 * min(groups_left, (chunk_bytes + decompressed) / max(decompressed, 1))
+    most = min(chunk_bytes, _MOST_RESERVED_BYTES) + decompressed
+    return 1.05 * min(groups_left, most / max(decompressed, 1))
 
 
 def to_numpy(records: Records, columns: Sequence[str] | None, *, verify: bool) -> dict[str, Column]:
@@ -164,44 +157,56 @@ def to_numpy(records: Records, columns: Sequence[str] | None, *, verify: bool) -
     `BinaryColumn`, headers `HeadersColumn`. topic (an object array of str) and partition (int32) only where
     they are asked for: ValueError where the records do not know them.
     """
+    columns = _checked_for_numpy(records, columns)
+    chunks = list(_chunks(records, columns, verify=verify, views=False, wide=True, chunk_bytes=None))
+    count, arrays = chunks[0] if chunks else (0, ColumnBuilder(columns, wide=True).take())
+    return _numpy_columns(arrays, columns, count, records.topic_partition)
+
+
+def numpy_batches(
+    records: Records,
+    columns: Sequence[str] | None = None,
+    *,
+    verify: bool = True,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Iterator[dict[str, Column]]:
+    """What `to_numpy` returns, chunk by chunk, of about `chunk_bytes` of decompressed records each.
+
+    Faster than all of it at once where a chunk, all of its arrays, is dropped before the next but one is asked for:
+    its memory is used again then, and stays in the cache. What is kept stays as it is. Before the error of a
+    damaged batch comes what stands before it.
+    """
+    columns = _checked_for_numpy(records, columns)
+    chunks = _chunks(records, columns, verify=verify, views=False, wide=True, chunk_bytes=chunk_bytes)
+    for count, arrays in chunks:
+        yield _numpy_columns(arrays, columns, count, records.topic_partition)
+
+
+def _checked_for_numpy(records: Records, columns: Sequence[str] | None) -> Sequence[str]:
     columns = _checked(columns, _NUMPY_COLUMNS)
-    source = records.topic_partition
-    if source is None and ("topic" in columns or "partition" in columns):
+    if records.topic_partition is None and ("topic" in columns or "partition" in columns):
         raise ValueError("topic and partition are not known: give the records a topic_partition")
-    parts: dict[str, list[Any]] = {name: [] for name in columns}
-    count = 0
-    for built in _built(records, columns, verify=verify, views=False, chunk_bytes=_NUMPY_CHUNK_BYTES):
-        count += built.count
-        for name, arrays in built.take().items():
-            if name in parts:
-                parts[name].append(_numpy_column(name, arrays))
-    return {name: _joined_column(name, parts[name], count, source) for name in columns}
+    return columns
 
 
-def _numpy_column(name: str, arrays: Any) -> Any:
+def _numpy_columns(
+    arrays: dict[str, Any], columns: Sequence[str], count: int, source: TopicPartition | None
+) -> dict[str, Column]:
+    return {name: _numpy_column(name, arrays.get(name), count, source) for name in columns}
+
+
+def _numpy_column(name: str, arrays: Any, count: int, source: TopicPartition | None) -> Column:
+    if name in ("key", "value"):
+        return BinaryColumn(*arrays)
     if name == "headers":
         offsets, keys, values = arrays
-        return HeadersColumn(offsets.astype(np.int64), _binary_column(keys), _binary_column(values))
-    return _binary_column(arrays) if name in ("key", "value") else arrays
-
-
-def _binary_column(
-    arrays: tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.bool_] | None],
-) -> BinaryColumn:
-    offsets, data, valid = arrays
-    return BinaryColumn(offsets.astype(np.int64), data, valid)
-
-
-def _joined_column(name: str, parts: list[Any], count: int, source: TopicPartition | None) -> Any:
+        return HeadersColumn(offsets, BinaryColumn(*keys), BinaryColumn(*values))
     if name == "topic" and source is not None:
         return np.full(count, source.topic, object)
     if name == "partition" and source is not None:
         return np.full(count, source.partition, np.int32)
-    if name == "headers":
-        return HeadersColumn._joined(parts)
-    if name in ("key", "value"):
-        return BinaryColumn._joined(parts)
-    return np.concatenate([np.empty(0, np.int32 if name == "timestampType" else np.int64), *parts])
+    column: NDArray[Any] = arrays
+    return column
 
 
 def arrow_schema(columns: Sequence[str] | None = None, *, views: bool = False) -> pa.Schema:
@@ -232,7 +237,7 @@ def to_arrow(records: Records, columns: Sequence[str] | None, *, verify: bool, v
     import pyarrow as pa
 
     schema = arrow_schema(columns, views=views)
-    batches = arrow_batches(records, columns, verify=verify, views=views)
+    batches = arrow_batches(records, columns, verify=verify, views=views, chunk_bytes=ARROW_CHUNK_BYTES)
     return pa.Table.from_batches(batches, schema)
 
 
@@ -242,15 +247,21 @@ def arrow_batches(
     *,
     verify: bool = True,
     views: bool = False,
-    chunk_bytes: int = ARROW_CHUNK_BYTES,
+    chunk_bytes: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """What `to_arrow` returns, batch by batch, of about `chunk_bytes` each, so that no more need be held."""
+    """What `to_arrow` returns, batch by batch, of about `chunk_bytes` of decompressed records each.
+
+    By default 2 MiB, with `views` 8 MiB. Memory of a batch that is dropped is used again, as in `numpy_batches`;
+    before the error of a damaged batch comes what stands before it.
+    """
     import pyarrow as pa
 
+    if chunk_bytes is None:
+        chunk_bytes = ARROW_CHUNK_BYTES if views else CHUNK_BYTES
     schema = arrow_schema(columns, views=views)
-    for built in _built(records, schema.names, verify=verify, views=views, chunk_bytes=chunk_bytes):
-        arrays = built.take()
-        columns_of = [_arrow_column(arrays, built.count, field, records.topic_partition) for field in schema]
+    chunks = _chunks(records, schema.names, verify=verify, views=views, wide=False, chunk_bytes=chunk_bytes)
+    for count, arrays in chunks:
+        columns_of = [_arrow_column(arrays, count, field, records.topic_partition) for field in schema]
         yield pa.record_batch(columns_of, schema=schema)
 
 
@@ -265,12 +276,12 @@ def _arrow_column(
             return pa.nulls(count, kind)
         return pa.repeat(pa.scalar(source.topic if name == "topic" else source.partition, kind), count)
     if name == "timestamp":
-        return pa.array(_microseconds(arrays[name])).cast(kind)
+        return _arrow_numbers(kind, _microseconds(arrays[name]))
     if name == "headers":
         offsets, keys, values = arrays[name]
         return _arrow_headers(offsets, keys, values, kind)
     if name not in ("key", "value"):
-        return pa.array(arrays[name])
+        return _arrow_numbers(kind, arrays[name])
     if kind == pa.binary():
         return _arrow_binary(kind, *arrays[name])
     views, valid = arrays[name]
@@ -279,13 +290,23 @@ def _arrow_column(
 
 
 def _microseconds(timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
-    beyond = (timestamps > _MOST_MILLISECONDS) | (timestamps < -_MOST_MILLISECONDS)
-    if beyond.any():
+    """From milliseconds, in place."""
+    if (
+        len(timestamps)
+        and not -_MOST_MILLISECONDS <= timestamps.min() <= timestamps.max() <= _MOST_MILLISECONDS
+    ):
+        beyond = (timestamps > _MOST_MILLISECONDS) | (timestamps < -_MOST_MILLISECONDS)
         raise InvalidRecordError(
             f"timestamp for Arrow's microseconds: expected {_MOST_MILLISECONDS} ms at the most, "
             f"found {timestamps[beyond][0]} ms"
         )
-    return timestamps * _MICROSECONDS
+    return np.multiply(timestamps, _MICROSECONDS, out=timestamps)
+
+
+def _arrow_numbers(kind: pa.DataType, numbers: NDArray[Any]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _arrow_binary(
@@ -301,6 +322,8 @@ def _arrow_binary(
 def _arrow_headers(offsets: NDArray[np.int32], keys: Any, values: Any, kind: pa.DataType) -> pa.Array:
     import pyarrow as pa
 
+    if offsets[-1] == 0:
+        return pa.nulls(len(offsets) - 1, kind)
     names = _arrow_binary(pa.binary(), *keys)
     try:
         names = names.cast(pa.string())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from _kafkafmt.decode import LocatedRecords
+from _kafkafmt.decode import LocatedRecords, compressed_batches
 from kafkafmt import codecs
 from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 
@@ -45,7 +45,7 @@ def groups(run: BatchRun, *, verify: bool, limit: int) -> Iterator[tuple[int, in
     """
     first, size = 0, 0
     payloads: list[Payload | None] = []
-    for number in _compressed(run.index):
+    for number in compressed_batches(run, 0, len(run)):
         payloads += [None] * (number - first - len(payloads))
         try:
             if verify:
@@ -65,11 +65,6 @@ def groups(run: BatchRun, *, verify: bool, limit: int) -> Iterator[tuple[int, in
         yield first, len(run), payloads + [None] * missing if payloads else None
 
 
-def _compressed(rows: NDArray[np.void]) -> list[int]:
-    """The numbers of the rows whose batches have something to decompress."""
-    return [int(number) for number in ((rows["codec"] != 0) & (rows["count"] != 0)).nonzero()[0]]
-
-
 def _decompress_batch(run: BatchRun, number: int, limit: int) -> Payload:
     row = run.index[number]
     payload = run.payload(number)
@@ -86,12 +81,12 @@ def locate(
     stop = len(run) if stop is None else stop
     if verify:
         run.ensure_valid(first, stop)
-    compressed = _compressed(run.index[first:stop])
+    compressed = compressed_batches(run, first, stop)
     if not compressed:
         return LocatedRecords(run, first, stop)
     payloads: list[Payload | None] = [None] * (stop - first)
-    for i in compressed:
-        payloads[i] = _decompress_batch(run, first + i, limit)
+    for number in compressed:
+        payloads[number - first] = _decompress_batch(run, number, limit)
     return LocatedRecords(run, first, stop, payloads)
 
 

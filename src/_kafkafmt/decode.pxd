@@ -50,17 +50,20 @@ cdef inline bint read_plain_record(
 
     Checks only what keeps its reads within the cursor, and that the fields end where the record does. False,
     with the cursor where it was, for every other record, the broken ones too: `read_record` tells.
+
+    The next record is found by the length alone, so that a processor need not wait for the sizes of the key and
+    the value to go on there.
     """
     cdef const uint8_t* pos = cursor.pos
     cdef const uint8_t* end = cursor.end
-    cdef const uint8_t* body
+    cdef const uint8_t* next
     cdef int32_t length, timestamp_delta, offset_delta
     if end - pos < PLAIN_RECORD_MARGIN:
         return False
     pos = read_plain_varint(pos, &length)
-    if unlikely(pos == NULL):
+    if unlikely(pos == NULL or length < 0 or length > end - pos):
         return False
-    body = pos
+    next = pos + length
     pos = read_plain_varint(pos + 1, &timestamp_delta)
     if unlikely(pos == NULL):
         return False
@@ -91,18 +94,16 @@ cdef inline bint read_plain_record(
         pos += row.value_size
     elif unlikely(row.value_size != -1 or pos == end):
         return False
-    # No headers, and the record ends there. The next record is found by the length, which is known before the
-    # sizes in between are: so that the processor can begin with it.
-    if unlikely(pos[0] != 0 or pos + 1 - body != length):
+    # No headers, and the record ends there.
+    if unlikely(pos[0] != 0 or pos + 1 != next):
         return False
-    body += length
     row.timestamp = wrapping_add(base_timestamp, timestamp_delta)
     row.offset = wrapping_add(base_offset, offset_delta)
     row.header_count = 0
-    row.headers = body
+    row.headers = next
     row.headers_size = 0
-    row.size = <int32_t>(body - cursor.pos)
-    cursor.pos = body
+    row.size = <int32_t>(next - cursor.pos)
+    cursor.pos = next
     return True
 
 

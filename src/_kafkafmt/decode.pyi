@@ -10,6 +10,8 @@ from _kafkafmt.types import TimestampType
 
 __pyx_capi__: dict[str, object]
 
+def compressed_batches(run: BatchRun, first: int, stop: int) -> list[int]: ...
+
 @final
 class BatchSections:
     def __init__(

@@ -4,12 +4,15 @@ Locating checks every length and copies nothing: a row a record points into the 
 payload.
 """
 
+import sys
+
 import numpy as np
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.object cimport PyObject_GenericGetAttr
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 
 from .bytes cimport Cursor, bytes_left, get_int32, unlikely, wrapping_add, wrapping_sub
@@ -22,8 +25,18 @@ from .types import TimestampType
 
 cdef tuple TIMESTAMP_TYPES = tuple(TimestampType(i) for i in range(NO_TIMESTAMP_TYPE, LOG_APPEND_TIME + 1))
 
+cdef str KEY = sys.intern("key"), VALUE = sys.intern("value")
+
+
 cdef object memory_changed():
     return BufferError("the memory of the records was changed while they were in use")
+
+
+def compressed_batches(BatchRun run, Py_ssize_t first, Py_ssize_t stop):
+    """The numbers of those batches from `first` to `stop` that have something to decompress."""
+    cdef Py_ssize_t i
+    run.check_range(first, stop)
+    return [i for i in range(first, stop) if run.rows[i].codec != 0 and run.rows[i].count != 0]
 
 
 cdef int count_inner(const uint8_t* data, Py_ssize_t size, Py_ssize_t* count, Failure* failure) noexcept nogil:
@@ -302,6 +315,10 @@ cdef class LocatedRecords:
         return result
 
 
+cdef inline object bytes_or_none(const uint8_t* data, int32_t size):
+    return None if size < 0 else PyBytes_FromStringAndSize(<const char*>data, size)
+
+
 @cython.final
 @cython.no_gc
 cdef class RecordIterator:
@@ -360,17 +377,22 @@ cdef class Record:
     def timestamp_type(self):
         return TIMESTAMP_TYPES[self.located.batch(self.there()).timestamp_type - NO_TIMESTAMP_TYPE]
 
+    def __getattribute__(self, name):
+        # What is read of nearly every record: without the search for a descriptor, which costs as much as the bytes.
+        if self.row != NULL:
+            if name is VALUE:
+                return bytes_or_none(self.row.value, self.row.value_size)
+            if name is KEY:
+                return bytes_or_none(self.row.key, self.row.key_size)
+        return PyObject_GenericGetAttr(self, name)
+
     @property
     def key(self):
-        if self.there().key_size < 0:
-            return None
-        return PyBytes_FromStringAndSize(<const char*>self.row.key, self.row.key_size)
+        return bytes_or_none(self.there().key, self.row.key_size)
 
     @property
     def value(self):
-        if self.there().value_size < 0:
-            return None
-        return PyBytes_FromStringAndSize(<const char*>self.row.value, self.row.value_size)
+        return bytes_or_none(self.there().value, self.row.value_size)
 
     @property
     def headers(self):

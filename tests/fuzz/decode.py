@@ -5,6 +5,7 @@ Input: a byte of options, then a record set. Whatever the bytes are:
 - `records` yields what the reference reads in front of the first damaged batch, then raises a documented error
   exactly where the reference finds damage; with and without `verify`;
 - `to_numpy` and `to_arrow`, copied and as views, hold the same records, or raise where `records` does;
+- `numpy_batches` holds them chunk by chunk, those before the damage too, whether chunks are kept or dropped;
 - the shallow index has a row a batch; no attribute of a batch raises anything undocumented;
 - a trimmed batch reads as the batch read and cut; a split one as its records, offsets aside;
 - going on behind each error comes to the end.
@@ -21,6 +22,7 @@ from fuzz.oracle import (
     trusting_codecs,
     until_error,
 )
+from kafkafmt.columns import numpy_batches
 from records.samples import as_row, as_rows, rows_of_columns, without_sequence
 
 OPTIONS_LENGTH = 1
@@ -51,6 +53,13 @@ def _check_records(data: bytes, *, verify: bool) -> None:
     assert (columns is None) == is_damaged
     if columns is not None:
         assert rows_of_columns(columns) == without_sequence(expected)
+    for chunk_bytes in (1, 100):
+        kept, error = until_error(numpy_batches(records, verify=verify, chunk_bytes=chunk_bytes))
+        assert (error is not None) == is_damaged, error
+        assert [row for chunk in kept for row in rows_of_columns(chunk)] == without_sequence(expected)
+        chunks = numpy_batches(records, verify=verify, chunk_bytes=chunk_bytes)
+        dropped, _ = until_error(row for chunk in chunks for row in rows_of_columns(chunk))
+        assert dropped == without_sequence(expected)
 
 
 def _check_arrow(data: bytes) -> None:

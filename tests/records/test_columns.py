@@ -12,6 +12,7 @@ from hypothesis import given, settings
 
 import kafkafmt as kf
 import reference as ref
+from kafkafmt.columns import arrow_batches, numpy_batches
 from records.samples import DAY, EVERY_KIND, ROWS, SAMPLES, as_rows, rows_of_columns, without_sequence
 from records.test_lazy_down_conversion import logs
 from reference import Row
@@ -72,6 +73,93 @@ def test_columns_when_there_are_more_than_one_chunk_holds_then_joined(tmp_path):
         assert table["key"].to_pylist() == [row.key for row in rows]
         assert table["value"].num_chunks > 1
         assert table["value"].to_pylist() == [row.value for row in rows]
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 100, 1000, 10**9])
+def test_numpy_batches_when_kept_then_together_what_to_numpy_returns(chunk_bytes):
+    records = kf.MemoryRecords(EVERY_KIND * 3)
+    chunks = list(numpy_batches(records, chunk_bytes=chunk_bytes))
+    assert [row for chunk in chunks for row in rows_of_columns(chunk)] == rows_of_columns(records.to_numpy())
+    assert len(chunks) == 1 or chunk_bytes < 10**9
+
+
+@pytest.mark.parametrize("views", [False, True])
+def test_arrow_batches_when_kept_then_together_what_to_arrow_returns(views):
+    records = kf.MemoryRecords(EVERY_KIND * 3, topic_partition=SOURCE)
+    batches = list(arrow_batches(records, views=views, chunk_bytes=100))
+    assert len(batches) > 1
+    table = pa.Table.from_batches(batches)
+    table.validate(full=True)
+    assert table.equals(records.to_arrow(views=views))
+
+
+def test_numpy_batches_when_chunks_are_dropped_then_their_memory_is_used_again():
+    value = random.Random(1).randbytes(50)
+    data = b"".join(ref.batch_of([Row(i, DAY, None, value)] * 9) for i in range(20))
+    places = set()
+    for chunk in numpy_batches(kf.MemoryRecords(data), chunk_bytes=1):
+        places.add(chunk["value"].data.ctypes.data)
+        assert chunk["value"][8] == value
+    assert len(places) <= 2  # that of the chunk at hand, and of the one before it
+
+
+def test_numpy_batches_when_one_array_is_kept_then_it_stays_as_it_was():
+    values = [random.Random(i).randbytes(50) for i in range(20)]
+    data = b"".join(ref.batch_of([Row(i, DAY, None, value)]) for i, value in enumerate(values))
+    kept = [chunk["value"].data for chunk in numpy_batches(kf.MemoryRecords(data), chunk_bytes=1)]
+    assert [bytes(array) for array in kept] == values
+    kept[3][:] = 0  # and is its own memory
+    assert [bytes(array) for i, array in enumerate(kept) if i != 3] == values[:3] + values[4:]
+
+
+@pytest.mark.parametrize("headers", [(), ((b"h", b"v"),)])
+@pytest.mark.parametrize("damage", [ref.record(0, 0, b"k", b"v", length=99), b"\x08\0\0\0\1", b"\0"])
+def test_numpy_batches_when_the_end_of_a_batch_is_damaged_then_only_what_stands_before_the_batch(
+    damage, headers
+):
+    sound = [Row(0, DAY, b"key", b"value", headers), Row(1, DAY, None, b"another", headers)]
+    records = ref.records(sound, 0, DAY)
+    data = ref.batch_of(sound) + ref.batch(records + damage, 3, base_timestamp=DAY)
+    chunks = numpy_batches(kf.MemoryRecords(data))
+    assert rows_of_columns(next(chunks)) == sound
+    with pytest.raises(kf.KafkaFormatError) as raised:
+        next(chunks)
+    assert raised.value.position == len(ref.batch_of(sound))
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+def test_columns_when_strings_of_any_size_end_a_batch_then_read_whole(codec):
+    """They are copied in steps, where as much can be read behind them."""
+    for size in (*range(70), 255, 256, 257, 300):
+        value = random.Random(size).randbytes(size)
+        rows = [Row(i, DAY, value[: size // (i + 1)], value[i:]) for i in range(4)]
+        columns = kf.MemoryRecords(ref.batch_of(rows, codec=codec)).to_numpy()
+        assert rows_of_columns(columns) == rows
+
+
+def test_columns_when_headers_come_late_then_those_before_have_none():
+    plain = [Row(i, DAY, None, b"v" * i) for i in range(5)]
+    mixed = [*plain, Row(5, DAY, b"k", None, ((b"a", b"1"), (b"b", None)))]
+    data = ref.batch_of(plain) + ref.batch_of(mixed) + ref.batch_of(plain)
+    assert rows_of_columns(kf.MemoryRecords(data).to_numpy()) == plain + mixed + plain
+    assert_columns_equal_iteration(kf.MemoryRecords(data))
+
+
+@pytest.mark.parametrize("batches", [numpy_batches, arrow_batches])
+@pytest.mark.parametrize("chunk_bytes", [0, -1])
+def test_columns_when_a_chunk_is_to_have_no_bytes_then_value_error(batches, chunk_bytes):
+    with pytest.raises(ValueError, match="chunk_bytes"):
+        next(batches(kf.MemoryRecords(EVERY_KIND), chunk_bytes=chunk_bytes))
+
+
+def test_numpy_batches_when_a_file_is_read_then_as_from_memory(tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(EVERY_KIND * 20)
+    with kf.FileRecords(path) as records:
+        chunks = list(numpy_batches(records, chunk_bytes=500))
+    assert [row for chunk in chunks for row in rows_of_columns(chunk)] == without_sequence(
+        as_rows(kf.MemoryRecords(EVERY_KIND * 20).records())
+    )
 
 
 def test_to_arrow_when_all_columns_then_the_types_of_sparks_kafka_source():
