@@ -87,51 +87,28 @@ def _compressed_conversion() -> list[Row]:
 
 
 def _decoding() -> list[Row]:
-    iterated = {AIOKAFKA: ("iterate",), KAFKA_PYTHON: ("iterate",), JAVA: ("walk",)}
+    """Chunk by chunk, as the peers go record by record and keep none; and all at once, which keeps all."""
+    peers = {AIOKAFKA: ("iterate",), KAFKA_PYTHON: ("iterate",), JAVA: ("walk",)}
     crc = {FLOOR: ("check",)}
-    in_views = (Target(1 / 1.3, FLOOR),)
-    return [
-        Row(
-            "decode to numpy, all columns, 100 B",
-            RECORDS,
-            PLAIN_100,
-            {OURS: ("columns",), **iterated, **crc},
-            "CRC alone",
-            (Target(10, AIOKAFKA), Target(1.5, JAVA)),
-        ),
-        Row(
-            "decode to numpy, all columns, 1 KiB",
-            RECORDS,
-            PLAIN_1024,
-            {OURS: ("columns",), **iterated, **crc},
-            "CRC alone",
-            (Target(10, AIOKAFKA),),
-        ),
-        Row(
-            "decode to Arrow, all columns, 100 B", RECORDS, PLAIN_100, {OURS: ("arrow",), **crc}, "CRC alone"
-        ),
-        Row(
-            "decode to Arrow, all columns, 1 KiB", RECORDS, PLAIN_1024, {OURS: ("arrow",), **crc}, "CRC alone"
-        ),
-        Row(
-            "decode to Arrow, views, 100 B", RECORDS, PLAIN_100, {OURS: ("arrow_views",), **crc}, "CRC alone"
-        ),
-        Row(
-            "decode to Arrow, views, 1 KiB",
-            RECORDS,
-            PLAIN_1024,
-            {OURS: ("arrow_views",), **crc},
-            "CRC alone",
-            in_views,
-        ),
-        Row(
-            "iterate Record objects, 100 B",
-            RECORDS,
-            PLAIN_100,
-            {OURS: ("iterate",), **iterated},
-            targets=(Target(2, AIOKAFKA),),
-        ),
-    ]
+    rows = []
+    for segment, name, of_numpy, of_views in (
+        (PLAIN_100, "100 B", (Target(10, AIOKAFKA), Target(1.5, JAVA)), ()),
+        (PLAIN_1024, "1 KiB", (Target(10, AIOKAFKA),), (Target(1 / 1.3, FLOOR),)),
+    ):
+        for kind, work, targets in (
+            ("numpy", "numpy_batches", of_numpy),
+            ("numpy, all at once", "numpy_all", ()),
+            ("Arrow", "arrow_batches", ()),
+            ("Arrow, all at once", "arrow_all", ()),
+            ("Arrow, keys and values as views", "arrow_batches_views", of_views),
+        ):
+            works = {OURS: (work,), **peers, **crc}
+            rows.append(Row(f"decode {name} to {kind}", RECORDS, segment, works, "CRC alone", targets))
+    iterated = {OURS: ("iterate",), **peers}
+    rows.append(
+        Row("iterate Record objects, 100 B", RECORDS, PLAIN_100, iterated, targets=(Target(2, AIOKAFKA),))
+    )
+    return rows
 
 
 def _scanning() -> list[Row]:
@@ -167,7 +144,7 @@ def _threads() -> list[Row]:
     rows = []
     for work, name, segment in (
         ("convert", "v2 -> v1, no codec", PLAIN_100),
-        ("columns", "decode to numpy", PLAIN_100),
+        ("numpy_batches", "decode to numpy", PLAIN_100),
         ("convert", "v2 -> v1, lz4", Segment(Codec.LZ4)),
     ):
         works = {OURS: (f"{work}_two_threads",), FLOOR: (f"{work}_one_thread",)}

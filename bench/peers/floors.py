@@ -120,7 +120,7 @@ def _compiled() -> str:
 
 if __name__ == "__main__":
     floors: dict[str, Prepare] = {"memcpy": memcpy, "codec": codec, "check": ours.check}
-    for prepare in (ours.convert, ours.columns):
+    for prepare in (ours.convert, ours.numpy_batches):
         floors[f"{prepare.__name__}_one_thread"] = ours.twice(prepare, threads=1)
     try:
         _compiled()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from bench.peers.protocol import Prepare, Run, Tally, serve
@@ -48,29 +48,38 @@ def convert_lazily_verified(data: bytes) -> Run:
     return convert_lazily(data, verify=True)
 
 
-def columns(data: bytes) -> Run:
+def numpy_all(data: bytes) -> Run:
     records = MemoryRecords(data)
+    return lambda: _numpy_tally([records.to_numpy()])
 
-    def run() -> Tally:
-        decoded = records.to_numpy()
-        value = decoded["value"]
+
+def numpy_batches(data: bytes) -> Run:
+    records = MemoryRecords(data)
+    return lambda: _numpy_tally(records.numpy_batches())
+
+
+def _numpy_tally(chunks: Iterable[Mapping[str, object]]) -> Tally:
+    count = size = 0
+    for chunk in chunks:
+        value = chunk["value"]
         assert isinstance(value, BinaryColumn)
-        return Tally(len(value), len(value.data))
+        count += len(value)
+        size += len(value.data)
+    return Tally(count, size)
 
-    return run
 
-
-def arrow(data: bytes, *, views: bool = False) -> Run:
+def arrow_all(data: bytes) -> Run:
     records = MemoryRecords(data)
-
-    def run() -> Tally:
-        return Tally(records.to_arrow(views=views).num_rows)
-
-    return run
+    return lambda: Tally(records.to_arrow().num_rows)
 
 
-def arrow_views(data: bytes) -> Run:
-    return arrow(data, views=True)
+def arrow_batches(data: bytes, *, views: bool = False) -> Run:
+    records = MemoryRecords(data)
+    return lambda: Tally(sum(batch.num_rows for batch in records.arrow_batches(views=views)))
+
+
+def arrow_batches_views(data: bytes) -> Run:
+    return arrow_batches(data, views=True)
 
 
 def index(data: bytes) -> Run:
@@ -164,14 +173,16 @@ def _call(run: Run) -> Tally:
 def works() -> Iterator[tuple[str, Prepare]]:
     for prepare in (convert, convert_verified, convert_lazily, convert_lazily_verified):
         yield prepare.__name__, prepare
-    for prepare in (columns, arrow, arrow_views, index, index_runs, check):
+    for prepare in (numpy_all, numpy_batches, arrow_all, arrow_batches, arrow_batches_views):
+        yield prepare.__name__, prepare
+    for prepare in (index, index_runs, check):
         yield prepare.__name__, prepare
     yield from (
         ("iterate", iterate),
         ("build_from_rows", build_from_rows),
         ("build_from_columns", build_from_columns),
     )
-    for prepare in (convert, columns):
+    for prepare in (convert, numpy_batches):
         yield f"{prepare.__name__}_two_threads", twice(prepare, threads=2)
 
 

@@ -24,7 +24,7 @@ from kafkafmt.batch import RecordBatch
 from kafkafmt.buffers import flat_view
 from kafkafmt.channel import write_bytes, write_file
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
-from kafkafmt.columns import Column, to_arrow, to_numpy
+from kafkafmt.columns import CHUNK_BYTES, Column, arrow_batches, numpy_batches, to_arrow, to_numpy
 from kafkafmt.conversion import ConversionOptions, ConvertedRecords, Converter
 from kafkafmt.decoding import locate_in_groups
 from kafkafmt.errors import KafkaFormatError
@@ -178,6 +178,23 @@ class Records(ABC):
     ) -> pa.Table:
         """Records as an Arrow table with the columns of Spark's Kafka source; see `kafkafmt.columns.to_arrow`."""
         return to_arrow(self, columns, verify=verify, views=views)
+
+    def numpy_batches(
+        self, columns: Sequence[str] | None = None, *, verify: bool = True, chunk_bytes: int = CHUNK_BYTES
+    ) -> Iterator[dict[str, Column]]:
+        """Records as numpy columns, chunk by chunk; see `kafkafmt.columns.numpy_batches`."""
+        return numpy_batches(self, columns, verify=verify, chunk_bytes=chunk_bytes)
+
+    def arrow_batches(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        verify: bool = True,
+        views: bool = False,
+        chunk_bytes: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Records as Arrow record batches, chunk by chunk; see `kafkafmt.columns.arrow_batches`."""
+        return arrow_batches(self, columns, verify=verify, views=views, chunk_bytes=chunk_bytes)
 
     def down_convert(
         self, to_magic: int, first_offset: int = 0, *, zstd_fallback: Codec | None = None, verify: bool = True
