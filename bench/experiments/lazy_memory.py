@@ -59,7 +59,7 @@ def main() -> int:
                 rows.append(
                     (codec.name.lower(), f"{size / MIB:.0f} MiB", str(records), f"{peak:.1f} MiB", verdict)
                 )
-    print("Lazy conversion of a file, v2 to v1, 1 KiB values, chunks of 128 KiB")
+    print("Lazy conversion of a file, v2 to v1, 1 KiB values, in chunks of the default size")
     print(aligned(rows))
     return int(too_much)
 

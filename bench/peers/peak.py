@@ -1,6 +1,6 @@
 """What a lazy conversion of a file allocates at its peak: `python -m bench.peers.peak PATH` prints it as JSON.
 
-Counted by tracemalloc, to which numpy reports too: resident memory is too coarse for a chunk of 128 KiB.
+Counted by tracemalloc, to which numpy reports too: resident memory is too coarse for a chunk.
 What a codec's library allocates for itself is not seen here, but in experiments/lazy_memory.py.
 """
 

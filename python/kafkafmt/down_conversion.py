@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from _kafkafmt.scan import BatchRun
     from kafkafmt.records import Records
 
-DEFAULT_CHUNK_SIZE = 128 * 1024
+DEFAULT_CHUNK_SIZE = 512 * 1024  # where throughput peaks: bench/experiments/chunk_size.py
 # Converted, a chunk seldom takes more than this many times its size; where it does, it is handed out in parts.
 _MOST_GROWTH = 1.5
 _FILLER = memoryview(bytes(16 * 1024))

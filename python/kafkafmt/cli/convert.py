@@ -53,7 +53,7 @@ class _Size(click.ParamType[int]):
         match = re.fullmatch(r"(\d{1,10})([KM]?)", value.upper())
         size = int(match[1]) * _UNITS[match[2]] if match else 0
         if not 1 <= size <= _MAX_CHUNK_BYTES:
-            self.fail(f"{value!r} is not a size from 1 byte to 1024M, as 131072, 128K or 1M", param, ctx)
+            self.fail(f"{value!r} is not a size from 1 byte to 1024M, as 524288, 512K or 1M", param, ctx)
         return size
 
 
@@ -81,7 +81,7 @@ class _Size(click.ParamType[int]):
     type=_Size(),
     default=DEFAULT_CHUNK_SIZE,
     metavar="SIZE",
-    help="Bytes read and converted at a time: 131072, 128K, 1M.  [default: 128K]",
+    help="Bytes read and converted at a time: 524288, 512K, 1M.  [default: 512K]",
 )
 @click.option(
     "--jobs", type=click.IntRange(min=1), metavar="N", help="Segments at once.  [default: one a core]"
