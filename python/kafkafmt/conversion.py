@@ -127,7 +127,7 @@ class Converter:
         self.options = options
         self.stats = ConversionStats() if stats is None else stats
         self._max_output_bytes = max_output_bytes
-        self._memory: NDArray[np.uint8] = np.empty(0, np.uint8)
+        self._is_bounded = max_output_bytes < sys.maxsize
         self._kernel = RunConverter(
             options.to_magic,
             options.first_offset,
@@ -137,12 +137,16 @@ class Converter:
             verify=options.verify,
             max_output=max_output_bytes,
         )
-        self._kernel.use_memory(self._memory)
+        self._use_memory(np.empty(0, np.uint8))
+
+    def _use_memory(self, memory: NDArray[np.uint8]) -> None:
+        self._memory, self._view = memory, memory.data.toreadonly()
+        self._kernel.use_memory(memory)
 
     @property
     def output(self) -> memoryview:
         """What was converted since `clear()`, read-only; overwritten by the next conversion after that."""
-        return self._memory[: self._kernel.position].data.toreadonly()
+        return self._view[: self._kernel.position]
 
     def clear(self) -> None:
         self._kernel.position = 0
@@ -158,7 +162,8 @@ class Converter:
         records, temporary_bytes = kernel.records, kernel.temporary_bytes
         kernel.start(run, first, len(run) if stop is None else stop)
         try:
-            self._reserve(min(kernel.room(), self._max_output_bytes - kernel.position))
+            if not self._is_bounded:
+                self._reserve(kernel.room())
             while (outcome := kernel.convert()) != DONE:
                 if kernel.position and self._is_full(outcome):
                     break
@@ -192,16 +197,14 @@ class Converter:
         if size <= len(self._memory):
             return
         if not used:
-            self._memory = np.empty(0, np.uint8)
-            self._kernel.use_memory(self._memory)  # what is not kept is freed before more is taken
-        if self._max_output_bytes == sys.maxsize:
-            size = max(size, min(2 * len(self._memory), size + _MOST_SPARE_BYTES))
-        else:  # all at once: while it grew there would be two
+            self._use_memory(np.empty(0, np.uint8))  # what is not kept is freed before more is taken
+        if self._is_bounded:  # all at once: while it grew there would be two
             size = max(size, self._max_output_bytes)
+        else:
+            size = max(size, min(2 * len(self._memory), size + _MOST_SPARE_BYTES))
         grown = np.empty(size, np.uint8)
         grown[:used] = self._memory[:used]
-        self._memory = grown
-        self._kernel.use_memory(grown)
+        self._use_memory(grown)
 
     def _append(self, data: bytes | bytearray | memoryview) -> None:
         self._reserve(len(data))

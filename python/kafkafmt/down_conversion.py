@@ -142,11 +142,11 @@ class LazyDownConvertRecords:
             try:
                 row = converter.convert(run, row)
             except KafkaFormatError:
-                if len(converter.output):
-                    yield converter.output
+                if output := converter.output:
+                    yield output
                 raise
-            if len(converter.output):
-                yield converter.output
+            if output := converter.output:
+                yield output
 
     def to_send(self) -> LazyDownConvertSend:
         """A send of its own: it converts anew, so that records can be sent more than once."""

@@ -37,13 +37,13 @@ cdef enum:
     UNSEALED_BYTES = 8192
 
 
-cdef int64_t room_for_messages(const BatchRow* row, int64_t size) noexcept nogil:
+cdef inline int64_t room_for_messages(const BatchRow* row, int64_t size) noexcept nogil:
     """The most that the records of a v2 batch, of `size` bytes uncompressed, take as messages."""
     cdef int64_t count = min(max(<int64_t>row.count, 0), size // MIN_RECORD_SIZE)
     return count * MESSAGE_OVERHEAD_V1 + size + COPY_SLACK
 
 
-cdef int64_t room_for(const BatchRow* row, int to_magic) noexcept nogil:
+cdef inline int64_t room_for(const BatchRow* row, int to_magic) noexcept nogil:
     """The most that a batch can take once converted."""
     if row.magic < 2 or row.magic <= to_magic:
         return row.size
@@ -85,7 +85,7 @@ cdef inline uintptr_t fetch_ahead(uintptr_t fetched, const uint8_t* pos) noexcep
     return fetched
 
 
-cdef uint8_t* convert_records(
+cdef inline uint8_t* convert_records(
     const BatchRow* row, Source* source, int to_magic, int64_t first_offset, bint is_relative, uint8_t* out,
     Messages* messages, Failure* failure,
 ) noexcept nogil:
@@ -122,7 +122,8 @@ cdef uint8_t* convert_records(
             record.timestamp = row.max_timestamp
         if is_relative and i == 0:
             base = record.offset
-        max_timestamp = max(max_timestamp, record.timestamp)
+        if record.timestamp > max_timestamp:
+            max_timestamp = record.timestamp
         last_offset = record.offset
         count += 1
         out = write_message_head(
@@ -235,16 +236,17 @@ cdef class RunConverter:
         self.run.check_range(self.next, row)
         self.next = row
 
-    cdef bint needs_codec(self, const BatchRow* row) noexcept nogil:
+    cdef inline bint needs_codec(self, const BatchRow* row) noexcept nogil:
         if row.magic > self.to_magic:
             return row.codec != 0 and not row.is_control
         return row.magic < 2 and self.to_magic == 2
 
-    cdef bint has_room(self, int64_t size) noexcept nogil:
+    cdef inline bint has_room(self, int64_t size, int64_t position) noexcept nogil:
+        """Is there room for so much behind `position`?"""
         self.needed = size
-        if size > self.max_output - self.position and self.position > 0:
+        if size > self.max_output - position and position > 0:
             return False
-        return size <= self.memory.len - self.position
+        return size <= self.memory.len - position
 
     def convert(self):
         """Convert on. Returns why it stopped: DONE, NEEDS_CODEC or NEEDS_ROOM.
@@ -274,7 +276,7 @@ cdef class RunConverter:
         cdef const BatchRow* row
         cdef uint8_t* out = <uint8_t*>self.memory.buf
         cdef uint8_t* end
-        cdef int64_t unsealed = self.position
+        cdef int64_t position = self.position, unsealed = self.position
         cdef int outcome = DONE
         while self.next < self.stop:
             row = &self.run.rows[self.next]
@@ -284,28 +286,29 @@ cdef class RunConverter:
             if self.verify and not self.is_valid(row, failure):
                 outcome = FAILED
                 break
-            if not self.has_room(room_for(row, self.to_magic)):
+            if not self.has_room(room_for(row, self.to_magic), position):
                 outcome = NEEDS_ROOM
                 break
-            if row.magic <= self.to_magic or self.position - unsealed > UNSEALED_BYTES:
-                seal_messages(out + unsealed, self.position - unsealed)
-                unsealed = self.position
-            end = self.convert_one(row, out + self.position, failure)
+            if row.magic <= self.to_magic or position - unsealed > UNSEALED_BYTES:
+                seal_messages(out + unsealed, position - unsealed)
+                unsealed = position
+            end = self.convert_one(row, out + position, failure)
             if unlikely(end == NULL):
                 outcome = FAILED
                 break
             if row.magic > self.to_magic:
-                self.temporary_bytes += end - out - self.position
+                self.temporary_bytes += end - out - position
             else:
                 unsealed = end - out
-            if end - out != self.position:
+            if end - out != position:
                 self.temporary_bytes += row.size
-            self.position = end - out
+            position = end - out
             self.next += 1
-        seal_messages(out + unsealed, self.position - unsealed)
+        seal_messages(out + unsealed, position - unsealed)
+        self.position = position
         return outcome
 
-    cdef bint is_valid(self, const BatchRow* row, Failure* failure) noexcept nogil:
+    cdef inline bint is_valid(self, const BatchRow* row, Failure* failure) noexcept nogil:
         """Does the CRC of the next batch hold? Those of the small ones behind it are checked with it."""
         cdef uint32_t found = 0
         if self.next < self.valid_until:
@@ -319,7 +322,7 @@ cdef class RunConverter:
             return False
         return True
 
-    cdef uint8_t* convert_one(self, const BatchRow* row, uint8_t* out, Failure* failure) noexcept nogil:
+    cdef inline uint8_t* convert_one(self, const BatchRow* row, uint8_t* out, Failure* failure) noexcept nogil:
         cdef const uint8_t* data = self.run.data + (row.position - self.run.origin)
         cdef RecordRow record
         cdef Messages messages
@@ -429,7 +432,7 @@ cdef class RunConverter:
         try:
             if buffer.len > INT32_MAX - MESSAGE_OVERHEAD_V1:
                 raise OverflowError(f"{buffer.len} bytes do not fit into a message")
-            if not self.has_room(buffer.len + (MESSAGE_OVERHEAD_V1 if self.pending_codec else 0)):
+            if not self.has_room(buffer.len + (MESSAGE_OVERHEAD_V1 if self.pending_codec else 0), self.position):
                 return False
             out = <uint8_t*>self.memory.buf + self.position
             if self.pending_codec:

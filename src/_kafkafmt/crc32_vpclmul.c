@@ -15,13 +15,12 @@
 
 enum {
     CHUNK = 64,
-    SMALL_CHUNKS = 4,
-    SMALL = SMALL_CHUNKS * CHUNK,
+    SMALL = 4 * CHUNK,
     STATE_LENGTH = 4,
 };
 
-/* The initial state with zeros around it: read from SMALL - n, it comes n bytes late. */
-static const uint8_t INITIAL_STATE[2 * SMALL] = {[SMALL] = 0xff, 0xff, 0xff, 0xff};
+/* The initial state with zeros around it: read from CHUNK - n, it comes n bytes late. */
+static const uint8_t INITIAL_STATE[3 * CHUNK] = {[CHUNK] = 0xff, 0xff, 0xff, 0xff};
 
 INLINE_KERNEL __m512i constant(const uint64_t pair[2])
 {
@@ -35,20 +34,21 @@ INLINE_KERNEL __m512i fold(__m512i a, __m512i distance, __m512i next)
                                      next, 0x96);
 }
 
-/* The chunks of data, as many as `chunks`, folded into one. `leading` is the number of zeros in front of data. */
-INLINE_KERNEL __m512i fold_small(const struct kf_crc_fold *f, const uint8_t *data, size_t size, size_t chunks)
+/* The chunks of data, one at least, folded into one. */
+INLINE_KERNEL __m512i fold_small(const struct kf_crc_fold *f, const uint8_t *data, size_t size)
 {
-    const size_t leading = chunks * CHUNK - size;
+    const size_t leading = -size % CHUNK; /* zeros in front of data */
     const uintptr_t start = (uintptr_t)data - leading; /* may lie before the buffer: an address, not a pointer */
-    const uint8_t *initial_state = INITIAL_STATE + SMALL - leading;
-    __m512i sum = _mm512_setzero_si512();
-    for (size_t i = 0; i < chunks; i++) {
-        const size_t skip = leading <= i * CHUNK ? 0 : leading - i * CHUNK;
-        const __mmask64 mask = skip >= CHUNK ? 0 : UINT64_MAX << skip;
-        const __m512i bytes = _mm512_maskz_loadu_epi8(mask, (const void *)(start + i * CHUNK));
-        const __m512i chunk = _mm512_xor_si512(bytes, _mm512_loadu_si512(initial_state + i * CHUNK));
-        sum = i == 0 ? chunk : fold(sum, constant(f->by_64_bytes), chunk);
-    }
+    const uint8_t *initial_state = INITIAL_STATE + CHUNK - leading;
+    const __m512i first = _mm512_maskz_loadu_epi8(UINT64_MAX << leading, (const void *)start);
+    __m512i sum = _mm512_xor_si512(first, _mm512_loadu_si512(initial_state));
+    if (leading + size == CHUNK) return sum;
+
+    const __m512i by_64_bytes = constant(f->by_64_bytes);
+    const uint8_t *const end = data + size;
+    data += CHUNK - leading;
+    sum = fold(sum, by_64_bytes, _mm512_xor_si512(_mm512_loadu_si512(data), _mm512_loadu_si512(initial_state + CHUNK)));
+    for (data += CHUNK; data < end; data += CHUNK) sum = fold(sum, by_64_bytes, _mm512_loadu_si512(data));
     return sum;
 }
 
@@ -87,7 +87,7 @@ INLINE_KERNEL void finish_4(const struct kf_crc_fold *f, const __m512i sums[4], 
 
 INLINE_KERNEL uint32_t crc_of_small(const struct kf_crc_fold *f, const uint8_t *data, size_t size)
 {
-    const uint32_t crc = finish(f, fold_small(f, data, size, (size + CHUNK - 1) / CHUNK));
+    const uint32_t crc = finish(f, fold_small(f, data, size));
     /* The part of the initial state that less than four bytes leave to come. */
     return size < STATE_LENGTH ? crc ^ UINT32_MAX >> 8 * size : crc;
 }
@@ -97,7 +97,7 @@ INLINE_KERNEL uint32_t crc_of_large(const struct kf_crc_fold *f, const uint8_t *
     const __m512i by_256_bytes = constant(f->by_256_bytes), by_64_bytes = constant(f->by_64_bytes);
     const size_t head = size % CHUNK;
     const uint8_t *const end = data + size;
-    const __m512i first = fold_small(f, data, head + CHUNK, 2);
+    const __m512i first = fold_small(f, data, head + CHUNK);
     data += head;
     __m512i a = first, b = _mm512_loadu_si512(data + CHUNK);
     __m512i c = _mm512_loadu_si512(data + 2 * CHUNK), d = _mm512_loadu_si512(data + 3 * CHUNK);
@@ -118,42 +118,23 @@ INLINE_KERNEL uint32_t crc(const struct kf_crc_fold *f, const uint8_t *data, siz
     return size <= SMALL ? crc_of_small(f, data, size) : crc_of_large(f, data, size);
 }
 
-INLINE_KERNEL void crc_of_small_4(const struct kf_crc_fold *f, const uint8_t *const *data, const size_t *sizes, uint32_t *crcs,
-                                  size_t chunks)
-{
-    __m512i sums[4];
-    for (int i = 0; i < 4; i++) sums[i] = fold_small(f, data[i], sizes[i], chunks);
-    finish_4(f, sums, crcs);
-}
-
-INLINE_KERNEL size_t largest(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 INLINE_KERNEL void crc_many(const struct kf_crc_fold *f, uint32_t (*crc_of)(const uint8_t *, size_t),
                             const uint8_t *const *data, const size_t *sizes, uint32_t *crcs, size_t count)
 {
     size_t i = 0;
     while (count - i >= 4) {
-        const size_t *s = sizes + i;
-        /* Sizes below four wrap around, and count as large. */
-        const size_t size = largest(largest(s[0] - STATE_LENGTH, s[1] - STATE_LENGTH),
-                                    largest(s[2] - STATE_LENGTH, s[3] - STATE_LENGTH));
-        if (size <= 1 * CHUNK - STATE_LENGTH) {
-            crc_of_small_4(f, data + i, s, crcs + i, 1);
-        } else if (size <= 2 * CHUNK - STATE_LENGTH) {
-            crc_of_small_4(f, data + i, s, crcs + i, 2);
-        } else if (size <= 3 * CHUNK - STATE_LENGTH) {
-            crc_of_small_4(f, data + i, s, crcs + i, 3);
-        } else if (size <= 4 * CHUNK - STATE_LENGTH) {
-            crc_of_small_4(f, data + i, s, crcs + i, 4);
-        } else {
-            crcs[i] = crc_of(data[i], sizes[i]);
-            i++;
-            continue;
+        __m512i sums[4];
+        size_t n = 0;
+        while (n < 4 && sizes[i + n] >= STATE_LENGTH && sizes[i + n] <= SMALL) {
+            sums[n] = fold_small(f, data[i + n], sizes[i + n]);
+            n++;
         }
-        i += 4;
+        if (n == 4) {
+            finish_4(f, sums, crcs + i);
+            i += 4;
+        } else {
+            for (size_t last = i + n; i <= last; i++) crcs[i] = crc_of(data[i], sizes[i]);
+        }
     }
     for (; i < count; i++) crcs[i] = crc_of(data[i], sizes[i]);
 }
