@@ -16,7 +16,7 @@ enum {
     CRC_OFFSET = SIZE_OFFSET + 4,
     CRC_LENGTH = 4,
     BODY_OFFSET = CRC_OFFSET + CRC_LENGTH,
-    MESSAGES_PER_GROUP = 16,
+    MESSAGES_PER_GROUP = 4,
 };
 
 typedef const struct kf_crc_kernel *(*kernel_getter)(void);
