@@ -12,10 +12,10 @@ import numpy as np
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uintptr_t
 from libc.string cimport memcpy
 
-from .bytes cimport Cursor, bytes_left, likely, unlikely
+from .bytes cimport COPY_SLACK, Cursor, bytes_left, copy_short, likely, prefetch, unlikely
 from .crc cimport batch_crc
 from .decode cimport (
     BatchSections, Header, Section, memory_changed, read_any_record, read_header, read_plain_record,
@@ -25,21 +25,16 @@ from .rows cimport BatchRow, RecordRow
 from .scan cimport BatchRun
 from .status cimport Failure, Status, fail
 
-cdef extern from *:
-    """
-    #define kf_prefetch(at) __builtin_prefetch(at)
-    """
-    void prefetch "kf_prefetch"(const void*) noexcept nogil
-
 cdef enum:
     CACHE_LINE = 64
     PREFETCH_STEP = 2 * CACHE_LINE       # of the next batch, a record
     VIEW_SIZE = 16
     VIEW_INLINE_SIZE = 12
     VIEW_PREFIX_SIZE = 4
-    COPY_STEP = 32
-    MOST_STEPWISE = 256                  # a longer string is copied faster by memcpy
-    MOST_SPARE_SIZE = 16 * 1024 * 1024   # of a block that is kept
+    # Blocks that are kept for the next columns: malloc keeps the smaller ones well enough.
+    LEAST_SPARE_SIZE = 32 * 1024
+    MOST_SPARE_SIZE = 16 * 1024 * 1024
+    MOST_SPARE_IN_ALL = 32 * 1024 * 1024
 
 
 cdef enum Outcome:
@@ -69,24 +64,6 @@ cdef struct RecordSink:
     int64_t* timestamps
     StringSink keys
     StringSink values
-
-
-cdef inline void copy_string(
-    uint8_t* to, const uint8_t* data, int32_t size, const uint8_t* source_end
-) noexcept nogil:
-    """Copy a string, most often a short one: in steps of COPY_STEP bytes where as many can be read behind it.
-
-    The caller has reserved as many to be written behind it.
-    """
-    cdef int32_t copied = 0
-    if size > MOST_STEPWISE or unlikely(source_end - data < size + COPY_STEP):
-        memcpy(to, data, size)
-        return
-    while True:
-        memcpy(to + copied, data + copied, COPY_STEP)
-        copied += COPY_STEP
-        if copied >= size:
-            break
 
 
 cdef inline void put_end(uint8_t* ends, bint wide, Py_ssize_t i, int64_t end) noexcept nogil:
@@ -124,7 +101,7 @@ cdef inline void put_string(StringSink* sink, Py_ssize_t i, const uint8_t* data,
         put_view(sink, i, data, size)
         return
     if size > 0:
-        copy_string(sink.data + sink.size, data, size, sink.source_end)
+        copy_short(sink.data + sink.size, data, size, sink.source_end)
         sink.size += size
     put_end(sink.ends, sink.wide, i, sink.size)
 
@@ -141,8 +118,8 @@ cdef inline void put_record(RecordSink* sink, Py_ssize_t i, const RecordRow* row
 cdef inline void prefetch_next(const Section* next, Py_ssize_t k) noexcept nogil:
     """Fetch some of the next batch while record `k` of this one is read, or the memory would idle meanwhile."""
     if next != NULL and k * PREFETCH_STEP < next.size:
-        prefetch(next.data + k * PREFETCH_STEP)
-        prefetch(next.data + k * PREFETCH_STEP + CACHE_LINE)
+        prefetch(<uintptr_t>(next.data + k * PREFETCH_STEP))
+        prefetch(<uintptr_t>(next.data + k * PREFETCH_STEP + CACHE_LINE))
 
 
 @cython.final
@@ -167,37 +144,44 @@ cdef class Block:
 cdef class SpareBlocks:
     """Blocks that nobody holds any more, to be used again: the page faults of fresh memory cost more than filling it.
 
-    What is lent comes back by itself, once the arrays made of it are gone.
+    What is lent comes back by itself, once the arrays made of it are gone. No more is kept than MOST_SPARE_IN_ALL.
     """
 
     cdef list blocks
+    cdef Py_ssize_t size             # of all of them
 
     def __init__(self):
         self.blocks = []
+        self.size = 0
 
     cdef Loan lend(self, Py_ssize_t size):
-        """A block of `size` bytes or more: the smallest that is large enough, or a new one in place of the largest."""
-        cdef Py_ssize_t i, fits = -1, largest = -1
-        cdef Block block, other
-        cdef Loan loan
+        """A block of `size` bytes, or up to four times as many: the smallest that is large enough, or a new one."""
+        cdef Py_ssize_t i, fits = -1
+        cdef Block block, best = None
+        cdef Loan loan = Loan.__new__(Loan)
         for i in range(len(self.blocks)):
             block = self.blocks[i]
-            other = self.blocks[fits] if fits >= 0 else None
-            if block.size >= size and (other is None or block.size < other.size):
-                fits = i
-            other = self.blocks[largest] if largest >= 0 else None
-            if other is None or block.size > other.size:
-                largest = i
-        if fits >= 0:
-            block = self.blocks.pop(fits)
+            if size <= block.size <= 4 * size and (best is None or block.size < best.size):
+                fits, best = i, block
+        if best is None:
+            best = Block(size)
         else:
-            if largest >= 0:
-                self.blocks.pop(largest)
-            block = Block(size)
-        loan = Loan.__new__(Loan)
-        loan.block = block
-        loan.lender = self
+            self.blocks.pop(fits)
+            self.size -= best.size
+        loan.block = best
         return loan
+
+    cdef int take_back(self, Block block) except -1:
+        if not LEAST_SPARE_SIZE <= block.size <= MOST_SPARE_SIZE:
+            return 0
+        while self.size > MOST_SPARE_IN_ALL - block.size:  # those that have not been of use for the longest
+            self.size -= (<Block>self.blocks.pop(0)).size
+        self.blocks.append(block)
+        self.size += block.size
+        return 0
+
+
+cdef SpareBlocks spare_blocks = SpareBlocks()
 
 
 @cython.final
@@ -206,7 +190,6 @@ cdef class Loan:
     """A block as long as it is in use; exports its bytes, writable."""
 
     cdef Block block
-    cdef SpareBlocks lender
 
     def __getbuffer__(self, Py_buffer* buffer, int flags):
         if self.block is None:
@@ -214,8 +197,8 @@ cdef class Loan:
         PyBuffer_FillInfo(buffer, self, self.block.data, self.block.size, 0, flags)
 
     def __dealloc__(self):
-        if self.block is not None and self.block.size <= MOST_SPARE_SIZE and self.lender.blocks is not None:
-            self.lender.blocks.append(self.block)
+        if self.block is not None and spare_blocks is not None:
+            spare_blocks.take_back(self.block)
 
 
 @cython.final
@@ -223,15 +206,13 @@ cdef class Loan:
 cdef class GrowingArray:
     """Memory of `item_size` bytes an item that doubles as it grows; `take()` is what was filled of it."""
 
-    cdef SpareBlocks spare
     cdef Loan loan
     cdef uint8_t* data
     cdef Py_ssize_t item_size
     cdef Py_ssize_t capacity         # where nothing is held: of what was taken last
     cdef Py_ssize_t slack            # bytes behind the items that may be written, too
 
-    def __init__(self, SpareBlocks spare, Py_ssize_t item_size, Py_ssize_t slack=0):
-        self.spare = spare
+    def __init__(self, Py_ssize_t item_size, Py_ssize_t slack=0):
         self.item_size = item_size
         self.slack = slack
         self.capacity = 0
@@ -244,7 +225,7 @@ cdef class GrowingArray:
         if items <= self.capacity and self.data != NULL:
             return 0
         capacity = max(items, 2 * self.capacity if self.data != NULL else self.capacity, 1)
-        loan = self.spare.lend(capacity * self.item_size + self.slack)
+        loan = spare_blocks.lend(capacity * self.item_size + self.slack)
         if used:
             memcpy(loan.block.data, self.data, used * self.item_size)
         self.loan = loan
@@ -270,9 +251,9 @@ cdef class EndsBuilder:
     cdef bint wide
     cdef GrowingArray ends
 
-    def __init__(self, SpareBlocks spare, bint wide):
+    def __init__(self, bint wide):
         self.wide = wide
-        self.ends = GrowingArray(spare, sizeof(int64_t) if wide else sizeof(int32_t))
+        self.ends = GrowingArray(sizeof(int64_t) if wide else sizeof(int32_t))
 
     cdef int reserve(self, Py_ssize_t used, Py_ssize_t entries) except -1:
         self.ends.reserve(used + 1 if used else 0, entries + 1)
@@ -306,13 +287,13 @@ cdef class BinaryColumnBuilder:
     cdef GrowingArray data           # bytes, or views
     cdef GrowingArray valid
 
-    def __init__(self, SpareBlocks spare, bint as_views, bint wide):
+    def __init__(self, bint as_views, bint wide):
         self.as_views = as_views
         self.nulls = False
         self.size = 0
-        self.ends = EndsBuilder(spare, wide)
-        self.data = GrowingArray(spare, VIEW_SIZE) if as_views else GrowingArray(spare, 1, COPY_STEP)
-        self.valid = GrowingArray(spare, 1)
+        self.ends = EndsBuilder(wide)
+        self.data = GrowingArray(VIEW_SIZE) if as_views else GrowingArray(1, COPY_SLACK)
+        self.valid = GrowingArray(1)
 
     cdef int reserve(self, Py_ssize_t used, Py_ssize_t records, int64_t more_bytes) except -1:
         self.valid.reserve(used, records)
@@ -373,11 +354,11 @@ cdef class HeadersColumnBuilder:
     cdef EndsBuilder value_ends
     cdef GrowingArray valid
 
-    def __init__(self, SpareBlocks spare, bint wide):
+    def __init__(self, bint wide):
         self.changed = self.nulls = False
         self.headers = self.key_size = self.value_size = 0
-        self.ends, self.key_ends, self.value_ends = (EndsBuilder(spare, wide) for _ in range(3))
-        self.keys, self.values, self.valid = (GrowingArray(spare, 1) for _ in range(3))
+        self.ends, self.key_ends, self.value_ends = (EndsBuilder(wide) for _ in range(3))
+        self.keys, self.values, self.valid = (GrowingArray(1) for _ in range(3))
 
     cdef int reserve(self, Py_ssize_t used, Py_ssize_t records) except -1:
         return self.ends.reserve(used, records)
@@ -464,7 +445,6 @@ cdef class ColumnBuilder:
 
     cdef readonly Py_ssize_t count       # records
     cdef readonly int64_t size_in_bytes  # of the records that they were made of, decompressed
-    cdef SpareBlocks spare
     cdef GrowingArray offsets
     cdef GrowingArray timestamps
     cdef GrowingArray timestamp_types
@@ -478,23 +458,17 @@ cdef class ColumnBuilder:
     cdef int32_t payload_buffer
 
     def __init__(self, columns, *, bint views=False, bint wide=False):
-        cdef SpareBlocks spare = SpareBlocks()
         self.count = 0
         self.size_in_bytes = 0
         self.views = views
-        self.spare = spare
-        self.offsets = GrowingArray(spare, sizeof(int64_t)) if "offset" in columns else None
-        self.timestamps = GrowingArray(spare, sizeof(int64_t)) if "timestamp" in columns else None
-        self.timestamp_types = GrowingArray(spare, sizeof(int32_t)) if "timestampType" in columns else None
-        self.keys = BinaryColumnBuilder(spare, views, wide) if "key" in columns else None
-        self.values = BinaryColumnBuilder(spare, views, wide) if "value" in columns else None
-        self.headers = HeadersColumnBuilder(spare, wide) if "headers" in columns else None
-        self.rows = GrowingArray(spare, sizeof(RecordRow))
+        self.offsets = GrowingArray(sizeof(int64_t)) if "offset" in columns else None
+        self.timestamps = GrowingArray(sizeof(int64_t)) if "timestamp" in columns else None
+        self.timestamp_types = GrowingArray(sizeof(int32_t)) if "timestampType" in columns else None
+        self.keys = BinaryColumnBuilder(views, wide) if "key" in columns else None
+        self.values = BinaryColumnBuilder(views, wide) if "value" in columns else None
+        self.headers = HeadersColumnBuilder(wide) if "headers" in columns else None
+        self.rows = GrowingArray(sizeof(RecordRow))
         self.buffers = []
-
-    def __dealloc__(self):
-        if self.spare is not None:
-            self.spare.blocks = None  # what columns still hold is nobody's to use again
 
     def add(
         self, BatchRun run, Py_ssize_t first, Py_ssize_t stop, payloads, *, bint verify, double expected=1.0

@@ -94,7 +94,7 @@ def test_arrow_batches_when_kept_then_together_what_to_arrow_returns(views):
 
 
 def test_numpy_batches_when_chunks_are_dropped_then_their_memory_is_used_again():
-    value = random.Random(1).randbytes(50)
+    value = random.Random(1).randbytes(20_000)
     data = b"".join(ref.batch_of([Row(i, DAY, None, value)] * 9) for i in range(20))
     places = set()
     for chunk in numpy_batches(kf.MemoryRecords(data), chunk_bytes=1):
