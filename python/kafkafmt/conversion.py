@@ -5,7 +5,8 @@ batches the records below the first offset; batches that are old enough are copi
 one batch with the same codec, all its records kept. Up to v2, which is all that brokers of version 4 take:
 a wrapper becomes a batch with the same codec; messages that stand alone are gathered into batches.
 
-Uncompressed batches go through one kernel call for a whole run; each compressed batch through its codec.
+One kernel call takes a whole run down, compressed batches included, for which it calls their codecs; what it
+leaves, wrappers and what goes up, is located record by record and encoded anew.
 """
 
 from __future__ import annotations
@@ -89,8 +90,12 @@ class ConversionOptions:
     def __post_init__(self) -> None:
         if self.to_magic not in (0, 1, 2):
             raise ValueError(f"to_magic: expected 0, 1 or 2, found {self.to_magic!r}")
-        if self.zstd_fallback == Codec.ZSTD:
-            raise ValueError("zstd_fallback: expected a codec other than zstd")
+        if self.zstd_fallback is not None and self.zstd_fallback not in set(Codec) - {Codec.ZSTD}:
+            raise ValueError(f"zstd_fallback: expected a codec other than zstd, found {self.zstd_fallback!r}")
+        if self.max_decompressed_bytes < 0:
+            raise ValueError(
+                f"max_decompressed_bytes: expected 0 or more, found {self.max_decompressed_bytes}"
+            )
 
 
 def _ways(options: ConversionOptions) -> dict[int, tuple[Any, int, Any]]:
@@ -114,7 +119,7 @@ class Converter:
     """Appends converted batches to its output; `clear()` makes room for the next ones in the same memory.
 
     With `max_output_bytes` `convert` stops short before the output takes more than that, but for one batch:
-    the first.
+    the first, or one that was converted by way of located records, whose size is not known before.
     """
 
     def __init__(

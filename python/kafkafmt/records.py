@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from _kafkafmt.decode import LocatedRecords, Record
 
 RUN_BYTES = 1024 * 1024
-_INDEX_SPARE = 1.05  # rows reserved for each that is expected
+# Rows of an index that are reserved for each that is expected, and how many at once for what may not come.
+_INDEX_SPARE, _MOST_INDEX_ROWS = 1.05, 1 << 20
 _SEGMENT_NAME = re.compile(r"\d{20}\.log")
 
 
@@ -160,13 +161,15 @@ class Records(ABC):
         """
         rows, count = np.empty(0, INDEX_DTYPE), 0
         for run in self.runs(reuse_memory=True):
-            if count + len(run) > len(rows):
-                left = (self.end_position - run.end_position) / (run.end_position - self.start_position)
-                grown = np.empty(int((count + len(run)) * (1 + left) * _INDEX_SPARE), INDEX_DTYPE)
+            needed = count + len(run)
+            if needed > len(rows):
+                share = (run.end_position - self.start_position) / self.size_in_bytes
+                expected = int(needed / share * _INDEX_SPARE)
+                grown = np.empty(max(needed, min(expected, 2 * needed + _MOST_INDEX_ROWS)), INDEX_DTYPE)
                 _as_bytes(grown)[: count * INDEX_DTYPE.itemsize] = _as_bytes(rows[:count])
                 rows = grown
-            _as_bytes(rows[count : count + len(run)])[:] = _as_bytes(run.index)
-            count += len(run)
+            _as_bytes(rows[count:needed])[:] = _as_bytes(run.index)
+            count = needed
         return rows[:count]
 
     def to_numpy(self, columns: Sequence[str] | None = None, *, verify: bool = True) -> dict[str, Column]:

@@ -10,7 +10,6 @@ from _kafkafmt.scan import BatchRun
 DONE: Final[int]
 NEEDS_CODEC: Final[int]
 NEEDS_ROOM: Final[int]
-FAILED: Final[int]
 
 _Decompress = Callable[[memoryview, int], Buffer]
 _Compress = Callable[[memoryview, int | None, int], Buffer]
@@ -18,14 +17,6 @@ _Compress = Callable[[memoryview, int | None, int], Buffer]
 @final
 class RunConverter:
     position: int
-    @property
-    def run(self) -> BatchRun: ...
-    @property
-    def to_magic(self) -> int: ...
-    @property
-    def first_offset(self) -> int: ...
-    @property
-    def verify(self) -> bool: ...
     @property
     def next(self) -> int: ...
     @property

@@ -9,6 +9,7 @@ records below the first offset that was asked for.
 """
 
 cimport cython
+from cpython.bytearray cimport PyByteArray_FromStringAndSize
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uintptr_t
 from libc.string cimport memcpy
@@ -27,9 +28,9 @@ cpdef enum:
     DONE
     NEEDS_CODEC    # the next batch is a wrapper, or has to go up to v2
     NEEDS_ROOM     # `needed` bytes of output, for the next batch
-    FAILED
 
 cdef enum:
+    FAILED = -1
     # How far in front of the records their bytes are fetched: values are copied faster than memory follows.
     PREFETCH_BYTES = 2048
     CACHE_LINE = 64
@@ -79,6 +80,7 @@ cdef inline uint8_t* put_field(
 
 cdef inline uintptr_t fetch_ahead(uintptr_t fetched, const uint8_t* pos) noexcept nogil:
     """Fetch what comes behind `pos` into the cache; up to where it is fetched then."""
+    fetched = max(fetched, <uintptr_t>pos)
     while fetched < <uintptr_t>pos + PREFETCH_BYTES:
         prefetch(fetched)
         fetched += CACHE_LINE
@@ -155,10 +157,11 @@ cdef class RunConverter:
     what was made of them, copies counted once.
     """
 
-    cdef readonly BatchRun run
-    cdef readonly int to_magic
-    cdef readonly int64_t first_offset
-    cdef readonly bint verify
+    cdef BatchRun run
+    cdef int to_magic
+    cdef object magic_argument       # the same, made once
+    cdef int64_t first_offset
+    cdef bint verify
     cdef readonly Py_ssize_t next
     cdef readonly Py_ssize_t stop
     cdef readonly int64_t needed
@@ -169,7 +172,6 @@ cdef class RunConverter:
     cdef dict ways
     cdef object refuse
     cdef object limit
-    cdef object magic                # an int, once and for all
     cdef Py_ssize_t valid_until      # the row up to which CRCs are known to hold
     cdef uintptr_t fetched
     cdef Py_buffer memory            # of the output, acquired where there is any
@@ -178,23 +180,27 @@ cdef class RunConverter:
     cdef object scratch_view
     cdef object pending              # the next batch, converted: what waits for room
     cdef int pending_codec
-    cdef Messages messages           # it has
+    cdef Messages messages           # that are in it
+    cdef bint busy
 
     def __cinit__(self, *args, **kwargs):
-        self.has_memory = False
+        self.has_memory = self.busy = False
 
     def __init__(
         self, int to_magic, int64_t first_offset, dict ways not None, refuse, limit, *, bint verify,
         int64_t max_output=INT64_MAX,
     ):
         self.to_magic = to_magic
-        self.magic = to_magic
+        self.magic_argument = to_magic
         self.first_offset = first_offset
         self.ways = ways
         self.refuse = refuse
         self.limit = limit
         self.verify = verify
         self.max_output = max_output
+        self.enter()
+        self.busy = False
+        self.pending = None
         self.use_scratch(0)
         self.next = self.stop = self.valid_until = self.position = 0
         self.needed = self.records = self.temporary_bytes = 0
@@ -204,17 +210,26 @@ cdef class RunConverter:
         if self.has_memory:
             PyBuffer_Release(&self.memory)
 
+    cdef int enter(self) except -1:
+        """What converts without the GIL must be left alone meanwhile."""
+        if self.busy:
+            raise RuntimeError("a converter does one thing at a time")
+        return 0
+
     def start(self, BatchRun run not None, Py_ssize_t first, Py_ssize_t stop):
         """Go on with batches `first` to `stop` of a run. What waits for room stays, where they begin with it."""
+        self.enter()
         run.check_range(first, stop)
         if run is not self.run or first != self.next:
             self.pending = None
             self.run = run
             self.next = self.valid_until = first
+            self.fetched = 0
         self.stop = stop
 
     def use_memory(self, memory):
         """Where the output goes, a writable buffer; what was written so far is up to the caller."""
+        self.enter()
         if self.has_memory:
             self.has_memory = False
             PyBuffer_Release(&self.memory)
@@ -233,7 +248,11 @@ cdef class RunConverter:
 
     def skip_to(self, Py_ssize_t row):
         """Take the batches up to `row` for converted."""
+        self.enter()
+        if self.run is None:
+            raise RuntimeError("a conversion needs a run")
         self.run.check_range(self.next, row)
+        self.pending = None
         self.next = row
 
     cdef inline bint needs_codec(self, const BatchRow* row) noexcept nogil:
@@ -254,12 +273,20 @@ cdef class RunConverter:
         Raises for a damaged batch, or what a codec raised for it; that batch is the next one then, and what
         came before it is in the output.
         """
-        cdef Failure failure
-        cdef int outcome
+        self.enter()
         if self.run is None or not self.has_memory:
             raise RuntimeError("a conversion needs a run and memory for its output")
         if self.position < 0 or self.position > self.memory.len:
             raise IndexError(self.position)
+        self.busy = True
+        try:
+            return self.convert_on()
+        finally:
+            self.busy = False
+
+    cdef int convert_on(self) except -1:
+        cdef Failure failure
+        cdef int outcome
         while True:
             if self.pending is not None and not self.write_pending():
                 return NEEDS_ROOM
@@ -375,14 +402,14 @@ cdef class RunConverter:
         records = decompress(self.run.payload(self.next), self.limit)
         size = self.convert_payload(row, records, codec != 0)
         messages = self.scratch_view[:size]
-        self.pending = compress(messages, None, self.magic) if codec else messages
+        self.pending = compress(messages, None, self.magic_argument) if codec else messages
         self.pending_codec = codec
         self.records += self.messages.count
         self.temporary_bytes += row.size + size
         return 0
 
     cdef int use_scratch(self, Py_ssize_t size) except -1:
-        self.scratch = bytearray(size)
+        self.scratch = PyByteArray_FromStringAndSize(NULL, size)
         self.scratch_view = memoryview(self.scratch)
         return 0
 
@@ -430,7 +457,7 @@ cdef class RunConverter:
         cdef uint8_t* out
         PyObject_GetBuffer(self.pending, &buffer, PyBUF_SIMPLE)
         try:
-            if buffer.len > INT32_MAX - MESSAGE_OVERHEAD_V1:
+            if self.pending_codec and buffer.len > INT32_MAX - MESSAGE_OVERHEAD_V1:
                 raise OverflowError(f"{buffer.len} bytes do not fit into a message")
             if not self.has_room(buffer.len + (MESSAGE_OVERHEAD_V1 if self.pending_codec else 0), self.position):
                 return False

@@ -27,9 +27,9 @@ cdef Py_ssize_t group_end(const BatchRow* rows, Py_ssize_t first, Py_ssize_t sto
     cdef Py_ssize_t i, size = 0
     stop = min(stop, first + MAX_GROUP)
     for i in range(first, stop):
-        if size >= MAX_GROUP_BYTES or (rows[i].magic >= 2) != (rows[first].magic >= 2):
-            return i
         size += rows[i].size
+        if i > first and (size > MAX_GROUP_BYTES or (rows[i].magic >= 2) != (rows[first].magic >= 2)):
+            return i
     return stop
 
 

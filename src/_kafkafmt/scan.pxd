@@ -9,6 +9,7 @@ cdef class IndexMemory:
     cdef BatchRow* rows
     cdef Py_ssize_t count
     cdef Py_ssize_t capacity
+    cdef int take_spare(self) except -1
     cdef int resize(self, Py_ssize_t capacity) except -1
     cdef IndexMemory trimmed(self)
 

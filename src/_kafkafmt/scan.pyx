@@ -168,7 +168,7 @@ cdef Stop scan_rows(
     return stop
 
 
-# A block of rows that nobody uses, for the next scan: fresh memory costs more than filling it.
+# A block of rows that nobody uses, for the next scan: fresh memory costs more than filling it. The GIL guards it.
 cdef BatchRow* spare_rows = NULL
 cdef Py_ssize_t spare_capacity = 0
 
@@ -179,11 +179,8 @@ cdef class IndexMemory:
     """The rows of an index, which numpy reads as a buffer."""
 
     def __cinit__(self):
-        global spare_rows
-        self.rows = spare_rows
-        self.capacity = 0 if spare_rows == NULL else spare_capacity
-        self.count = 0
-        spare_rows = NULL
+        self.rows = NULL
+        self.capacity = self.count = 0
 
     def __dealloc__(self):
         global spare_rows, spare_capacity
@@ -192,6 +189,16 @@ cdef class IndexMemory:
             spare_capacity = self.capacity
         else:
             free(self.rows)
+
+    cdef int take_spare(self) except -1:
+        """Memory for MIN_ROWS rows or more."""
+        global spare_rows
+        if spare_rows == NULL:
+            return self.resize(MIN_ROWS)
+        self.rows = spare_rows
+        self.capacity = spare_capacity
+        spare_rows = NULL
+        return 0
 
     cdef int resize(self, Py_ssize_t capacity) except -1:
         cdef BatchRow* rows = <BatchRow*>realloc(self.rows, capacity * sizeof(BatchRow))
@@ -238,6 +245,8 @@ cdef class BatchRun:
         cdef const BatchRow* row
         cdef const BatchRow[::1] given = index
         cdef IndexMemory memory = IndexMemory()
+        if origin < 0:
+            raise ValueError(f"origin: expected 0 or more, found {origin}")
         self.acquire(buffer, origin)
         memory.resize(max(given.shape[0], 1))
         memory.count = given.shape[0]
@@ -245,7 +254,9 @@ cdef class BatchRun:
             memory.rows[i] = given[i]
             row = &memory.rows[i]
             if (
-                row.position < origin
+                row.magic < 0
+                or row.magic > 2
+                or row.position < origin
                 or row.position - origin > self.size
                 or row.size > self.size - (row.position - origin)
                 or row.size < minimum_size(row.magic)
@@ -299,7 +310,7 @@ cdef class BatchRun:
 
     cdef object slice(self, Py_ssize_t start, Py_ssize_t stop):
         if self._view is None:
-            self._view = memoryview(self.buffer)
+            self._view = memoryview(self.buffer).cast("B")
         return self._view[start:stop]
 
     def batch(self, Py_ssize_t row):
@@ -379,8 +390,7 @@ def scan(buffer, int64_t origin=0):
     cdef Stop stop
     cdef BatchRow row
     run.acquire(buffer, origin)
-    if not memory.capacity:
-        memory.resize(MIN_ROWS)
+    memory.take_spare()
     while True:
         with nogil:
             stop = scan_rows(
