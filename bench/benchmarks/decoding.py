@@ -16,11 +16,16 @@ class Decoding(OnSegment):
     def time_numpy(self, codec: str, value_size: int, batch: str, magic: int) -> None:
         self.records.to_numpy()
 
+    def time_numpy_batches(self, codec: str, value_size: int, batch: str, magic: int) -> None:
+        for _ in self.records.numpy_batches():
+            pass
+
     def time_arrow(self, codec: str, value_size: int, batch: str, magic: int) -> None:
         self.records.to_arrow()
 
-    def time_arrow_views(self, codec: str, value_size: int, batch: str, magic: int) -> None:
-        self.records.to_arrow(views=True)
+    def time_arrow_batches_views(self, codec: str, value_size: int, batch: str, magic: int) -> None:
+        for _ in self.records.arrow_batches(views=True):
+            pass
 
     def time_iterate(self, codec: str, value_size: int, batch: str, magic: int) -> None:
         for record in self.records.records():
