@@ -66,13 +66,13 @@ cdef class ColumnEntries:
         self, Py_ssize_t count, int entry_size, entries, *, Py_ssize_t first=0, data=(), Py_ssize_t limit=0,
         valid=None, bint bitmap=False,
     ):
+        data = list(data)  # a caller's code may run here: first, and then nothing of it until this is made
         if self.buffers != NULL:
             raise RuntimeError("a column is made once")
         if entry_size not in (OFFSET_SIZE, LARGE_OFFSET_SIZE, VIEW_SIZE):
             raise ValueError(f"entry_size: expected 4, 8 or 16, found {entry_size}")
         if count < 0 or first < 0:
             raise ValueError(f"count and first: expected 0 or more, found {count} and {first}")
-        data = list(data)
         self.buffers = <Py_buffer*>PyMem_Calloc(len(data) + 2, sizeof(Py_buffer))
         if self.buffers == NULL:
             raise MemoryError()
@@ -187,11 +187,11 @@ cdef class ColumnRows:
     def __cinit__(self):
         self.encoded = NULL
         self.encoded_capacity = 0
-        self.busy = False
+        self.busy = self.made = False
 
     def __init__(
         self,
-        const int64_t[::1] timestamps,
+        const int64_t[::1] timestamps not None,
         ColumnEntries keys,
         ColumnEntries values,
         ColumnEntries headers=None,
@@ -199,10 +199,12 @@ cdef class ColumnRows:
         ColumnEntries header_values=None,
         Py_ssize_t origin=0,
     ):
-        self.count = timestamps.shape[0]
+        cdef Py_ssize_t count = timestamps.shape[0]
+        if self.made:
+            raise RuntimeError("columns are made once")
         for column in (keys, values, headers):
-            if column is not None and len(column) != self.count:
-                raise ValueError(f"columns: expected {self.count} entries, found {len(column)}")
+            if column is not None and len(column) != count:
+                raise ValueError(f"columns: expected {count} entries, found {len(column)}")
         for column in (keys, values, header_keys, header_values):
             check_has_data(column)
         if headers is not None:
@@ -214,6 +216,8 @@ cdef class ColumnRows:
         self.keys, self.values, self.headers = keys, values, headers
         self.header_keys, self.header_values = header_keys, header_values
         self.origin = origin
+        self.count = count
+        self.made = True
 
     def __dealloc__(self):
         PyMem_RawFree(self.encoded)
@@ -349,6 +353,8 @@ cdef class ColumnRows:
             raise ValueError(f"{where}: expected -1 (none) or more, found {found.start}")
         if found.status == TOO_FAR:
             raise ValueError(f"record {entry}: its offset is not within 2^31 of the base offset {found.start}")
+        if found.status == OFFSETS_USED_UP:
+            raise ValueError(f"record {entry}: expected an offset behind the last one, {found.start}, found none")
         if found.status == TOO_LARGE:
             raise OverflowError(f"{where}: the record does not fit into a batch of less than 2 GiB")
         raise MemoryError()
@@ -360,7 +366,9 @@ cdef int check_has_data(ColumnEntries column) except -1:
     return 0
 
 
-cdef inline Py_ssize_t stop_at(Misfit* found, int column, Py_ssize_t first, Py_ssize_t k, int64_t size) noexcept nogil:
+cdef inline Py_ssize_t stop_at(
+    Misfit* found, int column, Py_ssize_t first, Py_ssize_t k, int64_t size
+) noexcept nogil:
     """Note that row k of a block does not fit, and why; returns how many rows come before it."""
     if size != BROKEN:
         misfit(found, TOO_LARGE, column, first + k, 0, size, INT32_MAX)

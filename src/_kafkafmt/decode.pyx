@@ -32,7 +32,7 @@ cdef object memory_changed():
     return BufferError("the memory of the records was changed while they were in use")
 
 
-def compressed_batches(BatchRun run, Py_ssize_t first, Py_ssize_t stop):
+def compressed_batches(BatchRun run not None, Py_ssize_t first, Py_ssize_t stop):
     """The numbers of those batches from `first` to `stop` that have something to decompress."""
     cdef Py_ssize_t i
     run.check_range(first, stop)
@@ -141,7 +141,7 @@ cdef class BatchSections:
         self.sections = NULL
         self.acquired = 0
 
-    def __init__(self, BatchRun run, Py_ssize_t first, Py_ssize_t stop, payloads):
+    def __init__(self, BatchRun run not None, Py_ssize_t first, Py_ssize_t stop, payloads):
         cdef Py_ssize_t i
         cdef const BatchRow* row
         cdef Section* section
@@ -230,11 +230,11 @@ cdef class LocatedRecords:
         self.rows = NULL
         self.count = 0
 
-    def __init__(self, BatchRun run, Py_ssize_t first=0, stop=None, payloads=None):
+    def __init__(self, BatchRun run not None, Py_ssize_t first=0, stop=None, payloads=None):
         cdef BatchSections sections = BatchSections(run, first, len(run) if stop is None else stop, payloads)
         cdef Py_ssize_t i, k, total = 0, done = 0, failed = -1
         cdef Failure failure
-        if self.rows != NULL:
+        if self.sections is not None:  # and not `rows`, which are filled while others may run
             raise RuntimeError("already initialised")
         self.sections = sections
         with nogil:
