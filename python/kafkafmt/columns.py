@@ -249,8 +249,6 @@ def arrow_batches(
 
     Raises ValueError and TypeError for wrong arguments at once.
     """
-    import pyarrow as pa
-
     if chunk_bytes is None:
         chunk_bytes = ARROW_CHUNK_BYTES if views else CHUNK_BYTES
     schema = arrow_schema(columns, views=views)

@@ -1,14 +1,12 @@
 from typing import final
 
-__pyx_capi__: dict[str, object]
-
 @final
 class Block:
     def __init__(self, size: int) -> None: ...
 
 @final
 class SpareBlocks:
-    def __init__(self) -> None: ...
+    def __init__(self, *args: object, **kwargs: object) -> None: ...
 
 @final
 class Loan: ...

@@ -1,7 +1,7 @@
 """Arrays that grow, and the memory that they leave behind, kept for the arrays that follow.
 
-What was taken of an array is lent memory: nobody gives it back, it comes back by itself once the last object that
-refers to it is gone.
+What was taken of an array is lent memory: nobody gives it back, it comes back by itself once the last object
+that refers to it is gone.
 """
 
 import numpy as np
@@ -38,10 +38,10 @@ cdef class Block:
 @cython.final
 @cython.no_gc
 cdef class SpareBlocks:
-    """Blocks that nobody holds any more, to be used again: page faults of fresh memory cost more than filling it.
+    """Blocks that nobody holds any more, to be used again: fresh memory's page faults cost more than filling.
 
-    No more is kept than MOST_SPARE_IN_ALL, for as long as the process lives. The GIL guards it: blocks are lent and
-    come back with it held, and nothing in between runs another object's code.
+    No more is kept than MOST_SPARE_IN_ALL, for as long as the process lives. The GIL guards it: blocks are
+    lent and come back with it held, and nothing in between runs another object's code.
     """
 
     cdef list blocks
@@ -52,7 +52,7 @@ cdef class SpareBlocks:
         self.size = 0
 
     cdef Loan lend(self, Py_ssize_t size):
-        """A block of `size` bytes, or up to four times as many: the smallest that is large enough, or a new one."""
+        """A block of `size` bytes or up to four times as many: the smallest that is there, or a new one."""
         cdef Py_ssize_t i, fits = -1
         cdef Block block, best = None
         cdef Loan loan = Loan.__new__(Loan)

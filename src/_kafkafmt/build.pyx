@@ -137,7 +137,7 @@ cdef class RecordEncoder:
 
     @cython.final
     cdef bint reserve(self, int64_t more) noexcept nogil:
-        """Make room for bytes that the caller has found to fit into a batch; False where there is no memory."""
+        """Make room for bytes that are known to fit into a batch; False where there is no memory."""
         cdef Py_ssize_t capacity
         cdef uint8_t* memory
         if likely(more <= self.capacity - self.done.size):
@@ -207,7 +207,7 @@ cdef class RecordEncoder:
 
     @cython.final
     cdef int64_t body_size(self, const RecordRow* row) noexcept nogil:
-        """Of the record that `row` is at its offset: what its length counts in v2, the whole message before."""
+        """Of the record at its offset: what its length counts in v2, the whole message before."""
         if self.header.magic < 2:
             return message_size(row, self.header.magic)
         return record_body_size(
@@ -271,7 +271,9 @@ cdef class RecordEncoder:
         if timestamp < NO_TIMESTAMP:
             raise ValueError(f"timestamp: expected -1 (none) or more, found {timestamp}")
         if offset_delta < 0 or offset_delta > INT32_MAX:
-            raise ValueError(f"offset {offset} is not within 2^31 of the base offset {self.header.base_offset}")
+            raise ValueError(
+                f"offset {offset} is not within 2^31 of the base offset {self.header.base_offset}"
+            )
         self.check_idle()
         row.offset = offset
         row.timestamp = timestamp
@@ -460,7 +462,7 @@ cdef class RecordEncoder:
         return PyBytes_FromStringAndSize(<char*>self.memory + start, self.records_size())
 
     def _batch(self, payload=None):
-        """The batch, as bytes, around `payload`, which a codec made of `_records`, or around these as they are.
+        """The batch, as bytes, around `payload`, which a codec made of `_records`, or else around these.
 
         In v0 and v1 the wrapper message around `payload`.
         """
@@ -524,7 +526,7 @@ cdef inline int64_t as_int64(object number) except? -1:
 
 
 cdef inline int32_t held_bytes(object source, const uint8_t** data, Py_buffer* view) except? -1:
-    """The bytes of a key or value, and their size, -1 for None; where it needs `view`, the caller releases it."""
+    """The bytes of a key or value, and their size, -1 for None; the caller releases a used `view`."""
     if source is None:
         return -1
     if PyBytes_CheckExact(source):

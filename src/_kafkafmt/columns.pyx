@@ -2,7 +2,7 @@
 
 The builder is given runs of batches until its caller finds it full, and then taken from. It reserves what the
 batches can need at the most, by their sizes and counts, so that the loop itself allocates nothing; memory
-that is reserved and not touched costs nothing. Where a batch is damaged, the columns hold what came before it.
+that is reserved and not touched costs nothing. Where a batch is damaged, the columns hold what came before.
 
 A v2 batch goes into the columns record by record as it is read, and counts once all of it was sound. Only
 where headers are asked for and found, and for older formats, the records are located first.
@@ -66,8 +66,8 @@ cdef struct StringSink:
 
 
 cdef struct RecordSink:
-    # Where the records of one batch go, from the first on; NULL where a column is not asked for. A copy of what
-    # the builders hold, for a loop to keep in registers: nothing counts until it is handed back.
+    # Where the records of one batch go, from the first on; NULL where a column is not asked for. A copy of
+    # what the builders hold, for a loop to keep in registers: nothing counts until it is handed back.
     int64_t* offsets
     int64_t* timestamps
     StringSink keys
@@ -142,7 +142,7 @@ cdef inline void put_record(RecordSink* sink, Py_ssize_t i, const RecordRow* row
 
 
 cdef inline void prefetch_next(const Section* next, Py_ssize_t k) noexcept nogil:
-    """Fetch some of the next batch while record `k` of this one is read, or the memory would idle meanwhile."""
+    """Fetch some of the next batch while record `k` of this one is read: memory would idle meanwhile."""
     if next != NULL and k * PREFETCH_STEP < next.size:
         prefetch(<uintptr_t>(next.data + k * PREFETCH_STEP))
         prefetch(<uintptr_t>(next.data + k * PREFETCH_STEP + CACHE_LINE))
@@ -213,7 +213,7 @@ cdef class BinaryColumnBuilder:
     cdef StringSink sink(
         self, Py_ssize_t used, const Section* section, const uint8_t* source, int32_t buffer
     ) noexcept nogil:
-        """Where strings of that section go; views are into the buffer of that number, which begins at `source`."""
+        """Where strings of that section go; views are into that `buffer`, which begins at `source`."""
         cdef StringSink sink
         sink.as_views = self.as_views
         sink.wide = self.ends.wide
@@ -344,9 +344,9 @@ cdef class HeadersColumnBuilder:
 cdef class ColumnBuilder:
     """Columns of the records in batches, of those `columns` that are named: offset, timestamp, timestampType,
     key, value, headers. With `views` keys and values are views into the memory that the batches are in; with
-    `wide` what tells where strings and headers end is int64, else int32. source_bytes: of all the batches that are
-    to come, chunk_bytes: of decompressed records from one `take` to the next, about; with both, the first batches
-    reserve what a whole chunk takes. One thread uses it at a time, else RuntimeError.
+    `wide` what tells where strings and headers end is int64, else int32. source_bytes: of all the batches
+    that are to come, chunk_bytes: of decompressed records from one `take` to the next, about; with both, the first
+    batches reserve what a whole chunk takes. One thread uses it at a time, else RuntimeError.
 
     Memory of columns that were taken and are gone is used again for those that follow.
     """
@@ -616,10 +616,10 @@ cdef class ColumnBuilder:
     def take(self):
         """The columns: a dict of arrays. The builder is empty then, and can be filled again.
 
-        offset, timestamp: int64. timestampType: int32. key, value: (offsets, data, valid), offsets of count + 1
-        into data, uint8; with views (views, valid), 16 bytes a record, uint8. headers: (offsets, keys, values),
-        the headers of record i being those from offsets[i] to offsets[i + 1], keys and values as above. valid: a
-        boolean an entry, None without nulls. buffers: what views point into.
+        offset, timestamp: int64. timestampType: int32. key, value: (offsets, data, valid), offsets of
+        count + 1 into data, uint8; with views (views, valid), 16 bytes a record, uint8. headers: (offsets,
+        keys, values), the headers of record i being those from offsets[i] to offsets[i + 1], keys and values
+        as above. valid: a boolean an entry, None without nulls. buffers: what views point into.
         """
         self.enter()
         try:

@@ -39,7 +39,9 @@ def compressed_batches(BatchRun run not None, Py_ssize_t first, Py_ssize_t stop)
     return [i for i in range(first, stop) if run.rows[i].codec != 0 and run.rows[i].count != 0]
 
 
-cdef int count_inner(const uint8_t* data, Py_ssize_t size, Py_ssize_t* count, Failure* failure) noexcept nogil:
+cdef int count_inner(
+    const uint8_t* data, Py_ssize_t size, Py_ssize_t* count, Failure* failure
+) noexcept nogil:
     """How many messages stand in the decompressed set of a wrapper."""
     cdef Py_ssize_t pos = 0
     cdef int64_t length
@@ -378,7 +380,7 @@ cdef class Record:
         return TIMESTAMP_TYPES[self.located.batch(self.there()).timestamp_type - NO_TIMESTAMP_TYPE]
 
     def __getattribute__(self, name):
-        # What is read of nearly every record: without the search for a descriptor, which costs as much as the bytes.
+        # What is read of nearly every record: without the search for a descriptor, as dear as the bytes.
         if self.row != NULL:
             if name is VALUE:
                 return bytes_or_none(self.row.value, self.row.value_size)

@@ -1,7 +1,7 @@
 """Rows into records: v2 records and v0/v1 messages, and the headers and CRCs that seal them.
 
-The rows are records that were located in other batches; build.pyx has those that a caller brings. Everything is
-written into memory sized beforehand; compression stands between encoding and sealing and is the caller's.
+The rows are records that were located in other batches; build.pyx has those that a caller brings. Everything
+is written into memory sized beforehand; compression stands between encoding and sealing and is the caller's.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -80,7 +80,9 @@ def encode_messages(
     with nogil:
         for i in range(first, stop):
             row = &located.rows[i]
-            out = write_message(out, row, wrapping_sub(row.offset, base_offset), magic, attributes, row.timestamp)
+            out = write_message(
+                out, row, wrapping_sub(row.offset, base_offset), magic, attributes, row.timestamp
+            )
         seal_messages(&memory[0], size)
     return result
 

@@ -532,7 +532,9 @@ def test_append_columns_when_offsets_pass_2_to_the_31_then_refused():
 
 def test_append_columns_when_offsets_pass_the_last_of_all_then_refused_as_rows_are():
     builder = kf.RecordBatchBuilder(base_offset=2**63 - 2)
-    with pytest.raises(ValueError, match=r"record 2: expected an offset behind the last one, 9223372036854775807"):
+    with pytest.raises(
+        ValueError, match=r"record 2: expected an offset behind the last one, 9223372036854775807"
+    ):
         builder.append_columns(THREE, None, None)
     assert len(builder) == 0
     builder.append_columns(THREE[:2], None, None)
@@ -540,7 +542,9 @@ def test_append_columns_when_offsets_pass_the_last_of_all_then_refused_as_rows_a
         builder.append(DAY, None, None)
 
 
-@pytest.mark.parametrize("column", [np.zeros(0), [], pa.array([], pa.int32()), pa.chunked_array([], pa.int32())])
+@pytest.mark.parametrize(
+    "column", [np.zeros(0), [], pa.array([], pa.int32()), pa.chunked_array([], pa.int32())]
+)
 @pytest.mark.parametrize("place", range(4))
 def test_append_columns_when_empty_columns_are_of_wrong_types_then_type_error(column, place):
     columns = [np.zeros(0, np.int64), None, None, None]

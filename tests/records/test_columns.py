@@ -146,10 +146,10 @@ def test_numpy_batches_when_plain_and_compressed_are_mixed_then_reserved_by_all_
     assert reserved(chunk) < 4_000_000
 
 
-def test_arrow_batches_when_there_is_more_source_than_int32_offsets_reach_then_chunks_all_the_same():
+def test_column_builder_when_more_is_expected_than_int32_offsets_reach_then_reserved_up_to_there():
     batch = ref.batch_of([Row(0, DAY, None, bytes(100))])
     run, *_ = scan(batch)
-    builder = ColumnBuilder(["value"], source_bytes=1 << 40, chunk_bytes=1 << 40)
+    builder = ColumnBuilder(["value"], source_bytes=1 << 40, chunk_bytes=3 << 30)
     builder.add(run, 0, 1, None, verify=True)
     assert builder.take()["value"][1].tobytes() == bytes(100)
 
