@@ -79,8 +79,7 @@ class RecordBatchBuilder(RecordEncoder):
                 f"found {last_offset}"
             )
         codec = Codec(codec)
-        if level is not None and level not in codecs.CODECS[codec].levels:
-            raise ValueError(_level_message(codec, level))
+        codecs.check_level(codec, level)
         super().__init__(
             magic,
             codec,
@@ -196,9 +195,3 @@ def _batches(builder: RecordBatchBuilder, parts: list[ColumnRows]) -> Iterator[b
             builder._begin_next()
     if len(builder):
         yield builder.build()
-
-
-def _level_message(codec: Codec, level: int) -> str:
-    levels = codecs.CODECS[codec].levels
-    expected = f"{levels[0]} to {levels[-1]}" if levels else "None"
-    return f"level of {codec.name.lower()}: expected {expected}, found {level}"

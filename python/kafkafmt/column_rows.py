@@ -29,7 +29,7 @@ _PER_MILLISECOND = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
 def column_rows(timestamps: Timestamps, keys: Binary, values: Binary, headers: Headers) -> list[ColumnRows]:
-    """The records of the columns, in as many parts as their chunks need."""
+    """The records of the columns, in as many parts as their chunks need, at least one: it checks their types."""
     columns = {"timestamps": timestamps, "keys": keys, "values": values, "headers": headers}
     if timestamps is None:
         raise TypeError("timestamps: expected int64 or Arrow timestamps, found None")
@@ -72,14 +72,14 @@ def _is_chunked(column: Any) -> bool:
 
 
 def _cuts(columns: Iterable[Any]) -> list[int]:
-    """Where parts begin and end: wherever a chunk of any column does."""
+    """Where parts begin and end: wherever a chunk of any column does; without records, those of one empty part."""
     cuts = {0}
     for column in columns:
         if _is_chunked(column):
             cuts.update(accumulate(map(len, column.chunks)))
         elif column is not None:
             cuts.add(len(column))
-    return sorted(cuts)
+    return sorted(cuts) if len(cuts) > 1 else [0, 0]
 
 
 def _slice(column: Any, start: int, stop: int) -> Any:
@@ -94,7 +94,9 @@ def _slice(column: Any, start: int, stop: int) -> Any:
     if isinstance(column, np.ndarray):
         return column[start:stop]
     part = column.slice(start, stop - start)
-    return next(chunk for chunk in part.chunks if len(chunk)) if _is_chunked(part) else part
+    if not _is_chunked(part):
+        return part
+    return next(chunk for chunk in part.chunks if len(chunk)) if start < stop else part.combine_chunks()
 
 
 def _milliseconds(timestamps: Any) -> NDArray[np.int64]:
@@ -121,6 +123,8 @@ def _milliseconds(timestamps: Any) -> NDArray[np.int64]:
 
 def _numbers(array: pa.Array) -> NDArray[np.int64]:
     """An Arrow array of 64-bit numbers without nulls as a numpy array, which shares its memory."""
+    if not len(array):  # it may have no buffers
+        return np.empty(0, np.int64)
     _, data = array.buffers()
     return np.frombuffer(data, np.int64, len(array), array.offset * np.dtype(np.int64).itemsize)
 
@@ -203,7 +207,7 @@ def _arrow_header_entries(
     entries = ColumnEntries(
         len(array),
         8 if pa.types.is_large_list(kind) else 4,
-        offsets,
+        offsets or b"",
         first=array.offset,
         limit=len(array.values),
         valid=valid if array.null_count else None,

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from _kafkafmt.columns import ColumnBuilder
-from kafkafmt.decoding import Payloads, groups
+from kafkafmt.decoding import groups
 from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from _kafkafmt.scan import BatchRun
     from kafkafmt.records import Records
     from kafkafmt.types import TopicPartition
 
@@ -111,19 +110,28 @@ def _chunks(
 
     None: all of them in one chunk; no records, no chunk. Before an error, what came before it.
     """
-    builder = ColumnBuilder(columns, views=views, wide=wide)
     most = sys.maxsize if chunk_bytes is None else chunk_bytes
     if most <= 0:
         raise ValueError(f"chunk_bytes: expected 1 or more, found {chunk_bytes}")
-    limit = records.max_decompressed_bytes
-    reserved = False
+    builder = ColumnBuilder(
+        columns,
+        views=views,
+        wide=wide,
+        source_bytes=records.size_in_bytes,
+        chunk_bytes=min(most, _MOST_RESERVED_BYTES),
+    )
+    return _filled(builder, records, most, verify=verify, reuse_memory=not views)
+
+
+def _filled(
+    builder: ColumnBuilder, records: Records, most: int, *, verify: bool, reuse_memory: bool
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """What `_chunks` promises, of about `most` bytes each."""
     try:
-        for run in records.runs(run_bytes=min(most, _RUN_BYTES), reuse_memory=not views):
-            for first, stop, payloads in groups(run, verify=verify, limit=limit):
-                expected = 1.0 if reserved else _expected(records, run, first, stop, payloads, most)
+        for run in records.runs(run_bytes=min(most, _RUN_BYTES), reuse_memory=reuse_memory):
+            for first, stop, payloads in groups(run, verify=verify, limit=records.max_decompressed_bytes):
                 before = builder.size_in_bytes
-                builder.add(run, first, stop, payloads, verify=verify, expected=expected)
-                reserved = True
+                builder.add(run, first, stop, payloads, verify=verify)
                 if 2 * builder.size_in_bytes - before > most:  # as much again would be too much
                     yield builder.count, builder.take()
     except KafkaFormatError as error:
@@ -132,22 +140,6 @@ def _chunks(
         raise records.described(error) from None
     if builder.count:
         yield builder.count, builder.take()
-
-
-def _expected(
-    records: Records,
-    run: BatchRun,
-    first: int,
-    stop: int,
-    payloads: Payloads,
-    chunk_bytes: int,
-) -> float:
-    """How many times as much as this group the chunk will hold, a little spare added."""
-    source = int(run.index["size"][first:stop].sum())
-    decompressed = source if payloads is None else sum(len(p) for p in payloads if p is not None)
-    groups_left = records.size_in_bytes / max(source, 1)
-    most = min(chunk_bytes, _MOST_RESERVED_BYTES) + decompressed
-    return 1.05 * min(groups_left, most / max(decompressed, 1))
 
 
 def to_numpy(records: Records, columns: Sequence[str] | None, *, verify: bool) -> dict[str, Column]:
@@ -174,12 +166,13 @@ def numpy_batches(
 
     Faster than all of it at once where a chunk, all of its arrays, is dropped before the next but one is asked for:
     its memory is used again then, and stays in the cache. What is kept stays as it is. Before the error of a
-    damaged batch comes what stands before it.
+    damaged batch comes what stands before it. Up to 32 MiB of such memory stay with the process for the next reader.
+
+    Raises ValueError and TypeError for wrong arguments at once.
     """
     columns = _checked_for_numpy(records, columns)
     chunks = _chunks(records, columns, verify=verify, views=False, wide=True, chunk_bytes=chunk_bytes)
-    for count, arrays in chunks:
-        yield _numpy_columns(arrays, columns, count, records.topic_partition)
+    return (_numpy_columns(arrays, columns, count, records.topic_partition) for count, arrays in chunks)
 
 
 def _checked_for_numpy(records: Records, columns: Sequence[str] | None) -> Sequence[str]:
@@ -251,18 +244,24 @@ def arrow_batches(
 ) -> Iterator[pa.RecordBatch]:
     """What `to_arrow` returns, batch by batch, of about `chunk_bytes` of decompressed records each.
 
-    By default 2 MiB, with `views` 8 MiB. Memory of a batch that is dropped is used again, as in `numpy_batches`;
-    before the error of a damaged batch comes what stands before it.
-    """
-    import pyarrow as pa
+    By default 2 MiB, with `views` 8 MiB. Memory of a batch that is dropped is used again, and up to 32 MiB of it stay
+    with the process, as in `numpy_batches`; before the error of a damaged batch comes what stands before it.
 
+    Raises ValueError and TypeError for wrong arguments at once.
+    """
     if chunk_bytes is None:
         chunk_bytes = ARROW_CHUNK_BYTES if views else CHUNK_BYTES
     schema = arrow_schema(columns, views=views)
     chunks = _chunks(records, schema.names, verify=verify, views=views, wide=False, chunk_bytes=chunk_bytes)
-    for count, arrays in chunks:
-        columns_of = [_arrow_column(arrays, count, field, records.topic_partition) for field in schema]
-        yield pa.record_batch(columns_of, schema=schema)
+    return (_record_batch(arrays, count, schema, records.topic_partition) for count, arrays in chunks)
+
+
+def _record_batch(
+    arrays: dict[str, Any], count: int, schema: pa.Schema, source: TopicPartition | None
+) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return pa.record_batch([_arrow_column(arrays, count, field, source) for field in schema], schema=schema)
 
 
 def _arrow_column(

@@ -14,7 +14,7 @@ from cpython.bytes cimport (
 from cpython.long cimport PyLong_CheckExact
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from .bytes cimport likely, unlikely, wrapping_add, wrapping_sub
 from .column_rows cimport *
@@ -28,6 +28,7 @@ cdef enum:
     FIRST_CAPACITY = 4096
     # Rows that are located at a time: few enough to stay in the first cache, as their records do.
     BLOCK_RECORDS = 64
+    MAX_VARINT_SIZE = 5
     # The length of a Py_buffer that was not asked for.
     NOT_HELD = -1
 
@@ -83,29 +84,33 @@ cdef class RecordEncoder:
         int64_t producer_epoch=-1, int64_t base_sequence=NO_SEQUENCE, bint is_transactional=False,
         bint is_control=False, batch_size=None, double estimated_ratio=1.0,
     ):
+        cdef BatchRow header
         if magic not in (0, 1, 2):
             raise ValueError(f"magic: expected 0, 1 or 2, found {magic}")
         check_range("partition_leader_epoch", partition_leader_epoch, INT32_MAX)
         check_range("producer_epoch", producer_epoch, INT16_MAX)
         check_range("base_sequence", base_sequence, INT32_MAX)
+        memset(&header, 0, sizeof(header))
+        header.magic = <int8_t>magic
+        header.codec = codec
+        header.timestamp_type = <int8_t>timestamp_type
+        header.base_offset = base_offset
+        header.last_offset = wrapping_sub(base_offset, 1) if last_offset is None else last_offset
+        header.has_delete_horizon = base_timestamp is not None
+        header.base_timestamp = NO_TIMESTAMP if base_timestamp is None else base_timestamp
+        header.partition_leader_epoch = <int32_t>partition_leader_epoch
+        header.producer_id = producer_id
+        header.producer_epoch = <int16_t>producer_epoch
+        header.base_sequence = <int32_t>base_sequence
+        header.is_transactional = is_transactional
+        header.is_control = is_control
+        self.estimated_ratio = estimated_ratio
+        # What is another object's code is behind us: from here on it is all or nothing.
         self.check_idle()
         self.codec = codec
         self.batch_size = batch_size
-        self.estimated_ratio = estimated_ratio
         self.log_append_time = log_append_time
-        self.header.magic = <int8_t>magic
-        self.header.codec = codec
-        self.header.timestamp_type = <int8_t>timestamp_type
-        self.header.base_offset = base_offset
-        self.header.last_offset = wrapping_sub(base_offset, 1) if last_offset is None else last_offset
-        self.header.has_delete_horizon = base_timestamp is not None
-        self.header.base_timestamp = NO_TIMESTAMP if base_timestamp is None else base_timestamp
-        self.header.partition_leader_epoch = <int32_t>partition_leader_epoch
-        self.header.producer_id = producer_id
-        self.header.producer_epoch = <int16_t>producer_epoch
-        self.header.base_sequence = <int32_t>base_sequence
-        self.header.is_transactional = is_transactional
-        self.header.is_control = is_control
+        self.header = header
         self.begin()
 
     def __dealloc__(self):
@@ -132,7 +137,7 @@ cdef class RecordEncoder:
 
     @cython.final
     cdef bint reserve(self, int64_t more) noexcept nogil:
-        """Make room for bytes that the caller has found to fit into a batch; False where there is no memory."""
+        """Make room for bytes that are known to fit into a batch; False where there is no memory."""
         cdef Py_ssize_t capacity
         cdef uint8_t* memory
         if likely(more <= self.capacity - self.done.size):
@@ -202,7 +207,7 @@ cdef class RecordEncoder:
 
     @cython.final
     cdef int64_t body_size(self, const RecordRow* row) noexcept nogil:
-        """Of the record that `row` is at its offset: what its length counts in v2, the whole message before."""
+        """Of the record at its offset: what its length counts in v2, the whole message before."""
         if self.header.magic < 2:
             return message_size(row, self.header.magic)
         return record_body_size(
@@ -266,7 +271,9 @@ cdef class RecordEncoder:
         if timestamp < NO_TIMESTAMP:
             raise ValueError(f"timestamp: expected -1 (none) or more, found {timestamp}")
         if offset_delta < 0 or offset_delta > INT32_MAX:
-            raise ValueError(f"offset {offset} is not within 2^31 of the base offset {self.header.base_offset}")
+            raise ValueError(
+                f"offset {offset} is not within 2^31 of the base offset {self.header.base_offset}"
+            )
         self.check_idle()
         row.offset = offset
         row.timestamp = timestamp
@@ -301,7 +308,6 @@ cdef class RecordEncoder:
     @cython.final
     cdef int encode_headers(self, object headers, RecordRow* row) except -1:
         """Headers as v2 lays them out, into scratch memory; `row` points there until the next call."""
-        cdef uint8_t varint[5]
         cdef bytearray out = self.headers
         cdef int32_t count = 0
         if self.header.magic < 2:
@@ -314,17 +320,9 @@ cdef class RecordEncoder:
                 key = key.encode("utf-8", "surrogateescape")
             else:
                 key = memoryview(key).cast("B")
-            out += varint[: write_varlong(varint, len(key)) - varint]
-            out += key
-            if value is None:
-                out += varint[: write_varlong(varint, -1) - varint]
-            else:
-                value = memoryview(value).cast("B")
-                out += varint[: write_varlong(varint, len(value)) - varint]
-                out += value
+            append_sized(out, key)
+            append_sized(out, None if value is None else memoryview(value).cast("B"))
             count += 1
-        if len(out) > INT32_MAX:
-            raise OverflowError("headers of 2 GiB or more")
         row.header_count = count
         row.headers_size = <int32_t>len(out)
         row.headers = <const uint8_t*>(<char*>out)
@@ -362,7 +360,7 @@ cdef class RecordEncoder:
 
     # From columns
 
-    def _append_columns(self, list parts):
+    def _append_columns(self, list parts not None):
         """Append all records of some `ColumnRows`, or none where one of them cannot be appended.
 
         Raises ValueError or OverflowError for that one.
@@ -379,7 +377,7 @@ cdef class RecordEncoder:
         finally:
             self.busy = False
 
-    def _fill(self, ColumnRows columns, Py_ssize_t first):
+    def _fill(self, ColumnRows columns not None, Py_ssize_t first):
         """Append the records of `columns` from `first` on, each that `has_room_for` would let in.
 
         Returns the number of the first record that was not appended. Raises as `_append_columns` does.
@@ -397,6 +395,8 @@ cdef class RecordEncoder:
     @cython.final
     cdef Py_ssize_t append_part(self, ColumnRows columns, Py_ssize_t first, int64_t limit) except -1:
         cdef Misfit found
+        if columns is None:
+            raise TypeError("columns: expected ColumnRows, found None")
         columns.enter()
         with nogil:
             first = self.append_rows(columns, first, limit, &found)
@@ -423,7 +423,9 @@ cdef class RecordEncoder:
         return first
 
     @cython.final
-    cdef bint append_located(self, RecordRow* row, Py_ssize_t entry, int64_t limit, Misfit* found) noexcept nogil:
+    cdef bint append_located(
+        self, RecordRow* row, Py_ssize_t entry, int64_t limit, Misfit* found
+    ) noexcept nogil:
         """Append record `entry` of some columns; False where there is no room, or `found` tells why not."""
         cdef int64_t body_size, size
         row.offset = wrapping_add(self.done.last_offset, 1)
@@ -436,6 +438,8 @@ cdef class RecordEncoder:
             misfit(found, NEGATIVE_TIMESTAMP, TIMESTAMPS, entry, row.timestamp, 0, 0)
         elif unlikely(self.header.magic < 2 and row.header_count > 0):
             misfit(found, HEADERS_NEED_V2, HEADERS, entry, 0, 0, 0)
+        elif unlikely(row.offset <= self.done.last_offset):
+            misfit(found, OFFSETS_USED_UP, TIMESTAMPS, entry, self.done.last_offset, 0, 0)
         elif unlikely(wrapping_sub(row.offset, self.header.base_offset) > INT32_MAX):
             misfit(found, TOO_FAR, TIMESTAMPS, entry, self.header.base_offset, 0, 0)
         elif unlikely(size > INT32_MAX - self.done.size):
@@ -458,7 +462,7 @@ cdef class RecordEncoder:
         return PyBytes_FromStringAndSize(<char*>self.memory + start, self.records_size())
 
     def _batch(self, payload=None):
-        """The batch, as bytes, around `payload`, which a codec made of `_records`, or around these as they are.
+        """The batch, as bytes, around `payload`, which a codec made of `_records`, or else around these.
 
         In v0 and v1 the wrapper message around `payload`.
         """
@@ -497,6 +501,18 @@ cdef int check_range(str name, int64_t value, int64_t most) except -1:
     return 0
 
 
+cdef int append_sized(bytearray out, data) except -1:
+    """Append the key or value of a header behind its size; None for null."""
+    cdef uint8_t varint[MAX_VARINT_SIZE]
+    cdef int32_t size = -1 if data is None else checked_size(len(data))
+    if size > INT32_MAX - MAX_VARINT_SIZE - len(out):
+        raise OverflowError("headers of 2 GiB or more")
+    out += varint[: write_varlong(varint, size) - varint]
+    if size > 0:
+        out += data
+    return 0
+
+
 cdef bytes headed(const uint8_t[::1] payload):
     """Room for the header of a batch, and `payload` behind it."""
     cdef bytes batch = PyBytes_FromStringAndSize(NULL, RECORD_BATCH_OVERHEAD + payload.shape[0])
@@ -510,7 +526,7 @@ cdef inline int64_t as_int64(object number) except? -1:
 
 
 cdef inline int32_t held_bytes(object source, const uint8_t** data, Py_buffer* view) except? -1:
-    """The bytes of a key or value, and their size, -1 for None; where it needs `view`, the caller releases it."""
+    """The bytes of a key or value, and their size, -1 for None; the caller releases a used `view`."""
     if source is None:
         return -1
     if PyBytes_CheckExact(source):

@@ -13,6 +13,7 @@ cdef enum Misfitting:
     NEGATIVE_TIMESTAMP
     TOO_LARGE
     TOO_FAR
+    OFFSETS_USED_UP
     NO_MEMORY
 
 cdef enum Column:
@@ -77,8 +78,11 @@ cdef class ColumnRows:
     cdef Py_ssize_t encoded_size
     cdef Py_ssize_t encoded_capacity
     cdef bint busy
+    cdef bint made                      # `__init__` went well
     cdef int enter(self) except -1
-    cdef Py_ssize_t locate(self, Py_ssize_t first, Py_ssize_t count, RecordRow* rows, Misfit* found) noexcept nogil
+    cdef Py_ssize_t locate(
+        self, Py_ssize_t first, Py_ssize_t count, RecordRow* rows, Misfit* found
+    ) noexcept nogil
     cdef Py_ssize_t locate_headers(
         self, Py_ssize_t first, Py_ssize_t count, RecordRow* rows, Misfit* found
     ) noexcept nogil

@@ -51,9 +51,9 @@ cdef inline int64_t load_int64(const uint8_t* at) noexcept nogil:
 cdef class ColumnEntries:
     """Where each entry of a column is: a byte string, or the headers of a record among all headers.
 
-    entries: a buffer of offsets of 4 or 8 bytes, one more than there are entries, or of Arrow's views, of 16;
-    entry_size tells which. first: where in it the column begins. data: the buffers that entries lead into, one
-    for offsets. limit: in place of data, the length of the column that offsets lead into. valid: None without
+    entries: a buffer of offsets of 4 or 8 bytes, one more than there are entries, or of Arrow's views, of
+    16; entry_size tells which. first: where in it the column begins. data: the buffers that entries lead into,
+    one for offsets. limit: in place of data, the length of the column that offsets lead into. valid: None without
     nulls, a byte an entry, or with `bitmap` Arrow's bitmap, in which `first` counts as well.
     Raises ValueError where the buffers are too small for the entries.
     """
@@ -66,13 +66,13 @@ cdef class ColumnEntries:
         self, Py_ssize_t count, int entry_size, entries, *, Py_ssize_t first=0, data=(), Py_ssize_t limit=0,
         valid=None, bint bitmap=False,
     ):
+        data = list(data)  # a caller's code may run here: first, and then nothing of it until this is made
         if self.buffers != NULL:
             raise RuntimeError("a column is made once")
         if entry_size not in (OFFSET_SIZE, LARGE_OFFSET_SIZE, VIEW_SIZE):
             raise ValueError(f"entry_size: expected 4, 8 or 16, found {entry_size}")
         if count < 0 or first < 0:
             raise ValueError(f"count and first: expected 0 or more, found {count} and {first}")
-        data = list(data)
         self.buffers = <Py_buffer*>PyMem_Calloc(len(data) + 2, sizeof(Py_buffer))
         if self.buffers == NULL:
             raise MemoryError()
@@ -187,11 +187,11 @@ cdef class ColumnRows:
     def __cinit__(self):
         self.encoded = NULL
         self.encoded_capacity = 0
-        self.busy = False
+        self.busy = self.made = False
 
     def __init__(
         self,
-        const int64_t[::1] timestamps,
+        const int64_t[::1] timestamps not None,
         ColumnEntries keys,
         ColumnEntries values,
         ColumnEntries headers=None,
@@ -199,10 +199,12 @@ cdef class ColumnRows:
         ColumnEntries header_values=None,
         Py_ssize_t origin=0,
     ):
-        self.count = timestamps.shape[0]
+        cdef Py_ssize_t count = timestamps.shape[0]
+        if self.made:
+            raise RuntimeError("columns are made once")
         for column in (keys, values, headers):
-            if column is not None and len(column) != self.count:
-                raise ValueError(f"columns: expected {self.count} entries, found {len(column)}")
+            if column is not None and len(column) != count:
+                raise ValueError(f"columns: expected {count} entries, found {len(column)}")
         for column in (keys, values, header_keys, header_values):
             check_has_data(column)
         if headers is not None:
@@ -214,6 +216,8 @@ cdef class ColumnRows:
         self.keys, self.values, self.headers = keys, values, headers
         self.header_keys, self.header_values = header_keys, header_values
         self.origin = origin
+        self.count = count
+        self.made = True
 
     def __dealloc__(self):
         PyMem_RawFree(self.encoded)
@@ -279,7 +283,7 @@ cdef class ColumnRows:
         return count
 
     cdef int encode_headers(self, Py_ssize_t record, RecordRow* row, Misfit* found) noexcept nogil:
-        cdef int64_t start = 0, stop = 0, j, key_size = 0, value_size = 0
+        cdef int64_t start = 0, stop = 0, j, key_size = 0, value_size = 0, size
         cdef const uint8_t* key
         cdef const uint8_t* value
         cdef uint8_t* out
@@ -300,12 +304,13 @@ cdef class ColumnRows:
             if unlikely(value_size == BROKEN):
                 found.column = HEADER_VALUES
                 return found.status
+            size = key_size + max(value_size, 0) + MAX_HEADER_OVERHEAD
             if unlikely(
                 key_size > INT32_MAX or value_size > INT32_MAX
-                or self.encoded_size - before + key_size + max(value_size, 0) + MAX_HEADER_OVERHEAD > INT32_MAX
+                or self.encoded_size - before + size > INT32_MAX
             ):
                 return misfit(found, TOO_LARGE, HEADERS, record, 0, 0, 0)
-            if unlikely(self.reserve(key_size + max(value_size, 0) + MAX_HEADER_OVERHEAD) != 0):
+            if unlikely(self.reserve(size) != 0):
                 return misfit(found, NO_MEMORY, HEADERS, record, 0, 0, 0)
             out = write_field(self.encoded + self.encoded_size, key, key_size)
             out = write_field(out, value, value_size)
@@ -329,7 +334,8 @@ cdef class ColumnRows:
 
     cdef int raise_misfit(self, const Misfit* found) except -1:
         """Raise what `found` tells: the entry's number is that in the whole column."""
-        cdef int64_t entry = found.entry + (0 if found.column in (HEADER_KEYS, HEADER_VALUES) else self.origin)
+        cdef bint of_headers = found.column in (HEADER_KEYS, HEADER_VALUES)
+        cdef int64_t entry = found.entry + (0 if of_headers else self.origin)
         where = f"{COLUMN_NAMES[found.column]}, entry {entry}"
         if found.status == BEYOND_DATA:
             raise ValueError(
@@ -348,7 +354,13 @@ cdef class ColumnRows:
         if found.status == NEGATIVE_TIMESTAMP:
             raise ValueError(f"{where}: expected -1 (none) or more, found {found.start}")
         if found.status == TOO_FAR:
-            raise ValueError(f"record {entry}: its offset is not within 2^31 of the base offset {found.start}")
+            raise ValueError(
+                f"record {entry}: its offset is not within 2^31 of the base offset {found.start}"
+            )
+        if found.status == OFFSETS_USED_UP:
+            raise ValueError(
+                f"record {entry}: expected an offset behind the last one, {found.start}, found none"
+            )
         if found.status == TOO_LARGE:
             raise OverflowError(f"{where}: the record does not fit into a batch of less than 2 GiB")
         raise MemoryError()
@@ -360,7 +372,9 @@ cdef int check_has_data(ColumnEntries column) except -1:
     return 0
 
 
-cdef inline Py_ssize_t stop_at(Misfit* found, int column, Py_ssize_t first, Py_ssize_t k, int64_t size) noexcept nogil:
+cdef inline Py_ssize_t stop_at(
+    Misfit* found, int column, Py_ssize_t first, Py_ssize_t k, int64_t size
+) noexcept nogil:
     """Note that row k of a block does not fit, and why; returns how many rows come before it."""
     if size != BROKEN:
         misfit(found, TOO_LARGE, column, first + k, 0, size, INT32_MAX)

@@ -6,31 +6,16 @@ from typing_extensions import Buffer
 from _kafkafmt.scan import BatchRun
 
 @final
-class Block:
-    def __init__(self, size: int) -> None: ...
-
-@final
-class SpareBlocks:
-    def __init__(self, *args: object, **kwargs: object) -> None: ...
-
-@final
-class Loan: ...
-
-@final
-class GrowingArray:
-    def __init__(self, spare: SpareBlocks, item_size: int, slack: int = 0) -> None: ...
-
-@final
 class EndsBuilder:
-    def __init__(self, spare: SpareBlocks, wide: bool) -> None: ...
+    def __init__(self, wide: bool) -> None: ...
 
 @final
 class BinaryColumnBuilder:
-    def __init__(self, spare: SpareBlocks, as_views: bool, wide: bool) -> None: ...
+    def __init__(self, as_views: bool, wide: bool) -> None: ...
 
 @final
 class HeadersColumnBuilder:
-    def __init__(self, spare: SpareBlocks, wide: bool) -> None: ...
+    def __init__(self, wide: bool) -> None: ...
 
 @final
 class ColumnBuilder:
@@ -38,7 +23,15 @@ class ColumnBuilder:
     def count(self) -> int: ...
     @property
     def size_in_bytes(self) -> int: ...
-    def __init__(self, columns: Collection[str], *, views: bool = False, wide: bool = False) -> None: ...
+    def __init__(
+        self,
+        columns: Collection[str],
+        *,
+        views: bool = False,
+        wide: bool = False,
+        source_bytes: int = 0,
+        chunk_bytes: int = 0,
+    ) -> None: ...
     def add(
         self,
         run: BatchRun,
@@ -47,6 +40,5 @@ class ColumnBuilder:
         payloads: Sequence[Buffer | None] | None,
         *,
         verify: bool,
-        expected: float = 1.0,
     ) -> None: ...
     def take(self) -> dict[str, Any]: ...

@@ -2,7 +2,7 @@
 
 The builder is given runs of batches until its caller finds it full, and then taken from. It reserves what the
 batches can need at the most, by their sizes and counts, so that the loop itself allocates nothing; memory
-that is reserved and not touched costs nothing. Where a batch is damaged, the columns hold what came before it.
+that is reserved and not touched costs nothing. Where a batch is damaged, the columns hold what came before.
 
 A v2 batch goes into the columns record by record as it is read, and counts once all of it was sound. Only
 where headers are asked for and found, and for older formats, the records are located first.
@@ -11,10 +11,10 @@ where headers are asked for and found, and for older formats, the records are lo
 import numpy as np
 
 cimport cython
-from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uintptr_t
 from libc.string cimport memcpy
 
+from .arrays cimport GrowingArray
 from .bytes cimport COPY_SLACK, Cursor, bytes_left, copy_short, likely, prefetch, unlikely
 from .crc cimport batch_crc
 from .decode cimport (
@@ -31,16 +31,24 @@ cdef enum:
     VIEW_SIZE = 16
     VIEW_INLINE_SIZE = 12
     VIEW_PREFIX_SIZE = 4
-    # Blocks that are kept for the next columns: malloc keeps the smaller ones well enough.
-    LEAST_SPARE_SIZE = 32 * 1024
-    MOST_SPARE_SIZE = 16 * 1024 * 1024
-    MOST_SPARE_IN_ALL = 32 * 1024 * 1024
+
+# What more is reserved for a chunk than its first batches make one expect.
+cdef double RESERVE_FACTOR = 1.05
+cdef tuple BUILT_COLUMNS = ("offset", "timestamp", "timestampType", "key", "value", "headers")
 
 
 cdef enum Outcome:
     APPENDED
     FAILED
-    HAS_HEADERS     # whose room only the located records tell
+    HAS_HEADERS     # that are asked for, whose room only the located records tell
+
+
+cdef struct Needs:
+    # What some batches need room for.
+    Py_ssize_t records
+    Py_ssize_t located            # records of one batch, of those whose records are located first
+    int64_t size                  # bytes, decompressed
+    int64_t source                # bytes as they stand
 
 
 cdef struct StringSink:
@@ -58,12 +66,30 @@ cdef struct StringSink:
 
 
 cdef struct RecordSink:
-    # Where the records of one batch go, from the first on; NULL where a column is not asked for. A copy of what the
-    # builders hold, for a loop to keep in registers: nothing counts until it is handed back.
+    # Where the records of one batch go, from the first on; NULL where a column is not asked for. A copy of
+    # what the builders hold, for a loop to keep in registers: nothing counts until it is handed back.
     int64_t* offsets
     int64_t* timestamps
     StringSink keys
     StringSink values
+
+
+cdef Py_ssize_t count_records(BatchSections sections, Needs* needs, Failure* failure) noexcept nogil:
+    """Count the records of batches, up to one whose count is impossible; its number."""
+    cdef const Section* section
+    cdef Py_ssize_t i
+    needs.records = needs.located = 0
+    needs.size = needs.source = 0
+    for i in range(sections.size):
+        if sections.count(i, failure) != Status.OK:
+            return i
+        section = &sections.sections[i]
+        needs.records += section.count
+        needs.size += section.size
+        needs.source += sections.row(i).size
+        if sections.row(i).magic < 2:
+            needs.located = max(needs.located, section.count)
+    return sections.size
 
 
 cdef inline void put_end(uint8_t* ends, bint wide, Py_ssize_t i, int64_t end) noexcept nogil:
@@ -116,131 +142,10 @@ cdef inline void put_record(RecordSink* sink, Py_ssize_t i, const RecordRow* row
 
 
 cdef inline void prefetch_next(const Section* next, Py_ssize_t k) noexcept nogil:
-    """Fetch some of the next batch while record `k` of this one is read, or the memory would idle meanwhile."""
+    """Fetch some of the next batch while record `k` of this one is read: memory would idle meanwhile."""
     if next != NULL and k * PREFETCH_STEP < next.size:
         prefetch(<uintptr_t>(next.data + k * PREFETCH_STEP))
         prefetch(<uintptr_t>(next.data + k * PREFETCH_STEP + CACHE_LINE))
-
-
-@cython.final
-@cython.no_gc
-cdef class Block:
-    """Memory for one array."""
-
-    cdef object memory
-    cdef uint8_t[::1] _bytes
-    cdef uint8_t* data
-    cdef Py_ssize_t size
-
-    def __init__(self, Py_ssize_t size):
-        self.memory = np.empty(size, np.uint8)  # numpy's, which asks for huge pages
-        self._bytes = self.memory
-        self.data = &self._bytes[0]
-        self.size = size
-
-
-@cython.final
-@cython.no_gc
-cdef class SpareBlocks:
-    """Blocks that nobody holds any more, to be used again: the page faults of fresh memory cost more than filling it.
-
-    What is lent comes back by itself, once the arrays made of it are gone. No more is kept than MOST_SPARE_IN_ALL.
-    """
-
-    cdef list blocks
-    cdef Py_ssize_t size             # of all of them
-
-    def __init__(self):
-        self.blocks = []
-        self.size = 0
-
-    cdef Loan lend(self, Py_ssize_t size):
-        """A block of `size` bytes, or up to four times as many: the smallest that is large enough, or a new one."""
-        cdef Py_ssize_t i, fits = -1
-        cdef Block block, best = None
-        cdef Loan loan = Loan.__new__(Loan)
-        for i in range(len(self.blocks)):
-            block = self.blocks[i]
-            if size <= block.size <= 4 * size and (best is None or block.size < best.size):
-                fits, best = i, block
-        if best is None:
-            best = Block(size)
-        else:
-            self.blocks.pop(fits)
-            self.size -= best.size
-        loan.block = best
-        return loan
-
-    cdef int take_back(self, Block block) except -1:
-        if not LEAST_SPARE_SIZE <= block.size <= MOST_SPARE_SIZE:
-            return 0
-        while self.size > MOST_SPARE_IN_ALL - block.size:  # those that have not been of use for the longest
-            self.size -= (<Block>self.blocks.pop(0)).size
-        self.blocks.append(block)
-        self.size += block.size
-        return 0
-
-
-cdef SpareBlocks spare_blocks = SpareBlocks()
-
-
-@cython.final
-@cython.no_gc
-cdef class Loan:
-    """A block as long as it is in use; exports its bytes, writable."""
-
-    cdef Block block
-
-    def __getbuffer__(self, Py_buffer* buffer, int flags):
-        if self.block is None:
-            raise BufferError("no block")
-        PyBuffer_FillInfo(buffer, self, self.block.data, self.block.size, 0, flags)
-
-    def __dealloc__(self):
-        if self.block is not None and spare_blocks is not None:
-            spare_blocks.take_back(self.block)
-
-
-@cython.final
-@cython.no_gc
-cdef class GrowingArray:
-    """Memory of `item_size` bytes an item that doubles as it grows; `take()` is what was filled of it."""
-
-    cdef Loan loan
-    cdef uint8_t* data
-    cdef Py_ssize_t item_size
-    cdef Py_ssize_t capacity         # where nothing is held: of what was taken last
-    cdef Py_ssize_t slack            # bytes behind the items that may be written, too
-
-    def __init__(self, Py_ssize_t item_size, Py_ssize_t slack=0):
-        self.item_size = item_size
-        self.slack = slack
-        self.capacity = 0
-        self.data = NULL
-
-    cdef int reserve(self, Py_ssize_t used, Py_ssize_t items) except -1:
-        """Make room for `items` in all, of which the first `used` are kept."""
-        cdef Py_ssize_t capacity
-        cdef Loan loan
-        if items <= self.capacity and self.data != NULL:
-            return 0
-        capacity = max(items, 2 * self.capacity if self.data != NULL else self.capacity, 1)
-        loan = spare_blocks.lend(capacity * self.item_size + self.slack)
-        if used:
-            memcpy(loan.block.data, self.data, used * self.item_size)
-        self.loan = loan
-        self.data = loan.block.data
-        self.capacity = capacity
-        return 0
-
-    cdef object take(self, Py_ssize_t items, object dtype):
-        """An array of the first `items`; nothing is held then, and nothing reserved."""
-        loan = self.loan
-        self.loan = None
-        self.data = NULL
-        if self.capacity * self.item_size > MOST_SPARE_SIZE:
-            self.capacity = 0
-        return np.frombuffer(loan, dtype, items)
 
 
 @cython.final
@@ -269,9 +174,9 @@ cdef class EndsBuilder:
         return self.ends.take(entries + 1, np.int64 if self.wide else np.int32)
 
 
-cdef int check_fits(int64_t size, int64_t more, bint wide) except -1:
+cdef int check_fits(str what, int64_t size, int64_t more, bint wide) except -1:
     if not wide and more > INT32_MAX - size:
-        raise OverflowError(f"{size + more} bytes do not fit into one column with int32 offsets")
+        raise OverflowError(f"{size + more} {what} do not fit into one column with int32 offsets")
     return 0
 
 
@@ -300,7 +205,7 @@ cdef class BinaryColumnBuilder:
         if self.as_views:
             self.data.reserve(used, records)
             return 0
-        check_fits(self.size, more_bytes, self.ends.wide)
+        check_fits("bytes", self.size, more_bytes, self.ends.wide)
         self.data.reserve(self.size, self.size + more_bytes)
         self.ends.reserve(used, records)
         return 0
@@ -308,7 +213,7 @@ cdef class BinaryColumnBuilder:
     cdef StringSink sink(
         self, Py_ssize_t used, const Section* section, const uint8_t* source, int32_t buffer
     ) noexcept nogil:
-        """Where strings of that section go; views are into the buffer of that number, which begins at `source`."""
+        """Where strings of that section go; views are into that `buffer`, which begins at `source`."""
         cdef StringSink sink
         sink.as_views = self.as_views
         sink.wide = self.ends.wide
@@ -370,7 +275,8 @@ cdef class HeadersColumnBuilder:
         for i in range(count):
             headers += rows[i].header_count
             size += rows[i].headers_size
-        check_fits(max(self.key_size, self.value_size), size, self.ends.wide)
+        check_fits("headers", self.headers, headers - self.headers, self.ends.wide)  # which may have no bytes
+        check_fits("bytes", max(self.key_size, self.value_size), size, self.ends.wide)
         self.keys.reserve(self.key_size, self.key_size + size)
         self.values.reserve(self.value_size, self.value_size + size)
         self.valid.reserve(self.headers, headers)
@@ -438,7 +344,9 @@ cdef class HeadersColumnBuilder:
 cdef class ColumnBuilder:
     """Columns of the records in batches, of those `columns` that are named: offset, timestamp, timestampType,
     key, value, headers. With `views` keys and values are views into the memory that the batches are in; with
-    `wide` what tells where strings and headers end is int64, else int32.
+    `wide` what tells where strings and headers end is int64, else int32. source_bytes: of all the batches
+    that are to come, chunk_bytes: of decompressed records from one `take` to the next, about; with both, the first
+    batches reserve what a whole chunk takes. One thread uses it at a time, else RuntimeError.
 
     Memory of columns that were taken and are gone is used again for those that follow.
     """
@@ -454,66 +362,91 @@ cdef class ColumnBuilder:
     cdef GrowingArray rows
     cdef list buffers                # what views point into
     cdef bint views
+    cdef bint wide
+    cdef bint busy
+    cdef int64_t source_bytes
+    cdef int64_t chunk_bytes         # 0 once they are reserved
     cdef int32_t run_buffer          # the number of the run's buffer, and of the payload last used
     cdef int32_t payload_buffer
 
-    def __init__(self, columns, *, bint views=False, bint wide=False):
-        self.count = 0
-        self.size_in_bytes = 0
+    def __init__(
+        self, columns, *, bint views=False, bint wide=False, int64_t source_bytes=0, int64_t chunk_bytes=0
+    ):
+        columns = {name for name in BUILT_COLUMNS if name in columns}
+        if self.rows is not None:
+            raise RuntimeError("already initialised")
+        self.rows = GrowingArray(sizeof(RecordRow))
         self.views = views
+        self.wide = wide
+        self.source_bytes = source_bytes
+        self.chunk_bytes = chunk_bytes
         self.offsets = GrowingArray(sizeof(int64_t)) if "offset" in columns else None
         self.timestamps = GrowingArray(sizeof(int64_t)) if "timestamp" in columns else None
         self.timestamp_types = GrowingArray(sizeof(int32_t)) if "timestampType" in columns else None
         self.keys = BinaryColumnBuilder(views, wide) if "key" in columns else None
         self.values = BinaryColumnBuilder(views, wide) if "value" in columns else None
         self.headers = HeadersColumnBuilder(wide) if "headers" in columns else None
-        self.rows = GrowingArray(sizeof(RecordRow))
         self.buffers = []
 
-    def add(
-        self, BatchRun run, Py_ssize_t first, Py_ssize_t stop, payloads, *, bint verify, double expected=1.0
-    ):
+    cdef int enter(self) except -1:
+        """Arrays move as they grow, under whoever fills them; the caller resets `busy`."""
+        if self.rows is None:
+            raise TypeError("a builder is made for some columns")
+        if self.busy:
+            raise RuntimeError("a builder is filled by one thread at a time")
+        self.busy = True
+        return 0
+
+    def add(self, BatchRun run not None, Py_ssize_t first, Py_ssize_t stop, payloads, *, bint verify):
         """Append the records of batches `first` to `stop`; for `payloads` see `BatchSections`.
 
-        `expected` says how many times as much is to come in all, so that the first call can reserve it. With
-        `verify` the CRCs of those that have no payload are checked: a payload's was, before it was
+        With `verify` the CRCs of those that have no payload are checked: a payload's was, before it was
         decompressed. Raises for a damaged batch, with the records of those before it appended.
         """
         cdef BatchSections sections = BatchSections(run, first, stop, payloads)
-        cdef Py_ssize_t i = 0, end = sections.size, total = 0, most = 0
-        cdef int64_t size = 0
+        self.enter()
+        try:
+            self.append_sections(sections, verify)
+        finally:
+            self.busy = False
+
+    cdef int append_sections(self, BatchSections sections, bint verify) except -1:
+        cdef Py_ssize_t i = 0, end, first = sections.first
         cdef Outcome outcome = APPENDED
+        cdef Needs needs
         cdef Failure failure, impossible
         failure.status = impossible.status = Status.OK
         with nogil:
-            for i in range(sections.size):
-                if sections.count(i, &impossible) != Status.OK:
-                    end = i
-                    break
-                total += sections.sections[i].count
-                most = max(most, sections.sections[i].count)
-                size += sections.sections[i].size
-        if self.count == 0 and expected > 1:
-            self.reserve(<Py_ssize_t>(total * expected), <int64_t>(size * expected))
-        self.reserve(total, size)
-        self.rows.reserve(0, most)
+            end = count_records(sections, &needs, &impossible)
+        if self.chunk_bytes > 0 and needs.size > 0:
+            self.reserve_chunk(&needs)
+        self.reserve(needs.records, needs.size)
+        self.rows.reserve(0, needs.located)
         if self.views:
             self.add_buffers(sections)
-        i = 0
         while i < end and outcome != FAILED:
             with nogil:
                 i = self.append_batches(sections, i, end, verify, &outcome, &failure)
             if outcome == HAS_HEADERS:
-                self.headers.reserve_headers(<const RecordRow*>self.rows.data, sections.sections[i].count)
-                with nogil:
-                    self.append_located(sections, i)
-                i += 1
+                outcome = <Outcome>self.append_with_headers(sections, i, &failure)
+                i += outcome == APPENDED
         if outcome != FAILED and impossible.status != Status.OK:
             failure = impossible
             if verify:
-                run.ensure_valid(first + i, first + i + 1)
+                sections.run.ensure_valid(first + i, first + i + 1)
         if failure.status != Status.OK:
             sections.raise_at(i, &failure)
+        return 0
+
+    cdef int reserve_chunk(self, const Needs* first) except -1:
+        """Make room for a chunk, by what its first batches need, and for a little more."""
+        cdef double groups = <double>self.source_bytes / first.source
+        cdef double times = RESERVE_FACTOR * min(groups, (<double>self.chunk_bytes + first.size) / first.size)
+        cdef int64_t size = <int64_t>(first.size * times)
+        self.chunk_bytes = 0
+        if times > 1:
+            self.reserve(<Py_ssize_t>(first.records * times), size if self.wide else min(size, INT32_MAX))
+        return 0
 
     cdef int reserve(self, Py_ssize_t records, int64_t size) except -1:
         cdef Py_ssize_t used = self.count, needed = self.count + records
@@ -546,7 +479,7 @@ cdef class ColumnBuilder:
         self, BatchSections sections, Py_ssize_t first, Py_ssize_t stop, bint verify,
         Outcome* outcome, Failure* failure,
     ) noexcept nogil:
-        """Append batches up to one that fails, or one with headers, whose records are located then; its number."""
+        """Append batches up to one that fails, or one with headers; its number."""
         cdef Py_ssize_t i
         for i in range(first, stop):
             outcome[0] = self.append_batch(sections, i, verify, failure)
@@ -558,7 +491,6 @@ cdef class ColumnBuilder:
         self, BatchSections sections, Py_ssize_t i, bint verify, Failure* failure
     ) noexcept nogil:
         cdef const BatchRow* batch = sections.row(i)
-        cdef Outcome outcome
         cdef uint32_t crc
         if verify and not sections.sections[i].decompressed:
             crc = batch_crc(sections.run.start(sections.first + i), batch)
@@ -566,14 +498,24 @@ cdef class ColumnBuilder:
                 fail(failure, Status.CRC_MISMATCH, 0, batch.crc, crc)
                 return FAILED
         if batch.magic >= 2:
-            outcome = self.append_as_read(sections, i, failure)
-            if likely(outcome != HAS_HEADERS):
-                return outcome
+            return self.append_as_read(sections, i, failure)
         if sections.locate(i, <RecordRow*>self.rows.data, failure) != Status.OK:
             return FAILED
-        if self.headers is not None and self.has_headers(sections.sections[i].count):
-            return HAS_HEADERS
         self.append_located(sections, i)
+        return APPENDED
+
+    cdef int append_with_headers(self, BatchSections sections, Py_ssize_t i, Failure* failure) except -1:
+        """Append a batch that `append_batch` left, by its located records; an Outcome."""
+        cdef Py_ssize_t count = sections.sections[i].count
+        cdef int status
+        self.rows.reserve(0, count)
+        with nogil:
+            status = sections.locate(i, <RecordRow*>self.rows.data, failure)
+        if status != Status.OK:
+            return FAILED
+        self.headers.reserve_headers(<const RecordRow*>self.rows.data, count)
+        with nogil:
+            self.append_located(sections, i)
         return APPENDED
 
     cdef Outcome append_as_read(self, BatchSections sections, Py_ssize_t i, Failure* failure) noexcept nogil:
@@ -634,14 +576,6 @@ cdef class ColumnBuilder:
             self.headers.append(self.count, rows, count)
         self.keep(sections, i, sink)
 
-    cdef bint has_headers(self, Py_ssize_t count) noexcept nogil:
-        cdef const RecordRow* rows = <const RecordRow*>self.rows.data
-        cdef Py_ssize_t k
-        for k in range(count):
-            if rows[k].header_count > 0:
-                return True
-        return False
-
     cdef RecordSink sink(self, BatchSections sections, Py_ssize_t i) noexcept nogil:
         """Where the records of one batch go."""
         cdef const Section* section = &sections.sections[i]
@@ -682,11 +616,18 @@ cdef class ColumnBuilder:
     def take(self):
         """The columns: a dict of arrays. The builder is empty then, and can be filled again.
 
-        offset, timestamp: int64. timestampType: int32. key, value: (offsets, data, valid), offsets of count + 1
-        into data, uint8; with views (views, valid), 16 bytes a record, uint8. headers: (offsets, keys, values),
-        the headers of record i being those from offsets[i] to offsets[i + 1], keys and values as above. valid: a
-        boolean an entry, None without nulls. buffers: what views point into.
+        offset, timestamp: int64. timestampType: int32. key, value: (offsets, data, valid), offsets of
+        count + 1 into data, uint8; with views (views, valid), 16 bytes a record, uint8. headers: (offsets,
+        keys, values), the headers of record i being those from offsets[i] to offsets[i + 1], keys and values
+        as above. valid: a boolean an entry, None without nulls. buffers: what views point into.
         """
+        self.enter()
+        try:
+            return self.take_columns()
+        finally:
+            self.busy = False
+
+    cdef dict take_columns(self):
         cdef Py_ssize_t count = self.count
         self.reserve(0, 0)
         columns = {"buffers": self.buffers}

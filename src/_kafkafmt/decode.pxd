@@ -51,8 +51,8 @@ cdef inline bint read_plain_record(
     Checks only what keeps its reads within the cursor, and that the fields end where the record does. False,
     with the cursor where it was, for every other record, the broken ones too: `read_record` tells.
 
-    The next record is found by the length alone, so that a processor need not wait for the sizes of the key and
-    the value to go on there.
+    The next record is found by the length alone, so that a processor need not wait for the sizes of the key
+    and the value to go on there.
     """
     cdef const uint8_t* pos = cursor.pos
     cdef const uint8_t* end = cursor.end

@@ -32,14 +32,16 @@ cdef object memory_changed():
     return BufferError("the memory of the records was changed while they were in use")
 
 
-def compressed_batches(BatchRun run, Py_ssize_t first, Py_ssize_t stop):
+def compressed_batches(BatchRun run not None, Py_ssize_t first, Py_ssize_t stop):
     """The numbers of those batches from `first` to `stop` that have something to decompress."""
     cdef Py_ssize_t i
     run.check_range(first, stop)
     return [i for i in range(first, stop) if run.rows[i].codec != 0 and run.rows[i].count != 0]
 
 
-cdef int count_inner(const uint8_t* data, Py_ssize_t size, Py_ssize_t* count, Failure* failure) noexcept nogil:
+cdef int count_inner(
+    const uint8_t* data, Py_ssize_t size, Py_ssize_t* count, Failure* failure
+) noexcept nogil:
     """How many messages stand in the decompressed set of a wrapper."""
     cdef Py_ssize_t pos = 0
     cdef int64_t length
@@ -141,7 +143,7 @@ cdef class BatchSections:
         self.sections = NULL
         self.acquired = 0
 
-    def __init__(self, BatchRun run, Py_ssize_t first, Py_ssize_t stop, payloads):
+    def __init__(self, BatchRun run not None, Py_ssize_t first, Py_ssize_t stop, payloads):
         cdef Py_ssize_t i
         cdef const BatchRow* row
         cdef Section* section
@@ -230,11 +232,11 @@ cdef class LocatedRecords:
         self.rows = NULL
         self.count = 0
 
-    def __init__(self, BatchRun run, Py_ssize_t first=0, stop=None, payloads=None):
+    def __init__(self, BatchRun run not None, Py_ssize_t first=0, stop=None, payloads=None):
         cdef BatchSections sections = BatchSections(run, first, len(run) if stop is None else stop, payloads)
         cdef Py_ssize_t i, k, total = 0, done = 0, failed = -1
         cdef Failure failure
-        if self.rows != NULL:
+        if self.sections is not None:  # and not `rows`, which are filled while others may run
             raise RuntimeError("already initialised")
         self.sections = sections
         with nogil:
@@ -378,7 +380,7 @@ cdef class Record:
         return TIMESTAMP_TYPES[self.located.batch(self.there()).timestamp_type - NO_TIMESTAMP_TYPE]
 
     def __getattribute__(self, name):
-        # What is read of nearly every record: without the search for a descriptor, which costs as much as the bytes.
+        # What is read of nearly every record: without the search for a descriptor, as dear as the bytes.
         if self.row != NULL:
             if name is VALUE:
                 return bytes_or_none(self.row.value, self.row.value_size)

@@ -1,6 +1,6 @@
-# Writing one record or message, for the kernels that encode rows and those that convert as they read; and what
-# seals and wraps a whole batch.
-# The caller has made sure of the room: see `record_size`, MAX_RECORD_OVERHEAD and MESSAGE_OVERHEAD_V1.
+# Writing one record or message, for the kernels that encode rows and those that convert as they read; and
+# what seals and wraps a whole batch.
+# The caller has made sure of the room: see `record_body_size` and `message_size`.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy

@@ -7,7 +7,7 @@ from _kafkafmt.decode import LocatedRecords
 __pyx_capi__: dict[str, object]
 
 def encode_records(
-    located: LocatedRecords, first: int, stop: int, base_offset: int, base_timestamp: int, dense: bool = False
+    located: LocatedRecords, first: int, stop: int, base_offset: int, base_timestamp: int
 ) -> bytearray: ...
 def encode_messages(
     located: LocatedRecords, first: int, stop: int, magic: int, timestamp_type: int, base_offset: int = 0

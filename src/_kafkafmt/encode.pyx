@@ -1,7 +1,7 @@
 """Rows into records: v2 records and v0/v1 messages, and the headers and CRCs that seal them.
 
-The rows are records that were located in other batches; build.pyx has those that a caller brings. Everything is
-written into memory sized beforehand; compression stands between encoding and sealing and is the caller's.
+The rows are records that were located in other batches; build.pyx has those that a caller brings. Everything
+is written into memory sized beforehand; compression stands between encoding and sealing and is the caller's.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -16,12 +16,12 @@ from .varint cimport size_of_varlong
 
 
 def encode_records(
-    LocatedRecords located, Py_ssize_t first, Py_ssize_t stop, int64_t base_offset, int64_t base_timestamp,
-    bint dense=False,
+    LocatedRecords located not None, Py_ssize_t first, Py_ssize_t stop, int64_t base_offset,
+    int64_t base_timestamp,
 ):
     """Records `first` to `stop` as v2 records, behind the room for a batch header (61 bytes, zeros).
 
-    `dense` numbers them base_offset, base_offset + 1, ... in place of their own offsets. Returns a bytearray.
+    Returns a bytearray. Raises ValueError for an offset that is not within 2^31 of `base_offset`.
     """
     cdef Py_ssize_t i
     cdef int64_t size = RECORD_BATCH_OVERHEAD, body, offset_delta, timestamp_delta
@@ -30,14 +30,13 @@ def encode_records(
     located.check_range(first, stop)
     for i in range(first, stop):
         row = &located.rows[i]
-        if not dense and not 0 <= wrapping_sub(row.offset, base_offset) <= INT32_MAX:
+        if not 0 <= wrapping_sub(row.offset, base_offset) <= INT32_MAX:
             raise ValueError(f"offset {row.offset} is not within 2^31 of the base offset {base_offset}")
     with nogil:
         for i in range(first, stop):
             row = &located.rows[i]
             body = record_body_size(
-                row, i - first if dense else wrapping_sub(row.offset, base_offset),
-                wrapping_sub(row.timestamp, base_timestamp),
+                row, wrapping_sub(row.offset, base_offset), wrapping_sub(row.timestamp, base_timestamp)
             )
             size += body + size_of_varlong(body)
     if size > INT32_MAX:
@@ -48,7 +47,7 @@ def encode_records(
     with nogil:
         for i in range(first, stop):
             row = &located.rows[i]
-            offset_delta = i - first if dense else wrapping_sub(row.offset, base_offset)
+            offset_delta = wrapping_sub(row.offset, base_offset)
             timestamp_delta = wrapping_sub(row.timestamp, base_timestamp)
             body = record_body_size(row, offset_delta, timestamp_delta)
             out = write_record(out, row, body, offset_delta, timestamp_delta)
@@ -56,7 +55,7 @@ def encode_records(
 
 
 def encode_messages(
-    LocatedRecords located, Py_ssize_t first, Py_ssize_t stop, int magic, int timestamp_type,
+    LocatedRecords located not None, Py_ssize_t first, Py_ssize_t stop, int magic, int timestamp_type,
     int64_t base_offset=0,
 ):
     """Records `first` to `stop` as v0 or v1 messages, CRCs included, offsets counted from `base_offset`.
@@ -81,7 +80,9 @@ def encode_messages(
     with nogil:
         for i in range(first, stop):
             row = &located.rows[i]
-            out = write_message(out, row, wrapping_sub(row.offset, base_offset), magic, attributes, row.timestamp)
+            out = write_message(
+                out, row, wrapping_sub(row.offset, base_offset), magic, attributes, row.timestamp
+            )
         seal_messages(&memory[0], size)
     return result
 
@@ -99,12 +100,12 @@ def padding_header(int64_t remaining):
     return bytes(header)
 
 
-def seal_batch(uint8_t[::1] batch, const BatchRow[::1] header):
+def seal_batch(uint8_t[::1] batch not None, const BatchRow[::1] header not None):
     """Write the 61 bytes of a v2 header in front of records that stand behind them, size and CRC included.
 
     `header` is one row of `INDEX_DTYPE`; its position, size, crc and attributes are not read.
     """
-    seal(&batch[0], batch.shape[0], &header[0])
+    seal(&batch[0], batch.shape[0], only_row(header))
 
 
 cdef int seal(uint8_t* at, Py_ssize_t size, const BatchRow* row) except -1:
@@ -140,12 +141,18 @@ cdef int seal(uint8_t* at, Py_ssize_t size, const BatchRow* row) except -1:
     return 0
 
 
-def wrap_messages(payload, const BatchRow[::1] header):
+def wrap_messages(payload, const BatchRow[::1] header not None):
     """The wrapper message around a compressed message set, as bytes.
 
     Of `header` it takes magic, codec, timestamp_type, max_timestamp, and last_offset as the wrapper's offset.
     """
-    return wrap(payload, &header[0])
+    return wrap(payload, only_row(header))
+
+
+cdef const BatchRow* only_row(const BatchRow[::1] header) except NULL:
+    if header.shape[0] != 1:
+        raise ValueError(f"header: expected one row, found {header.shape[0]}")
+    return &header[0]
 
 
 cdef bytes wrap(object payload, const BatchRow* row):
@@ -156,6 +163,8 @@ cdef bytes wrap(object payload, const BatchRow* row):
     cdef bytes result
     cdef uint8_t* out
     cdef int attributes = row.codec
+    if payload is None:
+        raise TypeError("payload: expected what a codec made, found None")
     if row.magic not in (0, 1):
         raise ValueError(f"magic {row.magic}")
     if data.shape[0] > INT32_MAX - MESSAGE_OVERHEAD_V1:

@@ -59,9 +59,6 @@ cpdef enum:
     MIN_RECORD_SIZE = 7
     # The smallest header: two sizes.
     MIN_HEADER_SIZE = 2
-    # The most that surrounds the key, value and headers of a record: length 5, attributes 1,
-    # timestamp delta 10, offset delta 5, two sizes 10, header count 5.
-    MAX_RECORD_OVERHEAD = 36
 
     # v0 and v1
     MESSAGE_CRC_OFFSET = LOG_OVERHEAD

@@ -453,6 +453,58 @@ def test_column_rows_when_offsets_lead_to_no_bytes_then_type_error():
         ColumnRows(THREE, None, None, ranges, ranges, ranges)
 
 
+def test_column_rows_when_made_in_part_or_not_at_all_then_no_records_and_no_memory_is_read():
+    refused = ColumnRows.__new__(ColumnRows)
+    with pytest.raises(ValueError, match="expected 1000 entries"):
+        refused.__init__(np.zeros(1000, np.int64), ColumnEntries(3, 8, OFFSETS, data=[b"abc"]), None)
+    for rows in (refused, ColumnRows.__new__(ColumnRows)):
+        assert len(rows) == rows.count == 0
+        assert kf.RecordBatchBuilder()._fill(rows, 0) == 0
+        with pytest.raises(ValueError, match="first"):
+            kf.RecordBatchBuilder()._fill(rows, 1)
+    entries = ColumnEntries.__new__(ColumnEntries)
+    with pytest.raises(TypeError, match="byte strings"):
+        ColumnRows(THREE[:0], entries, None)
+    with pytest.raises(ValueError, match="3 entries"):
+        ColumnRows(THREE, entries, None)
+
+
+def test_column_rows_when_made_again_then_refused():
+    rows = ColumnRows(THREE, None, None)
+    with pytest.raises(RuntimeError, match="once"):
+        rows.__init__(THREE[:1], None, None)
+    assert len(rows) == 3
+
+
+class Remade(list):
+    """Buffers that make their column again while they are listed."""
+
+    def __iter__(self):
+        self.entries.__init__(3, 8, OFFSETS, data=[b"abc"])
+        return super().__iter__()
+
+
+def test_entries_when_made_again_from_within_then_refused():
+    buffers = Remade([b"abc"] * 5)
+    buffers.entries = ColumnEntries.__new__(ColumnEntries)
+    with pytest.raises(RuntimeError, match="once"):
+        buffers.entries.__init__(3, 8, OFFSETS, data=buffers)
+    assert len(buffers.entries) == 3
+
+
+def test_builder_when_columns_are_none_then_type_error():
+    builder = kf.RecordBatchBuilder()
+    for call in (
+        lambda: builder._fill(None, 0),
+        lambda: builder._append_columns(None),
+        lambda: builder._append_columns([None]),
+        lambda: ColumnRows(None, None, None),
+    ):
+        with pytest.raises(TypeError):
+            call()
+    assert len(builder) == 0
+
+
 def test_append_columns_when_a_later_chunk_is_refused_then_none_of_them_is_appended():
     timestamps = pa.chunked_array([[DAY] * 100, [DAY, -2]])
     builder = kf.RecordBatchBuilder()
@@ -476,6 +528,45 @@ def test_append_columns_when_offsets_pass_2_to_the_31_then_refused():
     with pytest.raises(ValueError, match=r"record 1: .*2\^31"):
         builder.append_columns(THREE, None, None)
     assert len(builder) == 1
+
+
+def test_append_columns_when_offsets_pass_the_last_of_all_then_refused_as_rows_are():
+    builder = kf.RecordBatchBuilder(base_offset=2**63 - 2)
+    with pytest.raises(
+        ValueError, match=r"record 2: expected an offset behind the last one, 9223372036854775807"
+    ):
+        builder.append_columns(THREE, None, None)
+    assert len(builder) == 0
+    builder.append_columns(THREE[:2], None, None)
+    with pytest.raises(ValueError, match="offset"):
+        builder.append(DAY, None, None)
+
+
+@pytest.mark.parametrize(
+    "column", [np.zeros(0), [], pa.array([], pa.int32()), pa.chunked_array([], pa.int32())]
+)
+@pytest.mark.parametrize("place", range(4))
+def test_append_columns_when_empty_columns_are_of_wrong_types_then_type_error(column, place):
+    columns = [np.zeros(0, np.int64), None, None, None]
+    columns[place] = column
+    with pytest.raises(TypeError, match="expected"):
+        kf.RecordBatchBuilder().append_columns(*columns)
+    with pytest.raises(TypeError, match="expected"):
+        kf.build_batches(*columns)
+
+
+HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@pytest.mark.parametrize("of", [pa.array, lambda _, kind: pa.chunked_array([], kind)])
+@pytest.mark.parametrize("timestamps", [pa.int64(), pa.timestamp("s"), pa.timestamp("us")])
+@pytest.mark.parametrize("strings", [pa.binary(), pa.large_string(), pa.binary_view(), pa.null()])
+def test_append_columns_when_arrow_columns_are_empty_then_no_records(of, timestamps, strings):
+    columns = of([], timestamps), of([], strings), of([], strings), of([], HEADERS_TYPE)
+    builder = kf.RecordBatchBuilder()
+    builder.append_columns(*columns)
+    assert len(builder) == 0
+    assert list(kf.build_batches(*columns)) == []
 
 
 def test_build_batches_when_arguments_are_wrong_then_an_error_before_the_first_batch():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import mmap
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 import kafkafmt as kf
 import reference as ref
+from _kafkafmt.build import RecordEncoder
 from records.samples import DAY, as_row, as_rows, rows_of
 from reference import Row
 
@@ -135,9 +137,9 @@ def test_build_when_zstd_has_a_level_then_the_same_records(level):
         ({"magic": 1, "last_offset": 4}, "last_offset"),
         ({"log_append_time": 5}, "log_append_time"),
         ({"timestamp_type": kf.TimestampType.LOG_APPEND_TIME}, "log_append_time"),
-        ({"codec": kf.Codec.ZSTD, "level": 99}, "level of zstd: expected -7 to 22, found 99"),
-        ({"codec": kf.Codec.SNAPPY, "level": 1}, "level of snappy: expected None, found 1"),
-        ({"level": 1}, "level of none"),
+        ({"codec": kf.Codec.ZSTD, "level": 99}, "zstd level must be -7 to 22, not 99"),
+        ({"codec": kf.Codec.SNAPPY, "level": 1}, "snappy has no compression levels"),
+        ({"level": 1}, "none has no compression levels"),
         ({"base_sequence": 2**31}, "base_sequence: expected -2147483648 to 2147483647"),
         ({"producer_epoch": 2**15}, "producer_epoch: expected -32768 to 32767"),
         ({"partition_leader_epoch": -(2**31) - 1}, "partition_leader_epoch"),
@@ -312,3 +314,23 @@ def test_append_when_it_is_called_from_within_then_refused_and_nothing_is_append
 def test_append_when_the_timestamp_is_a_float_of_seconds_then_refused():
     with pytest.raises(TypeError):
         kf.RecordBatchBuilder().append(1_700_000_000.5, b"k", b"v")
+
+
+@pytest.mark.parametrize("size", [1 << 31, 17 << 30])
+def test_append_when_a_header_is_larger_than_a_batch_then_overflow_error_before_it_is_read(size):
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)
+    builder = kf.RecordBatchBuilder()
+    for header in ((pages, None), (b"key", pages)):
+        with pytest.raises(OverflowError, match=f"{size} bytes do not fit into a record"):
+            builder.append(0, b"", b"", [header])
+    assert len(builder) == 0
+
+
+def test_builder_when_it_is_made_again_with_wrong_arguments_then_as_before():
+    builder = kf.RecordBatchBuilder(1)
+    builder.append(DAY, b"k", b"v")
+    before = builder.build()
+    for wrong in ({"estimated_ratio": -1.0}, {"base_offset": "x"}, {"codec": "x"}):
+        with pytest.raises((ValueError, TypeError)):
+            RecordEncoder.__init__(builder, **{"magic": 2, "codec": 0, "base_offset": 0, **wrong})
+    assert builder.build() == before

@@ -12,6 +12,8 @@ from hypothesis import given, settings
 
 import kafkafmt as kf
 import reference as ref
+from _kafkafmt.columns import ColumnBuilder
+from _kafkafmt.scan import scan
 from kafkafmt.columns import arrow_batches, numpy_batches
 from records.samples import DAY, EVERY_KIND, ROWS, SAMPLES, as_rows, rows_of_columns, without_sequence
 from records.test_lazy_down_conversion import logs
@@ -127,6 +129,46 @@ def test_numpy_batches_when_the_end_of_a_batch_is_damaged_then_only_what_stands_
     assert raised.value.position == len(ref.batch_of(sound))
 
 
+def test_numpy_batches_when_the_topic_is_not_known_then_value_error_at_once():
+    with pytest.raises(ValueError, match="topic_partition"):
+        numpy_batches(kf.MemoryRecords(EVERY_KIND), ["topic"])
+
+
+def reserved(chunk: dict) -> int:
+    """Bytes of the memory that a chunk's values are a part of."""
+    return memoryview(chunk["value"].data.base).nbytes
+
+
+def test_numpy_batches_when_plain_and_compressed_are_mixed_then_reserved_by_all_that_is_there():
+    plain = ref.batch_of([Row(0, DAY, None, bytes(500_000))])
+    data = plain + ref.batch_of([Row(1, DAY, None, b"v")], codec=1) + plain * 60
+    chunk = next(numpy_batches(kf.MemoryRecords(data), chunk_bytes=1_000_000))
+    assert reserved(chunk) < 4_000_000
+
+
+def test_column_builder_when_more_is_expected_than_int32_offsets_reach_then_reserved_up_to_there():
+    batch = ref.batch_of([Row(0, DAY, None, bytes(100))])
+    run, *_ = scan(batch)
+    builder = ColumnBuilder(["value"], source_bytes=1 << 40, chunk_bytes=3 << 30)
+    builder.add(run, 0, 1, None, verify=True)
+    assert builder.take()["value"][1].tobytes() == bytes(100)
+
+
+def test_column_builder_when_made_in_part_or_twice_or_given_none_then_an_error():
+    run, *_ = scan(EVERY_KIND)
+    nothing = ColumnBuilder.__new__(ColumnBuilder)
+    builder = ColumnBuilder(["value"])
+    for call in (
+        lambda: nothing.add(run, 0, 0, None, verify=True),
+        lambda: nothing.take(),
+        lambda: builder.add(None, 0, 0, None, verify=True),
+    ):
+        with pytest.raises(TypeError):
+            call()
+    with pytest.raises(RuntimeError):
+        builder.__init__(["value"])
+
+
 @pytest.mark.parametrize("codec", [0, 4])
 def test_columns_when_strings_of_any_size_end_a_batch_then_read_whole(codec):
     """They are copied in steps, where as much can be read behind them."""
@@ -149,7 +191,7 @@ def test_columns_when_headers_come_late_then_those_before_have_none():
 @pytest.mark.parametrize("chunk_bytes", [0, -1])
 def test_columns_when_a_chunk_is_to_have_no_bytes_then_value_error(batches, chunk_bytes):
     with pytest.raises(ValueError, match="chunk_bytes"):
-        next(batches(kf.MemoryRecords(EVERY_KIND), chunk_bytes=chunk_bytes))
+        batches(kf.MemoryRecords(EVERY_KIND), chunk_bytes=chunk_bytes)
 
 
 def test_numpy_batches_when_a_file_is_read_then_as_from_memory(tmp_path):
@@ -217,7 +259,8 @@ def test_columns_when_some_are_asked_for_then_only_those_in_that_order(columns):
 
 @pytest.mark.parametrize("columns", [["nothing"], ["key", "key"], ["Key"], "key"])
 def test_columns_when_names_are_wrong_then_an_error_of_arguments(columns):
-    for method in (kf.MemoryRecords(EVERY_KIND).to_numpy, kf.MemoryRecords(EVERY_KIND).to_arrow):
+    records = kf.MemoryRecords(EVERY_KIND)
+    for method in (records.to_numpy, records.to_arrow, records.numpy_batches, records.arrow_batches):
         with pytest.raises((ValueError, TypeError), match="columns"):
             method(columns)
 

@@ -19,6 +19,10 @@ import pytest
 
 import kafkafmt as kf
 import reference as ref
+from _kafkafmt.build import RecordEncoder
+from _kafkafmt.decode import BatchSections, LocatedRecords, compressed_batches
+from _kafkafmt.encode import encode_messages, encode_records, seal_batch, wrap_messages
+from _kafkafmt.scan import INDEX_DTYPE, scan
 from records.samples import DAY, EVERY_KIND, SAMPLES, as_rows, rows_of
 from reference import Row
 
@@ -350,3 +354,44 @@ def test_index_of_a_run_when_written_to_then_refuses():
     with pytest.raises(ValueError, match="read-only"):
         batch.run.index["size"][0] = 1 << 31
     kf.MemoryRecords(SAMPLES["v2 none"]).index()["size"][0] = 1  # that is the caller's own
+
+
+def test_kernels_when_given_none_or_what_was_never_made_then_an_error_and_no_memory_is_read():
+    header = np.zeros(0, INDEX_DTYPE)
+    nothing = LocatedRecords.__new__(LocatedRecords)
+    for call in (
+        lambda: compressed_batches(None, 0, 0),
+        lambda: BatchSections(None, 0, 0, None),
+        lambda: LocatedRecords(None),
+        lambda: encode_records(None, 0, 0, 0, 0),
+        lambda: encode_messages(None, 0, 0, 1, 0),
+        lambda: encode_records(nothing, 0, 1, 0, 0),
+        lambda: encode_messages(nothing, 0, 1, 1, 0),
+        lambda: next(iter(nothing)),
+        lambda: seal_batch(bytearray(61), None),
+        lambda: seal_batch(bytearray(61), header),
+        lambda: seal_batch(None, np.zeros(1, INDEX_DTYPE)),
+        lambda: wrap_messages(b"payload", None),
+        lambda: wrap_messages(b"payload", header),
+        lambda: wrap_messages(None, np.zeros(1, INDEX_DTYPE)),
+    ):
+        with pytest.raises((TypeError, ValueError, IndexError, StopIteration)):
+            call()
+    assert len(nothing.offsets()) == len(nothing.timestamps()) == nothing.first_at_or_above(0) == 0
+
+
+def test_encoder_when_never_made_then_an_empty_one_of_v0():
+    encoder = RecordEncoder.__new__(RecordEncoder)
+    assert encoder._records() == b""
+    with pytest.raises(TypeError, match="payload"):
+        encoder._batch()
+    encoder.append(DAY, b"k", b"v")
+    assert len(encoder._records()) == encoder.size_in_bytes
+
+
+def test_located_records_when_made_again_then_refused():
+    run, *_ = scan(SAMPLES["v2 none"])
+    located = LocatedRecords(run)
+    with pytest.raises(RuntimeError):
+        located.__init__(run, 0, 0)
+    assert len(located) == len(located.offsets())

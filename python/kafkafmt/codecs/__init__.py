@@ -81,8 +81,7 @@ def compress(codec: Codec | int, data: Buffer, *, level: int | None = None, magi
     implementation = CODECS.get(codec)
     if implementation is None or magic < implementation.first_magic:
         raise unsupported_error(codec, magic)
-    if level is not None and level not in implementation.levels:
-        raise ValueError(_level_message(Codec(codec), level, implementation.levels))
+    check_level(codec, level)
     return implementation.compress(data if _is_flat(data) else flat_view(data), level, magic)
 
 
@@ -103,7 +102,12 @@ def unsupported_error(codec: Codec | int, magic: int) -> UnsupportedCompressionT
     )
 
 
-def _level_message(codec: Codec, level: int, levels: range) -> str:
+def check_level(codec: Codec | int, level: int | None) -> None:
+    """Raise ValueError for a level that a codec of `CODECS` has not; None is every codec's own."""
+    levels = CODECS[codec].levels
+    if level is None or level in levels:
+        return
+    name = Codec(codec).name.lower()
     if not levels:
-        return f"{codec.name.lower()} has no compression levels, but level is {level}"
-    return f"{codec.name.lower()} level must be {levels[0]} to {levels[-1]}, not {level}"
+        raise ValueError(f"{name} has no compression levels, but level is {level}")
+    raise ValueError(f"{name} level must be {levels[0]} to {levels[-1]}, not {level}")

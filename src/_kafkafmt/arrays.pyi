@@ -1,0 +1,16 @@
+from typing import final
+
+@final
+class Block:
+    def __init__(self, size: int) -> None: ...
+
+@final
+class SpareBlocks:
+    def __init__(self, *args: object, **kwargs: object) -> None: ...
+
+@final
+class Loan: ...
+
+@final
+class GrowingArray:
+    def __init__(self, item_size: int, slack: int = 0) -> None: ...
