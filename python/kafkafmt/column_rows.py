@@ -29,7 +29,7 @@ _PER_MILLISECOND = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
 def column_rows(timestamps: Timestamps, keys: Binary, values: Binary, headers: Headers) -> list[ColumnRows]:
-    """The records of the columns, in as many parts as their chunks need, at least one: it checks their types."""
+    """The records of the columns, in as many parts as their chunks need: at least one, which checks types."""
     columns = {"timestamps": timestamps, "keys": keys, "values": values, "headers": headers}
     if timestamps is None:
         raise TypeError("timestamps: expected int64 or Arrow timestamps, found None")
@@ -72,7 +72,7 @@ def _is_chunked(column: Any) -> bool:
 
 
 def _cuts(columns: Iterable[Any]) -> list[int]:
-    """Where parts begin and end: wherever a chunk of any column does; without records, those of one empty part."""
+    """Where parts begin and end: wherever a chunk of any column does; without records, one empty part."""
     cuts = {0}
     for column in columns:
         if _is_chunked(column):

@@ -164,9 +164,10 @@ def numpy_batches(
 ) -> Iterator[dict[str, Column]]:
     """What `to_numpy` returns, chunk by chunk, of about `chunk_bytes` of decompressed records each.
 
-    Faster than all of it at once where a chunk, all of its arrays, is dropped before the next but one is asked for:
-    its memory is used again then, and stays in the cache. What is kept stays as it is. Before the error of a
-    damaged batch comes what stands before it. Up to 32 MiB of such memory stay with the process for the next reader.
+    Faster than all of it at once where a chunk, all of its arrays, is dropped before the next but one is
+    asked for: its memory is used again then, and stays in the cache. What is kept stays as it is. Before
+    the error of a damaged batch comes what stands before it. Up to 32 MiB of such memory stay with the
+    process for the next reader.
 
     Raises ValueError and TypeError for wrong arguments at once.
     """
@@ -244,8 +245,9 @@ def arrow_batches(
 ) -> Iterator[pa.RecordBatch]:
     """What `to_arrow` returns, batch by batch, of about `chunk_bytes` of decompressed records each.
 
-    By default 2 MiB, with `views` 8 MiB. Memory of a batch that is dropped is used again, and up to 32 MiB of it stay
-    with the process, as in `numpy_batches`; before the error of a damaged batch comes what stands before it.
+    By default 2 MiB, with `views` 8 MiB. Memory of a batch that is dropped is used again, and up to 32 MiB
+    of it stay with the process, as in `numpy_batches`; before the error of a damaged batch comes what
+    stands before it.
 
     Raises ValueError and TypeError for wrong arguments at once.
     """

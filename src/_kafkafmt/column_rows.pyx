@@ -52,9 +52,10 @@ cdef class ColumnEntries:
     """Where each entry of a column is: a byte string, or the headers of a record among all headers.
 
     entries: a buffer of offsets of 4 or 8 bytes, one more than there are entries, or of Arrow's views, of
-    16; entry_size tells which. first: where in it the column begins. data: the buffers that entries lead into,
-    one for offsets. limit: in place of data, the length of the column that offsets lead into. valid: None without
-    nulls, a byte an entry, or with `bitmap` Arrow's bitmap, in which `first` counts as well.
+    16; entry_size tells which. first: where in it the column begins. data: the buffers that entries lead
+    into, one for offsets. limit: in place of data, the length of the column that offsets lead into.
+    valid: None without nulls, a byte an entry, or with `bitmap` Arrow's bitmap, in which `first` counts
+    as well.
     Raises ValueError where the buffers are too small for the entries.
     """
 

@@ -345,8 +345,8 @@ cdef class ColumnBuilder:
     """Columns of the records in batches, of those `columns` that are named: offset, timestamp, timestampType,
     key, value, headers. With `views` keys and values are views into the memory that the batches are in; with
     `wide` what tells where strings and headers end is int64, else int32. source_bytes: of all the batches
-    that are to come, chunk_bytes: of decompressed records from one `take` to the next, about; with both, the first
-    batches reserve what a whole chunk takes. One thread uses it at a time, else RuntimeError.
+    that are to come, chunk_bytes: of decompressed records from one `take` to the next, about; with both,
+    the first batches reserve what a whole chunk takes. One thread uses it at a time, else RuntimeError.
 
     Memory of columns that were taken and are gone is used again for those that follow.
     """
