@@ -29,6 +29,11 @@ class TransactionTracker:
     def __init__(self) -> None:
         self._first_offsets: dict[int, int] = {}
 
+    @property
+    def first_open_offset(self) -> int | None:
+        """The first offset of the transactions that have not ended: committed readers stop in front of it."""
+        return min(self._first_offsets.values(), default=None)
+
     def add(self, run: BatchRun) -> Iterator[AbortedTransaction]:
         """The transactions that a marker in this run aborts. Raises KafkaFormatError for a damaged marker."""
         rows = run.index
