@@ -39,7 +39,7 @@ def list_segments(paths: Sequence[str]) -> list[SegmentFile]:
     found = {}
     for path in paths:
         local = path.removeprefix("file://").removeprefix("file:")
-        matches = [local] if Path(local).exists() else sorted(glob.glob(local))  # noqa: PTH207: of absolute paths, too
+        matches = [local] if Path(local).exists() else sorted(glob.glob(local))  # noqa: PTH207 (Path.glob takes no absolute path)
         if not matches:
             raise FileNotFoundError(errno.ENOENT, "no such file or folder", path)
         files = [file for match in matches for file in _segment_paths(Path(match))]

@@ -225,8 +225,8 @@ def _path_list(value: str) -> tuple[str, ...]:
 
 
 def _paths(given: _Given) -> tuple[str, ...]:
-    single = given.parse("path", str, "")
-    paths = given.parse("paths", _path_list, (single,))
+    alone: tuple[str, ...] = (given.parse("path", str, ""),)
+    paths = given.parse("paths", _path_list, alone)
     if "" in paths:
         raise ValueError(
             "no path: expected log directories, segment files or globs, as load(path) or load([path])"

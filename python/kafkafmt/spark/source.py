@@ -10,7 +10,7 @@ are built where the tasks run. An error ends in one line: `kafkafmt.spark.first_
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -34,11 +34,11 @@ class KafkafmtDataSource(DataSource):
         return "kafkafmt"
 
     def schema(self) -> str:
-        with _plain_errors():
+        with _PlainErrors():
             return spark_schema(ReadOptions.parse(self.options))
 
     def reader(self, schema: StructType) -> KafkafmtReader:
-        with _plain_errors():
+        with _PlainErrors():
             options = ReadOptions.parse(self.options)
             return KafkafmtReader(options, OutputColumns.of(options, schema))
 
@@ -51,20 +51,24 @@ class KafkafmtReader(DataSourceReader):
         self._output = output
 
     def partitions(self) -> list[ReadTask]:
-        with _plain_errors():
+        with _PlainErrors():
             return plan(self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, ReadTask)
-        with _plain_errors():
+        with _PlainErrors():
             for split in partition.splits:
                 yield from read_split(split, self._options, self._output)
 
 
-@contextmanager
-def _plain_errors() -> Iterator[None]:
+class _PlainErrors:
     """What data and arguments cause is told without the way through this library: Spark prints traces in full."""
-    try:
-        yield
-    except (KafkaFormatError, ValueError, OSError) as error:
-        raise error.with_traceback(None) from None
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, KafkaFormatError | ValueError | OSError):
+            raise error.with_traceback(None) from None
