@@ -18,7 +18,7 @@ from cli.logs import FIRST_TIMESTAMP, flip, segments, write_log
 from data.real_logs import LOGS, NAMES, expected
 from kafkafmt.log import PartitionLog
 from kafkafmt.spark.options import ReadOptions
-from kafkafmt.spark.planning import ReadTask, plan
+from kafkafmt.spark.planning import Log, ReadTask, plan
 from kafkafmt.spark.source import KafkafmtDataSource
 from log.samples import batch, marker, put_segment, transactional
 from spark.reads import batches, offsets, options_of, rows, splits, struct
@@ -285,6 +285,22 @@ def test_committed_read_when_a_transaction_is_open_then_stops_in_front_of_it(tmp
     assert [row["baseOffset"] for row in committed] == [3, 5, 6]
     put_segment(tmp_path / "orders-0", 10, [marker(10, 1, commit=True)])
     assert offsets(tmp_path, isolation="read_committed", splitBytes=1) == [3, 4, 5, 7, 9]
+
+
+def test_committed_read_when_a_broker_left_snapshots_then_only_the_last_segment_is_looked_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "transactions-0"
+    shutil.copytree(LOGS / "transactions-0", log)
+    wanted = [one.offset for one in expected("transactions-0") if one.committed]
+    tracked = []
+    original = Log._track
+    monkeypatch.setattr(Log, "_track", lambda *of: tracked.append(of[2].base_offset) or original(*of))
+    assert offsets(log, isolation="read_committed") == wanted
+    assert tracked == [301]
+    (log / f"{301:020d}.snapshot").unlink()
+    assert offsets(log, isolation="read_committed") == wanted
+    assert tracked == [301, 0, 151, 301]
 
 
 def damaged_log(folder: Path) -> tuple[Path, Path, kf.RecordBatch]:

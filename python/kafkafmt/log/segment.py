@@ -38,6 +38,7 @@ LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
 _FILE_NAME = re.compile(r"\d{20}\.log")
 _MAX_OFFSET = 2**63 - 1
 

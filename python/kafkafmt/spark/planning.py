@@ -1,8 +1,9 @@
 """What the driver does: from paths to tasks, each a few splits of segments, cut where batches begin.
 
 Nothing is decompressed, but for the one batch that a timestamp is looked for in. Of a segment the driver reads its
-indexes where a bound lies in it or it is to be cut, and its headers where there are none; transactions alone make
-it read the headers of all of a log.
+indexes where a bound lies in it or it is to be cut, and its headers where there are none. For committed reads it
+reads the headers of each log's last segment, or of all of them where a broker's `.snapshot` and `.txnindex` files
+are missing.
 """
 
 from __future__ import annotations
@@ -19,9 +20,15 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.indexes import AbortedTransaction, OffsetIndex, TimeIndex
-from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, SegmentIndexes
-from kafkafmt.log.transactions import TransactionTracker
+from kafkafmt.log.indexes import AbortedTransaction, OffsetIndex, TimeIndex, parse_transaction_index
+from kafkafmt.log.segment import (
+    OFFSET_INDEX_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    SegmentIndexes,
+)
+from kafkafmt.log.transactions import TransactionTracker, parse_producer_snapshot
 from kafkafmt.spark.files import SegmentFile, list_segments, open_records, read_sidecar, split_points
 from kafkafmt.types import TopicPartition
 
@@ -276,21 +283,43 @@ class Log:
     @cached_property
     def _transactions(self) -> tuple[tuple[AbortedTransaction, ...], int | None]:
         """The aborted transactions, and the offset of the first that has not ended (Kafka's last stable offset)."""
-        tracker = TransactionTracker()
-        aborted: list[AbortedTransaction] = []
-        for segment in self.segments:
-            position = 0
-            while position < segment.size_in_bytes:
-                with self._open(segment, position) as records:
-                    try:
-                        for run in records.runs(reuse_memory=True):
-                            aborted += tracker.add(run)
-                        break
-                    except KafkaFormatError as error:
-                        if self.options.on_corrupt == "fail" or error.position is None:
-                            raise records.described(error) from None
-                        position = records.position_after(error)
+        indexed = self._indexed_transactions()
+        aborted, open_transactions = indexed if indexed is not None else ([], {})
+        tracker = TransactionTracker(open_transactions)
+        for segment in self.segments if indexed is None else self.segments[-1:]:
+            aborted += self._track(tracker, segment)
         return tuple(aborted), tracker.first_open_offset
+
+    def _indexed_transactions(self) -> tuple[list[AbortedTransaction], dict[int, int]] | None:
+        """Those aborted in front of the last segment, and those open there; None where a broker left no such files.
+
+        A segment without a `.txnindex` has none aborted, where the broker's snapshot of its producers is there.
+        """
+        *closed, last = self.segments
+        snapshot = parse_producer_snapshot(read_sidecar(last, SNAPSHOT_SUFFIX) or b"")
+        if snapshot is None:
+            return None
+        aborted = []
+        for segment in closed:
+            data = read_sidecar(segment, TRANSACTION_INDEX_SUFFIX) or b""
+            found = parse_transaction_index(data, segment.base_offset)
+            if found is None:
+                return None
+            aborted += found
+        return aborted, snapshot
+
+    def _track(self, tracker: TransactionTracker, segment: SegmentFile) -> Iterator[AbortedTransaction]:
+        position = 0
+        while position < segment.size_in_bytes:
+            with self._open(segment, position) as records:
+                try:
+                    for run in records.runs(reuse_memory=True):
+                        yield from tracker.add(run)
+                    return
+                except KafkaFormatError as error:
+                    if self.options.on_corrupt == "fail" or error.position is None:
+                        raise records.described(error) from None
+                    position = records.position_after(error)
 
 
 def _narrowed(whole: Split, indexes: SegmentIndexes, records: Records) -> tuple[int, int]:
