@@ -75,6 +75,7 @@ def test_offsets_when_json_then_are_those_of_spark_s_kafka_source() -> None:
         ({"verify": "no"}, "option verify: expected true or false, found 'no'"),
         ({"splitBytes": "0"}, "option splitBytes: expected bytes, 1 or more"),
         ({"maxBatchBytes": "4 cows"}, "option maxBatchBytes: expected bytes"),
+        ({"maxBatchBytes": "2g"}, "option maxBatchBytes: expected 1073741824 at the most"),
         ({"columns": "key,,value"}, "option columns: expected distinct names"),
         ({"columns": "key,KEY"}, "option columns: expected distinct names"),
         ({"subscribePattern": "("}, "option subscribePattern: expected a regular expression"),

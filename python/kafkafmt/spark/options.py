@@ -47,6 +47,7 @@ _KNOWN = (
 )
 # As Kafka's ListOffsets and Spark's JSON have them.
 _LATEST, _EARLIEST = -1, -2
+_MAX_ARROW_BYTES = 1024 * 1024 * 1024
 _MAX_INT, _MAX_LONG = 2**31 - 1, 2**63 - 1
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -138,7 +139,7 @@ class ReadOptions:
             verify=given.parse("verify", _boolean, True),
             max_decompressed_bytes=given.parse("maxDecompressedBytes", _size, DEFAULT_MAX_DECOMPRESSED_BYTES),
             split_bytes=given.parse("splitBytes", _size, DEFAULT_SPLIT_BYTES),
-            max_batch_bytes=given.parse("maxBatchBytes", _size, DEFAULT_BATCH_BYTES),
+            max_batch_bytes=given.parse("maxBatchBytes", _arrow_size, DEFAULT_BATCH_BYTES),
         )
 
 
@@ -189,6 +190,13 @@ def _size(value: str) -> int:
     size = int(match[1]) << _SHIFTS[match[2].lower()] if match else 0
     if size < 1:
         raise ValueError("expected bytes, 1 or more, as 134217728, 128m or 128MiB")
+    return size
+
+
+def _arrow_size(value: str) -> int:
+    size = _size(value)
+    if size > _MAX_ARROW_BYTES:
+        raise ValueError(f"expected {_MAX_ARROW_BYTES} at the most, as an Arrow column of Spark holds 2 GiB")
     return size
 
 

@@ -170,14 +170,17 @@ class SelectedRecords(Records):
             wanted &= rows["last_offset"] >= self._split.start_offset
         if self._split.end_offset is not None:  # a wrapper's base offset is -1: its records are looked at
             wanted &= rows["base_offset"] < self._split.end_offset
-        for aborted in self._split.aborted:
-            wanted &= ~(
-                rows["is_transactional"]
-                & ~rows["is_control"]
-                & (rows["producer_id"] == aborted.producer_id)
-                & (rows["base_offset"] >= aborted.first_offset)
-                & (rows["last_offset"] <= aborted.last_offset)
-            )
+        transactional = rows["is_transactional"] & ~rows["is_control"]
+        if transactional.any():
+            first, last = rows["last_offset"][0], rows["last_offset"][-1]
+            for aborted in self._split.aborted:
+                if aborted.first_offset <= last and aborted.last_offset >= first:
+                    wanted &= ~(
+                        transactional
+                        & (rows["producer_id"] == aborted.producer_id)
+                        & (rows["base_offset"] >= aborted.first_offset)
+                        & (rows["last_offset"] <= aborted.last_offset)
+                    )
         return wanted
 
     def _memory(self, size: int) -> bytearray | None:
