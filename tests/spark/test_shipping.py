@@ -28,6 +28,7 @@ class Context:
     def __init__(self, master: str) -> None:
         self.master = master
         self.shipped: list[Path] = []
+        self.listFiles: list[str] = []
 
     def addPyFile(self, path: str) -> None:  # noqa: N802
         self.shipped.append(Path(path))
@@ -117,6 +118,17 @@ def test_session_of_spark_connect_when_registered_then_gets_an_artifact(archive:
 
 
 @pytest.mark.usefixtures("source")
+def test_driver_that_runs_from_a_submitted_archive_when_registered_then_ships_nothing_more(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkafmt.spark.shipping.loaded_from", lambda: archive)
+    submitted, by_hand = Session("yarn"), Session("yarn")
+    submitted.sparkContext.listFiles = [f"spark://host:1/files/{archive.name}"]
+    assert registered(submitted).sparkContext.shipped == []
+    assert registered(by_hand).sparkContext.shipped == [archive]
+
+
+@pytest.mark.usefixtures("source")
 def test_arguments_when_wrong_then_nothing_is_shipped_or_registered(archive: Path, tmp_path: Path) -> None:
     spark = Session("yarn")
     with pytest.raises(TypeError, match=r"takes a SparkSession of PySpark 4\.1 or later, not Context"):
@@ -195,7 +207,13 @@ def test_executors_and_driver_without_kafkafmt_when_given_the_archive_then_decod
     command = spark_submit("--py-files", archive, JOB, "submitted")
     found = run_job(command, executor_python, str(executor_python), tmp_path)
     assert_decoded(found, tmp_path, read_archive(archive).digest)
-    # A driver that has it from an archive registers with that one.
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_driver_that_runs_from_the_archive_when_registered_then_executors_decode(
+    executor_python: Path, archive: Path, tmp_path: Path
+) -> None:
     command = spark_submit("--py-files", archive, JOB, "register")
     found = run_job(command, executor_python, str(executor_python), tmp_path)
     assert_decoded(found, tmp_path, read_archive(archive).digest)
@@ -207,5 +225,6 @@ def test_executors_without_kafkafmt_when_given_nothing_then_lack_it(
     executor_python: Path, tmp_path: Path
 ) -> None:
     found = run_job(spark_submit(JOB, "submitted"), executor_python, sys.executable, tmp_path)
-    assert "No module named 'kafkafmt'" in found.stderr
+    # spark-submit sends both of a driver's streams there.
+    assert "No module named 'kafkafmt'" in found.stdout
     assert found.returncode != 0

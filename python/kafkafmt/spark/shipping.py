@@ -66,9 +66,18 @@ def _ship(spark: SparkSession, archive: Path) -> None:
         return
     if context is None:
         spark.addArtifacts(str(archive), pyfile=True)
-    else:
+    elif not _was_submitted(context, archive):
         context.addPyFile(str(archive))  # for jobs of the context as well, to which artifacts are not given
     known.add(digest)
+
+
+def _was_submitted(context: Any, archive: Path) -> bool:
+    """Whether this driver itself runs from the archive, which --py-files gave to executors as well.
+
+    Spark has a copy of it among its files then, and refuses to be given that as another file of the same name.
+    """
+    names = {url.rpartition("/")[2] for url in context.listFiles}
+    return archive == loaded_from() and archive.name in names
 
 
 @functools.cache
