@@ -1,0 +1,85 @@
+"""`register`: kafkafmt brought to a Spark session's executors, and its data source made known to the session."""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from kafkafmt.spark.archive import loaded_from, read_archive, write_archive
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# The digests that each context, or session of Spark Connect, was given.
+_shipped: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+
+
+def register(
+    spark: SparkSession, archive: str | os.PathLike[str] | None = None, *, ship: bool | None = None
+) -> None:
+    """Make `spark.read.format("kafkafmt")` work, on executors that have no kafkafmt as well.
+
+    Executors get an archive of the kafkafmt that runs here, which they unpack once a machine (see
+    `kafkafmt.spark.unpack`); numpy and pyarrow they must have. Doing it again does nothing.
+
+    archive: what `kafkafmt spark-archive` wrote, for executors of another platform than this one.
+    ship: False where executors have kafkafmt installed; True to ship it whatever the master is, as to a Python
+    that is not this one (PYSPARK_PYTHON) on this machine. Unless told, a local master gets nothing but an
+    `archive` that is given.
+
+    Raises TypeError for what is no session of PySpark 4.1 or later, ValueError for an archive that is not to be
+    shipped, and ArchiveError where there is none or none can be built: pass `archive` then.
+    """
+    if not hasattr(spark, "dataSource"):
+        raise TypeError(
+            f"register takes a SparkSession of PySpark 4.1 or later, not {type(spark).__qualname__}"
+        )
+    if archive is not None and ship is False:
+        raise ValueError("an archive is given, and is not to be shipped: leave out one of both")
+    if ship or archive is not None or (ship is None and not _is_local(spark)):
+        _ship(spark, Path(archive) if archive is not None else loaded_from() or _built())
+    from kafkafmt.spark.source import KafkafmtDataSource  # type: ignore[import-not-found]  # needs pyspark
+
+    spark.dataSource.register(KafkafmtDataSource)
+
+
+def _is_local(spark: SparkSession) -> bool:
+    """Whether the workers are those of this process. A server of Spark Connect is another one."""
+    context = _context(spark)
+    return context is not None and context.master.partition("[")[0] == "local"
+
+
+def _context(spark: SparkSession) -> Any:
+    """The session's context; None with Spark Connect, which has none."""
+    return getattr(spark, "sparkContext", None)
+
+
+def _ship(spark: SparkSession, archive: Path) -> None:
+    digest = read_archive(archive).digest
+    context = _context(spark)
+    known = _shipped.setdefault(spark if context is None else context, set())
+    if digest in known:
+        return
+    if context is None:
+        spark.addArtifacts(str(archive), pyfile=True)
+    else:
+        context.addPyFile(str(archive))  # for jobs of the context as well, to which artifacts are not given
+    known.add(digest)
+
+
+@functools.cache
+def _built() -> Path:
+    """An archive of what is installed here, kept as long as this process, as executors may ask for it any time."""
+    folder = Path(_folder().name)
+    built = write_archive(folder / "kafkafmt.zip")
+    # Spark does not take another file of the same name.
+    return (folder / "kafkafmt.zip").rename(folder / f"kafkafmt-{built.digest[:16]}.zip")
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="kafkafmt-archive-")
