@@ -8,7 +8,8 @@ import pytest
 
 import kafkafmt as kf
 from kafkafmt.log import AbortedTransaction, PartitionLog
-from log.samples import LOGS, batch, marker, put_segment, transactional
+from kafkafmt.log.transactions import TransactionTracker, parse_producer_snapshot
+from log.samples import LOGS, batch, marker, name, put_segment, transactional
 
 # Producers 1 and 2 interleaved, over two segments: 1 aborts, 2 aborts, 1 commits, 1 aborts.
 FIRST = [
@@ -124,3 +125,24 @@ def test_log_of_a_real_broker_says_what_its_index_does(folder: str, tmp_path: Pa
     expected = source.aborted_transactions()
     assert PartitionLog(tmp_path / folder).aborted_transactions() == expected
     assert bool(expected) == ("transaction" in folder)
+
+
+def test_producer_snapshot_when_a_broker_s_then_tells_the_open_transactions() -> None:
+    (path,) = (LOGS / "open-transaction-0").glob("*.snapshot")
+    tracker = TransactionTracker()
+    with kf.FileRecords(LOGS / "open-transaction-0" / name(0)) as records:
+        for run in records.runs():
+            list(tracker.add(run))
+    found = parse_producer_snapshot(path.read_bytes())
+    assert found is not None
+    assert min(found.values()) == tracker.first_open_offset == 12
+
+
+def test_producer_snapshot_when_damaged_then_tells_nothing() -> None:
+    (path,) = (LOGS / "open-transaction-0").glob("*.snapshot")
+    data = path.read_bytes()
+    for position in range(len(data)):
+        changed = bytearray(data)
+        changed[position] ^= 0x10
+        assert parse_producer_snapshot(bytes(changed)) is None
+        assert parse_producer_snapshot(data[:position]) is None

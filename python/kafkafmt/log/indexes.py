@@ -75,7 +75,12 @@ class OffsetIndex:
     @classmethod
     def read(cls, path: Path, base_offset: int) -> OffsetIndex:
         """The index in a file; empty where the file is missing, unreadable or holds nothing of use."""
-        entries = _read_entries(path, OFFSET_INDEX_DTYPE)
+        return cls.parse(_content(path), base_offset)
+
+    @classmethod
+    def parse(cls, data: bytes, base_offset: int) -> OffsetIndex:
+        """The index in the bytes of a file."""
+        entries = _entries(data, OFFSET_INDEX_DTYPE)
         offsets, positions = entries["relative_offset"].astype("i8"), entries["position"].astype("i8")
         # No entry is ever made for the first batch, so positions start above 0.
         usable = (np.diff(offsets, prepend=-1) > 0) & (np.diff(positions, prepend=0) > 0)
@@ -103,7 +108,12 @@ class TimeIndex:
     @classmethod
     def read(cls, path: Path, base_offset: int) -> TimeIndex:
         """The index in a file; empty where the file is missing, unreadable or holds nothing of use."""
-        entries = _read_entries(path, TIME_INDEX_DTYPE)
+        return cls.parse(_content(path), base_offset)
+
+    @classmethod
+    def parse(cls, data: bytes, base_offset: int) -> TimeIndex:
+        """The index in the bytes of a file."""
+        entries = _entries(data, TIME_INDEX_DTYPE)
         timestamps, offsets = entries["timestamp"].astype("i8"), entries["relative_offset"].astype("i8")
         usable = np.ones(len(entries), np.bool_)
         usable[1:] = (timestamps[1:] > timestamps[:-1]) & (offsets[1:] >= offsets[:-1])
@@ -135,6 +145,13 @@ def read_transaction_index(
         return []
     except OSError:
         return None
+    return parse_transaction_index(data, base_offset, is_active=is_active)
+
+
+def parse_transaction_index(
+    data: bytes, base_offset: int, *, is_active: bool = False
+) -> list[AbortedTransaction] | None:
+    """`read_transaction_index` of the bytes of a file."""
     entries = _entries(data, TRANSACTION_INDEX_DTYPE)
     last_offsets = entries["last_offset"].astype("i8")
     usable = (
@@ -217,11 +234,11 @@ class IndexBuilder:
             self._last_timestamp = int(timestamps[-1])
 
 
-def _read_entries(path: Path, dtype: np.dtype[np.void]) -> NDArray[np.void]:
+def _content(path: Path) -> bytes:
     try:
-        return _entries(path.read_bytes(), dtype)
+        return path.read_bytes()
     except OSError:
-        return np.empty(0, dtype)
+        return b""
 
 
 def _entries(data: bytes, dtype: np.dtype[np.void]) -> NDArray[np.void]:

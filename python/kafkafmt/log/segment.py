@@ -26,7 +26,7 @@ from kafkafmt.log.indexes import (
     TimestampOffset,
     read_transaction_index,
 )
-from kafkafmt.records import RUN_BYTES, FileRecords
+from kafkafmt.records import RUN_BYTES, FileRecords, Records
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
 _FILE_NAME = re.compile(r"\d{20}\.log")
 _MAX_OFFSET = 2**63 - 1
 
@@ -91,24 +92,27 @@ class SegmentRecords(FileRecords):
             reached = run.end_position
             yield run
         if self._is_whole and reached < self.end_position:
-            self._check_tail(reached)
+            check_tail(self, reached, is_active=self._is_active)
 
-    def _check_tail(self, position: int) -> None:
-        left, found = self.end_position - position, self.end_position
-        error = CorruptRecordError("", position=position, path=str(self.path))
-        start = bytes(
-            self._read(position, min(LOG_OVERHEAD, left), None)
-        )  # less if the file was cut meanwhile
-        if start == bytes(min(LOG_OVERHEAD, left)):  # and so is all the rest, as the runs have found
-            error.message = f"expected no bytes behind the last batch, found {left} zeros"
-        else:
-            error.message = f"expected a whole batch in the last {left} bytes, found a part of one"
-            found = self.position_after(error)
-        if found < self.end_position:
-            error.message = f"batch reaches past the end of the segment, but a valid one begins at {found}"
-        elif self._is_active:
-            return
-        raise error
+
+def check_tail(records: Records, position: int, *, is_active: bool) -> None:
+    """Raise CorruptRecordError where the bytes from `position` on, which are no whole batch, are damage.
+
+    They are none at the end of an active segment, unless a valid batch stands in them.
+    """
+    left, found = records.end_position - position, records.end_position
+    size = min(LOG_OVERHEAD, left)
+    start = bytes(records._read(position, size, None))  # less if the file was cut meanwhile
+    if start == bytes(size):  # and so is all the rest, as the runs have found
+        message = f"expected no bytes behind the last batch, found {left} zeros"
+    else:
+        message = f"expected a whole batch in the last {left} bytes, found a part of one"
+        found = records.position_after(CorruptRecordError(message, position=position))
+    if found < records.end_position:
+        message = f"batch reaches past the end of the segment, but a valid one begins at {found}"
+    elif is_active:
+        return
+    raise records.described(CorruptRecordError(message, position=position))
 
 
 @dataclass(frozen=True)
@@ -179,19 +183,23 @@ class Segment:
             self.path, start, end, is_active=self.is_active, max_decompressed_bytes=max_decompressed_bytes
         )
 
+    @cached_property
+    def indexes(self) -> SegmentIndexes:
+        """The two indexes by which it is searched."""
+        return SegmentIndexes(self.base_offset, self.offset_index, self.time_index)
+
     def find_offset(self, offset: int) -> int | None:
         """The position of the batch that holds `offset`, or of the first behind it; None past the last batch.
 
         As Kafka's LogSegment.translateOffset. Raises KafkaFormatError where damage is in the way.
         """
         with self.open() as records:
-            row = self._find_row(records, offset)
+            row = self.indexes.find_row(records, offset)
         return None if row is None else int(row["position"])
 
     def search_start(self, records: SegmentRecords, offset: int) -> int:
         """Where a batch begins, at or in front of the first one that ends at `offset` or later."""
-        position = self.offset_index.position_at_or_below(offset)
-        return position if position and self._is_before(records, position, offset) else 0
+        return self.indexes.search_start(records, offset)
 
     def find_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record with `timestamp` (milliseconds) or a higher one; None where there is none.
@@ -199,8 +207,7 @@ class Segment:
         As Kafka's LogSegment.findOffsetByTimestamp. Raises KafkaFormatError where damage is in the way.
         """
         with self.open() as records:
-            start = self._start_for_timestamp(records, timestamp)
-            return _search(records, start, lambda runs: _first_at_or_after(records, runs, timestamp))
+            return self.indexes.find_timestamp(records, timestamp)
 
     def find_next_offset(self) -> int:
         """The offset behind its last whole batch; its base offset where it holds none.
@@ -208,14 +215,37 @@ class Segment:
         As Kafka's LogSegment.readNextOffset. Raises KafkaFormatError where damage is in the way.
         """
         with self.open() as records:
-            last = _search(records, self.search_start(records, _MAX_OFFSET), _last_row)
-        return self.base_offset if last is None else int(last["last_offset"]) + 1
+            return self.indexes.find_next_offset(records)
 
-    def _find_row(self, records: SegmentRecords, offset: int) -> np.void | None:
+
+@dataclass(frozen=True)
+class SegmentIndexes:
+    """The indexes of a segment, and searches by them in its records, wherever those are read from."""
+
+    base_offset: int
+    offset_index: OffsetIndex
+    time_index: TimeIndex
+
+    def search_start(self, records: Records, offset: int) -> int:
+        """Where a batch begins, at or in front of the first one that ends at `offset` or later."""
+        position = self.offset_index.position_at_or_below(offset)
+        return position if position and self.is_before(records, position, offset) else 0
+
+    def find_row(self, records: Records, offset: int) -> np.void | None:
         """The row, in the shallow index, of the first batch that ends at `offset` or later."""
         return _search(records, self.search_start(records, offset), lambda runs: _first_row(runs, offset))
 
-    def _is_before(self, records: SegmentRecords, position: int, offset: int) -> bool:
+    def find_timestamp(self, records: Records, timestamp: int) -> TimestampOffset | None:
+        """The first record with `timestamp` (milliseconds) or a higher one; None where there is none."""
+        start = self._start_for_timestamp(records, timestamp)
+        return _search(records, start, lambda runs: _first_at_or_after(records, runs, timestamp))
+
+    def find_next_offset(self, records: Records) -> int:
+        """The offset behind the last whole batch; the base offset where there is none."""
+        last = _search(records, self.search_start(records, _MAX_OFFSET), _last_row)
+        return self.base_offset if last is None else int(last["last_offset"]) + 1
+
+    def is_before(self, records: Records, position: int, offset: int) -> bool:
         """Does a valid batch begin at `position`, and are all offsets in front of it below `offset`?"""
         try:
             run = next(records.runs(position, run_bytes=_SEARCH_BYTES), None)
@@ -229,13 +259,13 @@ class Segment:
         first = row["base_offset"] if row["base_offset"] >= 0 else row["last_offset"]
         return bool(self.base_offset <= first <= offset)
 
-    def _start_for_timestamp(self, records: SegmentRecords, timestamp: int) -> int:
+    def _start_for_timestamp(self, records: Records, timestamp: int) -> int:
         """Where a batch begins, at or in front of the first one with a record at `timestamp` or later."""
         entry = self.time_index.last_below(timestamp)
         if entry is None:
             return 0
         try:
-            row = self._find_row(records, entry.offset)
+            row = self.find_row(records, entry.offset)
         except KafkaFormatError:
             return 0
         if row is None or row["max_timestamp"] != entry.timestamp or row["base_offset"] > entry.offset:
@@ -243,7 +273,7 @@ class Segment:
         return int(row["position"])
 
 
-def _search(records: SegmentRecords, start: int, search: Callable[[Iterator[BatchRun]], _Found]) -> _Found:
+def _search(records: Records, start: int, search: Callable[[Iterator[BatchRun]], _Found]) -> _Found:
     """What a search finds from `start` on, or from the beginning where batches do not go on from there.
 
     For what begins at `start` may be a batch by its looks alone: one inside the value of a record.
@@ -272,9 +302,7 @@ def _last_row(runs: Iterable[BatchRun]) -> np.void | None:
     return row
 
 
-def _first_at_or_after(
-    records: SegmentRecords, runs: Iterable[BatchRun], timestamp: int
-) -> TimestampOffset | None:
+def _first_at_or_after(records: Records, runs: Iterable[BatchRun], timestamp: int) -> TimestampOffset | None:
     for run in runs:
         for number in (run.index["max_timestamp"] >= timestamp).nonzero()[0].tolist():
             try:

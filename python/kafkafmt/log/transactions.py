@@ -7,9 +7,10 @@ marker of that producer, and ends with a control batch that says whether it is c
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from _kafkafmt.crc import crc32c
 from kafkafmt.batch import RecordBatch
 from kafkafmt.log.indexes import AbortedTransaction
 
@@ -19,15 +20,46 @@ if TYPE_CHECKING:
 _MARKER_KEY = struct.Struct(">hh")  # version, type
 _ABORT, _COMMIT = 0, 1
 
+# | version int16 | CRC-32C of what follows uint32 | count int32 | an entry a producer: Kafka's ProducerSnapshot.json
+_SNAPSHOT_HEADER = struct.Struct(">hIi")
+_SNAPSHOT_ENTRY = struct.Struct(
+    ">qhiqiqiq"
+)  # producer id first, the first offset of its open transaction last
+_SNAPSHOT_VERSION = 1
+_CRC_END = 6
+
+
+def parse_producer_snapshot(data: bytes) -> dict[int, int] | None:
+    """The transactions that are open where a `.snapshot` was taken: first offset by producer id. None for damage."""
+    if len(data) < _SNAPSHOT_HEADER.size:
+        return None
+    version, crc, count = _SNAPSHOT_HEADER.unpack_from(data)
+    entries = memoryview(data)[_SNAPSHOT_HEADER.size :]
+    if (
+        version != _SNAPSHOT_VERSION
+        or crc32c(memoryview(data)[_CRC_END:]) != crc
+        or count < 0
+        or len(entries) != count * _SNAPSHOT_ENTRY.size
+    ):
+        return None
+    found = {entry[0]: entry[-1] for entry in _SNAPSHOT_ENTRY.iter_unpack(entries)}
+    return {producer_id: first_offset for producer_id, first_offset in found.items() if first_offset >= 0}
+
 
 class TransactionTracker:
-    """Follows the batches of a log from its start, and tells of each aborted transaction as it ends.
+    """Follows the batches of a log, and tells of each aborted transaction as it ends.
 
-    As Kafka's ProducerStateManager does it. A marker for a producer without an open transaction is ignored.
+    From the log's start, or from where the transactions `open_transactions` are open (first offset by producer
+    id). As Kafka's ProducerStateManager does it. A marker for a producer without an open transaction is ignored.
     """
 
-    def __init__(self) -> None:
-        self._first_offsets: dict[int, int] = {}
+    def __init__(self, open_transactions: Mapping[int, int] | None = None) -> None:
+        self._first_offsets = dict(open_transactions or {})
+
+    @property
+    def first_open_offset(self) -> int | None:
+        """The first offset of the transactions that have not ended: committed readers stop in front of it."""
+        return min(self._first_offsets.values(), default=None)
 
     def add(self, run: BatchRun) -> Iterator[AbortedTransaction]:
         """The transactions that a marker in this run aborts. Raises KafkaFormatError for a damaged marker."""

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _EXTRA = "pip install 'kafkafmt[spark]'"
 _EXIT_SECONDS = 20
+# The last line of a Python trace, the first that is not indented: the exception's type and what it says.
+_RAISED = re.compile(r"^[\w.]+: (?P<message>\S.*)$", re.MULTILINE)
 
 
 class SparkUnavailableError(RuntimeError):
@@ -89,8 +91,8 @@ def _reason(log: IO[bytes], error: Exception) -> str:
     return first_line(error) or printed.strip().rpartition("\n")[2]
 
 
-def first_line(error: Exception) -> str:
-    """What a Java or Python exception says, without traces."""
+def first_line(error: BaseException) -> str:
+    """What a Java or Python exception says, without traces: of Python code on an executor, what that code said."""
     java = getattr(error, "java_exception", None)
     if java is not None:
         cause = java
@@ -99,4 +101,9 @@ def first_line(error: Exception) -> str:
         error_text = str(cause.toString())
     else:
         error_text = str(error)
+    _, trace, raised = error_text.rpartition("Traceback (most recent call last):")
+    if trace:
+        found = _RAISED.search(raised)
+        if found is not None:
+            return found["message"]
     return error_text.strip().partition("\n")[0]

@@ -1,0 +1,171 @@
+"""A row a batch: what its header says, where it is, and its bytes; nothing is decompressed.
+
+Columns are the fields of the shallow index under the names that Spark's style gives them. What a header does not
+tell is null: baseOffset and count of a compressed v0/v1 wrapper, timestamps of -1, deleteHorizon where none is set.
+Producer fields keep Kafka's -1 for none. A row of damage tells the stretch, what is known of its offsets, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from kafkafmt.types import Codec, TopicPartition
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from _kafkafmt.scan import BatchRun
+    from kafkafmt.errors import KafkaFormatError
+
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+_MICROSECONDS = 1000
+_CODEC_IDS = 8  # three bits of the attributes; those above zstd's are no codec's
+_CODECS = [Codec(i).name.lower() if i <= Codec.ZSTD else str(i) for i in range(_CODEC_IDS)]
+
+
+@dataclass(frozen=True)
+class BatchSource:
+    """Which file the batches are in."""
+
+    path: str
+    topic_partition: TopicPartition | None
+
+
+_Fill: TypeAlias = "Callable[[BatchRun, BatchSource], pa.Array]"
+
+
+def _field(name: str, kind: pa.DataType) -> _Fill:
+    def fill(run: BatchRun, source: BatchSource) -> pa.Array:
+        return pa.array(run.index[name].astype(kind.to_pandas_dtype(), copy=True), kind)
+
+    return fill
+
+
+def _known(name: str, kind: pa.DataType) -> _Fill:
+    def fill(run: BatchRun, source: BatchSource) -> pa.Array:
+        values = run.index[name]
+        return pa.array(np.ascontiguousarray(values), kind, mask=values < 0)
+
+    return fill
+
+
+def _time(name: str) -> _Fill:
+    def fill(run: BatchRun, source: BatchSource) -> pa.Array:
+        rows = run.index
+        is_horizon = rows["has_delete_horizon"] if name == "base_timestamp" else np.zeros(len(rows), np.bool_)
+        return _timestamps(rows[name], is_horizon)
+
+    return fill
+
+
+def _delete_horizon(run: BatchRun, source: BatchSource) -> pa.Array:
+    """Where it is set it stands in the place of the base timestamp (KIP-534)."""
+    return _timestamps(run.index["base_timestamp"], ~run.index["has_delete_horizon"])
+
+
+def _timestamps(milliseconds: NDArray[np.int64], missing: NDArray[np.bool_]) -> pa.Array:
+    """Null where missing, -1, or more than microseconds can tell."""
+    most = np.iinfo(np.int64).max // _MICROSECONDS
+    unknown = missing | (milliseconds == -1) | (milliseconds > most) | (milliseconds < -most)
+    microseconds = np.where(unknown, 0, milliseconds) * _MICROSECONDS
+    return pa.array(microseconds, pa.int64(), mask=unknown).cast(_TIMESTAMP)
+
+
+def _codec(run: BatchRun, source: BatchSource) -> pa.Array:
+    return pa.array(_CODECS).take(pa.array(run.index["codec"].astype(np.int8)))
+
+
+def _topic(run: BatchRun, source: BatchSource) -> pa.Array:
+    where = source.topic_partition
+    return pa.repeat(pa.scalar(None if where is None else where.topic, pa.string()), len(run))
+
+
+def _partition(run: BatchRun, source: BatchSource) -> pa.Array:
+    where = source.topic_partition
+    return pa.repeat(pa.scalar(None if where is None else where.partition, pa.int32()), len(run))
+
+
+def _file(run: BatchRun, source: BatchSource) -> pa.Array:
+    return pa.repeat(pa.scalar(source.path), len(run))
+
+
+def _bytes(run: BatchRun, source: BatchSource) -> pa.Array:
+    """The batches themselves: not copied where they stand end to end in the run's buffer, which it keeps."""
+    rows = run.index
+    ends = np.cumsum(rows["size"], dtype=np.int64)
+    if ends[-1] > np.iinfo(np.int32).max:
+        raise AssertionError("a run holds less")
+    first = int(rows["position"][0])
+    buffer = pa.py_buffer(run.buffer)
+    offsets = np.zeros(len(rows) + 1, np.int32)
+    offsets[1:] = ends
+    if (rows["position"] - first == offsets[:-1]).all():
+        data = buffer.slice(first - run.origin, int(ends[-1]))
+    else:
+        data = pa.py_buffer(b"".join(run.batch(number) for number in range(len(rows))))
+    return pa.Array.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(offsets), data])
+
+
+def _no_damage(run: BatchRun, source: BatchSource) -> pa.Array:
+    return pa.nulls(len(run), pa.string())
+
+
+_COLUMNS: dict[str, tuple[pa.DataType, _Fill]] = {
+    "topic": (pa.string(), _topic),
+    "partition": (pa.int32(), _partition),
+    "baseOffset": (pa.int64(), _known("base_offset", pa.int64())),
+    "lastOffset": (pa.int64(), _field("last_offset", pa.int64())),
+    "count": (pa.int32(), _known("count", pa.int32())),
+    "baseTimestamp": (_TIMESTAMP, _time("base_timestamp")),
+    "maxTimestamp": (_TIMESTAMP, _time("max_timestamp")),
+    "timestampType": (pa.int32(), _field("timestamp_type", pa.int32())),
+    "deleteHorizon": (_TIMESTAMP, _delete_horizon),
+    "magic": (pa.int32(), _field("magic", pa.int32())),
+    "codec": (pa.string(), _codec),
+    "attributes": (pa.int32(), _field("attributes", pa.int32())),
+    "isTransactional": (pa.bool_(), _field("is_transactional", pa.bool_())),
+    "isControl": (pa.bool_(), _field("is_control", pa.bool_())),
+    "producerId": (pa.int64(), _field("producer_id", pa.int64())),
+    "producerEpoch": (pa.int32(), _field("producer_epoch", pa.int32())),
+    "baseSequence": (pa.int32(), _field("base_sequence", pa.int32())),
+    "partitionLeaderEpoch": (pa.int32(), _field("partition_leader_epoch", pa.int32())),
+    "crc": (pa.int64(), _field("crc", pa.int64())),
+    "file": (pa.string(), _file),
+    "position": (pa.int64(), _field("position", pa.int64())),
+    "size": (pa.int64(), _field("size", pa.int64())),
+    "batch": (pa.binary(), _bytes),
+    "damage": (pa.string(), _no_damage),
+}
+
+# With onCorrupt=keep alone is there damage to tell of.
+DAMAGE_COLUMN = "damage"
+BATCH_TYPES = {name: kind for name, (kind, _) in _COLUMNS.items()}
+
+
+def batch_rows(run: BatchRun, source: BatchSource, columns: Sequence[str]) -> list[pa.Array]:
+    """A column each of a run that is not empty; the bytes may be views of its buffer."""
+    return [_COLUMNS[name][1](run, source) for name in columns]
+
+
+def damage_row(
+    error: KafkaFormatError, end_position: int, source: BatchSource, columns: Sequence[str]
+) -> list[pa.Array]:
+    """One row for the stretch from where the error is to `end_position`, where valid batches go on."""
+    assert error.position is not None
+    where = source.topic_partition
+    known: dict[str, Any] = {
+        "topic": where.topic if where is not None else None,
+        "partition": where.partition if where is not None else None,
+        "baseOffset": error.base_offset,
+        "lastOffset": error.last_offset,
+        "file": source.path,
+        "position": error.position,
+        "size": end_position - error.position,
+        DAMAGE_COLUMN: error.message,
+    }
+    return [pa.array([known.get(name)], BATCH_TYPES[name]) for name in columns]

@@ -1,0 +1,284 @@
+"""The options of the source: what a user asks for, parsed and checked before any file is looked at.
+
+Names are case-insensitive, as all of Spark's. An option that is not known is an error that names the nearest one
+that is: one that was passed over in silence would read other records than were asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TypeVar
+
+from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
+from kafkafmt.types import TopicPartition
+
+UNITS = ("records", "batches")
+ISOLATIONS = ("read_uncommitted", "read_committed")
+ON_CORRUPT = ("fail", "skip", "keep")
+DEFAULT_SPLIT_BYTES = 128 * 1024 * 1024
+DEFAULT_BATCH_BYTES = 4 * 1024 * 1024
+
+_KNOWN = (
+    "path",
+    "paths",
+    "unit",
+    "columns",
+    "includeHeaders",
+    "topics",
+    "subscribe",
+    "subscribePattern",
+    "topic",
+    "partition",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "isolation",
+    "onCorrupt",
+    "verify",
+    "maxDecompressedBytes",
+    "splitBytes",
+    "maxBatchBytes",
+)
+# As Kafka's ListOffsets and Spark's JSON have them.
+_LATEST, _EARLIEST = -1, -2
+_MAX_INT, _MAX_LONG = 2**31 - 1, 2**63 - 1
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Where the reading of each partition begins or ends; with neither, where its log does.
+
+    offsets: a partition that is to be read from, or to, the end of its log has None.
+    timestamp: in milliseconds; stands for the offset of the first record with it or a later one.
+    """
+
+    offsets: Mapping[TopicPartition, int | None] | None = None
+    timestamp: int | None = None
+
+
+@dataclass(frozen=True)
+class TopicSelection:
+    """Which topics: those of these names, that one of `globs` matches or `pattern` does as a whole; else every one."""
+
+    names: tuple[str, ...] = ()
+    globs: tuple[str, ...] = ()
+    pattern: str | None = None
+
+    def __contains__(self, topic: str) -> bool:
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, topic) is not None
+        if self.is_everything or topic in self.names:
+            return True
+        return any(fnmatchcase(topic, glob) for glob in self.globs)
+
+    @property
+    def is_everything(self) -> bool:
+        return not (self.names or self.globs) and self.pattern is None
+
+    def unmatched(self, topics: Iterable[str]) -> str | None:
+        """The first name, glob or pattern that stands for none of `topics`; None where all stand for some."""
+        topics = list(topics)
+        parts = [TopicSelection(names=(name,)) for name in self.names]
+        parts += [TopicSelection(globs=(glob,)) for glob in self.globs]
+        parts += [self] if self.pattern is not None else []
+        missing = [part for part in parts if not any(topic in part for topic in topics)]
+        return next((part.pattern or (part.names + part.globs)[0] for part in missing), None)
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What is to be read, and how; see the README for each option."""
+
+    paths: tuple[str, ...]
+    unit: str = "records"
+    columns: tuple[str, ...] | None = None
+    include_headers: bool = False
+    topics: TopicSelection = field(default_factory=TopicSelection)
+    topic_partition: TopicPartition | None = None
+    starting: Bound = field(default_factory=Bound)
+    ending: Bound = field(default_factory=Bound)
+    isolation: str = "read_uncommitted"
+    on_corrupt: str = "fail"
+    verify: bool = True
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+    split_bytes: int = DEFAULT_SPLIT_BYTES
+    max_batch_bytes: int = DEFAULT_BATCH_BYTES
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> ReadOptions:
+        """Raises ValueError, in one line, for an unknown option and for a value that cannot be."""
+        given = _Given(options)
+        unit = given.parse("unit", _one_of(UNITS), "records")
+        on_corrupt = given.parse("onCorrupt", _one_of(ON_CORRUPT), "fail")
+        if on_corrupt == "keep" and unit == "records":
+            raise ValueError(
+                "onCorrupt: keep needs unit=batches, as damage is no record; expected fail or skip"
+            )
+        return cls(
+            paths=_paths(given),
+            unit=unit,
+            columns=given.parse("columns", _names, None),
+            include_headers=given.parse("includeHeaders", _boolean, False),
+            topics=_topics(given),
+            topic_partition=_topic_partition(given),
+            starting=_bound(given, "starting", own="earliest", own_number=_EARLIEST),
+            ending=_bound(given, "ending", own="latest", own_number=_LATEST),
+            isolation=given.parse("isolation", _one_of(ISOLATIONS), "read_uncommitted"),
+            on_corrupt=on_corrupt,
+            verify=given.parse("verify", _boolean, True),
+            max_decompressed_bytes=given.parse("maxDecompressedBytes", _size, DEFAULT_MAX_DECOMPRESSED_BYTES),
+            split_bytes=given.parse("splitBytes", _size, DEFAULT_SPLIT_BYTES),
+            max_batch_bytes=given.parse("maxBatchBytes", _size, DEFAULT_BATCH_BYTES),
+        )
+
+
+class _Given:
+    """The options that were given, by their lower-case names."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._values = {name.lower(): str(value) for name, value in options.items()}
+        known = {name.lower(): name for name in _KNOWN}
+        for name in options:
+            if name.lower() not in known:
+                nearest = difflib.get_close_matches(name.lower(), known, 1, cutoff=0)
+                raise ValueError(f"unknown option {name!r}: did you mean {known[nearest[0]]!r}?")
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._values
+
+    def parse(self, name: str, parse: Callable[[str], _Value], default: _Value) -> _Value:
+        value = self._values.get(name.lower())
+        if value is None:
+            return default
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise ValueError(f"option {name}: {error}, found {value!r}") from None
+
+    def ensure_one_of(self, *names: str) -> None:
+        found = [name for name in names if name in self]
+        if len(found) > 1:
+            raise ValueError(f"options {' and '.join(found)}: expected one of them")
+
+
+def _one_of(values: tuple[str, ...]) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value.lower() not in values:
+            raise ValueError(f"expected {', '.join(values[:-1])} or {values[-1]}")
+        return value.lower()
+
+    return parse
+
+
+def _boolean(value: str) -> bool:
+    return _one_of(("true", "false"))(value) == "true"
+
+
+def _size(value: str) -> int:
+    match = _SIZE.fullmatch(value.strip())
+    size = int(match[1]) << _SHIFTS[match[2].lower()] if match else 0
+    if size < 1:
+        raise ValueError("expected bytes, 1 or more, as 134217728, 128m or 128MiB")
+    return size
+
+
+def _number(value: str, most: int) -> int:
+    if not re.fullmatch(r"\d{1,19}", value.strip()) or int(value) > most:
+        raise ValueError(f"expected a number from 0 to {most}")
+    return int(value)
+
+
+def _names(value: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in value.split(","))
+    if "" in names or len({name.lower() for name in names}) < len(names):
+        raise ValueError("expected distinct names, with commas between them")
+    return names
+
+
+def _pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"expected a regular expression ({error})") from None
+    return value
+
+
+def _path_list(value: str) -> tuple[str, ...]:
+    """As Spark hands on what `load` was given several of."""
+    try:
+        paths = json.loads(value)
+    except json.JSONDecodeError:
+        paths = None
+    if not isinstance(paths, list) or not paths or not all(isinstance(path, str) for path in paths):
+        raise ValueError("expected a JSON array of paths")
+    return tuple(paths)
+
+
+def _paths(given: _Given) -> tuple[str, ...]:
+    alone: tuple[str, ...] = (given.parse("path", str, ""),)
+    paths = given.parse("paths", _path_list, alone)
+    if "" in paths:
+        raise ValueError(
+            "no path: expected log directories, segment files or globs, as load(path) or load([path])"
+        )
+    return paths
+
+
+def _topics(given: _Given) -> TopicSelection:
+    given.ensure_one_of("topics", "subscribe", "subscribePattern")
+    none: tuple[str, ...] = ()
+    return TopicSelection(
+        names=given.parse("subscribe", _names, none),
+        globs=given.parse("topics", _names, none),
+        pattern=given.parse("subscribePattern", _pattern, None),
+    )
+
+
+def _topic_partition(given: _Given) -> TopicPartition | None:
+    if ("topic" in given) != ("partition" in given):
+        raise ValueError("options topic and partition: expected both or neither")
+    if "topic" not in given:
+        return None
+    return TopicPartition(
+        given.parse("topic", str, ""), given.parse("partition", lambda value: _number(value, _MAX_INT), 0)
+    )
+
+
+def _bound(given: _Given, prefix: str, *, own: str, own_number: int) -> Bound:
+    """own: what stands for the log's own end on this side, which is the default."""
+    given.ensure_one_of(f"{prefix}Offsets", f"{prefix}Timestamp")
+
+    def offsets(value: str) -> Mapping[TopicPartition, int | None] | None:
+        return None if value.lower() == own else _offsets(value, own, own_number)
+
+    return Bound(
+        given.parse(f"{prefix}Offsets", offsets, None),
+        given.parse(f"{prefix}Timestamp", lambda value: _number(value, _MAX_LONG), None),
+    )
+
+
+def _offsets(value: str, own: str, own_number: int) -> dict[TopicPartition, int | None]:
+    """Spark's JSON, {"topic": {"0": 23, "1": -2}}: -2 is earliest, -1 latest."""
+    expected = f'expected {own} or JSON as {{"topic": {{"0": 23, "1": {own_number}}}}}'
+    try:
+        given = json.loads(value)
+    except json.JSONDecodeError:
+        raise ValueError(expected) from None
+    found: dict[TopicPartition, int | None] = {}
+    for topic, partitions in given.items() if isinstance(given, dict) else [("", None)]:
+        for partition, offset in partitions.items() if isinstance(partitions, dict) else [("", None)]:
+            is_offset = type(offset) is int and (0 <= offset <= _MAX_LONG or offset == own_number)
+            if not partition.isdecimal() or not is_offset:
+                raise ValueError(expected)
+            found[TopicPartition(topic, int(partition))] = None if offset == own_number else offset
+    return found

@@ -1,0 +1,187 @@
+"""What an executor does: a split into pyarrow record batches of bounded size, in bounded memory.
+
+Which batches are passed over, because they are markers, aborted, or out of range, their headers decide, before
+anything is decompressed; records are cut off only where a bound lies within a batch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from _kafkafmt.scan import BatchRun
+from kafkafmt.columns import arrow_batches
+from kafkafmt.errors import KafkaFormatError
+from kafkafmt.log.segment import check_tail
+from kafkafmt.records import RUN_BYTES, Records
+from kafkafmt.spark.batch_rows import BatchSource, batch_rows, damage_row
+from kafkafmt.spark.files import open_records
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from kafkafmt.spark.options import ReadOptions
+    from kafkafmt.spark.planning import Split
+    from kafkafmt.spark.schema import OutputColumns
+
+_LOG = logging.getLogger(__name__)
+
+
+def read_split(split: Split, options: ReadOptions, output: OutputColumns) -> Iterator[pa.RecordBatch]:
+    """The rows of a split.
+
+    Raises KafkaFormatError, with file, position and offsets, for damage, unless the options say otherwise; what
+    stands before it comes first.
+    """
+    limit = options.max_decompressed_bytes
+    with open_records(split.segment, split.start, split.end, max_decompressed_bytes=limit) as source:
+        reader = _SplitReader(source, split, options, output)
+        for rows in reader.read():
+            yield from _bounded(rows, options.max_batch_bytes)
+
+
+def _bounded(rows: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Slices of `most_bytes`, about; one row at the least."""
+    count = max(1, rows.num_rows * most_bytes // max(rows.nbytes, 1))
+    for first in range(0, rows.num_rows, count):
+        yield rows.slice(first, count)
+
+
+class _SplitReader:
+    def __init__(self, source: Records, split: Split, options: ReadOptions, output: OutputColumns) -> None:
+        self._source = source
+        self._split = split
+        self._options = options
+        self._output = output
+        self._where = BatchSource(split.segment.path, split.segment.topic_partition)
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """All rows; behind damage reading goes on where the next valid batch is, if the options say so."""
+        rows_of: Callable[[SelectedRecords], Iterator[pa.RecordBatch]]
+        rows_of = self._records if self._options.unit == "records" else self._batches
+        position = self._split.start
+        while position < self._split.end:
+            records = SelectedRecords(
+                self._source, self._split, position, with_control=self._options.unit == "batches"
+            )
+            try:
+                yield from rows_of(records)
+                return
+            except KafkaFormatError as error:
+                records.described(error)
+                if self._options.on_corrupt == "fail" or error.position is None:
+                    raise
+                position = records.position_after(error)
+                if self._options.on_corrupt == "keep":
+                    yield self._dressed(damage_row(error, position, self._where, self._output.columns))
+                else:
+                    _LOG.warning("passed over %d bytes: %s", position - error.position, error)
+
+    def _dressed(self, arrays: list[pa.Array]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(arrays, schema=self._output.schema)
+
+    def _batches(self, records: SelectedRecords) -> Iterator[pa.RecordBatch]:
+        # The bytes of a batch are a view of the run, which so must have memory of its own.
+        for run in records.runs(run_bytes=min(self._options.max_batch_bytes, RUN_BYTES)):
+            damage = None
+            if self._options.verify and not run.valid().all():
+                run, damage = _sound_part(run)
+            if len(run):
+                yield self._dressed(batch_rows(run, self._where, self._output.columns))
+            if damage is not None:
+                raise damage
+
+    def _records(self, records: SelectedRecords) -> Iterator[pa.RecordBatch]:
+        columns = list(self._output.columns)
+        has_bounds = self._split.start_offset is not None or self._split.end_offset is not None
+        built = [*columns, "offset"] if has_bounds and "offset" not in columns else columns
+        rows: pa.RecordBatch
+        for rows in arrow_batches(
+            records, built, verify=self._options.verify, chunk_bytes=self._options.max_batch_bytes
+        ):
+            if has_bounds:
+                rows = self._within_bounds(rows)
+            if rows.num_rows:
+                yield self._dressed(rows.columns[: len(columns)])
+
+    def _within_bounds(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        offsets = rows.column("offset").to_numpy()
+        start, end = self._split.start_offset, self._split.end_offset
+        wanted = np.ones(len(offsets), np.bool_)
+        if start is not None:
+            wanted &= offsets >= start
+        if end is not None:
+            wanted &= offsets < end
+        return rows if wanted.all() else rows.filter(pa.array(wanted))
+
+
+def _sound_part(run: BatchRun) -> tuple[BatchRun, KafkaFormatError | None]:
+    """The batches in front of the first whose CRC fails, and the error of that."""
+    try:
+        run.ensure_valid()
+    except KafkaFormatError as error:
+        stop = int(run.index["position"].searchsorted(error.position or 0))
+        return BatchRun(run.buffer, run.index[:stop], run.origin), error.with_traceback(None)
+    return run, None
+
+
+class SelectedRecords(Records):
+    """The batches of a split, from `position` on, that are to be read: bytes that are no whole batch are damage."""
+
+    def __init__(self, source: Records, split: Split, position: int, *, with_control: bool) -> None:
+        super().__init__(
+            position, source.end_position, split.segment.topic_partition, source.max_decompressed_bytes
+        )
+        self._source = source
+        self._split = split
+        self._with_control = with_control
+
+    def described(self, error: KafkaFormatError) -> KafkaFormatError:
+        error.path = self._split.segment.path
+        return error
+
+    def runs(
+        self, position: int | None = None, *, run_bytes: int = RUN_BYTES, reuse_memory: bool = False
+    ) -> Iterator[BatchRun]:
+        """As `Records.runs`; raises CorruptRecordError, all batches handed out, for a tail that is damage."""
+        reached = self.start_position if position is None else position
+        for run in self._source.runs(reached, run_bytes=run_bytes, reuse_memory=reuse_memory):
+            reached = run.end_position
+            wanted = self._wanted(run.index)
+            if wanted.all():
+                yield run
+            elif wanted.any():
+                yield BatchRun(run.buffer, run.index[wanted], run.origin)
+            end = self._split.end_offset
+            if end is not None and run.index["base_offset"][-1] >= end:
+                return
+        if reached < self.end_position:
+            check_tail(self, reached, is_active=self._split.is_log_end)
+
+    def _wanted(self, rows: NDArray[np.void]) -> NDArray[np.bool_]:
+        wanted = np.ones(len(rows), np.bool_)
+        if not self._with_control:
+            wanted &= ~rows["is_control"]
+        if self._split.start_offset is not None:
+            wanted &= rows["last_offset"] >= self._split.start_offset
+        if self._split.end_offset is not None:  # a wrapper's base offset is -1: its records are looked at
+            wanted &= rows["base_offset"] < self._split.end_offset
+        for aborted in self._split.aborted:
+            wanted &= ~(
+                rows["is_transactional"]
+                & ~rows["is_control"]
+                & (rows["producer_id"] == aborted.producer_id)
+                & (rows["base_offset"] >= aborted.first_offset)
+                & (rows["last_offset"] <= aborted.last_offset)
+            )
+        return wanted
+
+    def _memory(self, size: int) -> bytearray | None:
+        return self._source._memory(size)
+
+    def _read(self, position: int, size: int, memory: bytearray | None) -> memoryview | bytes:
+        return self._source._read(position, size, memory)

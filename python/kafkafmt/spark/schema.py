@@ -1,0 +1,88 @@
+"""The columns of the source's two units, in Spark's types and in Arrow's, and which of them a read is to build."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from kafkafmt.columns import COLUMNS, arrow_schema
+from kafkafmt.spark.batch_rows import BATCH_TYPES, DAMAGE_COLUMN
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from kafkafmt.spark.options import ReadOptions
+
+_SPARK_TYPES = {
+    pa.binary(): "binary",
+    pa.string(): "string",
+    pa.bool_(): "boolean",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.timestamp("us", tz="UTC"): "timestamp",
+    arrow_schema(["headers"]).field("headers").type: "array<struct<key:string,value:binary>>",
+}
+
+
+@dataclass(frozen=True)
+class OutputColumns:
+    """What a read hands out: `columns` of the unit, and the Arrow schema that Spark expects of them.
+
+    Spark compares that schema strictly, so it has the names and the nullability of the DataFrame's.
+    """
+
+    columns: tuple[str, ...]
+    schema: pa.Schema
+
+    @classmethod
+    def of(cls, options: ReadOptions, schema: StructType) -> OutputColumns:
+        """Raises ValueError for a column that is not known, of another type, or that cannot be without nulls."""
+        known = _known(options)
+        columns, fields = [], []
+        for given in schema.fields:
+            name = _resolve(given.name, known)
+            kind, found = known[name], given.dataType.simpleString()
+            if found != _SPARK_TYPES[kind]:
+                raise ValueError(f"schema: column {given.name}: expected {_SPARK_TYPES[kind]}, found {found}")
+            if not given.nullable:
+                raise ValueError(
+                    f"schema: column {given.name}: expected it nullable, as Spark's Kafka source has it"
+                )
+            columns.append(name)
+            fields.append(pa.field(given.name, kind))
+        if options.columns is not None and [_resolve(name, known) for name in options.columns] != columns:
+            raise ValueError(f"columns: the schema has others, {', '.join(columns)}; give one of the two")
+        return cls(tuple(columns), pa.schema(fields))
+
+
+def spark_schema(options: ReadOptions) -> str:
+    """What is read where the user gives no schema, as DDL.
+
+    Raises ValueError for a column that is not known.
+    """
+    known = _known(options)
+    if options.columns is not None:
+        names: Sequence[str] = [_resolve(name, known) for name in options.columns]
+    elif options.unit == "records":
+        names = [name for name in known if name != "headers" or options.include_headers]
+    else:
+        names = [name for name in known if name != DAMAGE_COLUMN or options.on_corrupt == "keep"]
+    return ", ".join(f"`{name}` {_SPARK_TYPES[known[name]]}" for name in names)
+
+
+def _known(options: ReadOptions) -> dict[str, pa.DataType]:
+    if options.unit == "batches":
+        return BATCH_TYPES
+    return {field.name: field.type for field in arrow_schema(COLUMNS)}
+
+
+def _resolve(name: str, known: dict[str, pa.DataType]) -> str:
+    lower = {column.lower(): column for column in known}
+    if name.lower() not in lower:
+        nearest = difflib.get_close_matches(name.lower(), lower, 1, cutoff=0)[0]
+        raise ValueError(f"unknown column {name!r}: did you mean {lower[nearest]!r}?")
+    return lower[name.lower()]

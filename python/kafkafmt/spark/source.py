@@ -1,0 +1,74 @@
+"""`spark.read.format("kafkafmt")`: log directories and segment files as a DataFrame, a row a record or a batch.
+
+    spark.dataSource.register(KafkafmtDataSource)
+    spark.read.format("kafkafmt").load("/var/lib/kafka")
+
+Options are checked when the DataFrame is made, paths and offsets when it is planned, both on the driver; the rows
+are built where the tasks run. An error ends in one line: `kafkafmt.spark.first_line` takes it out of Spark's traces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from kafkafmt.errors import KafkaFormatError
+from kafkafmt.spark.options import ReadOptions
+from kafkafmt.spark.planning import ReadTask, plan
+from kafkafmt.spark.reading import read_split
+from kafkafmt.spark.schema import OutputColumns, spark_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+
+class KafkafmtDataSource(DataSource):
+    """Kafka's logs, read without a broker; the README has the options."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "kafkafmt"
+
+    def schema(self) -> str:
+        with _PlainErrors():
+            return spark_schema(ReadOptions.parse(self.options))
+
+    def reader(self, schema: StructType) -> KafkafmtReader:
+        with _PlainErrors():
+            options = ReadOptions.parse(self.options)
+            return KafkafmtReader(options, OutputColumns.of(options, schema))
+
+
+class KafkafmtReader(DataSourceReader):
+    """Reads what the options name, with the columns of the DataFrame."""
+
+    def __init__(self, options: ReadOptions, output: OutputColumns) -> None:
+        self._options = options
+        self._output = output
+
+    def partitions(self) -> list[ReadTask]:
+        with _PlainErrors():
+            return plan(self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, ReadTask)
+        with _PlainErrors():
+            for split in partition.splits:
+                yield from read_split(split, self._options, self._output)
+
+
+class _PlainErrors:
+    """What data and arguments cause is told without the way through this library: Spark prints traces in full."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, KafkaFormatError | ValueError | OSError):
+            raise error.with_traceback(None) from None
