@@ -26,7 +26,7 @@ from kafkafmt.log.indexes import (
     TimestampOffset,
     read_transaction_index,
 )
-from kafkafmt.records import RUN_BYTES, FileRecords
+from kafkafmt.records import RUN_BYTES, FileRecords, Records
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class Segment:
     def search_start(self, records: SegmentRecords, offset: int) -> int:
         """Where a batch begins, at or in front of the first one that ends at `offset` or later."""
         position = self.offset_index.position_at_or_below(offset)
-        return position if position and self._is_before(records, position, offset) else 0
+        return position if position and begins_batch(records, position, self.base_offset, offset) else 0
 
     def find_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record with `timestamp` (milliseconds) or a higher one; None where there is none.
@@ -215,20 +215,6 @@ class Segment:
         """The row, in the shallow index, of the first batch that ends at `offset` or later."""
         return _search(records, self.search_start(records, offset), lambda runs: _first_row(runs, offset))
 
-    def _is_before(self, records: SegmentRecords, position: int, offset: int) -> bool:
-        """Does a valid batch begin at `position`, and are all offsets in front of it below `offset`?"""
-        try:
-            run = next(records.runs(position, run_bytes=_SEARCH_BYTES), None)
-            if run is None:
-                return False
-            run.ensure_valid(0, 1)
-        except KafkaFormatError:
-            return False
-        row = run.index[0]
-        # A compressed v0/v1 wrapper tells its last offset alone; it is above all that come before, too.
-        first = row["base_offset"] if row["base_offset"] >= 0 else row["last_offset"]
-        return bool(self.base_offset <= first <= offset)
-
     def _start_for_timestamp(self, records: SegmentRecords, timestamp: int) -> int:
         """Where a batch begins, at or in front of the first one with a record at `timestamp` or later."""
         entry = self.time_index.last_below(timestamp)
@@ -241,6 +227,24 @@ class Segment:
         if row is None or row["max_timestamp"] != entry.timestamp or row["base_offset"] > entry.offset:
             return 0
         return int(row["position"])
+
+
+def begins_batch(records: Records, position: int, base_offset: int, offset: int) -> bool:
+    """Does a valid batch begin at `position`, with a first offset from `base_offset` to `offset`?
+
+    So are then all offsets in front of it below `offset`: what an index says, held against the log.
+    """
+    try:
+        run = next(records.runs(position, run_bytes=_SEARCH_BYTES), None)
+        if run is None:
+            return False
+        run.ensure_valid(0, 1)
+    except KafkaFormatError:
+        return False
+    row = run.index[0]
+    # A compressed v0/v1 wrapper tells its last offset alone; it is above all that come before, too.
+    first = row["base_offset"] if row["base_offset"] >= 0 else row["last_offset"]
+    return bool(base_offset <= first <= offset)
 
 
 def _search(records: SegmentRecords, start: int, search: Callable[[Iterator[BatchRun]], _Found]) -> _Found:
