@@ -31,6 +31,7 @@ LAYERS = {
         "kafkafmt.decoding",
         "kafkafmt.log",
         "kafkafmt.records",
+        "kafkafmt.remote",
     ],
     "flows": [
         "kafkafmt.accumulator",

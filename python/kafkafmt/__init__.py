@@ -28,6 +28,7 @@ from kafkafmt.errors import (
 )
 from kafkafmt.estimator import CompressionRatioEstimator
 from kafkafmt.records import FileRecords, MemoryRecords, Records
+from kafkafmt.remote import RemoteRecords
 from kafkafmt.split import split_batch
 from kafkafmt.types import Codec, TimestampType, TopicPartition
 
@@ -54,6 +55,7 @@ __all__ = [
     "RecordBatchBuilder",
     "RecordTooLargeError",
     "Records",
+    "RemoteRecords",
     "TimestampType",
     "TopicPartition",
     "UnsupportedCompressionTypeError",

@@ -13,12 +13,13 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from _kafkafmt.layout import MAGIC_LENGTH, MAGIC_OFFSET
 from _kafkafmt.scan import INDEX_DTYPE, BatchRun, find_batch, scan
 from kafkafmt.batch import RecordBatch
 from kafkafmt.buffers import flat_view
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 RUN_BYTES = 1024 * 1024
 # Rows of an index that are reserved for each that is expected, and how many at once for what may not come.
 _INDEX_SPARE, _MOST_INDEX_ROWS = 1.05, 1 << 20
+# What a search from header to header reads at a time: small batches come many at once, of large ones little.
+_HOP_BYTES = 64 * 1024
 _SEGMENT_NAME = re.compile(r"\d{20}\.log")
 
 
@@ -122,6 +125,32 @@ class Records(ABC):
                 wanted = needed
             else:
                 return
+
+    def find_batch_start(self, target: int, position: int | None = None) -> int:
+        """Where the first batch that begins at `target` or behind it begins; the end where none does.
+
+        Found from header to header from `position` on, a batch's beginning: of large batches little is read.
+        Raises CorruptRecordError or UnsupportedVersionError where the chain of batches breaks before that.
+        """
+        position = self.start_position if position is None else position
+        memory = self._memory(_HOP_BYTES)
+        while position < min(target, self.end_position):
+            data = self._read(position, min(_HOP_BYTES, self.end_position - position), memory)
+            run, consumed, needed, zeros, error = scan(data, position)
+            if position + consumed >= target:
+                starts = run.index["position"]
+                slot = int(starts.searchsorted(target))
+                return int(starts[slot]) if slot < len(run) else position + consumed
+            if error is not None:
+                if zeros and self._only_zeros(position + consumed):
+                    return self.end_position
+                raise self.described(error)
+            # What is needed is the size of a batch only where its header was all there.
+            step = consumed + (needed if needed > MAGIC_OFFSET + MAGIC_LENGTH else 0)
+            if not step:
+                return self.end_position
+            position += step
+        return min(position, self.end_position)
 
     def _only_zeros(self, position: int) -> bool:
         while position < self.end_position:
@@ -309,10 +338,9 @@ class FileRecords(Records):
             size = os.fstat(self._descriptor).st_size
             if self.path.is_dir():
                 raise IsADirectoryError(f"{self.path} is a folder, not a segment")
-            if start < 0 or (end is not None and end < start):
-                raise ValueError(f"start {start}, end {end}: expected 0 <= start <= end")
-            if topic_partition is None and _SEGMENT_NAME.fullmatch(self.path.name):
-                topic_partition = TopicPartition.from_folder_name(self.path.absolute().parent.name)
+            check_range(start, end)
+            if topic_partition is None:
+                topic_partition = partition_of_segment(self.path.absolute())
             end = size if end is None else min(end, size)
             super().__init__(min(start, end), end, topic_partition, max_decompressed_bytes)
         except BaseException:
@@ -376,6 +404,17 @@ class FileRecords(Records):
         """
         position, end = self._range(position, length)
         return write_file(channel, self.fileno(), position, end - position)
+
+
+def check_range(start: int, end: int | None) -> None:
+    """Raises ValueError for what is no range of bytes in a file; an `end` of None is the file's."""
+    if start < 0 or (end is not None and end < start):
+        raise ValueError(f"start {start}, end {end}: expected 0 <= start <= end")
+
+
+def partition_of_segment(path: PurePath) -> TopicPartition | None:
+    """The partition that a file belongs to: where it is named as a segment, the one its folder is named for."""
+    return TopicPartition.from_folder_name(path.parent.name) if _SEGMENT_NAME.fullmatch(path.name) else None
 
 
 def _reopened(

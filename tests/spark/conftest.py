@@ -1,17 +1,24 @@
-"""What the tests of the data source share: one Spark session for a worker."""
+"""What the tests of the data source share: one Spark session and one S3 server for a worker."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote, urlencode
 
 import pytest
 
+from file_systems import s3_server
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+LOGS = Path(__file__).parents[1] / "data" / "logs"
+BUCKET = "bucket"
 
 collect_ignore = [] if find_spec("pyspark") else ["test_reading.py", "test_source.py"]
 
@@ -37,3 +44,27 @@ def spark() -> Iterator[SparkSession]:
         session.dataSource.register(KafkafmtDataSource)
         yield session
         session.stop()
+
+
+@pytest.fixture(scope="session")
+def s3_options() -> Iterator[dict[str, str]]:
+    """An S3 server on loopback, one for a worker: the options that reach it."""
+    with s3_server() as options:
+        yield options
+
+
+@pytest.fixture(scope="session")
+def s3_logs(s3_options: Mapping[str, str]) -> str:
+    """The committed logs in a bucket."""
+    from pyarrow import fs
+
+    root, options = (
+        f"{s3_options['access_key']}:{quote(s3_options['secret_key'], safe='')}@",
+        dict(s3_options),
+    )
+    del options["access_key"], options["secret_key"]
+    uri = f"s3://{root}{BUCKET}/?{urlencode(options)}"
+    store, _ = fs.FileSystem.from_uri(f"{uri}&allow_bucket_creation=true")
+    store.create_dir(BUCKET)
+    fs.copy_files(str(LOGS), f"{BUCKET}/my logs", destination_filesystem=store)
+    return f"s3://{BUCKET}/my logs"

@@ -29,6 +29,12 @@ def test_names_and_words_when_in_another_case_then_are_taken() -> None:
     )
 
 
+def test_options_of_a_file_system_when_given_then_are_handed_on_and_not_shown() -> None:
+    options = parse(Region="eu-west-1", secret_key="hidden")
+    assert options.file_system == {"region": "eu-west-1", "secret_key": "hidden"}
+    assert "hidden" not in repr(options)
+
+
 def test_paths_when_several_are_loaded_then_are_spark_s_json() -> None:
     assert ReadOptions.parse({"paths": '["a", "b"]'}).paths == ("a", "b")
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -402,6 +404,22 @@ def test_paths_when_topics_are_chosen_then_only_their_partitions_are_read() -> N
     assert {row["topic"] for row in found} == {"lz4", "legacy-v0"}
 
 
+def test_s3_when_read_then_rows_are_those_of_local_files(s3_logs: str, s3_options: Mapping[str, str]) -> None:
+    for options in ({"splitBytes": "2k"}, {"isolation": "read_committed"}, {"topics": "transactions"}):
+        assert rows(s3_logs, **options, **s3_options) == rows(LOGS, **options)
+    (first, *_) = rows(f"{s3_logs}/none-0", unit="batches", **s3_options)
+    assert first["file"].startswith(f"{s3_logs}/none-0/")
+
+
+def test_topic_when_not_in_a_uri_then_the_error_tells_no_secret(
+    s3_logs: str, s3_options: Mapping[str, str]
+) -> None:
+    uri = f"{s3_logs}?{urlencode(s3_options)}"
+    with pytest.raises(ValueError, match="no topic 'nine' in") as caught:
+        rows(uri, topics="nine")
+    assert s3_options["secret_key"] not in str(caught.value)
+
+
 def bad_inputs(folder: Path) -> list[tuple[Path | str, dict[str, object], type[Exception], str]]:
     log = write_log(folder / "logs" / "orders-0")
     (folder / "empty").mkdir()
@@ -414,7 +432,7 @@ def bad_inputs(folder: Path) -> list[tuple[Path | str, dict[str, object], type[E
         (folder / "missing", {}, FileNotFoundError, "missing"),
         (folder / "missing-*", {}, FileNotFoundError, "missing-*"),
         (folder / "empty", {}, FileNotFoundError, "no segments"),
-        (folder / "notes.txt", {}, ValueError, "notes.txt: expected a segment"),
+        (folder / "notes.txt", {}, ValueError, "notes.txt: expected a name of 20 digits"),
         (folder / "text-0", {}, kf.KafkaFormatError, "position 0"),
         (log, {"topics": "order"}, ValueError, "no topic 'order' in"),
         (two, {}, ValueError, "its records would come twice"),

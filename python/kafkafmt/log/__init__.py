@@ -16,6 +16,7 @@ from kafkafmt.log.damage import Damage, find_damage
 from kafkafmt.log.directory import LogDirectory, LogPosition, PartitionLog
 from kafkafmt.log.indexes import AbortedTransaction, TimestampOffset
 from kafkafmt.log.segment import Segment, SegmentRecords
+from kafkafmt.log.splitting import split_points
 from kafkafmt.log.writer import PartitionLogWriter, SegmentWriter, remove_stale_temporaries
 
 __all__ = [
@@ -31,4 +32,5 @@ __all__ = [
     "TimestampOffset",
     "find_damage",
     "remove_stale_temporaries",
+    "split_points",
 ]

@@ -295,7 +295,15 @@ def _folder(path: str | os.PathLike[str]) -> Path:
 
 def _partition_of(path: Path) -> TopicPartition | None:
     """The partition that a folder of this name belongs to, named as a broker names it."""
-    name = path.name or path.absolute().name
+    return partition_of_folder(path.name or path.absolute().name)
+
+
+def partition_of_folder(name: str) -> TopicPartition | None:
+    """The partition whose log a broker keeps in a folder of just that name; None for one that no broker makes.
+
+    >>> partition_of_folder("orders-7"), partition_of_folder("orders-07")
+    (TopicPartition(topic='orders', partition=7), None)
+    """
     found = TopicPartition.from_folder_name(name)
     return found if found is not None and str(found) == name and found.partition <= _MAX_PARTITION else None
 

@@ -75,11 +75,11 @@ class OffsetIndex:
     @classmethod
     def read(cls, path: Path, base_offset: int) -> OffsetIndex:
         """The index in a file; empty where the file is missing, unreadable or holds nothing of use."""
-        return cls.parse(_content(path), base_offset)
+        return cls.from_bytes(_read_bytes(path), base_offset)
 
     @classmethod
-    def parse(cls, data: bytes, base_offset: int) -> OffsetIndex:
-        """The index in the bytes of a file."""
+    def from_bytes(cls, data: bytes, base_offset: int) -> OffsetIndex:
+        """The index that a file with these bytes holds; empty where they hold nothing of use."""
         entries = _entries(data, OFFSET_INDEX_DTYPE)
         offsets, positions = entries["relative_offset"].astype("i8"), entries["position"].astype("i8")
         # No entry is ever made for the first batch, so positions start above 0.
@@ -93,6 +93,14 @@ class OffsetIndex:
         """The position of the last entry whose offset is `offset` or less; 0 where there is none."""
         slot = int(self.entries["relative_offset"].searchsorted(offset - self.base_offset, side="right"))
         return int(self.entries["position"][slot - 1]) if slot else 0
+
+    def entry_at_or_below(self, position: int) -> tuple[int, int] | None:
+        """Offset and position of the last entry whose position is `position` or less."""
+        slot = int(self.entries["position"].searchsorted(position, side="right"))
+        if not slot:
+            return None
+        entry = self.entries[slot - 1]
+        return self.base_offset + int(entry["relative_offset"]), int(entry["position"])
 
 
 @dataclass(frozen=True)
@@ -108,11 +116,11 @@ class TimeIndex:
     @classmethod
     def read(cls, path: Path, base_offset: int) -> TimeIndex:
         """The index in a file; empty where the file is missing, unreadable or holds nothing of use."""
-        return cls.parse(_content(path), base_offset)
+        return cls.from_bytes(_read_bytes(path), base_offset)
 
     @classmethod
-    def parse(cls, data: bytes, base_offset: int) -> TimeIndex:
-        """The index in the bytes of a file."""
+    def from_bytes(cls, data: bytes, base_offset: int) -> TimeIndex:
+        """The index that a file with these bytes holds; empty where they hold nothing of use."""
         entries = _entries(data, TIME_INDEX_DTYPE)
         timestamps, offsets = entries["timestamp"].astype("i8"), entries["relative_offset"].astype("i8")
         usable = np.ones(len(entries), np.bool_)
@@ -135,23 +143,23 @@ class TimeIndex:
 def read_transaction_index(
     path: Path, base_offset: int, *, is_active: bool = False
 ) -> list[AbortedTransaction] | None:
-    """The entries of a `.txnindex` file, none where it is missing; None where what it says cannot be.
-
-    The file of an active segment may end within an entry, which is left out.
-    """
+    """The entries of a `.txnindex` file as `transactions_from_bytes` has them, none where it is missing."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         return []
     except OSError:
         return None
-    return parse_transaction_index(data, base_offset, is_active=is_active)
+    return transactions_from_bytes(data, base_offset, is_active=is_active)
 
 
-def parse_transaction_index(
+def transactions_from_bytes(
     data: bytes, base_offset: int, *, is_active: bool = False
 ) -> list[AbortedTransaction] | None:
-    """`read_transaction_index` of the bytes of a file."""
+    """The entries that a `.txnindex` file with these bytes holds; None where what it says cannot be.
+
+    The file of an active segment may end within an entry, which is left out.
+    """
     entries = _entries(data, TRANSACTION_INDEX_DTYPE)
     last_offsets = entries["last_offset"].astype("i8")
     usable = (
@@ -234,7 +242,7 @@ class IndexBuilder:
             self._last_timestamp = int(timestamps[-1])
 
 
-def _content(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError:

@@ -229,7 +229,7 @@ class SegmentIndexes:
     def search_start(self, records: Records, offset: int) -> int:
         """Where a batch begins, at or in front of the first one that ends at `offset` or later."""
         position = self.offset_index.position_at_or_below(offset)
-        return position if position and self.is_before(records, position, offset) else 0
+        return position if position and begins_batch(records, position, self.base_offset, offset) else 0
 
     def find_row(self, records: Records, offset: int) -> np.void | None:
         """The row, in the shallow index, of the first batch that ends at `offset` or later."""
@@ -245,20 +245,6 @@ class SegmentIndexes:
         last = _search(records, self.search_start(records, _MAX_OFFSET), _last_row)
         return self.base_offset if last is None else int(last["last_offset"]) + 1
 
-    def is_before(self, records: Records, position: int, offset: int) -> bool:
-        """Does a valid batch begin at `position`, and are all offsets in front of it below `offset`?"""
-        try:
-            run = next(records.runs(position, run_bytes=_SEARCH_BYTES), None)
-            if run is None:
-                return False
-            run.ensure_valid(0, 1)
-        except KafkaFormatError:
-            return False
-        row = run.index[0]
-        # A compressed v0/v1 wrapper tells its last offset alone; it is above all that come before, too.
-        first = row["base_offset"] if row["base_offset"] >= 0 else row["last_offset"]
-        return bool(self.base_offset <= first <= offset)
-
     def _start_for_timestamp(self, records: Records, timestamp: int) -> int:
         """Where a batch begins, at or in front of the first one with a record at `timestamp` or later."""
         entry = self.time_index.last_below(timestamp)
@@ -271,6 +257,24 @@ class SegmentIndexes:
         if row is None or row["max_timestamp"] != entry.timestamp or row["base_offset"] > entry.offset:
             return 0
         return int(row["position"])
+
+
+def begins_batch(records: Records, position: int, base_offset: int, offset: int) -> bool:
+    """Does a valid batch begin at `position`, with a first offset from `base_offset` to `offset`?
+
+    So are then all offsets in front of it below `offset`: what an index says, held against the log.
+    """
+    try:
+        run = next(records.runs(position, run_bytes=_SEARCH_BYTES), None)
+        if run is None:
+            return False
+        run.ensure_valid(0, 1)
+    except KafkaFormatError:
+        return False
+    row = run.index[0]
+    # A compressed v0/v1 wrapper tells its last offset alone; it is above all that come before, too.
+    first = row["base_offset"] if row["base_offset"] >= 0 else row["last_offset"]
+    return bool(base_offset <= first <= offset)
 
 
 def _search(records: Records, start: int, search: Callable[[Iterator[BatchRun]], _Found]) -> _Found:

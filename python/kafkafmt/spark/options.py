@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
+from kafkafmt.spark.files import FILE_SYSTEM_OPTIONS
 from kafkafmt.types import TopicPartition
 
 UNITS = ("records", "batches")
@@ -44,6 +45,7 @@ _KNOWN = (
     "maxDecompressedBytes",
     "splitBytes",
     "maxBatchBytes",
+    *FILE_SYSTEM_OPTIONS,
 )
 # As Kafka's ListOffsets and Spark's JSON have them.
 _LATEST, _EARLIEST = -1, -2
@@ -98,7 +100,10 @@ class TopicSelection:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What is to be read, and how; see the README for each option."""
+    """What is to be read, and how; see the README for each option.
+
+    file_system: what holds for the file system of every URI, as `list_segments` takes it; credentials may be in it.
+    """
 
     paths: tuple[str, ...]
     unit: str = "records"
@@ -114,6 +119,7 @@ class ReadOptions:
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
     split_bytes: int = DEFAULT_SPLIT_BYTES
     max_batch_bytes: int = DEFAULT_BATCH_BYTES
+    file_system: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -140,6 +146,7 @@ class ReadOptions:
             max_decompressed_bytes=given.parse("maxDecompressedBytes", _size, DEFAULT_MAX_DECOMPRESSED_BYTES),
             split_bytes=given.parse("splitBytes", _size, DEFAULT_SPLIT_BYTES),
             max_batch_bytes=given.parse("maxBatchBytes", _arrow_size, DEFAULT_BATCH_BYTES),
+            file_system={name: given.parse(name, str, "") for name in FILE_SYSTEM_OPTIONS if name in given},
         )
 
 

@@ -14,13 +14,12 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.indexes import AbortedTransaction, OffsetIndex, TimeIndex, parse_transaction_index
+from kafkafmt.log.indexes import AbortedTransaction, OffsetIndex, TimeIndex, transactions_from_bytes
 from kafkafmt.log.segment import (
     OFFSET_INDEX_SUFFIX,
     SNAPSHOT_SUFFIX,
@@ -28,8 +27,9 @@ from kafkafmt.log.segment import (
     TRANSACTION_INDEX_SUFFIX,
     SegmentIndexes,
 )
+from kafkafmt.log.splitting import split_points
 from kafkafmt.log.transactions import TransactionTracker, parse_producer_snapshot
-from kafkafmt.spark.files import SegmentFile, list_segments, open_records, read_sidecar, split_points
+from kafkafmt.spark.files import SegmentFile, list_segments, open_records, read_sidecar, without_secrets
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ def _tasks(splits: Sequence[Split], most_bytes: int) -> Iterator[ReadTask]:
 def find_logs(options: ReadOptions) -> list[Log]:
     """The logs of the partitions that are asked for."""
     folders: dict[str, list[SegmentFile]] = {}
-    for segment in list_segments(options.paths):
-        folders.setdefault(posixpath.dirname(segment.path), []).append(_named(segment, options))
+    for segment in list_segments(options.paths, options.file_system):
+        folders.setdefault(posixpath.dirname(segment.uri), []).append(_named(segment, options))
     logs = [
         Log(folder, tuple(sorted(segments, key=lambda segment: segment.base_offset)), options)
         for folder, segments in folders.items()
@@ -108,9 +108,8 @@ def find_logs(options: ReadOptions) -> list[Log]:
     missing = options.topics.unmatched(topics)
     if missing is not None:
         near = difflib.get_close_matches(missing, topics, 3, cutoff=0)
-        raise ValueError(
-            f"no topic {missing!r} in {', '.join(options.paths)}: found {', '.join(near) or 'none'}"
-        )
+        paths = ", ".join(map(without_secrets, options.paths))
+        raise ValueError(f"no topic {missing!r} in {paths}: found {', '.join(near) or 'none'}")
     chosen = [log for log in logs if _is_chosen(log, options)]
     _ensure_distinct(chosen)
     for name, bound in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
@@ -218,12 +217,11 @@ class Log:
                 start, end = _narrowed(whole, indexes, records)
         if end - start <= 0:
             return
-        points: list[int] = []
+        ranges = [(start, end)]
         if end - start > self.options.split_bytes:
             with self._open(segment, start, end) as records:
-                points = split_points(records, self.options.split_bytes, indexes.offset_index)
-        cuts = sorted({start, end, *(point for point in points if start < point < end)})
-        for first, stop in pairwise(cuts):
+                ranges = split_points(records, self.options.split_bytes, indexes.offset_index)
+        for first, stop in ranges:
             yield replace(
                 whole, start=first, end=stop, is_log_end=whole.is_log_end and stop == segment.size_in_bytes
             )
@@ -296,13 +294,13 @@ class Log:
         A segment without a `.txnindex` has none aborted, where the broker's snapshot of its producers is there.
         """
         *closed, last = self.segments
-        snapshot = parse_producer_snapshot(read_sidecar(last, SNAPSHOT_SUFFIX) or b"")
+        snapshot = parse_producer_snapshot(read_sidecar(last, SNAPSHOT_SUFFIX))
         if snapshot is None:
             return None
         aborted = []
         for segment in closed:
-            data = read_sidecar(segment, TRANSACTION_INDEX_SUFFIX) or b""
-            found = parse_transaction_index(data, segment.base_offset)
+            data = read_sidecar(segment, TRANSACTION_INDEX_SUFFIX)
+            found = transactions_from_bytes(data, segment.base_offset)
             if found is None:
                 return None
             aborted += found
@@ -351,6 +349,6 @@ def read_indexes(segment: SegmentFile) -> SegmentIndexes:
     """What is usable of the indexes beside a segment."""
     return SegmentIndexes(
         segment.base_offset,
-        OffsetIndex.parse(read_sidecar(segment, OFFSET_INDEX_SUFFIX) or b"", segment.base_offset),
-        TimeIndex.parse(read_sidecar(segment, TIME_INDEX_SUFFIX) or b"", segment.base_offset),
+        OffsetIndex.from_bytes(read_sidecar(segment, OFFSET_INDEX_SUFFIX), segment.base_offset),
+        TimeIndex.from_bytes(read_sidecar(segment, TIME_INDEX_SUFFIX), segment.base_offset),
     )

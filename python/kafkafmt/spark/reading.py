@@ -57,7 +57,7 @@ class _SplitReader:
         self._split = split
         self._options = options
         self._output = output
-        self._where = BatchSource(split.segment.path, split.segment.topic_partition)
+        self._where = BatchSource(split.segment.uri, split.segment.topic_partition)
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """All rows; behind damage reading goes on where the next valid batch is, if the options say so."""
@@ -141,7 +141,7 @@ class SelectedRecords(Records):
         self._with_control = with_control
 
     def described(self, error: KafkaFormatError) -> KafkaFormatError:
-        error.path = self._split.segment.path
+        error.path = self._split.segment.uri
         return error
 
     def runs(

@@ -1,0 +1,261 @@
+"""The segments that paths, patterns and URIs stand for, locally and on S3, and reading them. Needs no Spark."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+import pytest
+
+import kafkafmt as kf
+from file_systems import CountingHandler
+from kafkafmt.log import split_points
+from kafkafmt.log.indexes import OffsetIndex, TimeIndex, read_transaction_index, transactions_from_bytes
+from kafkafmt.spark.files import SIDECAR_SUFFIXES, SegmentFile, list_segments, open_records, read_sidecar
+from log.samples import batch, put_segment
+from records.samples import as_rows
+
+fs = pytest.importorskip("pyarrow.fs")
+
+LOGS = Path(__file__).parents[1] / "data" / "logs"
+BUCKET = "bucket"
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """A log directory with the partitions orders-2, orders-10 and users-0, and what else there may be in one."""
+    folder = tmp_path / "logs"
+    for partition, base_offset in (("users-0", 0), ("orders-10", 7), ("orders-2", 30), ("orders-2", 5)):
+        put_segment(folder / partition, base_offset, [batch(base_offset)], index=[], time_index=[(0, 0)])
+    put_segment(folder / "orders-3.0123abcd-delete", 0, [batch(0)])
+    put_segment(folder / "other", 0, [batch(0)])
+    (folder / "empty-0").mkdir()
+    for name in ("recovery-point-offset-checkpoint", "orders-2/leader-epoch-checkpoint", "orders-2/12.log"):
+        (folder / name).touch()
+    for suffix in (".log.deleted", ".log.cleaned", ".log.swap", ".snapshot"):
+        (folder / "orders-2" / f"{0:020d}{suffix}").touch()
+    return folder
+
+
+def found(paths: object, options: Mapping[str, str] | None = None) -> list[str]:
+    """Folder and base offset of each segment that is listed."""
+    return [f"{file.uri.split('/')[-2]} {file.base_offset}" for file in list_segments(paths, options)]
+
+
+ALL = ["orders-2 5", "orders-2 30", "orders-10 7", "users-0 0"]
+ORDERS = ALL[:3]
+
+
+def test_log_directory_when_listed_then_segments_of_its_partitions_in_order(logs: Path) -> None:
+    assert found(logs) == found(str(logs)) == found(f"{logs}/") == ALL
+
+
+def test_segment_file_when_listed_then_tells_what_is_there(logs: Path) -> None:
+    (file,) = list_segments(logs / "orders-10")
+    path = logs / "orders-10" / f"{7:020d}.log"
+    assert file == SegmentFile(
+        uri=str(path),
+        path=str(path),
+        topic_partition=kf.TopicPartition("orders", 10),
+        base_offset=7,
+        size_in_bytes=path.stat().st_size,
+        modification_time_ms=path.stat().st_mtime_ns // 1_000_000,
+        sidecar_sizes={".index": 0, ".timeindex": 12},
+    )
+    assert pickle.loads(pickle.dumps(file)) == file
+    assert hash(pickle.loads(pickle.dumps(file))) == hash(file)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("orders-2", ORDERS[:2]),
+        ("orders-2/00000000000000000030.log", ["orders-2 30"]),
+        ("orders-*", ORDERS),
+        ("orders-?", ORDERS[:2]),
+        ("orders-[0-9]*", ORDERS),
+        ("{users,orders}-{0,10}", ["orders-10 7", "users-0 0"]),
+        ("*", ALL),
+        ("../*", ALL),
+        ("../l*/orders-2", ORDERS[:2]),
+        ("orders-2/*", ORDERS[:2]),
+        ("*/*30.log", ["orders-2 30"]),
+        ("orders*/*.log", ORDERS),
+        ("other", ["other 0"]),
+        ("orders-3.0123abcd-delete", ["orders-3.0123abcd-delete 0"]),
+    ],
+)
+def test_path_or_pattern_when_listed_then_what_it_stands_for(
+    logs: Path, pattern: str, expected: list[str]
+) -> None:
+    assert found(f"{logs}/{pattern}") == expected
+    if "?" not in pattern:
+        assert found(f"file://{logs}/{pattern}") == found(f"file:{logs}/{pattern}") == expected
+
+
+def test_paths_when_many_then_each_segment_once(logs: Path) -> None:
+    assert found([logs / "users-0", f"{logs}/orders-*", logs, f"file://{logs}/users-0"]) == ALL
+    assert found([]) == []
+
+
+def test_path_when_relative_then_found_from_elsewhere(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(logs)
+    (file,) = list_segments("users-0")
+    assert file.path == str(logs / "users-0" / f"{0:020d}.log")
+
+
+def test_path_when_it_has_the_signs_of_a_pattern_and_exists_then_is_none(tmp_path: Path) -> None:
+    put_segment(tmp_path / "a[0]" / "b-0", 3, [])
+    assert found(tmp_path / "a[0]") == ["b-0 3"]
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "message"),
+    [
+        ("nothing", FileNotFoundError, "no such file or folder: '.*/nothing'"),
+        ("empty-0", FileNotFoundError, "no segments in this folder: '.*/empty-0'"),
+        ("empty-*", FileNotFoundError, r"no segments match: '.*/empty-\*'"),
+        ("nothing/*", FileNotFoundError, "no segments match"),
+        ("recovery-point-offset-checkpoint", ValueError, "checkpoint: expected a name of 20 digits and .log"),
+        (f"orders-2/{0:020d}.log.deleted", ValueError, "deleted: expected a name of 20 digits and .log"),
+    ],
+)
+def test_path_when_it_stands_for_no_segment_then_one_clear_error(
+    logs: Path, path: str, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        list_segments([logs, f"{logs}/{path}"])
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        (
+            "ftp://me:secret@host/logs",
+            "^ftp://host/logs: no file system has that scheme; expected one of file://, s3://",
+        ),
+        ("file://host/logs", "expected file:///path, found the host host"),
+        ("s3://bucket/logs?colour=red", "^s3://bucket: Unexpected query parameter in S3 URI: 'colour'"),
+        ("s3://key:secret/secret@bucket/logs", "a secret in a URI is percent-encoded"),
+    ],
+)
+def test_uri_when_it_names_no_file_system_then_refused_without_secrets(uri: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        list_segments(uri)
+    assert "secret@" not in str(error.value)
+    assert "secret/" not in str(error.value)
+
+
+def test_log_directory_when_listed_then_each_folder_once(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    handler = CountingHandler()
+    monkeypatch.setattr(fs, "LocalFileSystem", lambda: fs.PyFileSystem(handler))
+    assert found([logs, logs / "orders-2", f"{logs}/orders-*/*.log"]) == ALL
+    assert len(handler.listings) == len(set(handler.listings))
+    assert str(logs / "other") not in handler.listings
+
+
+# S3
+
+
+def relative(listed: list[SegmentFile], root: str) -> list[str]:
+    return [file.uri.removeprefix(f"{root}/") for file in listed]
+
+
+def test_s3_when_listed_then_as_locally(s3_logs: str, s3_options: Mapping[str, str]) -> None:
+    there, here = list_segments(s3_logs, s3_options), list_segments(LOGS)
+    assert relative(there, s3_logs) == relative(here, str(LOGS))
+    for one, other in zip(there, here, strict=True):
+        assert one.topic_partition == other.topic_partition
+        assert one.size_in_bytes == other.size_in_bytes
+        assert one.sidecar_sizes == other.sidecar_sizes
+        assert one.modification_time_ms > 0
+
+
+@pytest.mark.parametrize(
+    "pattern", ["transactions-0", "partitions-*", "*/*151.log", "{none,zstd}-0", "segments-0/*[0-9].log"]
+)
+def test_s3_pattern_when_listed_then_as_locally(
+    s3_logs: str, s3_options: Mapping[str, str], pattern: str
+) -> None:
+    there = list_segments(f"{s3_logs}/{pattern}", s3_options)
+    assert relative(there, s3_logs) == relative(list_segments(f"{LOGS}/{pattern}"), str(LOGS))
+
+
+def test_s3_segment_when_opened_from_a_pickle_then_as_locally(
+    s3_logs: str, s3_options: Mapping[str, str]
+) -> None:
+    there, here = list_segments(s3_logs, s3_options), list_segments(LOGS)
+    for one, other in zip(pickle.loads(pickle.dumps(there)), here, strict=True):
+        with open_records(one) as records, open_records(other) as expected:
+            assert isinstance(records, kf.RemoteRecords)
+            assert isinstance(expected, kf.FileRecords)
+            assert records.topic_partition == expected.topic_partition == one.topic_partition
+            assert as_rows(records.records()) == as_rows(expected.records())
+            index = OffsetIndex.from_bytes(read_sidecar(one, ".index"), one.base_offset)
+            assert split_points(records, 2000, index) == split_points(expected, 2000, index)
+
+
+def test_sidecars_when_read_then_as_the_files(s3_logs: str, s3_options: Mapping[str, str]) -> None:
+    for one, other in zip(list_segments(s3_logs, s3_options), list_segments(LOGS), strict=True):
+        for suffix in SIDECAR_SUFFIXES:
+            path = Path(other.path).with_suffix(suffix)
+            data = path.read_bytes() if path.exists() else b""
+            assert read_sidecar(one, suffix) == read_sidecar(other, suffix) == data
+            assert one.sidecar_sizes.get(suffix) == (len(data) if path.exists() else None)
+        path, base_offset = Path(other.path), other.base_offset
+        times = TimeIndex.from_bytes(read_sidecar(one, ".timeindex"), base_offset)
+        assert (times.entries == TimeIndex.read(path.with_suffix(".timeindex"), base_offset).entries).all()
+        transactions = transactions_from_bytes(read_sidecar(one, ".txnindex"), base_offset)
+        assert transactions == read_transaction_index(path.with_suffix(".txnindex"), base_offset)
+
+
+def test_s3_uri_when_it_says_all_itself_then_shown_without_credentials(
+    s3_logs: str, s3_options: Mapping[str, str]
+) -> None:
+    query = urlencode({name: s3_options[name] for name in ("endpoint_override", "scheme", "region")})
+    secret = quote(s3_options["secret_key"], safe="")
+    (file,) = list_segments(f"s3a://{s3_options['access_key']}:{secret}@{BUCKET}/my logs/none-0/?{query}")
+    assert file.uri == f"s3://{BUCKET}/my logs/none-0/{0:020d}.log"
+    assert secret not in repr(file)
+    with open_records(file, 0, 1000) as records:
+        assert repr(records) == f"RemoteRecords({file.uri!r}, start=0, end=1000)"
+
+
+def test_s3_object_when_replaced_by_a_shorter_one_then_end_of_file_error(
+    s3_logs: str, s3_options: Mapping[str, str]
+) -> None:
+    (source,) = list_segments(f"{s3_logs}/none-0", s3_options)
+    path = f"{BUCKET}/shorter/none-0/{0:020d}.log"
+    source.filesystem.copy_file(source.path, path)
+    (file,) = list_segments(f"s3://{path}", s3_options)
+    with open_records(file) as records:
+        with source.filesystem.open_output_stream(path) as replaced:
+            replaced.write((LOGS / "none-0" / f"{0:020d}.log").read_bytes()[:5000])
+        with pytest.raises(EOFError, match=f"s3://{path}: file truncated"):
+            list(records.records())
+
+
+def test_s3_object_when_deleted_then_error_names_it(s3_logs: str, s3_options: Mapping[str, str]) -> None:
+    (source,) = list_segments(f"{s3_logs}/none-0", s3_options)
+    path = f"{BUCKET}/deleted/none-0/{0:020d}.log"
+    source.filesystem.copy_file(source.path, path)
+    (file,) = list_segments(f"s3://{path}", s3_options)
+    with open_records(file) as records:
+        source.filesystem.delete_file(path)
+        with pytest.raises(OSError, match="cannot read") as error:
+            list(records.records())
+        assert error.value.filename == file.uri
+    with pytest.raises(FileNotFoundError) as error:
+        open_records(file)
+    assert error.value.filename == file.uri
+
+
+@pytest.mark.parametrize("path", ["my logs/nothing", "my logs/nothing-*", "../nobucket"])
+def test_s3_path_when_nothing_there_then_error_names_it(
+    s3_logs: str, s3_options: Mapping[str, str], path: str
+) -> None:
+    with pytest.raises(FileNotFoundError) as error:
+        list_segments(f"s3://{BUCKET}/{path}", s3_options)
+    assert error.value.filename == f"s3://{BUCKET}/{path}"
