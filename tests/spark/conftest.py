@@ -28,7 +28,7 @@ def spark() -> Iterator[SparkSession]:
     """A local Spark with two cores that knows the data source."""
     from pyspark.sql import SparkSession
 
-    from kafkafmt.spark.source import KafkafmtDataSource
+    from kafkafmt.spark.data_source import KafkafmtDataSource
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(os.environ, "SPARK_LOCAL_IP", "127.0.0.1")  # as a machine need not know its own name

@@ -19,9 +19,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kafkafmt.spark.options import ReadOptions
-from kafkafmt.spark.planning import Split, plan
-from kafkafmt.spark.source import KafkafmtDataSource
+from kafkafmt.spark.data_source import KafkafmtDataSource
+from kafkafmt.spark.source.options import ReadOptions
+from kafkafmt.spark.source.planning import Split, plan
 
 _HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 _KINDS = (BinaryType(), BooleanType(), IntegerType(), LongType(), StringType(), TimestampType(), _HEADERS)

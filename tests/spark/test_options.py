@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkafmt.spark.options import Bound, ReadOptions
+from kafkafmt.spark.source.options import Bound, ReadOptions
 from kafkafmt.types import TopicPartition
 
 

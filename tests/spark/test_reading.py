@@ -19,9 +19,9 @@ import kafkafmt as kf
 from cli.logs import FIRST_TIMESTAMP, flip, segments, write_log
 from data.real_logs import LOGS, NAMES, expected
 from kafkafmt.log import PartitionLog
-from kafkafmt.spark.options import ReadOptions
-from kafkafmt.spark.planning import Log, ReadTask, plan
-from kafkafmt.spark.source import KafkafmtDataSource
+from kafkafmt.spark.data_source import KafkafmtDataSource
+from kafkafmt.spark.source.options import ReadOptions
+from kafkafmt.spark.source.planning import Log, ReadTask, plan
 from log.samples import batch, marker, put_segment, transactional
 from spark.reads import batches, offsets, options_of, rows, splits, struct
 

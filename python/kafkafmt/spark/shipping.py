@@ -42,7 +42,7 @@ def register(
         raise ValueError("an archive is given, and is not to be shipped: leave out one of both")
     if ship or archive is not None or (ship is None and not _is_local(spark)):
         _ship(spark, Path(archive) if archive is not None else loaded_from() or _built())
-    from kafkafmt.spark.source import KafkafmtDataSource  # needs pyspark
+    from kafkafmt.spark.data_source import KafkafmtDataSource  # needs pyspark
 
     spark.dataSource.register(KafkafmtDataSource)
 

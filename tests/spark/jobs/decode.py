@@ -77,7 +77,7 @@ def main(how):
     if how == "register":
         from kafkafmt.spark import register
 
-        source = ModuleType("kafkafmt.spark.source")
+        source = ModuleType("kafkafmt.spark.data_source")
         source.KafkafmtDataSource = StandIn
         sys.modules[source.__name__] = source
         register(spark)

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.spark.options import ReadOptions
-from kafkafmt.spark.planning import ReadTask, plan
-from kafkafmt.spark.reading import read_split
-from kafkafmt.spark.schema import OutputColumns, spark_schema
+from kafkafmt.spark.source.options import ReadOptions
+from kafkafmt.spark.source.planning import ReadTask, plan
+from kafkafmt.spark.source.reading import read_split
+from kafkafmt.spark.source.schema import OutputColumns, spark_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

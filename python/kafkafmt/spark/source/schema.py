@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from kafkafmt.columns import COLUMNS, arrow_schema
-from kafkafmt.spark.batch_rows import BATCH_TYPES, DAMAGE_COLUMN
+from kafkafmt.spark.source.batch_rows import BATCH_TYPES, DAMAGE_COLUMN
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from kafkafmt.spark.options import ReadOptions
+    from kafkafmt.spark.source.options import ReadOptions
 
 _SPARK_TYPES = {
     pa.binary(): "binary",

@@ -18,15 +18,15 @@ from kafkafmt.columns import arrow_batches
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.segment import check_tail
 from kafkafmt.records import RUN_BYTES, Records
-from kafkafmt.spark.batch_rows import BatchSource, batch_rows, damage_row
 from kafkafmt.spark.files import open_records
+from kafkafmt.spark.source.batch_rows import BatchSource, batch_rows, damage_row
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from kafkafmt.spark.options import ReadOptions
-    from kafkafmt.spark.planning import Split
-    from kafkafmt.spark.schema import OutputColumns
+    from kafkafmt.spark.source.options import ReadOptions
+    from kafkafmt.spark.source.planning import Split
+    from kafkafmt.spark.source.schema import OutputColumns
 
 _LOG = logging.getLogger(__name__)
 

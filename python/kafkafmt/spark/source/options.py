@@ -1,21 +1,25 @@
-"""The options of the source: what a user asks for, parsed and checked before any file is looked at.
-
-Names are case-insensitive, as all of Spark's. An option that is not known is an error that names the nearest one
-that is: one that was passed over in silence would read other records than were asked for.
-"""
+"""The options of the source: what a user asks for, parsed and checked before any file is looked at."""
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TypeVar
 
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.spark.files import FILE_SYSTEM_OPTIONS
+from kafkafmt.spark.values import (
+    Given,
+    one_of,
+    parse_arrow_size,
+    parse_boolean,
+    parse_names,
+    parse_number,
+    parse_pattern,
+    parse_size,
+)
 from kafkafmt.types import TopicPartition
 
 UNITS = ("records", "batches")
@@ -49,12 +53,7 @@ _KNOWN = (
 )
 # As Kafka's ListOffsets and Spark's JSON have them.
 _LATEST, _EARLIEST = -1, -2
-_MAX_ARROW_BYTES = 1024 * 1024 * 1024
 _MAX_INT, _MAX_LONG = 2**31 - 1, 2**63 - 1
-_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
-_SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
-
-_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
@@ -124,9 +123,9 @@ class ReadOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
         """Raises ValueError, in one line, for an unknown option and for a value that cannot be."""
-        given = _Given(options)
-        unit = given.parse("unit", _one_of(UNITS), "records")
-        on_corrupt = given.parse("onCorrupt", _one_of(ON_CORRUPT), "fail")
+        given = Given(options, _KNOWN)
+        unit = given.parse("unit", one_of(UNITS), "records")
+        on_corrupt = given.parse("onCorrupt", one_of(ON_CORRUPT), "fail")
         if on_corrupt == "keep" and unit == "records":
             raise ValueError(
                 "onCorrupt: keep needs unit=batches, as damage is no record; expected fail or skip"
@@ -134,98 +133,22 @@ class ReadOptions:
         return cls(
             paths=_paths(given),
             unit=unit,
-            columns=given.parse("columns", _names, None),
-            include_headers=given.parse("includeHeaders", _boolean, False),
+            columns=given.parse("columns", parse_names, None),
+            include_headers=given.parse("includeHeaders", parse_boolean, False),
             topics=_topics(given),
             topic_partition=_topic_partition(given),
             starting=_bound(given, "starting", own="earliest", own_number=_EARLIEST),
             ending=_bound(given, "ending", own="latest", own_number=_LATEST),
-            isolation=given.parse("isolation", _one_of(ISOLATIONS), "read_uncommitted"),
+            isolation=given.parse("isolation", one_of(ISOLATIONS), "read_uncommitted"),
             on_corrupt=on_corrupt,
-            verify=given.parse("verify", _boolean, True),
-            max_decompressed_bytes=given.parse("maxDecompressedBytes", _size, DEFAULT_MAX_DECOMPRESSED_BYTES),
-            split_bytes=given.parse("splitBytes", _size, DEFAULT_SPLIT_BYTES),
-            max_batch_bytes=given.parse("maxBatchBytes", _arrow_size, DEFAULT_BATCH_BYTES),
+            verify=given.parse("verify", parse_boolean, True),
+            max_decompressed_bytes=given.parse(
+                "maxDecompressedBytes", parse_size, DEFAULT_MAX_DECOMPRESSED_BYTES
+            ),
+            split_bytes=given.parse("splitBytes", parse_size, DEFAULT_SPLIT_BYTES),
+            max_batch_bytes=given.parse("maxBatchBytes", parse_arrow_size, DEFAULT_BATCH_BYTES),
             file_system={name: given.parse(name, str, "") for name in FILE_SYSTEM_OPTIONS if name in given},
         )
-
-
-class _Given:
-    """The options that were given, by their lower-case names."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._values = {name.lower(): str(value) for name, value in options.items()}
-        known = {name.lower(): name for name in _KNOWN}
-        for name in options:
-            if name.lower() not in known:
-                nearest = difflib.get_close_matches(name.lower(), known, 1, cutoff=0)
-                raise ValueError(f"unknown option {name!r}: did you mean {known[nearest[0]]!r}?")
-
-    def __contains__(self, name: str) -> bool:
-        return name.lower() in self._values
-
-    def parse(self, name: str, parse: Callable[[str], _Value], default: _Value) -> _Value:
-        value = self._values.get(name.lower())
-        if value is None:
-            return default
-        try:
-            return parse(value)
-        except ValueError as error:
-            raise ValueError(f"option {name}: {error}, found {value!r}") from None
-
-    def ensure_one_of(self, *names: str) -> None:
-        found = [name for name in names if name in self]
-        if len(found) > 1:
-            raise ValueError(f"options {' and '.join(found)}: expected one of them")
-
-
-def _one_of(values: tuple[str, ...]) -> Callable[[str], str]:
-    def parse(value: str) -> str:
-        if value.lower() not in values:
-            raise ValueError(f"expected {', '.join(values[:-1])} or {values[-1]}")
-        return value.lower()
-
-    return parse
-
-
-def _boolean(value: str) -> bool:
-    return _one_of(("true", "false"))(value) == "true"
-
-
-def _size(value: str) -> int:
-    match = _SIZE.fullmatch(value.strip())
-    size = int(match[1]) << _SHIFTS[match[2].lower()] if match else 0
-    if size < 1:
-        raise ValueError("expected bytes, 1 or more, as 134217728, 128m or 128MiB")
-    return size
-
-
-def _arrow_size(value: str) -> int:
-    size = _size(value)
-    if size > _MAX_ARROW_BYTES:
-        raise ValueError(f"expected {_MAX_ARROW_BYTES} at the most, as an Arrow column of Spark holds 2 GiB")
-    return size
-
-
-def _number(value: str, most: int) -> int:
-    if not re.fullmatch(r"\d{1,19}", value.strip()) or int(value) > most:
-        raise ValueError(f"expected a number from 0 to {most}")
-    return int(value)
-
-
-def _names(value: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in value.split(","))
-    if "" in names or len({name.lower() for name in names}) < len(names):
-        raise ValueError("expected distinct names, with commas between them")
-    return names
-
-
-def _pattern(value: str) -> str:
-    try:
-        re.compile(value)
-    except re.error as error:
-        raise ValueError(f"expected a regular expression ({error})") from None
-    return value
 
 
 def _path_list(value: str) -> tuple[str, ...]:
@@ -239,7 +162,7 @@ def _path_list(value: str) -> tuple[str, ...]:
     return tuple(paths)
 
 
-def _paths(given: _Given) -> tuple[str, ...]:
+def _paths(given: Given) -> tuple[str, ...]:
     alone: tuple[str, ...] = (given.parse("path", str, ""),)
     paths = given.parse("paths", _path_list, alone)
     if "" in paths:
@@ -249,27 +172,28 @@ def _paths(given: _Given) -> tuple[str, ...]:
     return paths
 
 
-def _topics(given: _Given) -> TopicSelection:
+def _topics(given: Given) -> TopicSelection:
     given.ensure_one_of("topics", "subscribe", "subscribePattern")
     none: tuple[str, ...] = ()
     return TopicSelection(
-        names=given.parse("subscribe", _names, none),
-        globs=given.parse("topics", _names, none),
-        pattern=given.parse("subscribePattern", _pattern, None),
+        names=given.parse("subscribe", parse_names, none),
+        globs=given.parse("topics", parse_names, none),
+        pattern=given.parse("subscribePattern", parse_pattern, None),
     )
 
 
-def _topic_partition(given: _Given) -> TopicPartition | None:
+def _topic_partition(given: Given) -> TopicPartition | None:
     if ("topic" in given) != ("partition" in given):
         raise ValueError("options topic and partition: expected both or neither")
     if "topic" not in given:
         return None
     return TopicPartition(
-        given.parse("topic", str, ""), given.parse("partition", lambda value: _number(value, _MAX_INT), 0)
+        given.parse("topic", str, ""),
+        given.parse("partition", lambda value: parse_number(value, _MAX_INT), 0),
     )
 
 
-def _bound(given: _Given, prefix: str, *, own: str, own_number: int) -> Bound:
+def _bound(given: Given, prefix: str, *, own: str, own_number: int) -> Bound:
     """own: what stands for the log's own end on this side, which is the default."""
     given.ensure_one_of(f"{prefix}Offsets", f"{prefix}Timestamp")
 
@@ -278,7 +202,7 @@ def _bound(given: _Given, prefix: str, *, own: str, own_number: int) -> Bound:
 
     return Bound(
         given.parse(f"{prefix}Offsets", offsets, None),
-        given.parse(f"{prefix}Timestamp", lambda value: _number(value, _MAX_LONG), None),
+        given.parse(f"{prefix}Timestamp", lambda value: parse_number(value, _MAX_LONG), None),
     )
 
 

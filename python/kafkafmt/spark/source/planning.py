@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from kafkafmt.records import Records
-    from kafkafmt.spark.options import Bound, ReadOptions
+    from kafkafmt.spark.source.options import Bound, ReadOptions
 
 # What a split costs beside its bytes: opening a file, a task's share of work.
 _OPEN_COST_BYTES = 64 * 1024

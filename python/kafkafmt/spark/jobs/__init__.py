@@ -1,0 +1,1 @@
+"""Whole log directories in one call: jobs that go from files to files, or to a report."""

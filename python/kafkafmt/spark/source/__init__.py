@@ -1,0 +1,1 @@
+"""Reading logs as a DataFrame: what was asked for, what the driver plans, what an executor reads."""

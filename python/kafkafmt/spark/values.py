@@ -1,0 +1,97 @@
+"""Options as Spark hands them on, text by name, and the values that they stand for.
+
+Names are case-insensitive, as all of Spark's. An option that is not known is an error that names the nearest one
+that is: one that was passed over in silence would do other things than were asked for. The parsers take text and
+raise ValueError with what was expected of it; `Given.parse` puts the option's name and what was found around that.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+_MAX_ARROW_BYTES = 1024 * 1024 * 1024
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+_Value = TypeVar("_Value")
+
+
+class Given:
+    """The options that were given, by their names in lower case; raises ValueError for one that is not `known`."""
+
+    def __init__(self, options: Mapping[str, str], known: Iterable[str]) -> None:
+        self._values = {name.lower(): str(value) for name, value in options.items()}
+        names = {name.lower(): name for name in known}
+        for name in options:
+            if name.lower() not in names:
+                nearest = difflib.get_close_matches(name.lower(), names, 1, cutoff=0)
+                raise ValueError(f"unknown option {name!r}: did you mean {names[nearest[0]]!r}?")
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._values
+
+    def parse(self, name: str, parse: Callable[[str], _Value], default: _Value) -> _Value:
+        value = self._values.get(name.lower())
+        if value is None:
+            return default
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise ValueError(f"option {name}: {error}, found {value!r}") from None
+
+    def ensure_one_of(self, *names: str) -> None:
+        found = [name for name in names if name in self]
+        if len(found) > 1:
+            raise ValueError(f"options {' and '.join(found)}: expected one of them")
+
+
+def one_of(values: tuple[str, ...]) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value.lower() not in values:
+            raise ValueError(f"expected {', '.join(values[:-1])} or {values[-1]}")
+        return value.lower()
+
+    return parse
+
+
+def parse_boolean(value: str) -> bool:
+    return one_of(("true", "false"))(value) == "true"
+
+
+def parse_size(value: str) -> int:
+    match = _SIZE.fullmatch(value.strip())
+    size = int(match[1]) << _SHIFTS[match[2].lower()] if match else 0
+    if size < 1:
+        raise ValueError("expected bytes, 1 or more, as 134217728, 128m or 128MiB")
+    return size
+
+
+def parse_arrow_size(value: str) -> int:
+    size = parse_size(value)
+    if size > _MAX_ARROW_BYTES:
+        raise ValueError(f"expected {_MAX_ARROW_BYTES} at the most, as an Arrow column of Spark holds 2 GiB")
+    return size
+
+
+def parse_number(value: str, most: int) -> int:
+    if not re.fullmatch(r"\d{1,19}", value.strip()) or int(value) > most:
+        raise ValueError(f"expected a number from 0 to {most}")
+    return int(value)
+
+
+def parse_names(value: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in value.split(","))
+    if "" in names or len({name.lower() for name in names}) < len(names):
+        raise ValueError("expected distinct names, with commas between them")
+    return names
+
+
+def parse_pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"expected a regular expression ({error})") from None
+    return value
