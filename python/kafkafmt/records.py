@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from _kafkafmt.layout import MAGIC_LENGTH, MAGIC_OFFSET
-from _kafkafmt.scan import INDEX_DTYPE, BatchRun, find_batch, scan
+from _kafkafmt.scan import INDEX_DTYPE, BatchRun, scan
+from _kafkafmt.search import find_batch
 from kafkafmt.batch import RecordBatch
 from kafkafmt.buffers import flat_view
 from kafkafmt.channel import write_bytes, write_file

@@ -12,10 +12,11 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
-from .bytes cimport get_int16, get_int32, get_int64, unlikely, wrapping_add
-from .crc cimport batch_crc, first_invalid
+from .batch_header cimport fill_row, minimum_size
+from .bytes cimport get_int32, unlikely
+from .crc cimport first_invalid
 from .layout cimport *
-from .rows cimport BatchRow, sequence_after
+from .rows cimport BatchRow
 from .status cimport Failure, Status, fail, raise_failure
 
 INDEX_DTYPE = np.dtype(
@@ -47,8 +48,6 @@ assert INDEX_DTYPE.itemsize == sizeof(BatchRow)
 cdef enum:
     MIN_ROWS = 64
     MAX_SPARE_ROWS = 16 * 1024
-    SEARCH_EFFORT = 64
-    SEARCH_MAX_BATCH = 64 * 1024 * 1024
 
 
 cdef enum Stop:
@@ -57,61 +56,6 @@ cdef enum Stop:
     AT_PARTIAL      # a batch that goes on past the end
     AT_ZEROS        # a size of zero: a preallocated tail, if zeros are all that follows
     AT_DAMAGE       # see the failure
-
-
-cdef inline uint32_t minimum_size(int magic) noexcept nogil:
-    if magic == 2:
-        return RECORD_BATCH_OVERHEAD
-    if magic == 1:
-        return MESSAGE_OVERHEAD_V1
-    return MESSAGE_OVERHEAD_V0
-
-
-cdef inline void fill_row(const uint8_t* at, int64_t position, uint32_t size, BatchRow* row) noexcept nogil:
-    """The header at `at`, of a whole batch of `size` bytes whose magic is known to be 0, 1 or 2."""
-    cdef int attributes
-    row.position = position
-    row.size = size
-    row.magic = <signed char>at[MAGIC_OFFSET]
-    row.reserved = 0
-    if row.magic >= 2:
-        attributes = get_int16(at + ATTRIBUTES_OFFSET)
-        row.base_offset = get_int64(at + BASE_OFFSET_OFFSET)
-        row.last_offset = wrapping_add(row.base_offset, get_int32(at + LAST_OFFSET_DELTA_OFFSET))
-        row.base_timestamp = get_int64(at + BASE_TIMESTAMP_OFFSET)
-        row.max_timestamp = get_int64(at + MAX_TIMESTAMP_OFFSET)
-        row.producer_id = get_int64(at + PRODUCER_ID_OFFSET)
-        row.count = get_int32(at + RECORDS_COUNT_OFFSET)
-        row.base_sequence = get_int32(at + BASE_SEQUENCE_OFFSET)
-        row.partition_leader_epoch = get_int32(at + PARTITION_LEADER_EPOCH_OFFSET)
-        row.crc = <uint32_t>get_int32(at + CRC_OFFSET)
-        row.producer_epoch = get_int16(at + PRODUCER_EPOCH_OFFSET)
-        row.timestamp_type = (attributes & TIMESTAMP_TYPE_MASK) != 0
-        row.is_transactional = (attributes & TRANSACTIONAL_MASK) != 0
-        row.is_control = (attributes & CONTROL_MASK) != 0
-        row.has_delete_horizon = (attributes & DELETE_HORIZON_MASK) != 0
-    else:
-        attributes = at[MESSAGE_ATTRIBUTES_OFFSET]
-        row.last_offset = get_int64(at + BASE_OFFSET_OFFSET)
-        row.base_offset = UNKNOWN if attributes & CODEC_MASK else row.last_offset
-        row.count = UNKNOWN if attributes & CODEC_MASK else 1
-        if row.magic == 1:
-            row.base_timestamp = get_int64(at + MESSAGE_TIMESTAMP_OFFSET)
-            row.timestamp_type = (attributes & TIMESTAMP_TYPE_MASK) != 0
-        else:
-            row.base_timestamp = NO_TIMESTAMP
-            row.timestamp_type = NO_TIMESTAMP_TYPE
-        row.max_timestamp = row.base_timestamp
-        row.producer_id = NO_PRODUCER_ID
-        row.base_sequence = NO_SEQUENCE
-        row.partition_leader_epoch = NO_PARTITION_LEADER_EPOCH
-        row.crc = <uint32_t>get_int32(at + MESSAGE_CRC_OFFSET)
-        row.producer_epoch = -1
-        row.is_transactional = 0
-        row.is_control = 0
-        row.has_delete_horizon = 0
-    row.attributes = <short>attributes
-    row.codec = attributes & CODEC_MASK
 
 
 cdef Stop scan_rows(
@@ -415,157 +359,3 @@ def scan(buffer, int64_t origin=0):
         except Exception as raised:
             error = raised.with_traceback(None)
     return run, consumed, needed, stop == AT_ZEROS, error
-
-
-cdef bint is_plausible(const uint8_t* at, int magic, int64_t length) noexcept nogil:
-    """Could these header bytes begin a batch? Asked before the CRC, which costs more."""
-    cdef int attributes
-    if magic == 2:
-        attributes = get_int16(at + ATTRIBUTES_OFFSET)
-        return (
-            LOG_OVERHEAD + length >= minimum_size(magic)
-            and 0 <= attributes < 2 * DELETE_HORIZON_MASK
-            and get_int64(at + BASE_OFFSET_OFFSET) >= 0
-            and get_int32(at + LAST_OFFSET_DELTA_OFFSET) >= 0
-            and 0 <= get_int32(at + RECORDS_COUNT_OFFSET) <= <int64_t>get_int32(at + LAST_OFFSET_DELTA_OFFSET) + 1
-        )
-    return (
-        LOG_OVERHEAD + length >= minimum_size(magic)
-        and at[MESSAGE_ATTRIBUTES_OFFSET] < TRANSACTIONAL_MASK
-        and get_int64(at + BASE_OFFSET_OFFSET) >= 0
-        and get_int32(at + (MESSAGE_KEY_OFFSET_V1 if magic == 1 else MESSAGE_KEY_OFFSET_V0)) >= -1
-    )
-
-
-def find_batch(const uint8_t[::1] data, bint only_here, bint at_end):
-    """Search `data` for a whole batch whose CRC holds; `only_here` at its first byte alone.
-
-    Returns `(position, wanted)`: where it is, with 0; or where it might be, and how many bytes from there the
-    answer needs; or (-1, 0). With `at_end` nothing follows the data. What lies about its length can make a
-    search read every byte a bounded number of times, not more.
-    """
-    cdef Py_ssize_t pos, size = data.shape[0], wanted = 0
-    cdef int64_t length, budget = SEARCH_EFFORT * <int64_t>max(size, 1)
-    cdef const uint8_t* at
-    cdef BatchRow row
-    cdef bint found = False
-    with nogil:
-        for pos in range(size):
-            if pos > 0 and only_here:
-                break
-            at = &data[pos]
-            if size - pos < RECORD_BATCH_OVERHEAD and not at_end:
-                wanted = RECORD_BATCH_OVERHEAD
-                break
-            if size - pos < MESSAGE_OVERHEAD_V0 or at[MAGIC_OFFSET] > 2:
-                continue
-            if size - pos < minimum_size(at[MAGIC_OFFSET]):
-                continue
-            length = get_int32(at + LENGTH_OFFSET)
-            if (length > SEARCH_MAX_BATCH and not only_here) or not is_plausible(at, at[MAGIC_OFFSET], length):
-                continue
-            if length > size - pos - LOG_OVERHEAD:
-                if at_end:
-                    continue
-                wanted = LOG_OVERHEAD + length
-                break
-            budget -= length
-            if budget < 0 and not only_here:
-                continue
-            fill_row(at, 0, <uint32_t>(LOG_OVERHEAD + length), &row)
-            if batch_crc(at, &row) == row.crc:
-                found = True
-                break
-    if found or wanted:
-        return pos, wanted
-    return -1, 0
-
-
-cdef class BatchHeader:
-    """What the header of one batch says; plain ints, in Kafka's names."""
-
-    cdef BatchRow row
-    cdef readonly BatchRun run
-    cdef readonly Py_ssize_t number
-
-    def __init__(self, BatchRun run, Py_ssize_t number):
-        run.check_range(number, number + 1)
-        self.run = run
-        self.number = number
-        self.row = run.rows[number]
-
-    @property
-    def magic(self):
-        return self.row.magic
-
-    @property
-    def position(self):
-        return self.row.position
-
-    @property
-    def size_in_bytes(self):
-        return self.row.size
-
-    @property
-    def base_offset(self):
-        """-1 for a compressed v0/v1 wrapper, whose payload alone knows."""
-        return self.row.base_offset
-
-    @property
-    def count(self):
-        """-1 for a compressed v0/v1 wrapper, whose payload alone knows."""
-        return self.row.count
-
-    @property
-    def last_offset(self):
-        return self.row.last_offset
-
-    @property
-    def next_offset(self):
-        return <object>self.row.last_offset + 1
-
-    @property
-    def base_timestamp(self):
-        return self.row.base_timestamp
-
-    @property
-    def max_timestamp(self):
-        return self.row.max_timestamp
-
-    @property
-    def delete_horizon_ms(self):
-        return self.row.base_timestamp if self.row.has_delete_horizon else None
-
-    @property
-    def partition_leader_epoch(self):
-        return self.row.partition_leader_epoch
-
-    @property
-    def producer_id(self):
-        return self.row.producer_id
-
-    @property
-    def producer_epoch(self):
-        return self.row.producer_epoch
-
-    @property
-    def base_sequence(self):
-        return self.row.base_sequence
-
-    @property
-    def last_sequence(self):
-        if self.row.base_sequence == NO_SEQUENCE:
-            return NO_SEQUENCE
-        return sequence_after(self.row.base_sequence, self.row.base_offset, self.row.last_offset)
-
-    @property
-    def is_transactional(self):
-        return bool(self.row.is_transactional)
-
-    @property
-    def is_control(self):
-        return bool(self.row.is_control)
-
-    @property
-    def crc(self):
-        return self.row.crc

@@ -1,0 +1,3 @@
+from typing_extensions import Buffer
+
+def find_batch(data: Buffer, only_here: bool, at_end: bool) -> tuple[int, int]: ...
