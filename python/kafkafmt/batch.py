@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from _kafkafmt.batch_header import BatchHeader
 from _kafkafmt.decode import LocatedRecords
 from _kafkafmt.encode import encode_records, seal_batch
 from _kafkafmt.layout import RECORD_BATCH_OVERHEAD
-from _kafkafmt.batch_header import BatchHeader
 from _kafkafmt.scan import scan
 from kafkafmt import codecs
 from kafkafmt.decoding import ascending_offsets, describe, locate
