@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from _kafkafmt.batch_header import BatchHeader
@@ -115,6 +115,10 @@ class RecordBatch(BatchHeader):
             f"size_in_bytes={self.size_in_bytes}, position={self.position})"
         )
 
+    def __reduce__(self) -> tuple[Callable[..., RecordBatch], tuple[bytes, int, int]]:
+        """Pickles as its bytes, without those around it."""
+        return only_batch, (bytes(self), self.position, self._max_decompressed_bytes)
+
     def __bytes__(self) -> bytes:
         return bytes(self.buffer)
 
@@ -174,7 +178,9 @@ def seal(batch: bytearray, header: NDArray[np.void], codec: Codec, level: int | 
     return batch
 
 
-def only_batch(data: Buffer) -> RecordBatch:
-    """The batch that `data` is."""
-    run, *_ = scan(memoryview(data).toreadonly())
-    return RecordBatch(run, 0)
+def only_batch(
+    data: Buffer, position: int = 0, max_decompressed_bytes: int = codecs.DEFAULT_MAX_DECOMPRESSED_BYTES
+) -> RecordBatch:
+    """The batch that `data` is, which is at `position` in its source."""
+    run, *_ = scan(memoryview(data).toreadonly(), position)
+    return RecordBatch(run, 0, max_decompressed_bytes)

@@ -8,6 +8,7 @@ of zeros, as in a preallocated segment. Any other break is an error that tells w
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from abc import ABC, abstractmethod
@@ -301,6 +302,15 @@ class MemoryRecords(Records):
     ) -> None:
         self._data = flat_view(data)
         super().__init__(0, len(self._data), topic_partition, max_decompressed_bytes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles with a copy of the bytes."""
+        restored = functools.partial(
+            MemoryRecords,
+            topic_partition=self.topic_partition,
+            max_decompressed_bytes=self.max_decompressed_bytes,
+        )
+        return restored, (bytes(self._data),)
 
     def __repr__(self) -> str:
         return f"MemoryRecords(size_in_bytes={self.size_in_bytes})"

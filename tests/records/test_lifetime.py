@@ -10,6 +10,7 @@ import array
 import contextlib
 import gc
 import mmap
+import pickle
 import random
 import sys
 import threading
@@ -395,3 +396,14 @@ def test_located_records_when_made_again_then_refused():
     with pytest.raises(RuntimeError):
         located.__init__(run, 0, 0)
     assert len(located) == len(located.offsets())
+
+
+def test_memory_records_and_batches_when_pickled_then_the_same_bytes_at_the_same_place():
+    source = kf.MemoryRecords(EVERY_KIND, topic_partition=kf.TopicPartition("topic", 1))
+    copy = pickle.loads(pickle.dumps(source))
+    assert copy.buffer == source.buffer
+    assert copy.topic_partition == source.topic_partition
+    for batch in source.batches():
+        restored = pickle.loads(pickle.dumps(batch))
+        assert bytes(restored) == bytes(batch)
+        assert (restored.position, restored.last_offset) == (batch.position, batch.last_offset)
