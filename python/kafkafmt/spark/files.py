@@ -145,8 +145,12 @@ def open_records(
     )
 
 
-def read_sidecar(file: SegmentFile, suffix: str) -> bytes:
-    """The bytes of the file with `suffix` (`.index`) beside a segment; none where it was not there or is deleted."""
+def read_sidecar(file: SegmentFile, suffix: str) -> bytes | None:
+    """The bytes of the file with `suffix` (`.index`) beside a segment; empty where none was listed.
+
+    None where it is not as it was listed: deleted since, or of another size. So what is missing is not taken for
+    nothing to tell.
+    """
     if suffix not in file.sidecar_sizes:
         return b""
     from pyarrow.fs import LocalFileSystem
@@ -156,8 +160,8 @@ def read_sidecar(file: SegmentFile, suffix: str) -> bytes:
         with filesystem.open_input_file(file.path.removesuffix(LOG_SUFFIX) + suffix) as sidecar:
             data: bytes = sidecar.read()
     except FileNotFoundError:
-        return b""
-    return data
+        return None
+    return data if len(data) == file.sidecar_sizes[suffix] else None
 
 
 class _Store:
