@@ -12,8 +12,10 @@ import contextlib
 import difflib
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.sql.datasource import InputPartition
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 # What a split costs beside its bytes: opening a file, a task's share of work.
 _OPEN_COST_BYTES = 64 * 1024
 _MAX_OFFSET = 2**63 - 1
+# A bound or a cut costs round trips to a store, most of them one after the other.
+_PLANNED_AT_ONCE = 16
 
 _Found = TypeVar("_Found")
 
@@ -82,10 +86,9 @@ def plan(options: ReadOptions) -> list[ReadTask]:
     Raises FileNotFoundError and ValueError, in one line, for paths that hold no log, topics that are not there and
     offsets outside the log, and KafkaFormatError for damage that is in the way.
     """
-    splits: list[Split] = []
-    for log in find_logs(options):
-        splits += log.splits()
-    return list(_tasks(splits, options.split_bytes))
+    with ThreadPoolExecutor(_PLANNED_AT_ONCE) as threads:
+        of_logs = list(threads.map(lambda log: list(log.splits()), find_logs(options)))
+    return list(_tasks(list(chain.from_iterable(of_logs)), options.split_bytes))
 
 
 def _tasks(splits: Sequence[Split], most_bytes: int) -> Iterator[ReadTask]:
@@ -218,10 +221,10 @@ class Log:
             return
         segment = whole.segment
         indexes = read_indexes(segment)
-        with self._open(segment) as records:
-            start, end = whole.start, whole.end
-            with contextlib.suppress(KafkaFormatError):  # the task that comes to it tells, or passes over it
-                start, end = _narrowed(whole, indexes, records)
+        start, end = whole.start, whole.end
+        if whole.start_offset is not None or whole.end_offset is not None:
+            with self._open(segment) as records, contextlib.suppress(KafkaFormatError):
+                start, end = _narrowed(whole, indexes, records)  # else the task that comes to it tells
         if end - start <= 0:
             return
         ranges = [(start, end)]
