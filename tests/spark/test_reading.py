@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -304,6 +305,17 @@ def test_committed_read_when_a_broker_left_snapshots_then_only_the_last_segment_
     (log / f"{301:020d}.snapshot").unlink()
     assert offsets(log, isolation="read_committed") == wanted
     assert tracked == [301, 0, 151, 301]
+
+
+def test_logs_when_several_then_are_planned_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        put_segment(tmp_path / f"orders-{number}", 0, [batch(0)])
+    meet = threading.Barrier(4, timeout=60)
+    original = Log.splits
+    monkeypatch.setattr(Log, "splits", lambda log: meet.wait() >= 0 and original(log))
+    assert [split.segment.topic_partition.partition for split in splits(tmp_path)] == [0, 1, 2, 3]
 
 
 @pytest.fixture
