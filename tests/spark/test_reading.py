@@ -154,6 +154,11 @@ def test_schema_when_it_cannot_be_then_is_told_in_one_line(
     assert str(caught.value).startswith(message)
 
 
+def test_schema_when_without_columns_then_is_told_in_one_line() -> None:
+    with pytest.raises(ValueError, match=r"^schema: expected a column at the least"):
+        KafkafmtDataSource(options_of(LOGS)).reader(StructType([]))
+
+
 def test_column_option_when_unknown_then_names_the_nearest() -> None:
     with pytest.raises(ValueError, match=r"^unknown column 'valeu': did you mean 'value'\?$"):
         KafkafmtDataSource(options_of(LOGS, columns="valeu")).schema()

@@ -38,7 +38,8 @@ from kafkafmt.log.segment import (
 )
 from kafkafmt.log.splitting import split_points
 from kafkafmt.log.transactions import TransactionTracker, parse_producer_snapshot
-from kafkafmt.spark.files import SegmentFile, list_segments, open_records, read_sidecar, without_secrets
+from kafkafmt.spark.files import SegmentFile, list_segments, open_records, read_sidecar
+from kafkafmt.spark.locations import without_secrets
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
