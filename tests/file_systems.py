@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from pyarrow.fs import FileInfo, FileSystemHandler, FileType, LocalFileSystem
 
 LOOPBACK = "127.0.0.1"
+_SERVER_LOG = logging.getLogger("werkzeug")
+_REQUEST = re.compile(r"((?:GET|HEAD|PUT|POST|DELETE) \S+) HTTP")
 
 
 class CountedFile(io.FileIO):
@@ -65,12 +69,37 @@ class CountingHandler(FileSystemHandler):
     copy_file = delete_file = move = _refuse
 
 
+class Requests(logging.Handler):
+    """What an `s3_server` of this process is asked for while this is open: method and path of each request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if match := _REQUEST.search(record.getMessage()):
+            self.seen.append(match[1])
+
+    def of(self, text: str) -> list[str]:
+        """Those whose path, or query, has a text."""
+        return [one for one in self.seen if text in unquote(one)]
+
+    def __enter__(self) -> Requests:
+        _SERVER_LOG.addHandler(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _SERVER_LOG.removeHandler(self)
+
+
 @contextmanager
 def s3_server() -> Iterator[dict[str, str]]:
     """S3 on a free port of loopback; what a URI has to say in its query, or options, to reach it."""
     from moto.server import ThreadedMotoServer
 
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    _SERVER_LOG.setLevel(logging.INFO)
+    _SERVER_LOG.propagate = False
+    _SERVER_LOG.addHandler(logging.NullHandler())  # or it prints
     server = ThreadedMotoServer(ip_address=LOOPBACK, port=0, verbose=False)
     server.start()
     try:

@@ -139,6 +139,7 @@ def test_path_when_it_stands_for_no_segment_then_one_clear_error(
         ("file://host/logs", "expected file:///path, found the host host"),
         ("s3://bucket/logs?colour=red", "^s3://bucket: Unexpected query parameter in S3 URI: 'colour'"),
         ("s3://key:secret/secret@bucket/logs", "a secret in a URI is percent-encoded"),
+        ("s3://bucket/logs?access_key=key", "^options access_key and secret_key: expected both or neither"),
     ],
 )
 def test_uri_when_it_names_no_file_system_then_refused_without_secrets(uri: str, message: str) -> None:
@@ -154,6 +155,28 @@ def test_log_directory_when_listed_then_each_folder_once(logs: Path, monkeypatch
     assert found([logs, logs / "orders-2", f"{logs}/orders-*/*.log"]) == ALL
     assert len(handler.listings) == len(set(handler.listings))
     assert str(logs / "other") not in handler.listings
+
+
+def test_folders_when_names_are_odd_or_linked_then_are_listed(tmp_path: Path) -> None:
+    for topic in ("a.b-c_d", "1-2-3", "x" * 249):
+        put_segment(tmp_path / "log s\u00e9\N{SNOWMAN}%41'\"\\&" / f"{topic}-7", 0, [batch(0)])
+    (odd,) = tmp_path.iterdir()
+    (tmp_path / "link").symlink_to(odd)
+    (odd / "dangling-0").symlink_to("nowhere")
+    (odd / "1-2-3-7" / f"{9:020d}.log").symlink_to("nowhere")
+    for path in (odd, f"{odd}/*", f"file://{odd}", tmp_path / "link", f"{tmp_path}/l*k"):
+        listed = list_segments(path)
+        assert [str(file.topic_partition) for file in listed] == ["1-2-3-7", "a.b-c_d-7", "x" * 249 + "-7"]
+        for file in listed:
+            with open_records(file) as records:
+                assert len(list(records.records())) == 1
+
+
+def test_file_system_when_it_is_not_there_then_one_line_names_the_uri() -> None:
+    with pytest.raises(OSError, match=r"^.+$") as error:
+        list_segments("hdfs://127.0.0.1:1/logs")
+    assert str(error.value.filename).startswith("hdfs://127.0.0.1:1")
+    assert "\n" not in str(error.value)
 
 
 # S3
@@ -221,6 +244,21 @@ def test_s3_uri_when_it_says_all_itself_then_shown_without_credentials(
     assert secret not in repr(file)
     with open_records(file, 0, 1000) as records:
         assert repr(records) == f"RemoteRecords({file.uri!r}, start=0, end=1000)"
+
+
+def test_s3_bucket_when_told_to_be_in_two_places_then_refused(
+    s3_logs: str, s3_options: Mapping[str, str]
+) -> None:
+    paths = [s3_logs, f"{s3_logs}?endpoint_override=elsewhere:1"]
+    with pytest.raises(ValueError, match=f"^s3://{BUCKET}: expected the same settings for all of its paths"):
+        list_segments(paths, s3_options)
+
+
+def test_s3_when_nobody_answers_then_error_names_the_uri(s3_options: Mapping[str, str]) -> None:
+    uri = f"s3://{BUCKET}/my logs"
+    with pytest.raises(OSError, match=r"cannot be listed: .*Could not connect to server") as error:
+        list_segments(uri, {**s3_options, "endpoint_override": "127.0.0.1:1"})
+    assert error.value.filename == uri
 
 
 def test_s3_object_when_replaced_by_a_shorter_one_then_end_of_file_error(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from cli.logs import FIRST_TIMESTAMP, flip, segments, write_log
 from data.real_logs import LOGS, NAMES, expected
 from kafkafmt.log import PartitionLog
 from kafkafmt.spark.data_source import KafkafmtDataSource
+from kafkafmt.spark.files import SegmentFile, list_segments
 from kafkafmt.spark.source.options import ReadOptions
 from kafkafmt.spark.source.planning import Log, ReadTask, plan
 from log.samples import batch, marker, put_segment, transactional
@@ -150,6 +152,11 @@ def test_schema_when_it_cannot_be_then_is_told_in_one_line(
     with pytest.raises(ValueError, match="column") as caught:
         batches(LOGS / "none-0", StructType([field]), **options)
     assert str(caught.value).startswith(message)
+
+
+def test_schema_when_without_columns_then_is_told_in_one_line() -> None:
+    with pytest.raises(ValueError, match=r"^schema: expected a column at the least"):
+        KafkafmtDataSource(options_of(LOGS)).reader(StructType([]))
 
 
 def test_column_option_when_unknown_then_names_the_nearest() -> None:
@@ -305,6 +312,66 @@ def test_committed_read_when_a_broker_left_snapshots_then_only_the_last_segment_
     assert tracked == [301, 0, 151, 301]
 
 
+def test_logs_when_several_then_are_planned_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        put_segment(tmp_path / f"orders-{number}", 0, [batch(0)])
+    meet = threading.Barrier(4, timeout=60)
+    original = Log.splits
+    monkeypatch.setattr(Log, "splits", lambda log: meet.wait() >= 0 and original(log))
+    assert [split.segment.topic_partition.partition for split in splits(tmp_path)] == [0, 1, 2, 3]
+
+
+@pytest.fixture
+def after_listing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Has something done to the files between their listing and all that is read of them."""
+
+    def do(action: Callable[[], object]) -> None:
+        def listed(*of: Any) -> list[SegmentFile]:
+            found = list_segments(*of)
+            action()
+            return found
+
+        monkeypatch.setattr("kafkafmt.spark.source.planning.list_segments", listed)
+
+    return do
+
+
+@pytest.mark.parametrize("left", [None, 0, 34])
+def test_transaction_index_when_not_as_it_was_listed_then_the_log_itself_is_asked(
+    tmp_path: Path, after_listing: Callable[[Callable[[], object]], None], left: int | None
+) -> None:
+    log = tmp_path / "transactions-0"
+    shutil.copytree(LOGS / "transactions-0", log)
+    path = log / f"{0:020d}.txnindex"
+    data = path.read_bytes()
+    assert len(data) > 34
+    after_listing(path.unlink if left is None else lambda: path.write_bytes(data[:left]))
+    wanted = [one.offset for one in expected("transactions-0") if one.committed]
+    assert offsets(log, isolation="read_committed") == wanted
+
+
+@pytest.mark.parametrize("unit", ["records", "batches"])
+def test_file_when_shorter_than_it_was_listed_then_is_an_error_and_no_end(tmp_path: Path, unit: str) -> None:
+    log = write_log(tmp_path / "orders-0", segment_bytes=100_000)
+    (path,) = segments(log)
+    *_, last = kf.FileRecords(path).batches()
+    source = KafkafmtDataSource(options_of(log, unit=unit))
+    reader = source.reader(struct(source.schema()))
+    (task,) = reader.partitions()
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes()[: last.position])
+    with pytest.raises(
+        EOFError, match=rf"^{path}: file truncated: expected {size} bytes.*, found {last.position}$"
+    ):
+        list(reader.read(task))
+    path.unlink()
+    with pytest.raises(FileNotFoundError) as caught:
+        list(reader.read(task))
+    assert str(caught.value) == f"[Errno 2] No such file or directory: '{path}'"
+
+
 def damaged_log(folder: Path) -> tuple[Path, Path, kf.RecordBatch]:
     log = write_log(folder / "orders-0")
     path = segments(log)[0]
@@ -367,6 +434,52 @@ def test_batch_length_when_it_lies_then_reading_goes_on_at_the_next_valid_batch(
     with pytest.raises(kf.CorruptRecordError, match=f"{path}: .*position {second.position}"):
         offsets(log, splitBytes=split_bytes)
     assert offsets(log, splitBytes=split_bytes, onCorrupt="skip") == [*range(10), *range(20, 120)]
+
+
+def test_batch_length_when_it_lies_then_bounds_are_not_looked_up_in_front_of_it_alone(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "orders-0", segment_bytes=100_000)
+    (path,) = segments(log)
+    second = list(kf.FileRecords(path).batches())[1]
+    flip(path, second.position + 9)
+    for sidecar in log.glob("*index"):
+        sidecar.unlink()
+    end = offsets_json(p0=100)
+    with pytest.raises(kf.CorruptRecordError, match=f"{path}: .*position {second.position}"):
+        offsets(log, endingOffsets=end)
+    assert offsets(log, endingOffsets=end, onCorrupt="skip") == [*range(10), *range(20, 100)]
+    late = {"startingTimestamp": FIRST_TIMESTAMP + 55}
+    with pytest.raises(kf.CorruptRecordError, match=f"{path}: .*position {second.position}"):
+        offsets(log, **late)
+    assert offsets(log, onCorrupt="skip", **late) == [*range(55, 120)]
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_timestamp_when_damage_is_in_the_way_then_the_search_goes_on_behind_it(
+    tmp_path: Path, indexed: bool
+) -> None:
+    log, path, second = damaged_log(tmp_path)
+    if not indexed:
+        for sidecar in log.glob("*index"):
+            sidecar.unlink()
+    for start, wanted in [
+        (5, [*range(5, 10), *range(20, 120)]),
+        (15, [*range(20, 120)]),
+        (25, [*range(25, 120)]),
+    ]:
+        assert offsets(log, onCorrupt="skip", startingTimestamp=FIRST_TIMESTAMP + start) == wanted
+    with pytest.raises(kf.CorruptRecordError, match=f"{path}: CRC mismatch.*position {second.position}"):
+        offsets(log, startingTimestamp=FIRST_TIMESTAMP + 15)
+
+
+def test_committed_read_when_a_length_lies_then_what_follows_is_not_taken_for_missing(tmp_path: Path) -> None:
+    put_segment(tmp_path / "orders-0", 0, TRANSACTIONS)
+    (path,) = segments(tmp_path)
+    (plain,) = [one for one in kf.FileRecords(path).batches() if one.base_offset == 5]
+    flip(path, plain.position + 9)
+    with pytest.raises(kf.CorruptRecordError, match=f"{path}: .*position {plain.position}"):
+        offsets(tmp_path, isolation="read_committed")
+    put_segment(tmp_path / "orders-0", 10, [marker(10, 1, commit=True)])
+    assert offsets(tmp_path, isolation="read_committed", onCorrupt="skip") == [3, 4, 7, 9]
 
 
 def test_last_batch_when_cut_off_then_is_damage_but_at_the_log_s_end(tmp_path: Path) -> None:

@@ -70,5 +70,5 @@ class _PlainErrors:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, KafkaFormatError | ValueError | OSError):
+        if isinstance(error, KafkaFormatError | ValueError | OSError | EOFError):
             raise error.with_traceback(None) from None

@@ -1,18 +1,7 @@
 """The segments that a user means by the paths he gives to `load()`, on any file system, and opening them.
 
 A path is a log directory, the folder of a partition, a segment file, or a pattern for any of these; on the local
-file system or as a URI of one that `pyarrow.fs` reaches: `s3://` (or `s3a://`), `gs://`, `hdfs://`, `viewfs://`,
-`abfs://`, `file://`. A URI's path is taken as it stands, without percent-encoding.
-
-What a file system has to be told goes in the query of the URI, as `pyarrow.fs.FileSystem.from_uri` takes it, or
-in options of the same names, which hold for every URI that does not say otherwise:
-
-    s3://bucket/logs?region=eu-west-1
-    s3://bucket/logs?endpoint_override=minio:9000&scheme=http
-
-Credentials are those of the environment, of `~/.aws`, of the machine's role, or the options `access_key` and
-`secret_key`; S3 URIs take them too, percent-encoded, as `s3://key:secret@bucket/logs`. They stay in the file
-system's object: no `SegmentFile` shows them, and no error.
+file system or as a URI of another: see `kafkafmt.spark.locations`.
 """
 
 from __future__ import annotations
@@ -24,9 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, quote, urlencode
+from typing import TYPE_CHECKING, Any
 
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.log.directory import partition_of_folder
@@ -40,31 +27,14 @@ from kafkafmt.log.segment import (
 )
 from kafkafmt.records import FileRecords
 from kafkafmt.remote import RemoteRecords
+from kafkafmt.spark.locations import Root, Roots, told
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
-    from pyarrow.fs import FileInfo, FileSystem
+    from pyarrow.fs import FileInfo, FileSelector, FileSystem
 
 SIDECAR_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
-# What the file systems may have to be told, of what `pyarrow.fs.FileSystem.from_uri` takes, that concerns reading.
-FILE_SYSTEM_OPTIONS = (
-    "region",
-    "scheme",
-    "endpoint_override",
-    "access_key",
-    "secret_key",
-    "project_id",
-    "retry_limit_seconds",
-    "user",
-    "kerb_ticket",
-)
 
-_URI = re.compile(
-    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<authority>[^/?]*))?(?P<path>/[^?]*)?(?:\?(?P<query>.*))?"
-)
-_SCHEMES = ("s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")
-_ALIASES = {"s3a": "s3", "s3n": "s3"}
-_CREDENTIALS = re.compile(r"//[^@/:]*:[^@]*@")  # a secret may have a slash that should have been encoded
 _MAGIC = re.compile(r"[*?\[{]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 # What a broker calls the folder of a partition that it deletes, moves or does not know.
@@ -105,11 +75,12 @@ def list_segments(
     Raises FileNotFoundError where nothing is there or no segment under it; ValueError for a file that is no
     segment, a scheme that no file system has, and options that its file system does not; OSError of the latter.
     """
-    stores: dict[tuple[str, str], _Store] = {}
+    roots = Roots(options or {})
+    listings: dict[Root, _Listing] = {}
     found: dict[str, SegmentFile] = {}
     for path in [paths] if isinstance(paths, str | os.PathLike) else paths:
-        store, within = _locate(os.fspath(path), options or {}, stores)
-        for file in store.find(within):
+        root, within = roots.locate(os.fspath(path))
+        for file in listings.setdefault(root, _Listing(root)).find(within):
             found.setdefault(file.uri, file)
     return sorted(found.values(), key=_order)
 
@@ -145,8 +116,12 @@ def open_records(
     )
 
 
-def read_sidecar(file: SegmentFile, suffix: str) -> bytes:
-    """The bytes of the file with `suffix` (`.index`) beside a segment; none where it was not there or is deleted."""
+def read_sidecar(file: SegmentFile, suffix: str) -> bytes | None:
+    """The bytes of the file with `suffix` (`.index`) beside a segment; empty where none was listed.
+
+    None where it is not as it was listed: deleted since, or of another size. So what is missing is not taken for
+    nothing to tell.
+    """
     if suffix not in file.sidecar_sizes:
         return b""
     from pyarrow.fs import LocalFileSystem
@@ -156,51 +131,54 @@ def read_sidecar(file: SegmentFile, suffix: str) -> bytes:
         with filesystem.open_input_file(file.path.removesuffix(LOG_SUFFIX) + suffix) as sidecar:
             data: bytes = sidecar.read()
     except FileNotFoundError:
-        return b""
-    return data
+        return None
+    return data if len(data) == file.sidecar_sizes[suffix] else None
 
 
-class _Store:
-    """A file system that a path names, and what was listed of it, each folder once.
+class _Listing:
+    """What was listed of a file system, each folder once."""
 
-    `root` is what stands in a URI for `base`, the folder that all paths are in; both are empty for local paths.
-    """
-
-    def __init__(self, filesystem: FileSystem, root: str = "", base: str = "") -> None:
-        self.filesystem, self.root, self.base = filesystem, root, base
+    def __init__(self, root: Root) -> None:
+        self._root = root
         self._listed: dict[str, list[FileInfo]] = {}
 
     def find(self, path: str) -> list[SegmentFile]:
         """The segments at a path, or those that it is a pattern for."""
         from pyarrow.fs import FileType
 
-        info = self.filesystem.get_file_info(path or "/")
+        info: FileInfo = self._asked(path, path or "/")
         if info.type == FileType.File:
             return [self._file_at(path)]
         if info.type == FileType.Directory:
             return self._found(self._segments_under(path), path, "no segments in this folder")
         if not _MAGIC.search(path):
-            raise FileNotFoundError(errno.ENOENT, "no such file or folder", self._uri(path))
+            raise FileNotFoundError(errno.ENOENT, "no such file or folder", self._root.uri_of(path))
         matches = [file for pattern in _alternatives(path) for file in self._matching(pattern)]
         return self._found(matches, path, "no segments match")
 
-    def _uri(self, path: str) -> str:
-        return self.root + path[len(self.base) :]
+    def _asked(self, path: str, what: str | FileSelector) -> Any:
+        """What the file system tells of `what`, which is at `path` or in it. Raises OSError, in one line."""
+        from pyarrow import ArrowException
+
+        try:
+            return self._root.filesystem.get_file_info(what)
+        except (OSError, ArrowException) as error:
+            raise told(error, "cannot be listed", self._root.uri_of(path)) from error
 
     def _found(self, files: list[SegmentFile], path: str, complaint: str) -> list[SegmentFile]:
         if not files:
-            raise FileNotFoundError(errno.ENOENT, complaint, self._uri(path))
+            raise FileNotFoundError(errno.ENOENT, complaint, self._root.uri_of(path))
         return files
 
     def _file_at(self, path: str) -> SegmentFile:
         folder, _, name = path.rpartition("/")
         if not is_segment_file_name(name):
             expected = f"expected a name of 20 digits and {LOG_SUFFIX}, a segment's"
-            raise ValueError(f"{self._uri(path)}: {expected}")
+            raise ValueError(f"{self._root.uri_of(path)}: {expected}")
         found = (file for file in self._segments_in(folder) if file.path == path)
         file = next(found, None)
         if file is None:
-            raise FileNotFoundError(errno.ENOENT, "deleted while it was listed", self._uri(path))
+            raise FileNotFoundError(errno.ENOENT, "deleted while it was listed", self._root.uri_of(path))
         return file
 
     def _children(self, folder: str) -> list[FileInfo]:
@@ -209,7 +187,7 @@ class _Store:
 
         if folder not in self._listed:
             selector = FileSelector(folder or "/", allow_not_found=True)
-            self._listed[folder] = self.filesystem.get_file_info(selector)
+            self._listed[folder] = self._asked(folder, selector)
         return self._listed[folder]
 
     def _subfolders(self, folder: str) -> Iterator[str]:
@@ -225,7 +203,7 @@ class _Store:
         path, stem = f"{folder}/{name}", name.removesuffix(LOG_SUFFIX)
         info = files[name]
         return SegmentFile(
-            uri=self._uri(path),
+            uri=self._root.uri_of(path),
             path=path,
             topic_partition=TopicPartition.from_folder_name(folder.rpartition("/")[2]),
             base_offset=int(stem),
@@ -234,7 +212,7 @@ class _Store:
             sidecar_sizes={
                 suffix: files[stem + suffix].size for suffix in SIDECAR_SUFFIXES if stem + suffix in files
             },
-            filesystem=self.filesystem if self.root else None,
+            filesystem=None if self._root.is_local else self._root.filesystem,
         )
 
     def _list(self, folders: Sequence[str]) -> None:
@@ -272,73 +250,6 @@ class _Store:
     def _subfolders_like(self, folders: Sequence[str], pattern: str) -> list[str]:
         self._list(folders)
         return [path for folder in folders for path in self._subfolders(folder) if _is_like(path, pattern)]
-
-
-def _locate(
-    path: str, options: Mapping[str, str], stores: dict[tuple[str, str], _Store]
-) -> tuple[_Store, str]:
-    """The file system that a user's path is on, out of `stores` where it is known, and the path in it."""
-    match = _URI.fullmatch(path)
-    if match is None or (match["authority"] is None and match["scheme"].lower() != "file"):
-        return _local(stores), str(Path(path).absolute()).rstrip("/")
-    scheme = _ALIASES.get(match["scheme"].lower(), match["scheme"].lower())
-    authority, within = match["authority"] or "", match["path"] or ""
-    if scheme == "file":
-        if authority not in ("", "localhost"):
-            raise ValueError(f"{path}: expected file:///path, found the host {authority}")
-        return _local(stores), str(Path(within or "/")).rstrip("/")
-    if scheme not in _SCHEMES:
-        known = ", ".join(f"{name}://" for name in ("file", *_SCHEMES))
-        raise ValueError(
-            f"{_without_credentials(path)}: no file system has that scheme; expected one of {known}"
-        )
-    if scheme == "s3" and ":" in authority and "@" not in authority:
-        # Not shown: what follows the colon is the beginning of a secret.
-        raise ValueError("s3://...: expected a bucket; a secret in a URI is percent-encoded, its / as %2F")
-    settings = {**options, **dict(parse_qsl(match["query"] or "", keep_blank_values=True))}
-    key, secret = settings.pop("access_key", None), settings.pop("secret_key", None)
-    if key is not None and scheme == "s3" and "@" not in authority:
-        authority = f"{quote(key, safe='')}:{quote(secret or '', safe='')}@{authority}"
-    location = f"{scheme}://{authority}", urlencode(settings)
-    if location not in stores:
-        stores[location] = _opened(*location)
-    store = stores[location]
-    return store, "/".join([store.base, *(name for name in within.split("/") if name)])
-
-
-def _local(stores: dict[tuple[str, str], _Store]) -> _Store:
-    from pyarrow.fs import LocalFileSystem
-
-    return stores.setdefault(("", ""), _Store(LocalFileSystem()))
-
-
-def _opened(root: str, query: str) -> _Store:
-    import pyarrow as pa
-    from pyarrow.fs import FileSystem
-
-    shown = _without_credentials(root)
-    try:
-        filesystem, base = FileSystem.from_uri(f"{root}/?{query}" if query else f"{root}/")
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"{shown}: {_without_credentials(str(error))}") from None
-    return _Store(filesystem, shown, base.rstrip("/"))
-
-
-def _without_credentials(text: str) -> str:
-    """A URI, or a message with one in it, without `key:secret@`."""
-    return _CREDENTIALS.sub("//", text)
-
-
-def without_secrets(path: str) -> str:
-    """A path as a user gave it, fit to be shown: of a URI without credentials and query.
-
-    >>> without_secrets("s3://key:secret@bucket/logs?region=eu-west-1")
-    's3://bucket/logs'
-    """
-    match = _URI.fullmatch(path)
-    if match is None or match["authority"] is None:
-        return path
-    return _without_credentials(path).partition("?")[0]
 
 
 def _alternatives(pattern: str) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
-from kafkafmt.spark.files import FILE_SYSTEM_OPTIONS
+from kafkafmt.spark.locations import FILE_SYSTEM_OPTIONS
 from kafkafmt.spark.values import (
     Given,
     one_of,

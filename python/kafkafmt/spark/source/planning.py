@@ -11,36 +11,48 @@ from __future__ import annotations
 import contextlib
 import difflib
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.sql.datasource import InputPartition
 
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.indexes import AbortedTransaction, OffsetIndex, TimeIndex, transactions_from_bytes
+from kafkafmt.log.indexes import (
+    AbortedTransaction,
+    OffsetIndex,
+    TimeIndex,
+    TimestampOffset,
+    transactions_from_bytes,
+)
 from kafkafmt.log.segment import (
     OFFSET_INDEX_SUFFIX,
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     SegmentIndexes,
+    SegmentRange,
 )
 from kafkafmt.log.splitting import split_points
 from kafkafmt.log.transactions import TransactionTracker, parse_producer_snapshot
-from kafkafmt.spark.files import SegmentFile, list_segments, open_records, read_sidecar, without_secrets
+from kafkafmt.spark.files import SegmentFile, list_segments, open_records, read_sidecar
+from kafkafmt.spark.locations import without_secrets
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from kafkafmt.records import Records
     from kafkafmt.spark.source.options import Bound, ReadOptions
 
 # What a split costs beside its bytes: opening a file, a task's share of work.
 _OPEN_COST_BYTES = 64 * 1024
 _MAX_OFFSET = 2**63 - 1
+# A bound or a cut costs round trips to a store, most of them one after the other.
+_PLANNED_AT_ONCE = 16
+
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
@@ -75,10 +87,9 @@ def plan(options: ReadOptions) -> list[ReadTask]:
     Raises FileNotFoundError and ValueError, in one line, for paths that hold no log, topics that are not there and
     offsets outside the log, and KafkaFormatError for damage that is in the way.
     """
-    splits: list[Split] = []
-    for log in find_logs(options):
-        splits += log.splits()
-    return list(_tasks(splits, options.split_bytes))
+    with ThreadPoolExecutor(_PLANNED_AT_ONCE) as threads:
+        of_logs = list(threads.map(lambda log: list(log.splits()), find_logs(options)))
+    return list(_tasks(list(chain.from_iterable(of_logs)), options.split_bytes))
 
 
 def _tasks(splits: Sequence[Split], most_bytes: int) -> Iterator[ReadTask]:
@@ -211,10 +222,10 @@ class Log:
             return
         segment = whole.segment
         indexes = read_indexes(segment)
-        with self._open(segment) as records:
-            start, end = whole.start, whole.end
-            with contextlib.suppress(KafkaFormatError):  # the task that comes to it tells, or passes over it
-                start, end = _narrowed(whole, indexes, records)
+        start, end = whole.start, whole.end
+        if whole.start_offset is not None or whole.end_offset is not None:
+            with self._open(segment) as records, contextlib.suppress(KafkaFormatError):
+                start, end = _narrowed(whole, indexes, records)  # else the task that comes to it tells
         if end - start <= 0:
             return
         ranges = [(start, end)]
@@ -226,11 +237,24 @@ class Log:
                 whole, start=first, end=stop, is_log_end=whole.is_log_end and stop == segment.size_in_bytes
             )
 
-    def _open(
-        self, segment: SegmentFile, start: int = 0, end: int | None = None
-    ) -> AbstractContextManager[Records]:
+    @contextlib.contextmanager
+    def _open(self, segment: SegmentFile, start: int = 0, end: int | None = None) -> Iterator[SegmentRange]:
         end = segment.size_in_bytes if end is None else end
-        return open_records(segment, start, end, max_decompressed_bytes=self.options.max_decompressed_bytes)
+        limit = self.options.max_decompressed_bytes
+        with open_records(segment, start, end, max_decompressed_bytes=limit) as records:
+            yield SegmentRange(records, is_active=segment is self.segments[-1])
+
+    def _read_through(self, segment: SegmentFile, read: Callable[[SegmentRange], _Found]) -> _Found:
+        """What `read` makes of a segment; behind damage that is not to stop the read, it goes on with the rest."""
+        position = 0
+        while True:
+            with self._open(segment, position) as records:
+                try:
+                    return read(records)
+                except KafkaFormatError as error:
+                    if self.options.on_corrupt == "fail" or error.position is None:
+                        raise records.described(error) from None
+                    position = records.position_after(error)
 
     def _offsets(self) -> tuple[int | None, int | None]:
         """Start and end offset; None for those of the log."""
@@ -272,8 +296,12 @@ class Log:
     def _find_timestamp(self, timestamp: int) -> int | None:
         """The offset of the first record with `timestamp` or a later one."""
         for segment in self.segments:
-            with self._open(segment) as records:
-                found = read_indexes(segment).find_timestamp(records, timestamp)
+            indexes = read_indexes(segment, by_time=True)
+
+            def find(records: SegmentRange, indexes: SegmentIndexes = indexes) -> TimestampOffset | None:
+                return indexes.find_timestamp(records, timestamp)
+
+            found = self._read_through(segment, find)
             if found is not None:
                 return found.offset
         return None
@@ -294,30 +322,27 @@ class Log:
         A segment without a `.txnindex` has none aborted, where the broker's snapshot of its producers is there.
         """
         *closed, last = self.segments
-        snapshot = parse_producer_snapshot(read_sidecar(last, SNAPSHOT_SUFFIX))
+        snapshot = parse_producer_snapshot(read_sidecar(last, SNAPSHOT_SUFFIX) or b"")
         if snapshot is None:
             return None
         aborted = []
         for segment in closed:
             data = read_sidecar(segment, TRANSACTION_INDEX_SUFFIX)
-            found = transactions_from_bytes(data, segment.base_offset)
+            found = None if data is None else transactions_from_bytes(data, segment.base_offset)
             if found is None:
                 return None
             aborted += found
         return aborted, snapshot
 
-    def _track(self, tracker: TransactionTracker, segment: SegmentFile) -> Iterator[AbortedTransaction]:
-        position = 0
-        while position < segment.size_in_bytes:
-            with self._open(segment, position) as records:
-                try:
-                    for run in records.runs(reuse_memory=True):
-                        yield from tracker.add(run)
-                    return
-                except KafkaFormatError as error:
-                    if self.options.on_corrupt == "fail" or error.position is None:
-                        raise records.described(error) from None
-                    position = records.position_after(error)
+    def _track(self, tracker: TransactionTracker, segment: SegmentFile) -> list[AbortedTransaction]:
+        aborted: list[AbortedTransaction] = []
+
+        def follow(records: SegmentRange) -> None:
+            for run in records.runs(reuse_memory=True):
+                aborted.extend(tracker.add(run))
+
+        self._read_through(segment, follow)
+        return aborted
 
 
 def _narrowed(whole: Split, indexes: SegmentIndexes, records: Records) -> tuple[int, int]:
@@ -345,10 +370,12 @@ def _between(
     )
 
 
-def read_indexes(segment: SegmentFile) -> SegmentIndexes:
-    """What is usable of the indexes beside a segment."""
+def read_indexes(segment: SegmentFile, *, by_time: bool = False) -> SegmentIndexes:
+    """What is usable of the indexes beside a segment; of the time index only for a search `by_time`."""
+    base_offset = segment.base_offset
+    times = read_sidecar(segment, TIME_INDEX_SUFFIX) if by_time else b""
     return SegmentIndexes(
-        segment.base_offset,
-        OffsetIndex.from_bytes(read_sidecar(segment, OFFSET_INDEX_SUFFIX), segment.base_offset),
-        TimeIndex.from_bytes(read_sidecar(segment, TIME_INDEX_SUFFIX), segment.base_offset),
+        base_offset,
+        OffsetIndex.from_bytes(read_sidecar(segment, OFFSET_INDEX_SUFFIX) or b"", base_offset),
+        TimeIndex.from_bytes(times or b"", base_offset),
     )

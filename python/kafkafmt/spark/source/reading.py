@@ -16,7 +16,7 @@ import pyarrow as pa
 from _kafkafmt.scan import BatchRun
 from kafkafmt.columns import arrow_batches
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.segment import check_tail
+from kafkafmt.log.segment import SegmentRange
 from kafkafmt.records import RUN_BYTES, Records
 from kafkafmt.spark.files import open_records
 from kafkafmt.spark.source.batch_rows import BatchSource, batch_rows, damage_row
@@ -35,10 +35,13 @@ def read_split(split: Split, options: ReadOptions, output: OutputColumns) -> Ite
     """The rows of a split.
 
     Raises KafkaFormatError, with file, position and offsets, for damage, unless the options say otherwise; what
-    stands before it comes first.
+    stands before it comes first. EOFError where the file has become shorter, and FileNotFoundError.
     """
     limit = options.max_decompressed_bytes
     with open_records(split.segment, split.start, split.end, max_decompressed_bytes=limit) as source:
+        if source.end_position < split.end:
+            expected = f"expected {split.end} bytes, as when it was listed, found {source.end_position}"
+            raise EOFError(f"{split.segment.uri}: file truncated: {expected}")
         reader = _SplitReader(source, split, options, output)
         for rows in reader.read():
             yield from _bounded(rows, options.max_batch_bytes)
@@ -129,38 +132,27 @@ def _sound_part(run: BatchRun) -> tuple[BatchRun, KafkaFormatError | None]:
     return run, None
 
 
-class SelectedRecords(Records):
+class SelectedRecords(SegmentRange):
     """The batches of a split, from `position` on, that are to be read: bytes that are no whole batch are damage."""
 
     def __init__(self, source: Records, split: Split, position: int, *, with_control: bool) -> None:
-        super().__init__(
-            position, source.end_position, split.segment.topic_partition, source.max_decompressed_bytes
-        )
-        self._source = source
+        super().__init__(source, position, is_active=split.is_log_end)
         self._split = split
         self._with_control = with_control
-
-    def described(self, error: KafkaFormatError) -> KafkaFormatError:
-        error.path = self._split.segment.uri
-        return error
 
     def runs(
         self, position: int | None = None, *, run_bytes: int = RUN_BYTES, reuse_memory: bool = False
     ) -> Iterator[BatchRun]:
-        """As `Records.runs`; raises CorruptRecordError, all batches handed out, for a tail that is damage."""
-        reached = self.start_position if position is None else position
-        for run in self._source.runs(reached, run_bytes=run_bytes, reuse_memory=reuse_memory):
-            reached = run.end_position
+        """As `SegmentRange.runs`."""
+        end = self._split.end_offset
+        for run in super().runs(position, run_bytes=run_bytes, reuse_memory=reuse_memory):
             wanted = self._wanted(run.index)
             if wanted.all():
                 yield run
             elif wanted.any():
                 yield BatchRun(run.buffer, run.index[wanted], run.origin)
-            end = self._split.end_offset
             if end is not None and run.index["base_offset"][-1] >= end:
                 return
-        if reached < self.end_position:
-            check_tail(self, reached, is_active=self._split.is_log_end)
 
     def _wanted(self, rows: NDArray[np.void]) -> NDArray[np.bool_]:
         wanted = np.ones(len(rows), np.bool_)
@@ -182,9 +174,3 @@ class SelectedRecords(Records):
                         & (rows["last_offset"] <= aborted.last_offset)
                     )
         return wanted
-
-    def _memory(self, size: int) -> bytearray | None:
-        return self._source._memory(size)
-
-    def _read(self, position: int, size: int, memory: bytearray | None) -> memoryview | bytes:
-        return self._source._read(position, size, memory)

@@ -42,6 +42,10 @@ class OutputColumns:
     def of(cls, options: ReadOptions, schema: StructType) -> OutputColumns:
         """Raises ValueError for a column that is not known, of another type, or that cannot be without nulls."""
         known = _known(options)
+        if not schema.fields:
+            raise ValueError(
+                "schema: expected a column at the least, as rows without any cannot be handed over"
+            )
         columns, fields = [], []
         for given in schema.fields:
             name = _resolve(given.name, known)
