@@ -22,8 +22,10 @@ from data.real_logs import LOGS, NAMES, expected
 from kafkafmt.log import PartitionLog
 from kafkafmt.spark.data_source import KafkafmtDataSource
 from kafkafmt.spark.files import SegmentFile, list_segments
+from kafkafmt.spark.source.following import LogFollower
+from kafkafmt.spark.source.logs import Log
 from kafkafmt.spark.source.options import ReadOptions
-from kafkafmt.spark.source.planning import Log, ReadTask, plan
+from kafkafmt.spark.source.planning import ReadTask, plan
 from log.samples import batch, marker, put_segment, transactional
 from spark.reads import batches, offsets, options_of, rows, splits, struct
 
@@ -303,8 +305,8 @@ def test_committed_read_when_a_broker_left_snapshots_then_only_the_last_segment_
     shutil.copytree(LOGS / "transactions-0", log)
     wanted = [one.offset for one in expected("transactions-0") if one.committed]
     tracked = []
-    original = Log._track
-    monkeypatch.setattr(Log, "_track", lambda *of: tracked.append(of[2].base_offset) or original(*of))
+    original = LogFollower._read
+    monkeypatch.setattr(LogFollower, "_read", lambda *of: tracked.append(of[2].base_offset) or original(*of))
     assert offsets(log, isolation="read_committed") == wanted
     assert tracked == [301]
     (log / f"{301:020d}.snapshot").unlink()
@@ -319,7 +321,7 @@ def test_logs_when_several_then_are_planned_side_by_side(
         put_segment(tmp_path / f"orders-{number}", 0, [batch(0)])
     meet = threading.Barrier(4, timeout=60)
     original = Log.splits
-    monkeypatch.setattr(Log, "splits", lambda log: meet.wait() >= 0 and original(log))
+    monkeypatch.setattr(Log, "splits", lambda log, *bounds: meet.wait() >= 0 and original(log, *bounds))
     assert [split.segment.topic_partition.partition for split in splits(tmp_path)] == [0, 1, 2, 3]
 
 
@@ -333,7 +335,7 @@ def after_listing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], obj
             action()
             return found
 
-        monkeypatch.setattr("kafkafmt.spark.source.planning.list_segments", listed)
+        monkeypatch.setattr("kafkafmt.spark.source.logs.list_segments", listed)
 
     return do
 
