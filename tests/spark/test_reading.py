@@ -330,8 +330,8 @@ def after_listing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], obj
     """Has something done to the files between their listing and all that is read of them."""
 
     def do(action: Callable[[], object]) -> None:
-        def listed(*of: Any) -> list[SegmentFile]:
-            found = list_segments(*of)
+        def listed(*of: Any, **how: Any) -> list[SegmentFile]:
+            found = list_segments(*of, **how)
             action()
             return found
 
