@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 BUCKET = "bucket"
 
-collect_ignore = (
-    [] if find_spec("pyspark") else ["test_reading.py", "test_source.py", "test_source_remote.py"]
-)
+collect_ignore_glob = [] if find_spec("pyspark") else ["test_*.py"]
 
 
 @pytest.fixture(scope="session")

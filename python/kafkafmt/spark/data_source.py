@@ -2,6 +2,7 @@
 
     spark.dataSource.register(KafkafmtDataSource)
     spark.read.format("kafkafmt").load("/var/lib/kafka")
+    spark.readStream.format("kafkafmt").load("/var/lib/kafka")
 
 Options are checked when the DataFrame is made, paths and offsets when it is planned, both on the driver; the rows
 are built where the tasks run. An error ends in one line: `kafkafmt.spark.first_line` takes it out of Spark's traces.
@@ -10,16 +11,16 @@ are built where the tasks run. An error ends in one line: `kafkafmt.spark.first_
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from kafkafmt.errors import KafkaFormatError
+from kafkafmt.spark.plain_errors import PlainErrors
 from kafkafmt.spark.source.options import ReadOptions
 from kafkafmt.spark.source.planning import ReadTask, plan
 from kafkafmt.spark.source.reading import read_split
 from kafkafmt.spark.source.schema import OutputColumns, spark_schema
+from kafkafmt.spark.source.streaming import StreamReader, stream_reader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,13 +35,16 @@ class KafkafmtDataSource(DataSource):
         return "kafkafmt"
 
     def schema(self) -> str:
-        with _PlainErrors():
-            return spark_schema(ReadOptions.parse(self.options))
+        with PlainErrors():
+            return spark_schema(ReadOptions.parse_any(self.options))
 
     def reader(self, schema: StructType) -> KafkafmtReader:
-        with _PlainErrors():
+        with PlainErrors():
             options = ReadOptions.parse(self.options)
             return KafkafmtReader(options, OutputColumns.of(options, schema))
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
+        return stream_reader(self.options, schema)
 
 
 class KafkafmtReader(DataSourceReader):
@@ -51,24 +55,11 @@ class KafkafmtReader(DataSourceReader):
         self._output = output
 
     def partitions(self) -> list[ReadTask]:
-        with _PlainErrors():
+        with PlainErrors():
             return plan(self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, ReadTask)
-        with _PlainErrors():
+        with PlainErrors():
             for split in partition.splits:
                 yield from read_split(split, self._options, self._output)
-
-
-class _PlainErrors:
-    """What data and arguments cause is told without the way through this library: Spark prints traces in full."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, KafkaFormatError | ValueError | OSError | EOFError):
-            raise error.with_traceback(None) from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import posixpath
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -156,9 +157,29 @@ class Log:
                 raise
             return None
 
+    def holds(self, place: Place) -> bool:
+        """Whether a batch still begins at a place, and stands for what it did."""
+        segment = self.segment_at(place.base_offset)
+        if segment is None or segment.size_in_bytes <= place.position:
+            return False
+        with self.open(segment) as records:
+            return begins_batch(records, place.position, place.base_offset, place.offset)
+
     def segment_at(self, base_offset: int) -> SegmentFile | None:
         """The segment that is named for just that offset."""
         return next((one for one in self.segments if one.base_offset == base_offset), None)
+
+    def find_place(self, offset: int) -> Place:
+        """Where the batch that holds `offset`, or the first behind it, begins in the segment that may hold it.
+
+        Raises KafkaFormatError where damage is in the way.
+        """
+        number = max(bisect_right(self.segments, offset, key=lambda one: one.base_offset) - 1, 0)
+        segment = self.segments[number]
+        with self.open(segment) as records:
+            row = read_indexes(segment).find_row(records, offset)
+        position = segment.size_in_bytes if row is None else int(row["position"])
+        return Place(offset, segment.base_offset, position)
 
     @contextlib.contextmanager
     def open(self, segment: SegmentFile, start: int = 0, end: int | None = None) -> Iterator[SegmentRange]:
@@ -211,7 +232,7 @@ class Log:
         """
         if start is not None and end is not None and start >= end:
             return
-        for segment, next_base in self._with_next_base_offset():
+        for segment, next_base in self.with_next_base_offset():
             if (end is not None and segment.base_offset >= end) or (
                 start is not None and next_base is not None and next_base <= start
             ):
@@ -227,7 +248,8 @@ class Log:
             )
             yield from _Cutting(self, whole, places or {}).splits()
 
-    def _with_next_base_offset(self) -> Iterator[tuple[SegmentFile, int | None]]:
+    def with_next_base_offset(self) -> Iterator[tuple[SegmentFile, int | None]]:
+        """Each segment, and the base offset of the one behind it; None for the last one."""
         behind = (segment.base_offset for segment in self.segments[1:])
         return zip_longest(self.segments, behind)
 
@@ -272,8 +294,7 @@ class _Cutting:
 
     def _find_row(self, records: Records, offset: int) -> np.void | None:
         place, base_offset = self._places.get(offset), self._whole.segment.base_offset
-        is_here = place is not None and place.base_offset == base_offset
-        if place is not None and is_here and begins_batch(records, place.position, base_offset, offset):
+        if place is not None and place.base_offset == base_offset and self._log.holds(place):
             return find_row(records, offset, place.position)
         return self._indexes.find_row(records, offset)
 
