@@ -10,12 +10,11 @@ are built where the tasks run. An error ends in one line: `kafkafmt.spark.first_
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from kafkafmt.errors import KafkaFormatError
+from kafkafmt.spark.plain_errors import PlainErrors
 from kafkafmt.spark.source.options import ReadOptions
 from kafkafmt.spark.source.planning import ReadTask, plan
 from kafkafmt.spark.source.reading import read_split
@@ -34,11 +33,11 @@ class KafkafmtDataSource(DataSource):
         return "kafkafmt"
 
     def schema(self) -> str:
-        with _PlainErrors():
+        with PlainErrors():
             return spark_schema(ReadOptions.parse(self.options))
 
     def reader(self, schema: StructType) -> KafkafmtReader:
-        with _PlainErrors():
+        with PlainErrors():
             options = ReadOptions.parse(self.options)
             return KafkafmtReader(options, OutputColumns.of(options, schema))
 
@@ -51,24 +50,11 @@ class KafkafmtReader(DataSourceReader):
         self._output = output
 
     def partitions(self) -> list[ReadTask]:
-        with _PlainErrors():
+        with PlainErrors():
             return plan(self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, ReadTask)
-        with _PlainErrors():
+        with PlainErrors():
             for split in partition.splits:
                 yield from read_split(split, self._options, self._output)
-
-
-class _PlainErrors:
-    """What data and arguments cause is told without the way through this library: Spark prints traces in full."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, KafkaFormatError | ValueError | OSError):
-            raise error.with_traceback(None) from None
