@@ -255,12 +255,13 @@ def arrow_batches(
         chunk_bytes = ARROW_CHUNK_BYTES if views else CHUNK_BYTES
     schema = arrow_schema(columns, views=views)
     chunks = _chunks(records, schema.names, verify=verify, views=views, wide=False, chunk_bytes=chunk_bytes)
-    return (_record_batch(arrays, count, schema, records.topic_partition) for count, arrays in chunks)
+    return (record_batch(arrays, count, schema, records.topic_partition) for count, arrays in chunks)
 
 
-def _record_batch(
+def record_batch(
     arrays: dict[str, Any], count: int, schema: pa.Schema, source: TopicPartition | None
 ) -> pa.RecordBatch:
+    """What a `ColumnBuilder` built, neither wide nor anything but what the schema names, as Arrow."""
     import pyarrow as pa
 
     return pa.record_batch([_arrow_column(arrays, count, field, source) for field in schema], schema=schema)
@@ -287,7 +288,7 @@ def _arrow_column(
         return _arrow_binary(kind, *arrays[name])
     views, valid = arrays[name]
     buffers = map(pa.py_buffer, [views, *arrays["buffers"]])
-    return pa.Array.from_buffers(kind, count, [_bitmap(valid), *buffers])
+    return pa.Array.from_buffers(kind, count, [validity_bitmap(valid), *buffers])
 
 
 def _microseconds(timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -316,7 +317,7 @@ def _arrow_binary(
     import pyarrow as pa
 
     return pa.Array.from_buffers(
-        kind, len(offsets) - 1, [_bitmap(valid), pa.py_buffer(offsets), pa.py_buffer(data)]
+        kind, len(offsets) - 1, [validity_bitmap(valid), pa.py_buffer(offsets), pa.py_buffer(data)]
     )
 
 
@@ -334,11 +335,12 @@ def _arrow_headers(offsets: NDArray[np.int32], keys: Any, values: Any, kind: pa.
         [names, _arrow_binary(pa.binary(), *values)], fields=list(kind.value_type)
     )
     present = np.diff(offsets) > 0
-    bitmap = None if present.all() else _bitmap(present)
+    bitmap = None if present.all() else validity_bitmap(present)
     return pa.Array.from_buffers(kind, len(present), [bitmap, pa.py_buffer(offsets)], children=[pairs])
 
 
-def _bitmap(valid: NDArray[np.bool_] | None) -> pa.Buffer | None:
+def validity_bitmap(valid: NDArray[np.bool_] | None) -> pa.Buffer | None:
+    """What is not null, a boolean each, as Arrow has it; None where nothing is."""
     import pyarrow as pa
 
     return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))

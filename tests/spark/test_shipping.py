@@ -184,9 +184,9 @@ def spark_submit(*arguments: object) -> list[str]:
 
 def assert_decoded(found: subprocess.CompletedProcess[str], temporary: Path, digest: str) -> None:
     module = temporary / f"kafkafmt-{os.getuid()}" / digest / "kafkafmt" / "__init__.py"
-    assert found.stdout.splitlines() == [f"{way} {module}" for way in ("arrow", "rdd", "source")], (
-        found.stderr
-    )
+    assert found.stdout.splitlines() == [
+        f"{way} {module}" for way in ("arrow", "rdd", "source", "functions")
+    ], found.stderr
     assert found.returncode == 0
 
 

@@ -152,7 +152,7 @@ class _Walk:
         number = first + int(bad.argmax()) if bad.any() else len(run)
         try:
             if self._deep:
-                _check_records(run, first, number, self._records.max_decompressed_bytes)
+                check_records(run, first, number, self._records.max_decompressed_bytes)
             if number == len(run):
                 return None
             run.ensure_valid(number, number + 1)
@@ -245,8 +245,11 @@ def _row_of(error: KafkaFormatError, rows: NDArray[np.void]) -> int:
     return int(rows["position"].searchsorted(error.position))
 
 
-def _check_records(run: BatchRun, first: int, stop: int, limit: int) -> None:
-    """Locate every record of batches `first` to `stop`, whose CRCs hold, and check their offsets."""
+def check_records(run: BatchRun, first: int, stop: int, limit: int) -> None:
+    """Locate every record of batches `first` to `stop`, whose CRCs hold, and check their offsets.
+
+    Raises KafkaFormatError for the first batch that is not sound.
+    """
     if (run.index["count"][first:stop] < 0).any():
         # How many a wrapper holds, its payload alone knows: one at a time, so that it is known whose they are.
         for number in range(first, stop):

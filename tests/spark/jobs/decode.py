@@ -1,4 +1,6 @@
-"""A job on executors without kafkafmt, in three ways: Arrow batches, an RDD, a data source. Prints a line each.
+"""A job on executors without kafkafmt, in four ways: Arrow batches, an RDD, a data source, column functions.
+
+Prints a line each.
 
 Argument: `register`, which ships kafkafmt; or `submitted`, where spark-submit has done that.
 """
@@ -8,6 +10,7 @@ from types import ModuleType
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.functions import explode, struct, transform, udf
 
 COUNT = 40
 
@@ -65,6 +68,20 @@ class StandInReader(DataSourceReader):
         yield decoded(partition.value)
 
 
+def records(column):
+    """What kafkafmt's own function decodes, and where kafkafmt is."""
+    from kafkafmt.spark import functions
+
+    @udf("string")
+    def module(data):
+        import kafkafmt as kf
+
+        return kf.__file__
+
+    decoded = functions.decode(column, ["offset"])
+    return transform(decoded, lambda record: struct(record.offset, module(column).alias("module")))
+
+
 def tell(name, rows):
     rows = [(row["offset"], row["module"]) for row in rows]
     assert sorted(offset for offset, _ in rows) == list(range(COUNT)), rows
@@ -90,6 +107,7 @@ def main(how):
     tell("arrow", frame.mapInArrow(decode_arrow, schema).collect())
     tell("rdd", spark.sparkContext.parallelize(data, 4).mapPartitions(decode_rows).collect())
     tell("source", spark.read.format("stand_in").load().collect())
+    tell("functions", frame.select(explode(records("data")).alias("record")).select("record.*").collect())
     spark.stop()
 
 

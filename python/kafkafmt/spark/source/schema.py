@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from kafkafmt.spark.source.options import ReadOptions
 
-_SPARK_TYPES = {
+SPARK_TYPES = {
     pa.binary(): "binary",
     pa.string(): "string",
     pa.bool_(): "boolean",
@@ -48,17 +48,17 @@ class OutputColumns:
             )
         columns, fields = [], []
         for given in schema.fields:
-            name = _resolve(given.name, known)
+            name = resolve(given.name, known)
             kind, found = known[name], given.dataType.simpleString()
-            if found != _SPARK_TYPES[kind]:
-                raise ValueError(f"schema: column {given.name}: expected {_SPARK_TYPES[kind]}, found {found}")
+            if found != SPARK_TYPES[kind]:
+                raise ValueError(f"schema: column {given.name}: expected {SPARK_TYPES[kind]}, found {found}")
             if not given.nullable:
                 raise ValueError(
                     f"schema: column {given.name}: expected it nullable, as Spark's Kafka source has it"
                 )
             columns.append(name)
             fields.append(pa.field(given.name, kind))
-        if options.columns is not None and [_resolve(name, known) for name in options.columns] != columns:
+        if options.columns is not None and [resolve(name, known) for name in options.columns] != columns:
             raise ValueError(f"columns: the schema has others, {', '.join(columns)}; give one of the two")
         return cls(tuple(columns), pa.schema(fields))
 
@@ -70,12 +70,12 @@ def spark_schema(options: ReadOptions) -> str:
     """
     known = _known(options)
     if options.columns is not None:
-        names: Sequence[str] = [_resolve(name, known) for name in options.columns]
+        names: Sequence[str] = [resolve(name, known) for name in options.columns]
     elif options.unit == "records":
         names = [name for name in known if name != "headers" or options.include_headers]
     else:
         names = [name for name in known if name != DAMAGE_COLUMN or options.on_corrupt == "keep"]
-    return ", ".join(f"`{name}` {_SPARK_TYPES[known[name]]}" for name in names)
+    return ", ".join(f"`{name}` {SPARK_TYPES[known[name]]}" for name in names)
 
 
 def _known(options: ReadOptions) -> dict[str, pa.DataType]:
@@ -84,7 +84,8 @@ def _known(options: ReadOptions) -> dict[str, pa.DataType]:
     return {field.name: field.type for field in arrow_schema(COLUMNS)}
 
 
-def _resolve(name: str, known: dict[str, pa.DataType]) -> str:
+def resolve(name: str, known: Collection[str]) -> str:
+    """The column of that name in any case; ValueError, with the nearest, where there is none."""
     lower = {column.lower(): column for column in known}
     if name.lower() not in lower:
         nearest = difflib.get_close_matches(name.lower(), lower, 1, cutoff=0)[0]
