@@ -11,7 +11,7 @@ import pytest
 
 from cli.logs import content, flip, is_one_line, json_lines, run, run_process, segments, write_log
 from kafkafmt import FileRecords
-from kafkafmt.convert_job import ConvertOptions, convert_segment, plan
+from kafkafmt.jobs.convert import ConvertOptions, convert_segment, plan
 from kafkafmt.spark.jobs.convert import _Job
 from spark.logs import convert_on_spark
 

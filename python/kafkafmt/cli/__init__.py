@@ -72,6 +72,7 @@ def main(context: click.Context) -> None:
     kafkafmt inspect /var/lib/kafka/page-views-0            what batches there are
     kafkafmt inspect --verify /var/lib/kafka                is anything damaged?
     kafkafmt convert /var/lib/kafka /backup/v1 --to-magic 1     for consumers of message format v1
+    kafkafmt convert /var/lib/kafka /archive --codec zstd       smaller
     kafkafmt spark-archive kafkafmt.zip                     for Spark executors without kafkafmt
 
     Exit status: 0; 1 where damage was found or a segment failed; 2 for wrong arguments.

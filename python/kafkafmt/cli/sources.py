@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from kafkafmt.convert_job import partition_logs
 from kafkafmt.errors import CorruptRecordError, KafkaFormatError
+from kafkafmt.jobs.convert import partition_logs
 from kafkafmt.log import Damage, PartitionLog, Segment, SegmentRecords
 from kafkafmt.log.segment import is_segment_file_name
 from kafkafmt.types import TopicPartition

@@ -17,7 +17,7 @@ from kafkafmt.cli.output import (
 )
 from kafkafmt.cli.rows import Row, source_row
 from kafkafmt.cli.sources import Source
-from kafkafmt.convert_job import damage_row, intact_ranges
+from kafkafmt.jobs.convert import damage_row, intact_ranges
 from kafkafmt.log import find_damage
 
 _COLUMNS = ("file", "batches#", "records#", "offsets", "bytes#", "result")

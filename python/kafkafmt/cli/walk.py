@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from kafkafmt.batch import RecordBatch
 from kafkafmt.cli.rows import Row
 from kafkafmt.cli.sources import Source
-from kafkafmt.convert_job import damage_row
 from kafkafmt.errors import KafkaFormatError
+from kafkafmt.jobs.convert import damage_row
 from kafkafmt.log import Damage, SegmentRecords, find_damage
 
 

@@ -1,4 +1,4 @@
-"""The conversion of `kafkafmt.convert_job` as a Spark job: one task a segment, largest first.
+"""The conversion of `kafkafmt.jobs.convert` as a Spark job: one task a segment, largest first.
 
 A task returns a report and raises neither for what the data is nor for what the file system says: a retry would
 find the same. What Spark does again is tasks whose executor was lost, or, with speculation, slow ones; each
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING
 
-from kafkafmt.convert_job import (
+from kafkafmt.jobs.convert import (
     ConvertOptions,
     SegmentReport,
     SegmentTask,

@@ -7,9 +7,9 @@ Only segments are converted, and transaction indexes kept where they still mean 
 files of a partition folder (leader epochs, producer snapshots, metadata) are a broker's own and are left behind.
 """
 
-from kafkafmt.convert_job.processes import convert_in_processes
-from kafkafmt.convert_job.segment import convert_segment, split_unchanged
-from kafkafmt.convert_job.tasks import (
+from kafkafmt.jobs.convert.processes import convert_in_processes
+from kafkafmt.jobs.convert.segment import convert_segment, split_unchanged
+from kafkafmt.jobs.convert.tasks import (
     STATUSES,
     ConvertError,
     ConvertOptions,

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from kafkafmt.conversion import ConversionOptions
 from kafkafmt.down_conversion import DEFAULT_CHUNK_SIZE
 from kafkafmt.log import Damage, LogDirectory, PartitionLog, Segment
 from kafkafmt.types import Codec
@@ -24,16 +25,34 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 class ConvertOptions:
     """How segments are converted.
 
-    to_magic: 0, 1 or 2.
+    to_magic: 0, 1 or 2; None leaves each batch its own format.
     on_corrupt: "fail" gives a segment with damage up; "skip" leaves the damaged batches out and tells of them.
     zstd_fallback: the codec that zstd batches get below v2, which has no zstd; None gives the segment up.
     chunk_size: source bytes that are read and converted at a time.
+    codec, level: what all batches are to be compressed with; None leaves each its own.
+
+    Raises ValueError for what cannot be, and for what changes nothing.
     """
 
-    to_magic: int
+    to_magic: int | None = None
     on_corrupt: OnCorrupt = "fail"
     zstd_fallback: Codec | None = None
     chunk_size: int = DEFAULT_CHUNK_SIZE
+    codec: Codec | None = None
+    level: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.on_corrupt not in get_args(OnCorrupt):
+            raise ValueError(f"on_corrupt: expected fail or skip, found {self.on_corrupt!r}")
+        if self.chunk_size < 1:
+            raise ValueError(f"chunk_size: expected 1 or more, found {self.chunk_size}")
+        self.conversion()
+
+    def conversion(self) -> ConversionOptions:
+        """What becomes of each batch."""
+        return ConversionOptions(
+            self.to_magic, zstd_fallback=self.zstd_fallback, codec=self.codec, level=self.level
+        )
 
 
 @dataclass(frozen=True)
