@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from kafkafmt.log import Damage, LogDirectory, PartitionLog, Segment
 from kafkafmt.types import Codec
 
 SIDECAR_SUFFIX = ".converted"
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 OnCorrupt = Literal["fail", "skip"]
 Status = Literal["converted", "unchanged", "failed"]
@@ -125,6 +127,8 @@ def plan(source: Path, target: Path, topics: str | None = None) -> list[SegmentT
     under, wherever those link to; what a broker deletes meanwhile is passed over. Raises ConvertError where there
     is nothing to do, the target lies in the source, or two partitions would go into one folder.
     """
+    if _URI.match(str(source)) and not source.exists():
+        raise ConvertError(f"{source}: expected a folder, mounted where it is remote, found a URI")
     if not source.is_dir():
         raise ConvertError(f"{source}: {'not a folder' if source.exists() else 'no such folder'}")
     if target.resolve().is_relative_to(source.resolve()):
