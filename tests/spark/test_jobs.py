@@ -7,19 +7,19 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import kafkafmt.spark as kafkafmt_spark
-from cli.logs import content, flip, json_lines, run, segments, write_log
+from cli.logs import content, flip, is_one_line, json_lines, run, run_process, segments, write_log
 from kafkafmt import Codec, FileRecords
 from kafkafmt.jobs.convert import ConvertError
 from kafkafmt.spark import JobError
 from kafkafmt.spark.jobs import running
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 KILLED = Path(__file__).parent / "jobs" / "convert_killed.py"
@@ -48,10 +48,10 @@ def test_real_logs_when_converted_then_are_those_of_the_command(
     local = {row["path"]: row for row in wanted}
     assert reports.count() == len(local) == len(segments(LOGS))
     for row in reports.collect():
-        fields = row.asDict(recursive=True)
+        found_row = row.asDict(recursive=True)
         for name in ("seconds", "target"):
-            assert type(fields.pop(name)) is type(local[row.path].pop(name))
-        assert fields == local[row.path]
+            assert type(found_row.pop(name)) is type(local[row.path].pop(name))
+        assert found_row == local[row.path]
 
 
 def test_segments_when_converted_again_then_are_unchanged(spark: SparkSession, tmp_path: Path) -> None:
@@ -146,6 +146,118 @@ def test_executor_when_killed_in_a_commit_then_all_is_as_the_local_engine_makes_
     assert content(target) == content(tmp_path / "local")
     names = {path.name.partition(".")[2] for path in (target / "orders-0").iterdir()}
     assert names == {"log", "index", "timeindex", "converted"}
+
+
+# Checks and summaries
+
+
+def fields(reports: DataFrame) -> list[dict[str, Any]]:
+    return [row.asDict(recursive=True) for row in reports.collect()]
+
+
+def test_real_logs_when_verified_then_rows_are_those_of_the_command(spark: SparkSession) -> None:
+    found = kafkafmt_spark.verify(spark, LOGS)
+    assert fields(found) == json_lines(run("verify", LOGS, "--json").stdout)
+    assert found.where("status != 'ok'").count() == 0
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_real_logs_when_summarized_then_rows_are_those_of_the_command(
+    spark: SparkSession, deep: bool
+) -> None:
+    found = kafkafmt_spark.summarize(spark, [LOGS], deep=deep)
+    arguments = ["--deep"] if deep else []
+    assert fields(found) == json_lines(run("inspect", "--summary", LOGS, "--json", *arguments).stdout)
+
+
+def test_damage_when_verified_then_explodes_to_a_row_a_stretch(spark: SparkSession, tmp_path: Path) -> None:
+    log = write_log(tmp_path / "logs" / "orders-0")
+    batches = list(FileRecords(segments(log)[0]).batches())
+    for number in (0, 2):
+        flip(segments(log)[0], batches[number].position + 70)
+    with segments(log)[-1].open("ab") as file:
+        file.write(bytes(100))
+    found = kafkafmt_spark.verify(spark, log.parent)
+    wanted = json_lines(run("verify", log.parent, "--json").stdout)
+    assert fields(found) == wanted
+    assert [row["tail_bytes"] for row in wanted][-1] == 100
+    stretches = found.selectExpr("path", "explode(damage) stretch").select("path", "stretch.*").collect()
+    assert [(row.position, row.base_offset) for row in stretches] == [
+        (batches[number].position, batches[number].base_offset) for number in (0, 2)
+    ]
+    (summary,) = kafkafmt_spark.summarize(spark, log.parent).collect()
+    assert (summary.damaged_stretches, summary.batches, summary.tail_bytes) == (2, 10, 100)
+
+
+def test_segment_when_given_alone_then_its_tail_is_judged_by_what_is_beside_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    log = write_log(tmp_path / "orders-0")
+    first, *_, last = segments(log)
+    for path in (first, last):
+        with path.open("ab") as file:
+            file.write(bytes(100))
+    for path, status in ((first, "damaged"), (last, "ok"), (f"{log}/*0000.log", "damaged")):
+        (row, *_) = kafkafmt_spark.verify(spark, path).collect()
+        assert row.status == status
+
+
+def test_topics_when_a_pattern_is_given_then_others_are_left(spark: SparkSession, tmp_path: Path) -> None:
+    for name in ("page-views-0", "page-clicks-1", "orders-0"):
+        write_log(tmp_path / name, 2)
+    found = kafkafmt_spark.verify(spark, tmp_path, topics="page-*")
+    assert sorted(row.topic for row in found.collect()) == ["page-clicks", "page-views"]
+    with pytest.raises(ValueError, match="no topic matches 'pages'"):
+        kafkafmt_spark.summarize(spark, tmp_path, topics="pages")
+
+
+def test_empty_log_when_read_then_is_a_row_of_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "orders-0").mkdir()
+    (tmp_path / "orders-0" / f"{0:020d}.log").write_bytes(b"")
+    (row,) = kafkafmt_spark.verify(spark, tmp_path).collect()
+    assert (row.status, row.batches, row.base_offset, row.damage) == ("ok", 0, None, [])
+    (row,) = kafkafmt_spark.summarize(spark, tmp_path).collect()
+    assert (row.topic, row.partitions, row.batches, row.codecs) == ("orders", 1, 0, [])
+
+
+@pytest.mark.parametrize("job", [kafkafmt_spark.verify, kafkafmt_spark.summarize])
+def test_folder_when_missing_then_is_one_line(spark: SparkSession, tmp_path: Path, job: Any) -> None:
+    with pytest.raises(FileNotFoundError, match="no such file or folder"):
+        job(spark, tmp_path / "missing")
+
+
+def test_logs_in_a_bucket_when_read_then_are_those_of_the_disk(
+    spark: SparkSession, s3_logs: str, s3_options: dict[str, str]
+) -> None:
+    bucket = {row["path"]: row for row in fields(kafkafmt_spark.verify(spark, s3_logs, options=s3_options))}
+    for wanted in json_lines(run("verify", LOGS, "--json").stdout):
+        path = f"{s3_logs}/{Path(wanted['path']).relative_to(LOGS)}"
+        assert bucket[path] == {**wanted, "path": path}
+    summaries = fields(kafkafmt_spark.summarize(spark, s3_logs, options=s3_options))
+    assert summaries == json_lines(run("inspect", "--summary", LOGS, "--json").stdout)
+
+
+@pytest.mark.parametrize("command", [("verify",), ("inspect", "--summary")])
+def test_command_when_run_on_spark_then_prints_what_it_does_here(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    log = write_log(tmp_path / "logs" / "orders-0")
+    flip(segments(log)[0], 100)
+    here = run(*command, log.parent)
+    there = run_process(*command, log.parent, "--engine", "spark", SPARK_LOCAL_IP="127.0.0.1")
+    assert (there.stdout, there.stderr, there.returncode) == (here.stdout, here.stderr, 1)
+
+
+@pytest.mark.parametrize("command", [("verify",), ("inspect", "--summary")])
+@pytest.mark.parametrize(
+    ("path", "words"), [("missing", ["no such file or folder"]), ("ftp://host/logs", ["no file system"])]
+)
+def test_path_when_it_cannot_be_then_the_command_says_so_in_a_line_and_starts_no_spark(
+    tmp_path: Path, command: tuple[str, ...], path: str, words: list[str]
+) -> None:
+    found = run(*command, path if ":" in path else tmp_path / path, "--engine", "spark")
+    assert is_one_line(found.stderr, words), found.stderr
+    assert found.exit_code == 2
 
 
 # How work is run

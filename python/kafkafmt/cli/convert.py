@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from kafkafmt.cli.engines import engine_options, ensure_engine
 from kafkafmt.cli.output import (
     damage_in_words,
     in_words,
@@ -94,16 +95,7 @@ class _Size(click.ParamType[int]):
 @click.option(
     "--jobs", type=click.IntRange(min=1), metavar="N", help="Segments at once.  [default: one a core]"
 )
-@click.option(
-    "--engine",
-    type=click.Choice(["local", "spark"]),
-    default="local",
-    show_default=True,
-    help="What runs it.",
-)
-@click.option(
-    "--master", metavar="URL", help="The Spark master.  [default: local[*], or what Spark is configured for]"
-)
+@engine_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines: an object a segment, and a summary.")
 def convert(
     source: Path,
@@ -151,8 +143,7 @@ def convert(
 
     Exit status: 0; 1 where a segment failed; 2 for wrong arguments. Batches left out as asked are no failure.
     """
-    if engine == "local" and master is not None:
-        raise click.UsageError("--master is for --engine spark")
+    ensure_engine(engine, master)
     if engine == "spark" and jobs is not None:
         raise click.UsageError(
             "--jobs is for --engine local: with Spark, --master says how many, as in local[4]"

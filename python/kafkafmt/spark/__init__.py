@@ -9,6 +9,8 @@ from kafkafmt.spark.archive import ArchiveError
 from kafkafmt.spark.context import SparkUnavailableError, first_line
 from kafkafmt.spark.jobs.convert import convert, convert_on_spark
 from kafkafmt.spark.jobs.running import JobError
+from kafkafmt.spark.jobs.summary import summarize
+from kafkafmt.spark.jobs.verify import verify
 from kafkafmt.spark.shipping import register
 
 __all__ = [
@@ -19,4 +21,6 @@ __all__ = [
     "convert_on_spark",
     "first_line",
     "register",
+    "summarize",
+    "verify",
 ]

@@ -15,8 +15,6 @@ from kafkafmt.jobs.convert.tasks import (
     ConvertOptions,
     SegmentReport,
     SegmentTask,
-    damage_row,
-    intact_ranges,
     partition_logs,
     plan,
 )
@@ -29,8 +27,6 @@ __all__ = [
     "SegmentTask",
     "convert_in_processes",
     "convert_segment",
-    "damage_row",
-    "intact_ranges",
     "partition_logs",
     "plan",
     "split_unchanged",

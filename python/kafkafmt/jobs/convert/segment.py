@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from kafkafmt.conversion import ConversionStats
 from kafkafmt.down_conversion import converted_chunks
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.jobs.convert.tasks import ConvertOptions, SegmentReport, SegmentTask, damage_row, intact_ranges
+from kafkafmt.jobs.convert.tasks import ConvertOptions, SegmentReport, SegmentTask, intact_ranges
+from kafkafmt.jobs.files import damage_row, is_expected_tail
 from kafkafmt.log import (
     AbortedTransaction,
-    Damage,
     PartitionLog,
     Segment,
     SegmentRecords,
@@ -216,16 +216,15 @@ class _Conversion:
         if self.options.on_corrupt == "skip":
             with self.segment.open() as records:
                 return [
-                    damage_row(found) for found in find_damage(records, deep=True) if not self._is_tail(found)
+                    damage_row(found)
+                    for found in find_damage(records, deep=True)
+                    if not is_expected_tail(found, is_active=self.segment.is_active)
                 ]
         if error.position is None or error.path != str(self.segment.path):
             return []
         with self.segment.open(error.position) as records:
             first = next(find_damage(records, deep=True), None)
         return [] if first is None or first.position != error.position else [damage_row(first)]
-
-    def _is_tail(self, damage: Damage) -> bool:
-        return self.segment.is_active and damage.kind in ("truncated tail", "zero tail")
 
     def _fits(self, found: dict[str, Any]) -> bool:
         """Would this conversion make what the sidecar `found` tells of?"""

@@ -6,13 +6,14 @@ import contextlib
 import fnmatch
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from kafkafmt.conversion import ConversionOptions
 from kafkafmt.down_conversion import DEFAULT_CHUNK_SIZE
-from kafkafmt.log import Damage, LogDirectory, PartitionLog, Segment
+from kafkafmt.jobs.files import error_in_words
+from kafkafmt.log import LogDirectory, PartitionLog, Segment
 from kafkafmt.types import Codec
 
 SIDECAR_SUFFIX = ".converted"
@@ -107,12 +108,8 @@ class SegmentReport:
 
     def fail(self, error: Exception) -> SegmentReport:
         """Note why nothing came of it; returns itself."""
-        message = str(error)
-        if isinstance(error, OSError) and error.filename is not None:
-            message = f"{error.filename}: {error.strerror}"
-        elif self.path not in message:
-            message = f"{self.path}: {message}"
-        self.status, self.error, self.error_type = "failed", message, type(error).__name__
+        self.status, self.error = "failed", error_in_words(error, self.path)
+        self.error_type = type(error).__name__
         return self
 
 
@@ -190,11 +187,6 @@ def _tasks(log: PartitionLog, folder: Path) -> Iterator[SegmentTask]:
         for segment in log.segments():
             with contextlib.suppress(FileNotFoundError):
                 yield SegmentTask(segment, folder, segment.size_in_bytes)
-
-
-def damage_row(damage: Damage) -> dict[str, Any]:
-    """A stretch of damage as the fields of a report."""
-    return {**asdict(damage), "path": None if damage.path is None else str(damage.path)}
 
 
 def intact_ranges(damage: Sequence[dict[str, Any]]) -> list[tuple[int, int | None]]:
