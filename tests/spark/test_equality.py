@@ -70,7 +70,7 @@ def produce(client: JavaClient) -> None:
 
 
 def transact(client: JavaClient) -> Any:
-    """Transactions that end, committed or aborted, with other records between, and one that stays open: its producer."""
+    """Transactions, ended and with other records between, and one that stays open, whose producer it returns."""
     with (
         client.producer("lz4", transactional_id="ended") as producer,
         client.producer() as other,
