@@ -56,7 +56,7 @@ class SegmentAppender:
         rows["position"] += self.size_in_bytes - start
         self._check(rows)
         data = memoryview(run.buffer)[start - run.origin : end - run.origin]
-        _write_all(descriptor, data, self.size_in_bytes)
+        write_all(descriptor, data, self.size_in_bytes)
         self._indexes.add(rows)
         self.size_in_bytes += len(data)
         self.next_offset = int(rows["last_offset"][-1]) + 1
@@ -120,7 +120,7 @@ def whole_batches(data: Buffer, origin: int) -> BatchRun:
     return run
 
 
-def _write_all(descriptor: int, data: memoryview, position: int) -> None:
+def write_all(descriptor: int, data: memoryview, position: int) -> None:
     """At a position of its own: what an attempt that failed, as on a full disk, has left there is written over."""
     while len(data):
         written = os.pwrite(descriptor, data, position)

@@ -174,7 +174,7 @@ class SegmentWriter:
             path = self._temporary(LOG_SUFFIX, token)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             descriptor = os.open(path, flags, 0o666)
-            _lock(descriptor)
+            wait_for_lock(descriptor)
             if os.fstat(descriptor).st_nlink:
                 return descriptor, token
             os.close(descriptor)  # removed as stale between its creation and the lock
@@ -340,13 +340,13 @@ def _locked_folder(folder: Path) -> Iterator[int]:
     """The folder's descriptor, locked: of two writers of a segment one renames all its files, or the other."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _lock(descriptor)
+        wait_for_lock(descriptor)
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int) -> None:
+def wait_for_lock(descriptor: int) -> None:
     """Wait for an exclusive lock; do without one on a file system that has none."""
     with contextlib.suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX)
