@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -483,3 +486,20 @@ def test_batch_rows_when_out_of_one_run_with_gaps_then_keep_their_bytes(tmp_path
     assert [row["baseOffset"] for row in found] == [1, 3]
     for row in found:
         assert row["batch"] == data[row["position"] : row["position"] + row["size"]]
+
+
+WITHOUT_PANDAS = """
+import sys
+from spark.reads import batches
+for unit in ("records", "batches"):
+    for options in ({}, {"startingOffsets": '{"headers": {"0": 15}}'}):
+        assert batches(sys.argv[1], unit=unit, includeHeaders="true", **options)
+assert "pandas" not in sys.modules
+"""
+
+
+def test_rows_when_read_then_pandas_is_not_imported() -> None:
+    """It would cost each Python worker half a second."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", WITHOUT_PANDAS, str(LOGS / "headers-0")]
+    subprocess.run(command, env=environment, check=True)
