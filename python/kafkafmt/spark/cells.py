@@ -18,9 +18,10 @@ import pyarrow.compute as pc
 
 from _kafkafmt.columns import ColumnBuilder
 from _kafkafmt.scan import BatchRun, scan
+from kafkafmt.arrow_arrays import bitmap, string_array
 from kafkafmt.batch import RecordBatch
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
-from kafkafmt.columns import arrow_schema, record_batch, validity_bitmap
+from kafkafmt.columns import arrow_schema, record_batch
 from kafkafmt.conversion import ConversionOptions, Converter
 from kafkafmt.decoding import Payloads, groups
 from kafkafmt.errors import KafkaFormatError
@@ -87,9 +88,7 @@ class Cells:
             raise OverflowError(f"{ends[-1]} bytes")
         offsets = np.zeros(len(self) + 1, np.int32)
         offsets[1:] = ends
-        return pa.Array.from_buffers(
-            pa.binary(), len(self), [validity_bitmap(self.valid), pa.py_buffer(offsets), pa.py_buffer(data)]
-        )
+        return string_array(pa.binary(), offsets, data, self.valid)
 
 
 def _contents(column: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
@@ -224,7 +223,7 @@ def decoded(cells: Cells, columns: Sequence[str]) -> pa.Array:
     records = record_batch(builder.take(), count, arrow_schema(columns), None).to_struct_array()
     offsets = np.append(0, counts.cumsum())[cells.firsts].astype(np.int32)
     kind = pa.list_(pa.field("element", records.type))
-    buffers = [validity_bitmap(cells.valid), pa.py_buffer(offsets)]
+    buffers = [bitmap(cells.valid), pa.py_buffer(offsets)]
     return pa.Array.from_buffers(kind, len(cells), buffers, children=[records])
 
 
