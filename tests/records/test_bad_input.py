@@ -13,13 +13,13 @@ import struct
 import subprocess
 import sys
 import textwrap
-import tracemalloc
 from pathlib import Path
 
 import pytest
 
 import kafkafmt as kf
 import reference as ref
+from measure import peak_bytes
 from records.samples import DAY, ROWS, SAMPLES, as_rows, rows_of
 from reference import Row
 
@@ -236,15 +236,6 @@ def test_v1_wrapper_when_its_offset_is_below_the_last_inner_one_then_invalid_rec
 
 
 # Memory and time
-
-
-def peak_bytes(action) -> int:
-    tracemalloc.start()
-    try:
-        action()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("lie", [name for name in LIES if "2^31" in name])

@@ -6,7 +6,6 @@ import os
 import pickle
 import socket
 import threading
-import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +18,7 @@ from hypothesis import strategies as st
 import kafkafmt as kf
 import reference as ref
 from kafkafmt.columns import arrow_batches
+from measure import peak_bytes
 from records.samples import DAY, EVERY_KIND, SAMPLES, Sink, as_rows, rows_of
 from reference import Row
 
@@ -102,15 +102,6 @@ def large(tmp_path_factory):
             file.write(batches)
         file.truncate(2**30)
     return path
-
-
-def peak_bytes(action) -> int:
-    tracemalloc.start()
-    try:
-        action()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.slow

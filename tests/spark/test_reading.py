@@ -31,8 +31,10 @@ from kafkafmt.spark.source.logs import Log
 from kafkafmt.spark.source.options import ReadOptions
 from kafkafmt.spark.source.planning import ReadTask, plan
 from log.samples import batch, marker, put_segment, transactional
+from measure import peak_resident_bytes
 from spark.reads import batches, offsets, options_of, rows, splits, struct
 
+MIB = 1024 * 1024
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -218,6 +220,38 @@ def test_arrow_batches_when_bounded_then_are_small(tmp_path: Path) -> None:
     assert several
     assert max(several) < 12_000
     assert len(rows(plain, unit="batches", maxBatchBytes="1")) == 100
+
+
+def drain(path: str, *options: str) -> None:
+    """Read all, and keep nothing."""
+    source = KafkafmtDataSource(options_of(path, splitBytes="1g", **dict(one.split("=") for one in options)))
+    reader = source.reader(struct(source.schema()))
+    for task in reader.partitions():
+        for found in reader.read(task):
+            del found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "count", "size", "codec", "option", "most_mebibytes"),
+    [
+        (10_000, 10, 1000, kf.Codec.NONE, "unit=records", 32),
+        (10_000, 10, 1000, kf.Codec.NONE, "unit=batches", 32),
+        (1, 1, 50 * MIB, kf.Codec.NONE, "maxBatchBytes=1m", 120),
+        (3, 100_000, 1024, kf.Codec.ZSTD, "maxBatchBytes=1m", 240),
+    ],
+    ids=["records", "batches", "large value", "batches that decompress to 100 MiB"],
+)
+def test_memory_when_a_task_reads_much_then_is_that_of_a_batch_and_its_columns_not_of_the_segment(
+    tmp_path: Path, number: int, count: int, size: int, codec: kf.Codec, option: str, most_mebibytes: int
+) -> None:
+    builder = kf.RecordBatchBuilder(codec=codec)
+    for _ in range(count):
+        builder.append(0, b"", bytes(size))
+    path = put_segment(tmp_path / "orders-0", 0, [builder.build()] * number)
+    before = [str(LOGS / "zstd-0")]
+    grown = peak_resident_bytes("spark.test_reading", "drain", before, [str(path), option])
+    assert grown < most_mebibytes * MIB
 
 
 def offsets_json(**partitions: int) -> str:
