@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 BUCKET = "bucket"
 
-collect_ignore = [] if find_spec("pyspark") else ["test_functions.py", "test_reading.py", "test_source.py"]
+_NEED_PYSPARK = [
+    "test_functions.py",
+    "test_log_stream.py",
+    "test_options.py",
+    "test_reading.py",
+    "test_source.py",
+    "test_streaming.py",
+]
+collect_ignore = [] if find_spec("pyspark") else _NEED_PYSPARK
 
 
 @pytest.fixture(scope="session")

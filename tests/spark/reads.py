@@ -20,8 +20,9 @@ from pyspark.sql.types import (
 )
 
 from kafkafmt.spark.data_source import KafkafmtDataSource
+from kafkafmt.spark.source.logs import Split
 from kafkafmt.spark.source.options import ReadOptions
-from kafkafmt.spark.source.planning import Split, plan
+from kafkafmt.spark.source.planning import plan
 
 _HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 _KINDS = (BinaryType(), BooleanType(), IntegerType(), LongType(), StringType(), TimestampType(), _HEADERS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkafmt.spark.source.options import Bound, ReadOptions
+from kafkafmt.spark.source.options import LATEST, UNLIMITED, Amount, Bound, ReadOptions, StreamOptions
 from kafkafmt.types import TopicPartition
 
 
@@ -98,6 +98,11 @@ def test_offsets_when_json_then_are_those_of_spark_s_kafka_source() -> None:
             {"startingOffsets": "earliest", "startingTimestamp": "1"},
             "options startingOffsets and startingTimestamp: expected one of them",
         ),
+        (
+            {"maxRowsPerTrigger": "5"},
+            "option maxRowsPerTrigger: streams have it, as spark.readStream makes them",
+        ),
+        ({"failOnDataLoss": "no"}, "option failOnDataLoss: streams have it"),
         ({"path": ""}, "no path: expected log directories, segment files or globs"),
         ({"paths": "a,b"}, "option paths: expected a JSON array of paths"),
     ],
@@ -107,3 +112,45 @@ def test_bad_option_when_given_then_is_told_in_one_line(options: dict[str, str],
         parse(**options)
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
+
+
+def parse_stream(**options: str) -> StreamOptions:
+    return StreamOptions.parse({"path": "logs", **options})
+
+
+def test_options_of_a_stream_when_given_then_are_limits_and_a_beginning() -> None:
+    assert parse_stream() == StreamOptions(ReadOptions(("logs",)), fails_on_data_loss=True, limit=UNLIMITED)
+    found = parse_stream(maxbytespertrigger="1m", maxOffsetsPerTrigger="5", failOnDataLoss="False")
+    assert (found.limit, found.fails_on_data_loss) == (Amount(1 << 20, 5, UNLIMITED.files), False)
+    found = parse_stream(maxRowsPerTrigger="6", maxFilesPerTrigger="7", unit="batches")
+    assert (found.limit, found.read.unit) == (Amount(UNLIMITED.size_in_bytes, 6, 7), "batches")
+    assert parse_stream(startingOffsets="LATEST").read.starting == Bound(is_latest=True)
+    both = parse_stream(startingOffsets='{"a": {"0": -1, "1": -2}}').read.starting
+    assert both == Bound({TopicPartition("a", 0): LATEST, TopicPartition("a", 1): None})
+    assert ReadOptions.parse_any({"path": "logs", "maxFilesPerTrigger": "7", "startingOffsets": "latest"})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"endingOffsets": "latest"}, "option endingOffsets: a stream does not take it"),
+        ({"endingTimestamp": "1"}, "option endingTimestamp: a stream does not take it"),
+        ({"maxRowPerTrigger": "1"}, "unknown option 'maxRowPerTrigger': did you mean 'maxRowsPerTrigger'?"),
+        ({"maxRowsPerTrigger": "0"}, "option maxRowsPerTrigger: expected a number from 1 to"),
+        ({"maxBytesPerTrigger": "0"}, "option maxBytesPerTrigger: expected bytes, 1 or more"),
+        (
+            {"maxRowsPerTrigger": "1", "maxOffsetsPerTrigger": "2"},
+            "options maxRowsPerTrigger and maxOffsetsPerTrigger: expected one of them",
+        ),
+        (
+            {"startingOffsets": "latest", "startingTimestamp": "2"},
+            "options startingOffsets and startingTimestamp: expected one of them",
+        ),
+    ],
+)
+def test_bad_option_when_given_to_a_stream_then_is_told_in_one_line(
+    options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ValueError, match=r"^.+$") as caught:
+        parse_stream(**options)
+    assert str(caught.value).startswith(message)

@@ -20,8 +20,9 @@ from cli.logs import FIRST_TIMESTAMP, flip, segments, write_log
 from data.real_logs import LOGS, NAMES, expected
 from kafkafmt.log import PartitionLog
 from kafkafmt.spark.data_source import KafkafmtDataSource
+from kafkafmt.spark.source.following import LogFollower
 from kafkafmt.spark.source.options import ReadOptions
-from kafkafmt.spark.source.planning import Log, ReadTask, plan
+from kafkafmt.spark.source.planning import ReadTask, plan
 from log.samples import batch, marker, put_segment, transactional
 from spark.reads import batches, offsets, options_of, rows, splits, struct
 
@@ -296,8 +297,8 @@ def test_committed_read_when_a_broker_left_snapshots_then_only_the_last_segment_
     shutil.copytree(LOGS / "transactions-0", log)
     wanted = [one.offset for one in expected("transactions-0") if one.committed]
     tracked = []
-    original = Log._track
-    monkeypatch.setattr(Log, "_track", lambda *of: tracked.append(of[2].base_offset) or original(*of))
+    original = LogFollower._read
+    monkeypatch.setattr(LogFollower, "_read", lambda *of: tracked.append(of[2].base_offset) or original(*of))
     assert offsets(log, isolation="read_committed") == wanted
     assert tracked == [301]
     (log / f"{301:020d}.snapshot").unlink()

@@ -233,7 +233,7 @@ class SegmentIndexes:
 
     def find_row(self, records: Records, offset: int) -> np.void | None:
         """The row, in the shallow index, of the first batch that ends at `offset` or later."""
-        return _search(records, self.search_start(records, offset), lambda runs: _first_row(runs, offset))
+        return find_row(records, offset, self.search_start(records, offset))
 
     def find_timestamp(self, records: Records, timestamp: int) -> TimestampOffset | None:
         """The first record with `timestamp` (milliseconds) or a higher one; None where there is none."""
@@ -242,8 +242,12 @@ class SegmentIndexes:
 
     def find_next_offset(self, records: Records) -> int:
         """The offset behind the last whole batch; the base offset where there is none."""
-        last = _search(records, self.search_start(records, _MAX_OFFSET), _last_row)
+        last = self.find_last_row(records)
         return self.base_offset if last is None else int(last["last_offset"]) + 1
+
+    def find_last_row(self, records: Records) -> np.void | None:
+        """The row, in the shallow index, of the last whole batch."""
+        return _search(records, self.search_start(records, _MAX_OFFSET), _last_row)
 
     def _start_for_timestamp(self, records: Records, timestamp: int) -> int:
         """Where a batch begins, at or in front of the first one with a record at `timestamp` or later."""
@@ -275,6 +279,14 @@ def begins_batch(records: Records, position: int, base_offset: int, offset: int)
     # A compressed v0/v1 wrapper tells its last offset alone; it is above all that come before, too.
     first = row["base_offset"] if row["base_offset"] >= 0 else row["last_offset"]
     return bool(base_offset <= first <= offset)
+
+
+def find_row(records: Records, offset: int, start: int) -> np.void | None:
+    """The row, in the shallow index, of the first batch from `start` on that ends at `offset` or later.
+
+    start: where a batch is thought to begin; all in front of it end below `offset`.
+    """
+    return _search(records, start, lambda runs: _first_row(runs, offset))
 
 
 def _search(records: Records, start: int, search: Callable[[Iterator[BatchRun]], _Found]) -> _Found:

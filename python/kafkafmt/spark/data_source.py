@@ -2,6 +2,7 @@
 
     spark.dataSource.register(KafkafmtDataSource)
     spark.read.format("kafkafmt").load("/var/lib/kafka")
+    spark.readStream.format("kafkafmt").load("/var/lib/kafka")
 
 Options are checked when the DataFrame is made, paths and offsets when it is planned, both on the driver; the rows
 are built where the tasks run. An error ends in one line: `kafkafmt.spark.first_line` takes it out of Spark's traces.
@@ -19,6 +20,7 @@ from kafkafmt.spark.source.options import ReadOptions
 from kafkafmt.spark.source.planning import ReadTask, plan
 from kafkafmt.spark.source.reading import read_split
 from kafkafmt.spark.source.schema import OutputColumns, spark_schema
+from kafkafmt.spark.source.streaming import StreamReader, stream_reader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,12 +36,15 @@ class KafkafmtDataSource(DataSource):
 
     def schema(self) -> str:
         with PlainErrors():
-            return spark_schema(ReadOptions.parse(self.options))
+            return spark_schema(ReadOptions.parse_any(self.options))
 
     def reader(self, schema: StructType) -> KafkafmtReader:
         with PlainErrors():
             options = ReadOptions.parse(self.options)
             return KafkafmtReader(options, OutputColumns.of(options, schema))
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
+        return stream_reader(self.options, schema)
 
 
 class KafkafmtReader(DataSourceReader):

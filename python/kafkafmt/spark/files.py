@@ -94,6 +94,8 @@ class SegmentFile:
 def list_segments(
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     options: Mapping[str, str] | None = None,
+    *,
+    may_be_empty: bool = False,
 ) -> list[SegmentFile]:
     """The segments under `paths`, each once; sorted by topic, partition and base offset.
 
@@ -102,6 +104,8 @@ def list_segments(
     path alone, since in a URI the query begins there; it passes over what is no segment and no folder of a
     partition or of a log directory. A path that exists is no pattern.
 
+    may_be_empty: a folder without segments is none to complain of, nor is a pattern that nothing matches.
+
     Raises FileNotFoundError where nothing is there or no segment under it; ValueError for a file that is no
     segment, a scheme that no file system has, and options that its file system does not; OSError of the latter.
     """
@@ -109,7 +113,7 @@ def list_segments(
     found: dict[str, SegmentFile] = {}
     for path in [paths] if isinstance(paths, str | os.PathLike) else paths:
         store, within = _locate(os.fspath(path), options or {}, stores)
-        for file in store.find(within):
+        for file in store.find(within, may_be_empty=may_be_empty):
             found.setdefault(file.uri, file)
     return sorted(found.values(), key=_order)
 
@@ -170,7 +174,7 @@ class _Store:
         self.filesystem, self.root, self.base = filesystem, root, base
         self._listed: dict[str, list[FileInfo]] = {}
 
-    def find(self, path: str) -> list[SegmentFile]:
+    def find(self, path: str, *, may_be_empty: bool) -> list[SegmentFile]:
         """The segments at a path, or those that it is a pattern for."""
         from pyarrow.fs import FileType
 
@@ -178,19 +182,18 @@ class _Store:
         if info.type == FileType.File:
             return [self._file_at(path)]
         if info.type == FileType.Directory:
-            return self._found(self._segments_under(path), path, "no segments in this folder")
-        if not _MAGIC.search(path):
+            found, complaint = self._segments_under(path), "no segments in this folder"
+        elif _MAGIC.search(path):
+            found = [file for pattern in _alternatives(path) for file in self._matching(pattern)]
+            complaint = "no segments match"
+        else:
             raise FileNotFoundError(errno.ENOENT, "no such file or folder", self._uri(path))
-        matches = [file for pattern in _alternatives(path) for file in self._matching(pattern)]
-        return self._found(matches, path, "no segments match")
+        if not found and not may_be_empty:
+            raise FileNotFoundError(errno.ENOENT, complaint, self._uri(path))
+        return found
 
     def _uri(self, path: str) -> str:
         return self.root + path[len(self.base) :]
-
-    def _found(self, files: list[SegmentFile], path: str, complaint: str) -> list[SegmentFile]:
-        if not files:
-            raise FileNotFoundError(errno.ENOENT, complaint, self._uri(path))
-        return files
 
     def _file_at(self, path: str) -> SegmentFile:
         folder, _, name = path.rpartition("/")

@@ -1,4 +1,4 @@
-"""Errors that Spark prints in full, told without the way through this library."""
+"""Errors that end in one line: what Spark prints of a worker is its whole trace."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkafmt.errors import KafkaFormatError
 
 
 class PlainErrors:
-    """What data and arguments cause is raised without a trace; what is a mistake of this library keeps its own."""
+    """What data and arguments cause is told without the way through this library: Spark prints traces in full."""
 
     def __enter__(self) -> None:
         pass

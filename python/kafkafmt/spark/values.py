@@ -42,6 +42,11 @@ class Given:
         except ValueError as error:
             raise ValueError(f"option {name}: {error}, found {value!r}") from None
 
+    def ensure_none_of(self, names: Iterable[str], reason: str) -> None:
+        for name in names:
+            if name in self:
+                raise ValueError(f"option {name}: {reason}")
+
     def ensure_one_of(self, *names: str) -> None:
         found = [name for name in names if name in self]
         if len(found) > 1:
@@ -76,9 +81,9 @@ def parse_arrow_size(value: str) -> int:
     return size
 
 
-def parse_number(value: str, most: int) -> int:
-    if not re.fullmatch(r"\d{1,19}", value.strip()) or int(value) > most:
-        raise ValueError(f"expected a number from 0 to {most}")
+def parse_number(value: str, most: int, least: int = 0) -> int:
+    if not re.fullmatch(r"\d{1,19}", value.strip()) or not least <= int(value) <= most:
+        raise ValueError(f"expected a number from {least} to {most}")
     return int(value)
 
 

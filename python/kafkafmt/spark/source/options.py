@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.spark.files import FILE_SYSTEM_OPTIONS
@@ -43,6 +44,7 @@ _KNOWN = (
     "endingOffsets",
     "startingTimestamp",
     "endingTimestamp",
+    "pushFilters",
     "isolation",
     "onCorrupt",
     "verify",
@@ -51,21 +53,52 @@ _KNOWN = (
     "maxBatchBytes",
     *FILE_SYSTEM_OPTIONS,
 )
+_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "pushFilters")
+_STREAM_ONLY = (
+    "failOnDataLoss",
+    "maxBytesPerTrigger",
+    "maxRowsPerTrigger",
+    "maxOffsetsPerTrigger",
+    "maxFilesPerTrigger",
+)
 # As Kafka's ListOffsets and Spark's JSON have them.
-_LATEST, _EARLIEST = -1, -2
+LATEST, _EARLIEST = -1, -2
 _MAX_INT, _MAX_LONG = 2**31 - 1, 2**63 - 1
+
+
+class Amount(NamedTuple):
+    """So much to read, or at the most."""
+
+    size_in_bytes: int = _MAX_LONG
+    rows: int = _MAX_LONG
+    files: int = _MAX_LONG
+
+    def fits(self, most: Amount) -> bool:
+        return all(own <= other for own, other in zip(self, most, strict=True))
+
+    def plus(self, other: Amount) -> Amount:
+        return Amount(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def minus(self, other: Amount) -> Amount:
+        return Amount(*(a - b for a, b in zip(self, other, strict=True)))
+
+
+NOTHING, UNLIMITED = Amount(0, 0, 0), Amount()
 
 
 @dataclass(frozen=True)
 class Bound:
     """Where the reading of each partition begins or ends; with neither, where its log does.
 
-    offsets: a partition that is to be read from, or to, the end of its log has None.
+    offsets: a partition that is to be read from, or to, its log's own end on that side has None; one that a stream
+    begins to read at its other end has LATEST.
+    is_latest: that is so for all partitions.
     timestamp: in milliseconds; stands for the offset of the first record with it or a later one.
     """
 
     offsets: Mapping[TopicPartition, int | None] | None = None
     timestamp: int | None = None
+    is_latest: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,6 +145,7 @@ class ReadOptions:
     topic_partition: TopicPartition | None = None
     starting: Bound = field(default_factory=Bound)
     ending: Bound = field(default_factory=Bound)
+    pushes_filters: bool = False
     isolation: str = "read_uncommitted"
     on_corrupt: str = "fail"
     verify: bool = True
@@ -122,8 +156,21 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
-        """Raises ValueError, in one line, for an unknown option and for a value that cannot be."""
-        given = Given(options, _KNOWN)
+        """Those of a read of what is there.
+
+        Raises ValueError, in one line, for an unknown option, one of streams, and a value that cannot be.
+        """
+        given = _given(options)
+        given.ensure_none_of(_STREAM_ONLY, "streams have it, as spark.readStream makes them")
+        return cls.of(given, can_be_stream=False)
+
+    @classmethod
+    def parse_any(cls, options: Mapping[str, str]) -> ReadOptions:
+        """As `parse`, where it is not known yet whether they are those of a stream."""
+        return cls.of(_given(options), can_be_stream=True)
+
+    @classmethod
+    def of(cls, given: Given, *, can_be_stream: bool) -> ReadOptions:
         unit = given.parse("unit", one_of(UNITS), "records")
         on_corrupt = given.parse("onCorrupt", one_of(ON_CORRUPT), "fail")
         if on_corrupt == "keep" and unit == "records":
@@ -137,8 +184,9 @@ class ReadOptions:
             include_headers=given.parse("includeHeaders", parse_boolean, False),
             topics=_topics(given),
             topic_partition=_topic_partition(given),
-            starting=_bound(given, "starting", own="earliest", own_number=_EARLIEST),
-            ending=_bound(given, "ending", own="latest", own_number=_LATEST),
+            starting=_starting(given, can_be_latest=can_be_stream),
+            ending=_bound(given, "ending", own="latest", own_number=LATEST),
+            pushes_filters=given.parse("pushFilters", parse_boolean, False),
             isolation=given.parse("isolation", one_of(ISOLATIONS), "read_uncommitted"),
             on_corrupt=on_corrupt,
             verify=given.parse("verify", parse_boolean, True),
@@ -149,6 +197,40 @@ class ReadOptions:
             max_batch_bytes=given.parse("maxBatchBytes", parse_arrow_size, DEFAULT_BATCH_BYTES),
             file_system={name: given.parse(name, str, "") for name in FILE_SYSTEM_OPTIONS if name in given},
         )
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """What a stream reads, how it goes on where records were deleted before they were read, and how far at a time."""
+
+    read: ReadOptions
+    fails_on_data_loss: bool = True
+    limit: Amount = UNLIMITED
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> StreamOptions:
+        """Raises ValueError, in one line, for an unknown option, one that no stream has, and a value that cannot be."""
+        given = _given(options)
+        given.ensure_none_of(_BATCH_ONLY, "a stream does not take it")
+        given.ensure_one_of("maxRowsPerTrigger", "maxOffsetsPerTrigger")
+        most_rows = given.parse("maxRowsPerTrigger", _parse_count, UNLIMITED.rows)
+        return cls(
+            ReadOptions.of(given, can_be_stream=True),
+            given.parse("failOnDataLoss", parse_boolean, True),
+            Amount(
+                given.parse("maxBytesPerTrigger", parse_size, UNLIMITED.size_in_bytes),
+                given.parse("maxOffsetsPerTrigger", _parse_count, most_rows),
+                given.parse("maxFilesPerTrigger", _parse_count, UNLIMITED.files),
+            ),
+        )
+
+
+def _given(options: Mapping[str, str]) -> Given:
+    return Given(options, (*_KNOWN, *_STREAM_ONLY))
+
+
+def _parse_count(value: str) -> int:
+    return parse_number(value, _MAX_LONG, least=1)
 
 
 def _path_list(value: str) -> tuple[str, ...]:
@@ -193,12 +275,20 @@ def _topic_partition(given: Given) -> TopicPartition | None:
     )
 
 
-def _bound(given: Given, prefix: str, *, own: str, own_number: int) -> Bound:
-    """own: what stands for the log's own end on this side, which is the default."""
+def _starting(given: Given, *, can_be_latest: bool) -> Bound:
+    if can_be_latest and given.parse("startingOffsets", str.lower, "") == "latest":
+        given.ensure_one_of("startingOffsets", "startingTimestamp")
+        return Bound(is_latest=True)
+    other = LATEST if can_be_latest else None
+    return _bound(given, "starting", own="earliest", own_number=_EARLIEST, other_number=other)
+
+
+def _bound(given: Given, prefix: str, *, own: str, own_number: int, other_number: int | None = None) -> Bound:
+    """own: what stands for the log's own end on this side, which is the default; other: for its other end."""
     given.ensure_one_of(f"{prefix}Offsets", f"{prefix}Timestamp")
 
     def offsets(value: str) -> Mapping[TopicPartition, int | None] | None:
-        return None if value.lower() == own else _offsets(value, own, own_number)
+        return None if value.lower() == own else _offsets(value, own, own_number, other_number)
 
     return Bound(
         given.parse(f"{prefix}Offsets", offsets, None),
@@ -206,7 +296,9 @@ def _bound(given: Given, prefix: str, *, own: str, own_number: int) -> Bound:
     )
 
 
-def _offsets(value: str, own: str, own_number: int) -> dict[TopicPartition, int | None]:
+def _offsets(
+    value: str, own: str, own_number: int, other_number: int | None
+) -> dict[TopicPartition, int | None]:
     """Spark's JSON, {"topic": {"0": 23, "1": -2}}: -2 is earliest, -1 latest."""
     expected = f'expected {own} or JSON as {{"topic": {{"0": 23, "1": {own_number}}}}}'
     try:
@@ -216,7 +308,9 @@ def _offsets(value: str, own: str, own_number: int) -> dict[TopicPartition, int 
     found: dict[TopicPartition, int | None] = {}
     for topic, partitions in given.items() if isinstance(given, dict) else [("", None)]:
         for partition, offset in partitions.items() if isinstance(partitions, dict) else [("", None)]:
-            is_offset = type(offset) is int and (0 <= offset <= _MAX_LONG or offset == own_number)
+            is_offset = type(offset) is int and (
+                0 <= offset <= _MAX_LONG or offset in (own_number, other_number)
+            )
             if not partition.isdecimal() or not is_offset:
                 raise ValueError(expected)
             found[TopicPartition(topic, int(partition))] = None if offset == own_number else offset

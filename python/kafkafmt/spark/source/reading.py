@@ -24,8 +24,8 @@ from kafkafmt.spark.source.batch_rows import BatchSource, batch_rows, damage_row
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from kafkafmt.spark.source.logs import Split
     from kafkafmt.spark.source.options import ReadOptions
-    from kafkafmt.spark.source.planning import Split
     from kafkafmt.spark.source.schema import OutputColumns
 
 _LOG = logging.getLogger(__name__)

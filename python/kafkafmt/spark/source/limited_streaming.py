@@ -1,0 +1,50 @@
+"""The stream reader for PySpark 4.2 and later: with limits, Trigger.AvailableNow, and how far it is behind.
+
+PySpark hands a limit back that a source names, one of bytes, rows or files, and tells of a trigger that reads all there
+is by another. So one that is set stands for all of them, and which they are the reader knows itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from kafkafmt.spark.plain_errors import PlainErrors
+from kafkafmt.spark.source.log_stream import from_json, to_json
+from kafkafmt.spark.source.options import UNLIMITED
+from kafkafmt.spark.source.streaming import StreamReader
+
+
+class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
+    can_limit = True
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        with PlainErrors():
+            most = self._options.limit
+        if most.size_in_bytes != UNLIMITED.size_in_bytes:
+            return ReadMaxBytes(most.size_in_bytes)
+        if most.rows != UNLIMITED.rows:
+            return ReadMaxRows(most.rows)
+        if most.files != UNLIMITED.files:
+            return ReadMaxFiles(most.files)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
+        most = UNLIMITED if isinstance(limit, ReadAllAvailable) else self._options.limit
+        with PlainErrors():
+            return to_json(self._stream.latest_offsets(from_json(start), most))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        return to_json(self._stream.end_offsets()) or None
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        with PlainErrors():
+            self._stream.fix_end()

@@ -1,0 +1,219 @@
+"""The driver's side of a stream: which offsets there are, how far a micro-batch goes, and the tasks that read it.
+
+Folders are listed once a trigger, and of each log nothing is read but what is new and, where a micro-batch is limited,
+the headers of what it takes. All that is remembered saves work and no more: a stream that begins again from a
+checkpoint, knowing nothing, comes to the same rows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from kafkafmt.spark.source.following import LogFollower
+from kafkafmt.spark.source.limits import Lag, share
+from kafkafmt.spark.source.logs import Log, Place, Split, find_logs
+from kafkafmt.spark.source.options import LATEST, UNLIMITED, Amount
+from kafkafmt.spark.source.planning import ReadTask, ensure_all_named, find_bound, tasks
+from kafkafmt.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkafmt.spark.source.options import StreamOptions
+
+_LOG = logging.getLogger(__name__)
+
+# The next offset to read of each partition.
+Offsets: TypeAlias = Mapping[TopicPartition, int]
+
+
+class DataLossError(OSError):
+    """Records that a stream was to read next are not there any more."""
+
+
+def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
+    """As Spark's Kafka source writes them, {"topic": {"0": 23}}; equal offsets make equal text."""
+    found: dict[str, dict[str, int]] = {}
+    for topic_partition in sorted(offsets):
+        partitions = found.setdefault(topic_partition.topic, {})
+        partitions[str(topic_partition.partition)] = offsets[topic_partition]
+    return found
+
+
+def from_json(offsets: Any) -> dict[TopicPartition, int]:
+    """Raises ValueError for what `to_json` does not make: the checkpoint is that of another source."""
+    try:
+        return {
+            TopicPartition(topic, int(number)): int(offset)
+            for topic, partitions in offsets.items()
+            for number, offset in partitions.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        raise ValueError(
+            f'checkpoint: expected offsets as {{"topic": {{"0": 23}}}}, found {offsets!r}'
+        ) from None
+
+
+class LogStream:
+    """Follows the logs that the options name. To be asked by one thread; it opens nothing before."""
+
+    def __init__(self, options: StreamOptions) -> None:
+        self._options = options
+        self._logs: dict[TopicPartition, Log] = {}
+        self._followers: dict[TopicPartition, LogFollower] = {}
+        self._places: dict[TopicPartition, dict[int, Place]] = {}
+        self._last: Offsets | None = None  # what the logs that are listed go with
+        self._target: dict[TopicPartition, Place] | None = None
+        self._told: set[str] = set()
+
+    def initial_offsets(self) -> dict[TopicPartition, int]:
+        """Where a new stream begins, by the options.
+
+        Raises FileNotFoundError, ValueError and KafkaFormatError as `plan` does.
+        """
+        self._list()
+        starting, logs = self._options.read.starting, self._logs
+        ensure_all_named("startingOffsets", starting, list(logs.values()))
+        return {topic_partition: self._initial_offset(log) for topic_partition, log in logs.items()}
+
+    def latest_offsets(
+        self, start: Offsets | None = None, limit: Amount = UNLIMITED
+    ) -> dict[TopicPartition, int]:
+        """How far a micro-batch goes that begins at `start`: to where the logs end, or to what the limit leaves.
+
+        A partition that `start` lacks is new, and read from its beginning. Raises DataLossError where records
+        at `start` are gone, unless the options have the stream go on, and as `initial_offsets`.
+        """
+        self._list()
+        known = start if start is not None else {}
+        self._look_for_lost(known)
+        ends = dict(known)
+        lags = []
+        for topic_partition, log in self._logs.items():
+            first = self._first_offset(log, known.get(topic_partition))
+            end = self._end_offset(topic_partition, first)
+            if end is None:
+                continue
+            ends[topic_partition] = end
+            self._remember(topic_partition, self._followers[topic_partition].end, keep=first)
+            if limit != UNLIMITED and end > first:
+                lags.append(Lag(log, self._place(log, first), self._place(log, end)))
+        for lag, place in zip(lags, share(lags, limit), strict=True):
+            assert lag.log.topic_partition is not None
+            ends[lag.log.topic_partition] = place.offset
+            self._remember(lag.log.topic_partition, place, keep=lag.start.offset)
+        self._last = ends
+        return ends
+
+    def fix_end(self) -> None:
+        """Let the stream end where the logs do now."""
+        self._list()
+        self._target = {one: self._place(self._logs[one], end) for one, end in self.end_offsets().items()}
+
+    def end_offsets(self) -> dict[TopicPartition, int]:
+        """Where the logs ended, for the isolation that is asked for, when they were listed last."""
+        return {one: self._followers[one].stable_offset for one in self._logs}
+
+    def tasks(self, start: Offsets, end: Offsets) -> list[ReadTask]:
+        """What reads the records from `start` to in front of `end`. Raises as `latest_offsets` does."""
+        if end != self._last:
+            self._list()
+            self._last = end
+        self._look_for_lost(start)
+        splits = (split for one in sorted(end) for split in self._splits(one, start.get(one), end[one]))
+        return list(tasks(splits, self._options.read.split_bytes))
+
+    def forget(self, offsets: Offsets) -> None:
+        """Forget what concerns records in front of `offsets` alone, which have been read."""
+        for topic_partition, follower in self._followers.items():
+            follower.forget(offsets.get(topic_partition, 0))
+
+    def _list(self) -> None:
+        logs: dict[TopicPartition, Log] = {}
+        for log in find_logs(self._options.read, may_grow=True):
+            if log.topic_partition is None:
+                raise ValueError(f"{log.folder}: its name tells no partition: options topic and partition do")
+            logs[log.topic_partition] = log
+        is_committed = self._options.read.isolation == "read_committed"
+        self._followers = {
+            one: self._followers.get(one) or LogFollower(is_committed=is_committed) for one in logs
+        }
+        for topic_partition, log in logs.items():
+            self._followers[topic_partition].follow(log)
+        self._logs, self._last = logs, None
+
+    def _initial_offset(self, log: Log) -> int:
+        assert log.topic_partition is not None
+        starting, stable = self._options.read.starting, self._followers[log.topic_partition].stable_offset
+        given = starting.offsets[log.topic_partition] if starting.offsets is not None else None
+        if starting.is_latest or given == LATEST:
+            return stable
+        found = find_bound(log, "startingOffsets", starting)
+        if found is None:
+            return log.start_offset if starting.timestamp is None else stable
+        return found
+
+    def _look_for_lost(self, start: Offsets) -> None:
+        for topic_partition in sorted(start.keys() - self._logs.keys()):
+            offset = start[topic_partition]
+            self._lost(f"partition {topic_partition}: expected offset {offset}, found no such partition")
+
+    def _first_offset(self, log: Log, wanted: int | None) -> int:
+        """Where reading goes on that is to do so at offset `wanted`; where the log begins for None."""
+        assert log.topic_partition is not None
+        first, end = log.start_offset, self._followers[log.topic_partition].end.offset
+        if wanted is None:
+            return first
+        expected = f"partition {log}: expected offset {wanted}, found the log to"
+        if wanted < first:
+            self._lost(f"{expected} begin at {first} ({log.folder})")
+            return first
+        if wanted > end:
+            self._lost(f"{expected} end at {end} ({log.folder})")
+            return end
+        return wanted
+
+    def _lost(self, what: str) -> None:
+        if self._options.fails_on_data_loss:
+            raise DataLossError(f"{what}; failOnDataLoss=false goes on with what is there")
+        if what not in self._told:
+            self._told.add(what)
+            _LOG.warning("%s: going on with what is there", what)
+
+    def _end_offset(self, topic_partition: TopicPartition, first: int) -> int | None:
+        """How far a partition can be read; None where the stream is not to know it any more."""
+        stable = self._followers[topic_partition].stable_offset
+        if self._target is not None:
+            if topic_partition not in self._target:
+                return None
+            stable = min(stable, self._target[topic_partition].offset)
+        return max(first, stable)
+
+    def _place(self, log: Log, offset: int) -> Place:
+        assert log.topic_partition is not None
+        end = self._followers[log.topic_partition].end
+        if end.offset == offset:
+            return end
+        target = (self._target or {}).get(log.topic_partition)
+        known = self._places.get(log.topic_partition, {}).get(offset, target)
+        if known is not None and known.offset == offset and log.holds(known):
+            return known
+        return log.find_place(offset)
+
+    def _remember(self, topic_partition: TopicPartition, place: Place, *, keep: int) -> None:
+        """Note a place that the next micro-batch may begin at; of others none but that of offset `keep`."""
+        places = self._places.get(topic_partition, {})
+        kept = {keep: places[keep]} if keep in places else {}
+        self._places[topic_partition] = {**kept, place.offset: place}
+
+    def _splits(self, topic_partition: TopicPartition, start: int | None, end: int) -> Iterator[Split]:
+        log = self._logs.get(topic_partition)
+        if log is None:
+            return
+        first, follower = self._first_offset(log, start), self._followers[topic_partition]
+        if end > follower.end.offset:
+            self._first_offset(log, end)
+        is_all = end >= follower.end.offset
+        places = self._places.get(topic_partition, {})
+        if first < end:
+            yield from log.splits(first, None if is_all else end, follower.aborted, places)

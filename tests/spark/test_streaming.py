@@ -1,0 +1,168 @@
+"""`spark.readStream.format("kafkafmt")` on a real local Spark; test_log_stream.py has the cases that need no JVM."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from kafkafmt.spark import first_line
+from log.samples import batch
+from spark.growing import GrowingLog
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+class Stream:
+    """Queries over `logs` with one checkpoint; the rows of each micro-batch, by its number, are kept."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.logs, self.checkpoint = folder / "logs", folder / "checkpoint"
+        self.logs.mkdir()
+        self.kept: dict[int, list[tuple[Any, ...]]] = {}
+        self.started: list[StreamingQuery] = []
+
+    def start(self, trigger: dict[str, Any] | None = None, **options: object) -> StreamingQuery:
+        columns = "topic,partition,offset"
+        frame = (
+            self.spark.readStream.format("kafkafmt").options(columns=columns, **options).load(str(self.logs))
+        )
+        writer = frame.writeStream.foreachBatch(self._keep).option("checkpointLocation", str(self.checkpoint))
+        self.started.append((writer.trigger(**trigger) if trigger else writer).start())
+        return self.started[-1]
+
+    def run(self, **options: object) -> StreamingQuery:
+        """A query that ends once it has read what is there."""
+        query = self.start({"availableNow": True}, **options)
+        query.awaitTermination()
+        return query
+
+    def _keep(self, frame: DataFrame, number: int) -> None:
+        assert number not in self.kept
+        self.kept[number] = sorted(map(tuple, frame.collect()))
+
+    def micro_batches(self) -> list[list[tuple[Any, ...]]]:
+        """The rows of each micro-batch that had some."""
+        return [rows for _, rows in sorted(self.kept.items()) if rows]
+
+    def offsets(self) -> list[int]:
+        """Of all rows, in order; of one partition."""
+        return [offset for rows in self.micro_batches() for *_, offset in rows]
+
+    def written_offsets(self) -> list[Any]:
+        """What the checkpoint has for each micro-batch."""
+        files = sorted(
+            (file for file in (self.checkpoint / "offsets").glob("[0-9]*")), key=lambda file: int(file.name)
+        )
+        return [json.loads(file.read_text().splitlines()[2]) for file in files]
+
+
+@pytest.fixture
+def stream(spark: SparkSession, tmp_path: Path) -> Iterator[Stream]:
+    stream = Stream(spark, tmp_path)
+    yield stream
+    for query in stream.started:
+        query.stop()
+
+
+def test_stream_when_logs_grow_then_reads_each_record_once_also_after_a_restart(stream: Stream) -> None:
+    log = GrowingLog(stream.logs / "orders-0")
+    log.append_batches(2)
+    query = stream.start()
+    query.processAllAvailable()
+    log.append_batches()
+    data = batch(log.next_offset, 10)
+    log.append(data[:100])
+    query.processAllAvailable()
+    assert stream.offsets() == list(range(30))
+    log.append(data[100:])
+    log.next_offset += 10
+    log.roll()
+    log.append_batches()
+    GrowingLog(stream.logs / "visits-1", 7).append_batches()
+    query.processAllAvailable()
+    query.stop()
+    assert stream.micro_batches()[-1] == [
+        *(("orders", 0, offset) for offset in range(30, 50)),
+        *(("visits", 1, offset) for offset in range(7, 17)),
+    ]
+    log.append_batches()
+    stream.run()
+    assert stream.micro_batches()[-1] == [("orders", 0, offset) for offset in range(50, 60)]
+    assert sum(map(len, stream.micro_batches())) == 70
+    assert stream.written_offsets()[-1] == {"orders": {"0": 60}, "visits": {"1": 17}}
+
+
+def test_available_now_when_limited_then_reads_up_to_the_end_of_its_start(stream: Stream) -> None:
+    pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark 4.1 knows no limits")
+    log = GrowingLog(stream.logs / "orders-0")
+    log.append_batches(5)
+    query = stream.run(maxRowsPerTrigger=25)
+    assert [len(rows) for rows in stream.micro_batches()] == [20, 20, 10]
+    assert stream.offsets() == list(range(50))
+    (source,) = query.lastProgress["sources"]
+    assert json.loads(source["latestOffset"]) == {"orders": {"0": 50}}
+    log.append_batches()
+    stream.run(maxBytesPerTrigger="1k")
+    assert stream.offsets() == list(range(60))
+
+
+def test_once_when_limited_then_reads_all_there_is(stream: Stream) -> None:
+    pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark 4.1 knows no limits")
+    GrowingLog(stream.logs / "orders-0").append_batches(5)
+    stream.start({"once": True}, maxRowsPerTrigger=10).awaitTermination()
+    assert [len(rows) for rows in stream.micro_batches()] == [50]
+
+
+def failure(act: Callable[[], Any]) -> str:
+    with pytest.raises(Exception, match=r"PYTHON_|STREAM_") as caught:
+        act()
+    return first_line(caught.value)
+
+
+def test_data_when_lost_then_ends_the_query_in_one_line_or_is_passed_over(stream: Stream) -> None:
+    log = GrowingLog(stream.logs / "orders-0")
+    log.append_batches()
+    stream.run()
+    log.append_batches()
+    log.roll()
+    log.append_batches()
+    log.delete_first()
+    expected = f"partition orders-0: expected offset 10, found the log to begin at 20 ({log.folder})"
+    line = failure(stream.run)
+    assert line == f"{expected}; failOnDataLoss=false goes on with what is there"
+    stream.run(failOnDataLoss="false")
+    assert stream.offsets() == [*range(10), *range(20, 30)]
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"endingOffsets": "latest"}, "option endingOffsets: a stream does not take it"),
+        (
+            {"startingOffsets": '{"orders": {"0": 11}}'},
+            "partition orders-0: startingOffsets 11 is outside the log",
+        ),
+    ],
+)
+def test_bad_option_when_given_to_a_stream_then_is_one_line(
+    stream: Stream, options: dict[str, str], line: str
+) -> None:
+    GrowingLog(stream.logs / "orders-0").append_batches()
+    assert failure(lambda: stream.run(**options)).startswith(line)
+
+
+def test_option_of_streams_when_given_to_a_read_then_is_one_line(stream: Stream) -> None:
+    GrowingLog(stream.logs / "orders-0").append_batches()
+    reader = stream.spark.read.format("kafkafmt").option("maxRowsPerTrigger", 5)
+    with pytest.raises(Exception, match="PYTHON_DATA_SOURCE_ERROR") as caught:
+        reader.load(str(stream.logs)).collect()
+    assert first_line(caught.value).startswith("option maxRowsPerTrigger: streams have it")
