@@ -42,7 +42,7 @@ LAYERS = {
         "kafkafmt.split",
     ],
     "the public names": ["kafkafmt"],
-    "jobs": ["kafkafmt.convert_job"],
+    "jobs": ["kafkafmt.jobs"],
     "applications": ["kafkafmt.cli", "kafkafmt.mirror", "kafkafmt.net", "kafkafmt.serve", "kafkafmt.spark"],
 }
 HEIGHT = {name: height for height, names in enumerate(LAYERS.values()) for name in names}

@@ -15,8 +15,8 @@ from kafkafmt import log
 from kafkafmt.batch import RecordBatch
 from kafkafmt.builder import RecordBatchBuilder, build_batches
 from kafkafmt.columns import BinaryColumn, HeadersColumn
-from kafkafmt.conversion import ConversionStats, ConvertedRecords
-from kafkafmt.down_conversion import LazyDownConvertRecords, LazyDownConvertSend
+from kafkafmt.conversion import ConversionOptions, ConversionStats, ConvertedRecords
+from kafkafmt.down_conversion import LazyDownConvertRecords, LazyDownConvertSend, converted_chunks
 from kafkafmt.errors import (
     CorruptRecordError,
     DecompressionLimitError,
@@ -39,6 +39,7 @@ __all__ = [
     "BinaryColumn",
     "Codec",
     "CompressionRatioEstimator",
+    "ConversionOptions",
     "ConversionStats",
     "ConvertedRecords",
     "CorruptRecordError",
@@ -61,6 +62,7 @@ __all__ = [
     "UnsupportedCompressionTypeError",
     "UnsupportedVersionError",
     "build_batches",
+    "converted_chunks",
     "log",
     "split_batch",
 ]

@@ -1,9 +1,14 @@
-"""Batches from one message format into another, into one output buffer that is used again.
+"""Batches from one message format or codec into another, into one output buffer that is used again.
 
 Down to v1 or v0 as Kafka's RecordsUtil.downConvert does it: control batches are dropped, and of uncompressed
 batches the records below the first offset; batches that are old enough are copied; a compressed batch stays
 one batch with the same codec, all its records kept. Up to v2, which is all that brokers of version 4 take:
 a wrapper becomes a batch with the same codec; messages that stand alone are gathered into batches.
+
+Where a codec is asked for, every batch gets it that has another one, in its own format or the new one: a batch stays
+one batch, and messages that stand alone are gathered into wrappers. Of a v2 batch that keeps its format the payload
+alone is touched, and every field of the header is kept but size, codec and CRC. Control batches and those without
+records are never compressed.
 
 One kernel call takes a whole run down, compressed batches included, for which it calls their codecs; what it
 leaves, wrappers and what goes up, is located record by record and encoded anew.
@@ -21,12 +26,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from _kafkafmt.convert import DONE, NEEDS_ROOM, RunConverter
-from _kafkafmt.encode import encode_messages, encode_records, wrap_messages
-from _kafkafmt.layout import MESSAGE_OVERHEAD_V0
+from _kafkafmt.encode import encode_messages, encode_records, seal_batch, wrap_messages
+from _kafkafmt.layout import MESSAGE_OVERHEAD_V0, RECORD_BATCH_OVERHEAD
 from kafkafmt import codecs
 from kafkafmt.batch import seal
-from kafkafmt.decoding import ascending_offsets, describe, locate
-from kafkafmt.errors import KafkaFormatError, UnsupportedCompressionTypeError
+from kafkafmt.decoding import Payload, ascending_offsets, describe, locate
+from kafkafmt.errors import InvalidRecordError, KafkaFormatError, UnsupportedCompressionTypeError
 from kafkafmt.types import Codec, TimestampType
 
 if TYPE_CHECKING:
@@ -36,8 +41,10 @@ if TYPE_CHECKING:
     from _kafkafmt.scan import BatchRun
     from kafkafmt.records import MemoryRecords
 
-# Messages that stand alone are gathered into v2 batches of this size: the default `batch.size` of producers.
-UP_CONVERTED_BATCH_BYTES = 16 * 1024
+# Messages that stand alone are gathered into batches of this size: the default `batch.size` of producers.
+GATHERED_BATCH_BYTES = 16 * 1024
+# Above every format: what the kernel copies batches as that are all to keep theirs.
+_OWN_MAGIC = 127
 _MOST_SPARE_BYTES = 64 * 1024 * 1024
 
 
@@ -72,24 +79,35 @@ class ConvertedRecords:
 class ConversionOptions:
     """How to convert.
 
-    to_magic: 0, 1 or 2.
+    to_magic: 0, 1 or 2; None leaves each batch its own format.
     first_offset: records below it are left out of uncompressed batches that are converted down.
     zstd_fallback: the codec that zstd batches get below v2, which has no zstd; None is Kafka's way, an error.
+    codec: the codec that all batches get, but for control batches, which have none; None leaves each its own. A
+        batch that has it already is copied, if its format is right.
+    level: the codec's, where it has levels.
     verify: check the CRC of every batch, of those that are copied too.
     max_decompressed_bytes: the most that one batch may decompress to.
     clock: seconds, for the statistics.
     """
 
-    to_magic: int
+    to_magic: int | None
     first_offset: int = 0
     zstd_fallback: Codec | None = None
     verify: bool = True
     max_decompressed_bytes: int = codecs.DEFAULT_MAX_DECOMPRESSED_BYTES
     clock: Callable[[], float] = time.perf_counter
+    codec: Codec | None = None
+    level: int | None = None
 
     def __post_init__(self) -> None:
-        if self.to_magic not in (0, 1, 2):
+        if self.to_magic is None and self.codec is None:
+            raise ValueError("to_magic and codec: expected one of them at the least")
+        if self.to_magic not in (None, 0, 1, 2):
             raise ValueError(f"to_magic: expected 0, 1 or 2, found {self.to_magic!r}")
+        if self.codec is not None:
+            self._check_codec(self.codec)
+        elif self.level is not None:
+            raise ValueError(f"level: expected a codec with it, found {self.level} alone")
         if self.zstd_fallback is not None and self.zstd_fallback not in set(Codec) - {Codec.ZSTD}:
             raise ValueError(f"zstd_fallback: expected a codec other than zstd, found {self.zstd_fallback!r}")
         if self.max_decompressed_bytes < 0:
@@ -97,15 +115,40 @@ class ConversionOptions:
                 f"max_decompressed_bytes: expected 0 or more, found {self.max_decompressed_bytes}"
             )
 
+    def _check_codec(self, codec: Codec) -> None:
+        if codec not in set(Codec):
+            raise ValueError(f"codec: expected one of Codec, found {codec!r}")
+        if codec == Codec.ZSTD and self.to_magic in (0, 1):
+            raise ValueError(f"codec: message format v{self.to_magic} has no zstd, expected another one")
+        if self.zstd_fallback is not None:
+            raise ValueError(
+                "codec and zstd_fallback: expected one of them, as zstd batches get the codec too"
+            )
+        codecs.check_level(codec, self.level)
+
+    def codec_of(self, codec: int) -> Codec | None:
+        """The codec that a batch with `codec` gets on its way below v2; None where it cannot go there."""
+        if self.codec is not None:
+            return self.codec
+        return self.zstd_fallback if codec == Codec.ZSTD else Codec(codec)
+
 
 def _ways(options: ConversionOptions) -> dict[int, tuple[Any, int, Any]]:
     """By codec how a batch is decompressed, which codec it gets, and how it is compressed; no zstd below v2."""
     ways: dict[int, tuple[Any, int, Any]] = {}
     for codec, implementation in codecs.CODECS.items():
-        target = options.zstd_fallback if codec == Codec.ZSTD else codec
+        target = options.codec_of(codec)
         if target is not None:
-            ways[int(codec)] = implementation.decompress, int(target), codecs.CODECS[target].compress
+            compress = codecs.CODECS[target].compress
+            if options.level is not None:
+                compress = _at_level(compress, options.level)
+            ways[int(codec)] = implementation.decompress, int(target), compress
     return ways
+
+
+def _at_level(compress: Callable[..., bytes], level: int) -> Callable[..., bytes]:
+    """As kernels call it, who know of no level."""
+    return lambda data, _, magic: compress(data, level, magic)
 
 
 def _refuse(codec: int, to_magic: int) -> NoReturn:
@@ -133,11 +176,12 @@ class Converter:
         self.stats = ConversionStats() if stats is None else stats
         self._max_output_bytes = max_output_bytes
         self._is_bounded = max_output_bytes < sys.maxsize
+        self._to_magic = _OWN_MAGIC if options.to_magic is None else options.to_magic
         self._kernel = RunConverter(
-            options.to_magic,
+            self._to_magic,
             options.first_offset,
             _ways(options),
-            partial(_refuse, to_magic=options.to_magic),
+            partial(_refuse, to_magic=self._to_magic),
             options.max_decompressed_bytes,
             verify=options.verify,
             max_output=max_output_bytes,
@@ -165,17 +209,17 @@ class Converter:
         started = self.options.clock()
         kernel, stats = self._kernel, self.stats
         records, temporary_bytes = kernel.records, kernel.temporary_bytes
-        kernel.start(run, first, len(run) if stop is None else stop)
+        stop = len(run) if stop is None else stop
+        recoded = self._recoded(run.index[first:stop]).nonzero()[0] + first
+        kernel.start(run, first, first)
         try:
-            if not self._is_bounded:
-                self._reserve(kernel.room())
-            while (outcome := kernel.convert()) != DONE:
-                if kernel.position and self._is_full(outcome):
+            for number in (*recoded.tolist(), stop):
+                if kernel.next < number and not self._convert_by_kernel(run, number):
                     break
-                if outcome == NEEDS_ROOM:
-                    self._reserve(kernel.needed)
-                else:
-                    self._convert_with_codec(run, kernel.next, kernel.stop)
+                if kernel.next == number < stop:
+                    if self._is_full(1):
+                        break
+                    self._convert_located(run, kernel.next, stop)
         except KafkaFormatError as error:
             if error.position is None:  # it came from a codec, which does not know whose payload it had
                 raise describe(error, run, kernel.next) from None
@@ -186,9 +230,34 @@ class Converter:
             stats.seconds += self.options.clock() - started
         return kernel.next
 
-    def _is_full(self, outcome: int) -> bool:
-        more = self._kernel.needed if outcome == NEEDS_ROOM else 1
-        return self._kernel.position + more > self._max_output_bytes
+    def _convert_by_kernel(self, run: BatchRun, stop: int) -> bool:
+        """Go on up to row `stop`, which the kernel takes for the end; False where the output is full before."""
+        kernel = self._kernel
+        kernel.start(run, kernel.next, stop)
+        if not self._is_bounded:
+            self._reserve(kernel.room())
+        while (outcome := kernel.convert()) != DONE:
+            if self._is_full(kernel.needed if outcome == NEEDS_ROOM else 1):
+                return False
+            if outcome == NEEDS_ROOM:
+                self._reserve(kernel.needed)
+            else:
+                self._convert_located(run, kernel.next, kernel.stop)
+        return True
+
+    def _is_full(self, more: int) -> bool:
+        position = self._kernel.position
+        return position > 0 and position + more > self._max_output_bytes
+
+    def _recoded(self, rows: NDArray[np.void]) -> NDArray[np.bool_]:
+        """Which batches get the codec here: not those that the kernel takes down or leaves, and none that go up."""
+        if self.options.codec is None:
+            return np.zeros(len(rows), np.bool_)
+        is_plain = rows["codec"] == Codec.NONE
+        goes_up = (rows["magic"] < 2) & (self._to_magic == 2)
+        stays_plain = is_plain & (rows["is_control"] | (rows["count"] == 0))
+        is_ours = (is_plain | (rows["magic"] <= self._to_magic)) & ~goes_up & ~stays_plain
+        return np.asarray(is_ours & (rows["codec"] != self.options.codec))
 
     def expect(self, size: int) -> None:
         """Reserve memory for an output of about `size` bytes in all, a little spare added."""
@@ -217,30 +286,73 @@ class Converter:
         self._memory[start : start + len(data)] = np.frombuffer(data, np.uint8)
         self._kernel.position += len(data)
 
-    def _convert_with_codec(self, run: BatchRun, number: int, stop: int) -> None:
-        """Convert a wrapper, or what goes up into one v2 batch."""
-        end = number + 1
-        if self.options.to_magic < 2:
-            self._convert_wrapper(run, number)
+    def _convert_located(self, run: BatchRun, number: int, stop: int) -> None:
+        """Convert a batch or, of messages that stand alone, as many as one batch takes."""
+        row, end = run.index[number], number + 1
+        if row["magic"] == 2 <= self._to_magic:
+            self._recode(run, number)
         else:
-            if run.index["codec"][number] == Codec.NONE:
-                end = number + _gathered(run.index[number:stop], UP_CONVERTED_BATCH_BYTES)
-            self._convert_up(run, number, end)
+            if row["magic"] < 2 and row["codec"] == Codec.NONE:
+                end = number + _gathered(run.index[number:stop], GATHERED_BATCH_BYTES)
+            if self._to_magic == 2:
+                self._convert_up(run, number, end)
+            else:
+                self._convert_to_messages(run, number, end)
         self._kernel.skip_to(end)
 
     def _locate(self, run: BatchRun, first: int, stop: int) -> LocatedRecords:
         options = self.options
         return locate(run, first, stop, verify=options.verify, limit=options.max_decompressed_bytes)
 
-    def _convert_wrapper(self, run: BatchRun, number: int) -> None:
-        """A v1 wrapper into a v0 wrapper with the same codec."""
-        located = self._locate(run, number, number + 1)
+    def _compress(self, codec: int, data: Payload, magic: int) -> Payload:
+        return (
+            data
+            if codec == Codec.NONE
+            else codecs.compress(codec, data, level=self.options.level, magic=magic)
+        )
+
+    def _recode(self, run: BatchRun, number: int) -> None:
+        """A v2 batch with another codec: its records are not looked at."""
+        if self.options.verify:
+            run.ensure_valid(number, number + 1)
         header = run.index[number : number + 1].copy()
-        header["magic"] = magic = self.options.to_magic
-        header["last_offset"] = located.offsets()[-1]
-        messages = encode_messages(located, 0, len(located), magic, TimestampType.NO_TIMESTAMP)
-        self._count(run, number, number + 1, len(located), len(messages))
-        self._append(wrap_messages(codecs.compress(int(header["codec"][0]), messages, magic=magic), header))
+        row = header[0]
+        records: Payload = b""
+        if row["count"]:
+            limit = self.options.max_decompressed_bytes
+            records = codecs.decompress(int(row["codec"]), run.payload(number), limit=limit)
+        is_plain = row["is_control"] or not row["count"] or self.options.codec is None
+        row["codec"] = Codec.NONE if is_plain else self.options.codec
+        batch = bytearray(RECORD_BATCH_OVERHEAD)
+        batch += self._compress(int(row["codec"]), records, 2)
+        seal_batch(batch, header)
+        self._count(run, number, number + 1, int(row["count"]), RECORD_BATCH_OVERHEAD + len(records))
+        self._append(batch)
+
+    def _convert_to_messages(self, run: BatchRun, first: int, stop: int) -> None:
+        """A batch, or messages that stand alone, into one wrapper, or into messages that do."""
+        located = self._locate(run, first, stop)
+        header = run.index[first : first + 1].copy()
+        row, offsets, start = header[0], located.offsets(), 0
+        magic = min(int(row["magic"]), self._to_magic)
+        codec = self.options.codec_of(int(row["codec"]))
+        if row["codec"] == Codec.NONE and magic < row["magic"]:
+            start = located.first_at_or_above(self.options.first_offset)
+        if codec is None or start == len(offsets):
+            return
+        if codec != Codec.NONE and offsets[start:].min() < 0:
+            message = f"offset of a message in a wrapper: expected 0 or more, found {offsets[start:].min()}"
+            raise describe(InvalidRecordError(message), run, first)
+        if row["timestamp_type"] != TimestampType.LOG_APPEND_TIME:
+            row["max_timestamp"] = located.timestamps()[start:].max()
+        row["magic"], row["codec"], row["last_offset"] = magic, codec, offsets[-1]
+        base = int(offsets[start]) if magic == 1 and codec != Codec.NONE else 0
+        messages = encode_messages(located, start, len(offsets), magic, int(row["timestamp_type"]), base)
+        self._count(run, first, stop, len(offsets) - start, len(messages))
+        if codec == Codec.NONE:
+            self._append(messages)
+        else:
+            self._append(wrap_messages(self._compress(codec, messages, magic), header))
 
     def _convert_up(self, run: BatchRun, first: int, stop: int) -> None:
         """A wrapper, or messages that stand alone, into one v2 batch."""
@@ -252,7 +364,8 @@ class Converter:
         header["base_offset"], header["last_offset"] = offsets[0], offsets[-1]
         header["base_timestamp"], header["max_timestamp"] = timestamps[0], timestamps.max()
         header["count"] = len(located)
-        self._append(seal(batch, header, Codec(int(header["codec"][0]))))
+        codec = Codec(int(header["codec"][0])) if self.options.codec is None else self.options.codec
+        self._append(seal(batch, header, codec, self.options.level))
 
     def _count(self, run: BatchRun, first: int, stop: int, records: int, converted_bytes: int) -> None:
         self.stats.records_converted += records

@@ -33,6 +33,44 @@ _MOST_GROWTH = 1.5
 _FILLER = memoryview(bytes(16 * 1024))
 
 
+def converted_chunks(
+    records: Records,
+    options: ConversionOptions,
+    position: int | None = None,
+    *,
+    chunk_size: int = DEFAULT_CHUNK_SIZE,
+    stats: ConversionStats | None = None,
+) -> Iterator[memoryview]:
+    """Records from `position` on in another format or codec, chunk by chunk: read-only views, of whole batches.
+
+    A chunk is made of at most `chunk_size` source bytes, or one batch. Each view is valid until the next one is
+    asked for. Raises, with all before it handed out, for a batch that is damaged or cannot be converted. `stats`
+    is added to as the conversion goes on.
+    """
+    most = int(_MOST_GROWTH * min(chunk_size, records.size_in_bytes))
+    converter = Converter(options, stats, max_output_bytes=most)
+    try:
+        for run in records.runs(position, run_bytes=chunk_size, reuse_memory=True):
+            yield from _convert_run(converter, run)
+    except KafkaFormatError as error:
+        raise records.described(error) from None
+
+
+def _convert_run(converter: Converter, run: BatchRun) -> Iterator[memoryview]:
+    """A chunk; in parts where it grows beyond what its output may take."""
+    row = 0
+    while row < len(run):
+        converter.clear()
+        try:
+            row = converter.convert(run, row)
+        except KafkaFormatError:
+            if output := converter.output:
+                yield output
+            raise
+        if output := converter.output:
+            yield output
+
+
 class LazyDownConvertRecords:
     """Records that are converted as they are sent (KIP-283, "Message Chunking").
 
@@ -126,27 +164,9 @@ class LazyDownConvertRecords:
         if not self._first:
             return
         yield memoryview(self._first)
-        most = int(_MOST_GROWTH * min(self.chunk_size, self.records.size_in_bytes))
-        converter = Converter(self._options, stats, max_output_bytes=most)
-        try:
-            for run in self.records.runs(self._rest_position, run_bytes=self.chunk_size, reuse_memory=True):
-                yield from self._convert_run(converter, run)
-        except KafkaFormatError as error:
-            raise self.records.described(error) from None
-
-    def _convert_run(self, converter: Converter, run: BatchRun) -> Iterator[memoryview]:
-        """A chunk; in parts where it grows beyond what its output may take."""
-        row = 0
-        while row < len(run):
-            converter.clear()
-            try:
-                row = converter.convert(run, row)
-            except KafkaFormatError:
-                if output := converter.output:
-                    yield output
-                raise
-            if output := converter.output:
-                yield output
+        yield from converted_chunks(
+            self.records, self._options, self._rest_position, chunk_size=self.chunk_size, stats=stats
+        )
 
     def to_send(self) -> LazyDownConvertSend:
         """A send of its own: it converts anew, so that records can be sent more than once."""

@@ -236,7 +236,27 @@ class Records(ABC):
         Raises UnsupportedCompressionTypeError for zstd below v2 without a `zstd_fallback`. The lazy way, in
         bounded memory, is `LazyDownConvertRecords`.
         """
-        converter = Converter(self._conversion(to_magic, first_offset, zstd_fallback, verify))
+        limit = self.max_decompressed_bytes
+        options = ConversionOptions(
+            to_magic, first_offset, zstd_fallback, verify, max_decompressed_bytes=limit
+        )
+        return self._convert(options)
+
+    def recompress(self, codec: Codec, *, level: int | None = None, verify: bool = True) -> ConvertedRecords:
+        """All batches with one codec, each in its own format: one that has it already is copied as it is.
+
+        Of a v2 batch all header fields but size, codec and CRC are kept. Control batches and those without
+        records are never compressed; messages of v0 and v1 that stand alone are gathered into wrappers.
+
+        Raises ValueError for a level that the codec has not, and UnsupportedCompressionTypeError for zstd where
+        a batch of v0 or v1 is met. The lazy way, in bounded memory, is `converted_chunks`.
+        """
+        limit = self.max_decompressed_bytes
+        options = ConversionOptions(None, 0, None, verify, limit, codec=codec, level=level)
+        return self._convert(options)
+
+    def _convert(self, options: ConversionOptions) -> ConvertedRecords:
+        converter = Converter(options)
         try:
             for run in self.runs(reuse_memory=True):
                 converter.convert(run)
@@ -245,13 +265,6 @@ class Records(ABC):
         except KafkaFormatError as error:
             raise self.described(error) from None
         return ConvertedRecords(MemoryRecords(converter.output), converter.stats)
-
-    def _conversion(
-        self, to_magic: int, first_offset: int, zstd_fallback: Codec | None, verify: bool
-    ) -> ConversionOptions:
-        return ConversionOptions(
-            to_magic, first_offset, zstd_fallback, verify, max_decompressed_bytes=self.max_decompressed_bytes
-        )
 
     def position_after(self, error: KafkaFormatError) -> int:
         """Where reading can go on behind the batch that `error` is about: a batch whose CRC holds, or the end.

@@ -14,8 +14,8 @@ import pytest
 
 from cli.logs import command, content, flip, is_one_line, json_lines, run, run_process, segments, write_log
 from kafkafmt import Codec, FileRecords, LazyDownConvertRecords
-from kafkafmt.convert_job import ConvertError, ConvertOptions, convert_in_processes, convert_segment, plan
-from kafkafmt.convert_job import segment as segment_module
+from kafkafmt.jobs.convert import ConvertError, ConvertOptions, convert_in_processes, convert_segment, plan
+from kafkafmt.jobs.convert import segment as segment_module
 from kafkafmt.log import PartitionLog, Segment
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
@@ -343,6 +343,89 @@ def test_zstd_when_without_fallback_then_fails_with_advice_and_never_is_skipped(
         assert {batch.codec for path in segments(target) for batch in FileRecords(path).batches()} == {codec}
 
 
+@pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name.lower())
+def test_real_logs_when_given_a_codec_then_all_batches_have_it_and_hold_what_they_held(
+    tmp_path: Path, codec: Codec
+) -> None:
+    target = tmp_path / "out"
+    result = run("convert", LOGS, target, "--codec", codec.name.lower(), *IN_ONE_PROCESS, "--json")
+    *reports, _ = json_lines(result.stdout)
+    assert run("inspect", "--verify", target).exit_code == 0
+    for report in reports:
+        with FileRecords(report["path"]) as records:
+            before = [(batch.magic, batch.is_control, list(batch)) for batch in records.batches()]
+        if codec == Codec.ZSTD and min(magic for magic, *_ in before) < 2:
+            assert "zstd: expected message format v2 or later" in report["error"]
+            continue
+        with FileRecords(report["target"]) as records:
+            after = [(batch.magic, batch.is_control, list(batch)) for batch in records.batches()]
+            codecs = {batch.codec for batch in records.batches() if batch.count and not batch.is_control}
+        assert _records(after) == _records(before)
+        assert codecs == {codec}
+    assert result.exit_code == (1 if codec == Codec.ZSTD else 0)
+
+
+def _records(batches: list[tuple]) -> list[tuple]:
+    fields = ("offset", "timestamp", "timestamp_type", "sequence", "key", "value", "headers")
+    return [
+        (magic, is_control, *(getattr(record, name) for name in fields))
+        for magic, is_control, records in batches
+        for record in records
+    ]
+
+
+def test_codec_when_all_of_it_is_v2_then_positions_alone_change_and_transactions_stay(tmp_path: Path) -> None:
+    source, target = LOGS / "transactions-0", tmp_path / "out" / "transactions-0"
+    assert run("convert", source, target.parent, "--codec", "zstd", "--level", 19).exit_code == 0
+    assert PartitionLog(target).aborted_transactions() == PartitionLog(source).aborted_transactions()
+    for path in segments(source):
+        kept = ("base_offset", "count", "last_offset", "producer_id", "base_sequence", "is_transactional")
+        with FileRecords(path) as before, FileRecords(target / path.name) as after:
+            assert [[getattr(batch, name) for name in kept] for batch in after.batches()] == [
+                [getattr(batch, name) for name in kept] for batch in before.batches()
+            ]
+
+
+def test_codec_when_format_changes_too_then_both_do_and_every_batch_goes_through_one_codec(
+    log: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "out"
+    _, summary, status = convert(log, target, "--codec", "gzip", "--level", 9)
+    assert (summary["records_converted"], status) == (120, 0)
+    batches = [batch for path in segments(target) for batch in FileRecords(path).batches()]
+    assert {(batch.magic, batch.codec) for batch in batches} == {(1, Codec.GZIP)}
+    assert [record.offset for batch in batches for record in batch] == list(range(120))
+
+
+def test_codec_when_another_or_another_level_is_asked_for_then_converts_again(
+    log: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "out"
+    for options, wanted in (
+        (("--codec", "gzip"), "converted"),
+        (("--codec", "gzip"), "unchanged"),
+        (("--codec", "gzip", "--level", 9), "converted"),
+        (("--codec", "lz4"), "converted"),
+        ((), "converted"),
+    ):
+        assert {report["status"] for report in convert(log, target, *options)[0]} == {wanted}, options
+
+
+def test_zstd_when_asked_for_and_the_log_is_old_then_fails_with_advice(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "logs" / "orders-0", 2)
+    assert run("convert", log, tmp_path / "v1", "--to-magic", 1).exit_code == 0
+    result = run("convert", tmp_path / "v1", tmp_path / "out", "--codec", "zstd")
+    assert result.exit_code == 1
+    assert (
+        result.stderr.splitlines()[-1]
+        == "v0 and v1 have no zstd: --to-magic 2 converts their batches as well"
+    )
+    assert not segments(tmp_path / "out")
+    assert (
+        run("convert", tmp_path / "v1", tmp_path / "out", "--codec", "zstd", "--to-magic", 2).exit_code == 0
+    )
+
+
 def test_topics_when_a_pattern_is_given_then_others_are_left(tmp_path: Path) -> None:
     for name in ("page-views-0", "page-clicks-1", "orders-0"):
         write_log(tmp_path / "logs" / name, 2)
@@ -512,7 +595,6 @@ def test_table_when_printed_then_has_a_line_a_topic_and_a_total(log: Path, tmp_p
     [
         ([], ["SRC"]),
         (["logs"], ["DST"]),
-        (["logs", "out"], ["--to-magic"]),
         (["logs", "out", "--to-magic", "3"], ["--to-magic"]),
         (["missing", "out", "--to-magic", "1"], ["missing: no such folder"]),
         (["file", "out", "--to-magic", "1"], ["file: not a folder"]),
@@ -526,6 +608,13 @@ def test_table_when_printed_then_has_a_line_a_topic_and_a_total(log: Path, tmp_p
         (["logs", "out", "--to-magic", "1", "--jobs", "0"], ["--jobs"]),
         (["logs", "out", "--to-magic", "1", "--zstd-fallback", "zstd"], ["--zstd-fallback"]),
         (["logs", "out", "--to-magic", "1", "--on-corrupt", "no"], ["--on-corrupt"]),
+        (["logs", "out"], ["--to-magic", "--codec"]),
+        (["logs", "out", "--codec", "lzma"], ["--codec", "lzma", "lz4"]),
+        (["logs", "out", "--codec", "zstd", "--to-magic", "1"], ["v1 has no zstd"]),
+        (["logs", "out", "--codec", "snappy", "--level", "1"], ["snappy has no compression levels"]),
+        (["logs", "out", "--codec", "gzip", "--level", "10"], ["gzip level must be 1 to 9"]),
+        (["logs", "out", "--to-magic", "1", "--level", "3"], ["level: expected a codec"]),
+        (["logs", "out", "--codec", "gzip", "--zstd-fallback", "lz4"], ["codec and zstd_fallback"]),
         (["logs", "out", "--to-magic", "1", "--engine", "no"], ["--engine"]),
         (["logs", "out", "--to-magic", "1", "--master", "local"], ["--master"]),
         (["logs", "out", "--to-magic", "1", "--engine", "spark", "--jobs", "2"], ["--jobs"]),

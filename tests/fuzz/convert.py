@@ -23,7 +23,7 @@ from fuzz.oracle import (
     trusting_codecs,
     until_error,
 )
-from kafkafmt.conversion import UP_CONVERTED_BATCH_BYTES
+from kafkafmt.conversion import GATHERED_BATCH_BYTES
 from records.samples import as_row, as_rows, converted_rows, sent, without_sequence
 from reference import Row
 
@@ -140,7 +140,7 @@ def _says_less_than_it_holds(options: Options, data: bytes) -> bool:
 def _check_bound(options: Options, data: bytes, chunks: list[bytes]) -> None:
     bound = 2 * options.chunk_size
     if options.to_magic == 2:
-        bound = max(bound, 2 * UP_CONVERTED_BATCH_BYTES)
+        bound = max(bound, 2 * GATHERED_BATCH_BYTES)
     for number, chunk in enumerate(chunks):
         if len(chunk) > bound:
             allowed = _largest_conversion(options, data)

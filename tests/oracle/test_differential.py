@@ -246,6 +246,21 @@ def check_up_conversions(oracle: KafkaOracle, cases: list[Sample]) -> None:
         assert contents(batches) == contents(case.batches), case.spec
 
 
+@pytest.mark.parametrize("codec", list(kf.Codec), ids=lambda codec: codec.name.lower())
+def test_recompress_when_formats_and_codecs_mix_then_kafka_reads_the_same_records(
+    oracle: KafkaOracle, mixed: list[Sample], codec: kf.Codec
+) -> None:
+    cases = [
+        case for case in mixed if codec != kf.Codec.ZSTD or all(batch["magic"] == 2 for batch in case.batches)
+    ]
+    sets = [bytes(kf.MemoryRecords(case.data).recompress(codec).records.buffer) for case in cases]
+    for case, batches in zip(cases, read_by_kafka(oracle, sets), strict=True):
+        assert all(batch["valid"] for batch in batches), case.spec
+        assert contents(batches) == contents(case.batches), case.spec
+        found = {batch["codec"] for batch in batches if batch["records"] and not batch["is_control"]}
+        assert found <= {codec}, case.spec
+
+
 def contents(batches: list[Batch]) -> list[Batch]:
     """The records, without what their format adds: v2 has no way to say that there is no timestamp type."""
     return [

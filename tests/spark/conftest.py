@@ -22,6 +22,7 @@ BUCKET = "bucket"
 
 _NEED_PYSPARK = [
     "test_functions.py",
+    "test_jobs.py",
     "test_log_stream.py",
     "test_options.py",
     "test_reading.py",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from cli.logs import content, flip, is_one_line, json_lines, run, run_process, segments, write_log
 from kafkafmt import FileRecords
-from kafkafmt.convert_job import ConvertOptions, convert_segment, plan
-from kafkafmt.spark.jobs.convert import _Job
+from kafkafmt.jobs.convert import ConvertOptions, convert_segment, plan
+from kafkafmt.spark import JobError
+from kafkafmt.spark.jobs.convert import _given_up
 from spark.logs import convert_on_spark
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
@@ -82,15 +82,7 @@ def test_job_when_given_up_then_segments_that_were_done_are_told_as_done(tmp_pat
     log = write_log(tmp_path / "logs" / "orders-0")
     tasks, options = plan(log, tmp_path / "out"), ConvertOptions(1)
     convert_segment(tasks[1], options)
-
-    class GivenUp:
-        def accumulator(self, value: int) -> SimpleNamespace:
-            return SimpleNamespace(value=value)
-
-        def parallelize(self, *_: object) -> None:
-            raise RuntimeError("executors were lost")
-
-    reports = _Job(GivenUp(), tasks, options).run(None)
+    reports = _given_up(tasks, options, JobError("Spark gave the job up: executors were lost"))
     assert [report.path for report in reports] == [str(task.segment) for task in tasks]
     wanted = ["unchanged" if task is tasks[1] else "failed" for task in tasks]
     assert [report.status for report in reports] == wanted

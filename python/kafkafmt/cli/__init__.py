@@ -1,4 +1,4 @@
-"""The command line: `kafkafmt inspect`, `kafkafmt convert` and `kafkafmt spark-archive`.
+"""The command line: `kafkafmt inspect`, `kafkafmt verify`, `kafkafmt convert` and `kafkafmt spark-archive`.
 
 A command returns its exit status: 0, or 1 where damage was found or a segment failed. What a user got wrong is one
 line on standard error and status 2; a traceback is a bug. A reader that closes the pipe early ends a command
@@ -17,6 +17,7 @@ from kafkafmt import __version__
 from kafkafmt.cli.convert import convert
 from kafkafmt.cli.inspect import inspect
 from kafkafmt.cli.spark_archive import spark_archive
+from kafkafmt.cli.verify import verify
 from kafkafmt.errors import KafkaFormatError
 
 __all__ = ["main"]
@@ -70,8 +71,10 @@ def main(context: click.Context) -> None:
 
     \b
     kafkafmt inspect /var/lib/kafka/page-views-0            what batches there are
-    kafkafmt inspect --verify /var/lib/kafka                is anything damaged?
+    kafkafmt inspect --summary /var/lib/kafka               what do topics hold, what must clients know?
+    kafkafmt verify /var/lib/kafka                          is anything damaged?
     kafkafmt convert /var/lib/kafka /backup/v1 --to-magic 1     for consumers of message format v1
+    kafkafmt convert /var/lib/kafka /archive --codec zstd       smaller
     kafkafmt spark-archive kafkafmt.zip                     for Spark executors without kafkafmt
 
     Exit status: 0; 1 where damage was found or a segment failed; 2 for wrong arguments.
@@ -81,5 +84,6 @@ def main(context: click.Context) -> None:
 
 
 main.add_command(inspect)
+main.add_command(verify)
 main.add_command(convert)
 main.add_command(spark_archive)

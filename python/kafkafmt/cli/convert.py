@@ -1,4 +1,4 @@
-"""`kafkafmt convert`: a log directory into one of another message format."""
+"""`kafkafmt convert`: a log directory into one of another message format or codec."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from kafkafmt.cli.engines import engine_options, ensure_engine
 from kafkafmt.cli.output import (
     damage_in_words,
     in_words,
@@ -23,7 +24,9 @@ from kafkafmt.cli.output import (
     size_in_words,
     tell,
 )
-from kafkafmt.convert_job import (
+from kafkafmt.down_conversion import DEFAULT_CHUNK_SIZE
+from kafkafmt.errors import CorruptRecordError, InvalidRecordError, UnsupportedCompressionTypeError
+from kafkafmt.jobs.convert import (
     STATUSES,
     ConvertError,
     ConvertOptions,
@@ -33,8 +36,6 @@ from kafkafmt.convert_job import (
     plan,
     split_unchanged,
 )
-from kafkafmt.down_conversion import DEFAULT_CHUNK_SIZE
-from kafkafmt.errors import CorruptRecordError, InvalidRecordError, UnsupportedCompressionTypeError
 from kafkafmt.types import Codec
 
 _UNITS = {"": 1, "K": 1024, "M": 1024**2}
@@ -61,8 +62,16 @@ class _Size(click.ParamType[int]):
 @click.argument("source", metavar="SRC", type=click.Path(path_type=Path))
 @click.argument("target", metavar="DST", type=click.Path(path_type=Path))
 @click.option(
-    "--to-magic", type=click.Choice(["0", "1", "2"]), required=True, help="The message format to convert to."
+    "--to-magic",
+    type=click.Choice(["0", "1", "2"]),
+    help="The message format to convert to.  [default: each batch keeps its own]",
 )
+@click.option(
+    "--codec",
+    type=click.Choice([codec.name.lower() for codec in Codec]),
+    help="The codec that all batches get.  [default: each batch keeps its own]",
+)
+@click.option("--level", type=int, metavar="N", help="The codec's: gzip 1 to 9, lz4 1 to 17, zstd -7 to 22.")
 @click.option("--topics", metavar="PATTERN", help="Only topics whose name matches, as 'page-*'.")
 @click.option(
     "--on-corrupt",
@@ -86,21 +95,14 @@ class _Size(click.ParamType[int]):
 @click.option(
     "--jobs", type=click.IntRange(min=1), metavar="N", help="Segments at once.  [default: one a core]"
 )
-@click.option(
-    "--engine",
-    type=click.Choice(["local", "spark"]),
-    default="local",
-    show_default=True,
-    help="What runs it.",
-)
-@click.option(
-    "--master", metavar="URL", help="The Spark master.  [default: local[*], or what Spark is configured for]"
-)
+@engine_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines: an object a segment, and a summary.")
 def convert(
     source: Path,
     target: Path,
-    to_magic: str,
+    to_magic: str | None,
+    codec: str | None,
+    level: int | None,
     topics: str | None,
     on_corrupt: str,
     zstd_fallback: str | None,
@@ -115,6 +117,7 @@ def convert(
     \b
     kafkafmt convert /var/lib/kafka /backup/v1 --to-magic 1 --zstd-fallback lz4
     kafkafmt convert /backup/v1 /backup/v2 --to-magic 2 --topics 'page-*'
+    kafkafmt convert /var/lib/kafka /archive --codec zstd --level 19
     kafkafmt convert /var/lib/kafka /backup/v1 --to-magic 1 --engine spark
     kafkafmt convert /nfs/kafka /nfs/v1 --to-magic 1 --engine spark --master spark://host:7077
 
@@ -131,19 +134,21 @@ def convert(
     old consumers see the records of aborted transactions, as they do with a broker's own down-conversion. v0 has
     no timestamps. Producer snapshots, leader epochs and the like are not copied.
 
+    With --codec all batches get that codec that have another one; those that have it already are copied as they
+    are, whatever the level. Of a v2 batch all header fields but size, codec and CRC stay as they are; control
+    batches are never compressed. Below v2 messages that stand alone are gathered into compressed ones of 16 KiB.
+
     With --engine spark each segment is a task; SRC and DST must be at the same paths on all machines, and kafkafmt
     installed there. Needs Java, and pip install 'kafkafmt[spark]'.
 
     Exit status: 0; 1 where a segment failed; 2 for wrong arguments. Batches left out as asked are no failure.
     """
-    if engine == "local" and master is not None:
-        raise click.UsageError("--master is for --engine spark")
+    ensure_engine(engine, master)
     if engine == "spark" and jobs is not None:
         raise click.UsageError(
             "--jobs is for --engine local: with Spark, --master says how many, as in local[4]"
         )
-    fallback = None if zstd_fallback is None else Codec[zstd_fallback.upper()]
-    options = ConvertOptions(int(to_magic), "skip" if on_corrupt == "skip" else "fail", fallback, chunk_size)
+    options = _options(to_magic, codec, level, on_corrupt, zstd_fallback, chunk_size)
     try:
         tasks = plan(source, target, topics)
     except ConvertError as error:
@@ -166,6 +171,29 @@ def convert(
     else:
         _print_reports(reports, options)
     return 1 if any(report.status == "failed" for report in reports) else 0
+
+
+def _options(
+    to_magic: str | None,
+    codec: str | None,
+    level: int | None,
+    on_corrupt: str,
+    zstd_fallback: str | None,
+    chunk_size: int,
+) -> ConvertOptions:
+    if to_magic is None and codec is None:
+        raise click.UsageError("nothing to convert to: give --to-magic, --codec, or both")
+    try:
+        return ConvertOptions(
+            None if to_magic is None else int(to_magic),
+            "skip" if on_corrupt == "skip" else "fail",
+            None if zstd_fallback is None else Codec[zstd_fallback.upper()],
+            chunk_size,
+            None if codec is None else Codec[codec.upper()],
+            level,
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def _cores() -> int:
@@ -219,10 +247,13 @@ def _print_reports(reports: Sequence[SegmentReport], options: ConvertOptions) ->
     print_table(_COLUMNS, [_cells(topic, found) for topic, found in by_topic.items()])
     click.echo(f"\n{in_words(len(reports), 'segment')}: {_statuses_in_words(reports)}")
     errors = {report.error_type for report in reports if report.status == "failed"}
-    if UnsupportedCompressionTypeError.__name__ in errors and options.zstd_fallback is None:
-        tell(
-            f"v{options.to_magic} has no zstd: --zstd-fallback lz4 (or another) converts those batches as well"
-        )
+    if UnsupportedCompressionTypeError.__name__ in errors:
+        if options.codec == Codec.ZSTD:
+            tell("v0 and v1 have no zstd: --to-magic 2 converts their batches as well")
+        elif options.codec is None and options.zstd_fallback is None:
+            tell(
+                f"v{options.to_magic} has no zstd: --zstd-fallback lz4 (or another) converts those batches as well"
+            )
     if errors & {CorruptRecordError.__name__, InvalidRecordError.__name__} and options.on_corrupt == "fail":
         tell("--on-corrupt skip converts damaged segments without their damaged batches")
 

@@ -13,11 +13,13 @@ from typing import Any
 import click
 
 from kafkafmt.cli import rows as row_format
+from kafkafmt.cli.engines import engine_options, ensure_engine
 from kafkafmt.cli.output import damage_in_words, print_json, print_table, tell
 from kafkafmt.cli.parquet import write_parquet
 from kafkafmt.cli.rows import Row
 from kafkafmt.cli.sources import Source, find_sources
-from kafkafmt.cli.verify import verify
+from kafkafmt.cli.summary import run_summary
+from kafkafmt.cli.verify import run_verify
 from kafkafmt.cli.walk import Batch, DamageFound, walk
 from kafkafmt.errors import KafkaFormatError
 
@@ -116,6 +118,10 @@ class _Counted:
 @click.option(
     "--verify", "is_verifying", is_flag=True, help="Check everything and tell where damage is; see below."
 )
+@click.option("--summary", "is_summary", is_flag=True, help="Show what topics hold, a line each; see below.")
+@click.option(
+    "--deep", is_flag=True, help="With --summary: decompress everything, for ratios, records and headers."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines: an object a row.")
 @click.option(
     "--parquet",
@@ -131,14 +137,19 @@ class _Counted:
     help="Only offsets from FIRST to before END.",
 )
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N rows.")
+@engine_options
 def inspect(
     paths: tuple[str, ...],
     records: bool,
     is_verifying: bool,
+    is_summary: bool,
+    deep: bool,
     as_json: bool,
     parquet: Path | None,
     offsets: tuple[int | None, int | None],
     limit: int | None,
+    engine: str,
+    master: str | None,
 ) -> int:
     """Show the record batches in log segments, or their records; or check them.
 
@@ -150,29 +161,47 @@ def inspect(
     kafkafmt inspect page-views-0 --records --offsets 100:200
     kafkafmt inspect page-views-0 --records --json | jq .value
     kafkafmt inspect /var/lib/kafka --records --parquet all.parquet
+    kafkafmt inspect --summary /var/lib/kafka                a line a topic, and what clients must know
     kafkafmt inspect --verify /var/lib/kafka                 a line a segment, and what is damaged
 
     --json names fields as Kafka does: base_offset, last_offset, count, codec, producer_id, crc, ... A key or value
     that is text is a string in "key" or "value"; one that is not valid UTF-8 is in "key_base64" or "value_base64"
     instead; null is null. Timestamps are milliseconds, -1 for none. In Parquet keys and values are bytes.
 
-    --verify checks lengths, magic, CRCs and the order of offsets, decompresses everything and reads every record. It
-    tells the positions where each damaged stretch begins and where valid batches go on, and the offsets around it.
-    With --json it prints an object a segment, with a list "damage". A cut-off batch or zeros at the end of the last
-    segment are no damage: a broker may be writing there.
+    --verify does what kafkafmt verify does, which tells more of it.
+
+    --summary tells of each topic what batches its segments hold: formats, codecs, producers, times, and what old
+    clients may not know. Nothing is decompressed, and CRCs are checked; records in compressed messages of v0 and v1
+    are not counted, which a + says. --deep decompresses everything: it counts those as well, and records with
+    headers, and tells what is left of the bytes of each codec (0.25: a quarter).
+
+    --verify and --summary take --engine spark, which is a task a file; PATH may be a URI then, as s3://bucket/logs.
 
     Without --verify a batch whose CRC does not hold is marked, and damage is told on standard error.
 
     Exit status: 0; 1 where damage was found; 2 for wrong arguments.
     """
-    if is_verifying and (records or parquet is not None or limit is not None or offsets != (None, None)):
-        raise click.UsageError("--verify checks whole files: it takes --json and no other option")
+    selects = records or parquet is not None or limit is not None or offsets != (None, None)
+    if is_verifying and (selects or is_summary or deep):
+        raise click.UsageError(
+            "--verify checks whole files: it takes --json, --engine, --master and no other option"
+        )
+    if is_summary and selects:
+        raise click.UsageError(
+            "--summary reads whole files: it takes --deep, --json, --engine, --master and no other"
+        )
+    if deep and not is_summary:
+        raise click.UsageError("--deep is for --summary")
+    ensure_engine(engine, master)
+    if engine == "spark" and not (is_verifying or is_summary):
+        raise click.UsageError("--engine spark is for --verify and --summary")
     if as_json and parquet is not None:
         raise click.UsageError("--json and --parquet: choose one")
-    sources = find_sources(paths)
     if is_verifying:
-        return verify(sources, as_json=as_json)
-    selection = _Selection(sources, records, offsets, limit)
+        return run_verify(paths, engine=engine, master=master, as_json=as_json)
+    if is_summary:
+        return run_summary(paths, deep=deep, engine=engine, master=master, as_json=as_json)
+    selection = _Selection(find_sources(paths), records, offsets, limit)
     if as_json:
         for _, found in selection.rows():
             for row in found:

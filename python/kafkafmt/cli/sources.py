@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
-from kafkafmt.convert_job import partition_logs
 from kafkafmt.errors import CorruptRecordError, KafkaFormatError
-from kafkafmt.log import Damage, PartitionLog, Segment, SegmentRecords
+from kafkafmt.jobs.convert import partition_logs
+from kafkafmt.log import PartitionLog, Segment, SegmentRecords
 from kafkafmt.log.segment import is_segment_file_name
 from kafkafmt.types import TopicPartition
 
@@ -26,6 +26,10 @@ class Source:
 
     path: Path
     next_base_offset: int | None = None
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
 
     @property
     def is_active(self) -> bool:
@@ -50,10 +54,6 @@ class Source:
             and self.next_base_offset <= first_offset
         )
         return not begins_behind and not ends_before
-
-    def is_expected_tail(self, damage: Damage) -> bool:
-        """Is it only what a running broker, or one that died, leaves at the end of a log?"""
-        return self.is_active and damage.kind in ("truncated tail", "zero tail")
 
     def open(self, start: int = 0, end: int | None = None) -> SegmentRecords:
         return SegmentRecords(self.path, start, end, is_active=self.is_active)

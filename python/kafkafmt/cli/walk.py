@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from kafkafmt.batch import RecordBatch
 from kafkafmt.cli.rows import Row
 from kafkafmt.cli.sources import Source
-from kafkafmt.convert_job import damage_row
 from kafkafmt.errors import KafkaFormatError
+from kafkafmt.jobs.files import damage_row, is_expected_tail
 from kafkafmt.log import Damage, SegmentRecords, find_damage
 
 
@@ -53,7 +53,7 @@ def walk(source: Source) -> Iterator[Batch | DamageFound]:
             except KafkaFormatError as error:
                 with source.open(error.position or position) as rest:
                     damage = _first_damage(rest, error)
-                if not source.is_expected_tail(damage):
+                if not is_expected_tail(damage, is_active=source.is_active):
                     yield DamageFound(damage_row(replace(damage, expected_offset=expected_offset)))
                 position = damage.end_position
 

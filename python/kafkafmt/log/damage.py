@@ -68,7 +68,11 @@ class Damage:
 
 
 def find_damage(
-    records: Records, *, deep: bool = False, progress: Callable[[int], None] | None = None
+    records: Records,
+    *,
+    deep: bool = False,
+    progress: Callable[[int], None] | None = None,
+    passed: Callable[[BatchRun, int, int], None] | None = None,
 ) -> Iterator[Damage]:
     """Each damaged stretch, in order; none where all is well.
 
@@ -79,16 +83,25 @@ def find_damage(
     it is none at the end of a log that may still be written.
 
     progress: called with the bytes that were passed since its last call; they add up to the size of `records`.
+    passed: called with a run and the numbers of the first batch and of that behind the last: batches that are
+        sound, each once and in order, so that one walk serves who wants to count them.
     """
-    return _Walk(records, deep, progress).stretches()
+    return _Walk(records, deep, progress, passed).stretches()
 
 
 class _Walk:
     """Where a walk has come to: the next byte, and the offset behind the last batch passed."""
 
-    def __init__(self, records: Records, deep: bool, progress: Callable[[int], None] | None) -> None:
+    def __init__(
+        self,
+        records: Records,
+        deep: bool,
+        progress: Callable[[int], None] | None,
+        passed: Callable[[BatchRun, int, int], None] | None,
+    ) -> None:
         self._records = records
         self._progress = progress
+        self._passed = passed
         self._told = records.start_position
         self._deep = deep
         self._path = records.path if isinstance(records, FileRecords) else None
@@ -111,7 +124,7 @@ class _Walk:
     def _walk_on(self) -> Iterator[Damage]:
         """Walk until batches end, or go on at another place than the chain of lengths says."""
         # Not the runs of a segment, which raise for a tail that this walk tells of.
-        for run in Records.runs(self._records, self._position, run_bytes=_RUN_BYTES):
+        for run in Records.runs(self._records, self._position, run_bytes=_RUN_BYTES, reuse_memory=True):
             yield from self._walk_run(run)
             self._tell_progress()
             if self._position != run.end_position:
@@ -128,7 +141,7 @@ class _Walk:
             error = self._first_error(run, first, failing, disorder)
             stop = len(run) if error is None else _row_of(error, rows)
             if stop > first:
-                self._pass(rows[stop - 1])
+                self._pass(run, first, stop)
             if error is None:
                 return
             is_followed = stop + 1 < len(run) and not failing[stop + 1]
@@ -140,7 +153,10 @@ class _Walk:
             if first < len(run) and rows["position"][first] != self._position:
                 return
 
-    def _pass(self, row: np.void) -> None:
+    def _pass(self, run: BatchRun, first: int, stop: int) -> None:
+        if self._passed is not None:
+            self._passed(run, first, stop)
+        row = run.index[stop - 1]
         self._position = int(row["position"]) + int(row["size"])
         self._expected_offset = int(row["last_offset"]) + 1
 

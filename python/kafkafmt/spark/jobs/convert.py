@@ -1,30 +1,91 @@
-"""The conversion of `kafkafmt.convert_job` as a Spark job: one task a segment, largest first.
+"""The conversion of `kafkafmt.jobs.convert` as a Spark job.
 
-A task returns a report and raises neither for what the data is nor for what the file system says: a retry would
-find the same. What Spark does again is tasks whose executor was lost, or, with speculation, slow ones; each
-attempt writes files of its own and commits by renaming them, so one of them wins and nothing is there twice.
+Each attempt at a segment writes files of its own and commits by renaming them, so one of them wins, and nothing is
+there twice however often Spark runs a task.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafkafmt.convert_job import (
+from kafkafmt.down_conversion import DEFAULT_CHUNK_SIZE
+from kafkafmt.jobs.convert import (
     ConvertOptions,
     SegmentReport,
     SegmentTask,
     convert_segment,
+    plan,
     split_unchanged,
 )
-from kafkafmt.spark.context import SparkUnavailableError, first_line, spark_context
+from kafkafmt.jobs.convert.tasks import OnCorrupt
+from kafkafmt.spark.context import spark_context
+from kafkafmt.spark.jobs.frames import DAMAGE, report_frame
+from kafkafmt.spark.jobs.running import JobError, run
+from kafkafmt.spark.values import one_of
+from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SparkUnavailableError", "convert_on_spark"]
+_COLUMNS = {
+    "topic": "string",
+    "partition": "int",
+    "path": "string",
+    "target": "string",
+    "base_offset": "bigint",
+    "status": "string",
+    "source_bytes": "bigint",
+    "target_bytes": "bigint",
+    "records_converted": "bigint",
+    "seconds": "double",
+    "damage": DAMAGE,
+    "error": "string",
+    "error_type": "string",
+}
 
-_POLL_SECONDS = 0.2
+
+def convert(
+    spark: SparkSession,
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    to_magic: int | None = None,
+    codec: Codec | str | None = None,
+    level: int | None = None,
+    topics: str | None = None,
+    on_corrupt: OnCorrupt = "fail",
+    zstd_fallback: Codec | str | None = None,
+    chunk_size: int = DEFAULT_CHUNK_SIZE,
+) -> DataFrame:
+    """Convert the segments under a log directory or partition folder into another format, codec, or both.
+
+    Runs now, on the executors, from file to file in memory bounded by `chunk_size`; both folders must be at the
+    same paths on all machines. Done once however often it is started: a second run does what is missing. The
+    options are those of `kafkafmt convert`, codecs by name or as `Codec`; `topics` is a pattern, as 'page-*'.
+
+    Returns a row a segment: topic, partition, path, target, base_offset, status (converted, unchanged or failed),
+    source_bytes, target_bytes, records_converted, seconds, damage (what was left out, or what it failed at), error
+    and error_type. Where a segment fails the others go on: look at the status.
+
+    Raises ValueError, in one line, for options and folders that cannot be, and JobError where Spark gives up; what
+    was done until then is done.
+    """
+    options = ConvertOptions(
+        to_magic,
+        on_corrupt,
+        _codec("zstd_fallback", zstd_fallback),
+        chunk_size,
+        _codec("codec", codec),
+        level,
+    )
+    tasks = plan(Path(source), Path(target), topics)
+    reports = _run(spark.sparkContext, tasks, options)
+    return report_frame(spark, reports, _COLUMNS)
 
 
 def convert_on_spark(
@@ -33,56 +94,44 @@ def convert_on_spark(
     master: str | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Generator[SegmentReport, None, None]:
-    """Convert segments in a Spark job of its own; reports come when all is done, in the order of `tasks`.
+    """Convert segments in a Spark of its own; reports come when all is done, in the order of `tasks`.
 
     progress: called with the bytes of the segments that were finished since its last call.
 
-    Raises SparkUnavailableError where no job can be started.
+    Raises SparkUnavailableError where no job can be started. Where Spark gives it up, all segments that are not
+    known to be done have failed.
     """
     if not tasks:
         return
     with spark_context("kafkafmt convert", master) as context:
-        reports = _Job(context, tasks, options).run(progress)
+        try:
+            reports = _run(context, tasks, options, progress)
+        except JobError as error:
+            reports = _given_up(tasks, options, error)
     yield from reports
 
 
-class _Job:
-    def __init__(self, context: SparkContext, tasks: Sequence[SegmentTask], options: ConvertOptions) -> None:
-        self.context = context
-        self.tasks = tasks
-        self.options = options
-        self.done_bytes = context.accumulator(0)
-        self.outcome: list[SegmentReport] | Exception = []
+def _run(
+    context: SparkContext,
+    tasks: Sequence[SegmentTask],
+    options: ConvertOptions,
+    progress: Callable[[int], None] | None = None,
+) -> list[SegmentReport]:
+    work = partial(convert_segment, options=options)
+    return run(context, tasks, [task.source_bytes for task in tasks], work, progress=progress)
 
-    def run(self, progress: Callable[[int], None] | None) -> list[SegmentReport]:
-        """The reports; where Spark gave the job up, all that are not known to be done have failed."""
-        from pyspark import InheritableThread
 
-        thread = InheritableThread(target=self._collect)
-        thread.start()
-        told = 0
-        while thread.is_alive():
-            thread.join(_POLL_SECONDS)
-            if progress is not None:
-                progress(self.done_bytes.value - told)
-                told = self.done_bytes.value
-        if isinstance(self.outcome, Exception):
-            reason = RuntimeError(f"Spark gave the job up: {first_line(self.outcome)}")
-            done, left = split_unchanged(self.tasks, self.options)
-            found = {report.path: report for report in done}
-            found.update({str(task.segment): SegmentReport.of(task).fail(reason) for task in left})
-            return [found[str(task.segment)] for task in self.tasks]
-        return self.outcome
+def _given_up(tasks: Sequence[SegmentTask], options: ConvertOptions, error: JobError) -> list[SegmentReport]:
+    done, left = split_unchanged(tasks, options)
+    found = {report.path: report for report in done}
+    found.update({str(task.segment): SegmentReport.of(task).fail(error) for task in left})
+    return [found[str(task.segment)] for task in tasks]
 
-    def _collect(self) -> None:
-        options, done_bytes = self.options, self.done_bytes
 
-        def convert(task: SegmentTask) -> SegmentReport:
-            report = convert_segment(task, options)
-            done_bytes.add(task.source_bytes)
-            return report
-
-        try:
-            self.outcome = self.context.parallelize(self.tasks, len(self.tasks)).map(convert).collect()
-        except Exception as error:
-            self.outcome = error
+def _codec(name: str, value: Codec | str | None) -> Codec | None:
+    if value is None or isinstance(value, Codec):
+        return value
+    try:
+        return Codec[one_of(tuple(codec.name.lower() for codec in Codec))(value).upper()]
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}, found {value!r}") from None

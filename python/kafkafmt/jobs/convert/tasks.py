@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from kafkafmt.conversion import ConversionOptions
 from kafkafmt.down_conversion import DEFAULT_CHUNK_SIZE
-from kafkafmt.log import Damage, LogDirectory, PartitionLog, Segment
+from kafkafmt.jobs.files import error_in_words
+from kafkafmt.log import LogDirectory, PartitionLog, Segment
 from kafkafmt.types import Codec
 
 SIDECAR_SUFFIX = ".converted"
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 OnCorrupt = Literal["fail", "skip"]
 Status = Literal["converted", "unchanged", "failed"]
@@ -24,16 +28,34 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 class ConvertOptions:
     """How segments are converted.
 
-    to_magic: 0, 1 or 2.
+    to_magic: 0, 1 or 2; None leaves each batch its own format.
     on_corrupt: "fail" gives a segment with damage up; "skip" leaves the damaged batches out and tells of them.
     zstd_fallback: the codec that zstd batches get below v2, which has no zstd; None gives the segment up.
     chunk_size: source bytes that are read and converted at a time.
+    codec, level: what all batches are to be compressed with; None leaves each its own.
+
+    Raises ValueError for what cannot be, and for what changes nothing.
     """
 
-    to_magic: int
+    to_magic: int | None = None
     on_corrupt: OnCorrupt = "fail"
     zstd_fallback: Codec | None = None
     chunk_size: int = DEFAULT_CHUNK_SIZE
+    codec: Codec | None = None
+    level: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.on_corrupt not in get_args(OnCorrupt):
+            raise ValueError(f"on_corrupt: expected fail or skip, found {self.on_corrupt!r}")
+        if self.chunk_size < 1:
+            raise ValueError(f"chunk_size: expected 1 or more, found {self.chunk_size}")
+        self.conversion()
+
+    def conversion(self) -> ConversionOptions:
+        """What becomes of each batch."""
+        return ConversionOptions(
+            self.to_magic, zstd_fallback=self.zstd_fallback, codec=self.codec, level=self.level
+        )
 
 
 @dataclass(frozen=True)
@@ -86,12 +108,8 @@ class SegmentReport:
 
     def fail(self, error: Exception) -> SegmentReport:
         """Note why nothing came of it; returns itself."""
-        message = str(error)
-        if isinstance(error, OSError) and error.filename is not None:
-            message = f"{error.filename}: {error.strerror}"
-        elif self.path not in message:
-            message = f"{self.path}: {message}"
-        self.status, self.error, self.error_type = "failed", message, type(error).__name__
+        self.status, self.error = "failed", error_in_words(error, self.path)
+        self.error_type = type(error).__name__
         return self
 
 
@@ -106,6 +124,8 @@ def plan(source: Path, target: Path, topics: str | None = None) -> list[SegmentT
     under, wherever those link to; what a broker deletes meanwhile is passed over. Raises ConvertError where there
     is nothing to do, the target lies in the source, or two partitions would go into one folder.
     """
+    if _URI.match(str(source)) and not source.exists():
+        raise ConvertError(f"{source}: expected a folder, mounted where it is remote, found a URI")
     if not source.is_dir():
         raise ConvertError(f"{source}: {'not a folder' if source.exists() else 'no such folder'}")
     if target.resolve().is_relative_to(source.resolve()):
@@ -167,11 +187,6 @@ def _tasks(log: PartitionLog, folder: Path) -> Iterator[SegmentTask]:
         for segment in log.segments():
             with contextlib.suppress(FileNotFoundError):
                 yield SegmentTask(segment, folder, segment.size_in_bytes)
-
-
-def damage_row(damage: Damage) -> dict[str, Any]:
-    """A stretch of damage as the fields of a report."""
-    return {**asdict(damage), "path": None if damage.path is None else str(damage.path)}
 
 
 def intact_ranges(damage: Sequence[dict[str, Any]]) -> list[tuple[int, int | None]]:

@@ -1,4 +1,4 @@
-"""One segment into one of another format, in bounded memory, atomically, and once.
+"""One segment into one of another format or codec, in bounded memory, atomically, and once.
 
 A converted segment has a sidecar, `<base offset>.converted`, which says what it was made from and how; brokers pass
 over files of that name (LogLoader knows its suffixes and ignores others). The segment counts as done only where its
@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kafkafmt.conversion import ConversionStats
-from kafkafmt.convert_job.tasks import ConvertOptions, SegmentReport, SegmentTask, damage_row, intact_ranges
-from kafkafmt.down_conversion import LazyDownConvertRecords
+from kafkafmt.down_conversion import converted_chunks
 from kafkafmt.errors import KafkaFormatError
+from kafkafmt.jobs.convert.tasks import ConvertOptions, SegmentReport, SegmentTask, intact_ranges
+from kafkafmt.jobs.files import damage_row, is_expected_tail
 from kafkafmt.log import (
     AbortedTransaction,
-    Damage,
     PartitionLog,
     Segment,
     SegmentRecords,
@@ -43,6 +43,7 @@ from kafkafmt.log.segment import (
     is_segment_file_name,
 )
 from kafkafmt.records import MemoryRecords
+from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
     from _kafkafmt.scan import BatchRun
@@ -159,7 +160,7 @@ class _Conversion:
                     first = next(MemoryRecords(chunk).batches())
                     writers.append(self._writer(first.base_offset))
                 writers[-1].append(chunk)
-            if self.options.to_magic == 2:
+            if self.options.to_magic not in (0, 1):
                 self._add_aborted_transactions(writers)
             self._commit(writers)
         finally:
@@ -189,13 +190,9 @@ class _Conversion:
         options = self.options
         for start, end in ranges:
             with _WatchedRecords(self.segment, start, end, self.progress) as records:
-                lazy = LazyDownConvertRecords(
-                    records,
-                    options.to_magic,
-                    chunk_size=options.chunk_size,
-                    zstd_fallback=options.zstd_fallback,
+                yield from converted_chunks(
+                    records, options.conversion(), chunk_size=options.chunk_size, stats=self.stats
                 )
-                yield from lazy.chunks(self.stats)
 
     def _add_aborted_transactions(self, writers: Sequence[SegmentWriter]) -> None:
         """Each to the segment that holds its marker."""
@@ -219,7 +216,9 @@ class _Conversion:
         if self.options.on_corrupt == "skip":
             with self.segment.open() as records:
                 return [
-                    damage_row(found) for found in find_damage(records, deep=True) if not self._is_tail(found)
+                    damage_row(found)
+                    for found in find_damage(records, deep=True)
+                    if not is_expected_tail(found, is_active=self.segment.is_active)
                 ]
         if error.position is None or error.path != str(self.segment.path):
             return []
@@ -227,15 +226,13 @@ class _Conversion:
             first = next(find_damage(records, deep=True), None)
         return [] if first is None or first.position != error.position else [damage_row(first)]
 
-    def _is_tail(self, damage: Damage) -> bool:
-        return self.segment.is_active and damage.kind in ("truncated tail", "zero tail")
-
     def _fits(self, found: dict[str, Any]) -> bool:
         """Would this conversion make what the sidecar `found` tells of?"""
         return (
             {**found, **self._wanted()} == found
+            and (found.get("codec"), found.get("level")) == (_name(self.options.codec), self.options.level)
             # Made without a fallback, it had no use for one; made without leaving anything out, nothing is damaged.
-            and found.get("zstd_fallback") in (None, self._zstd_fallback())
+            and found.get("zstd_fallback") in (None, _name(self.options.zstd_fallback))
             and (not found.get("damage") or self.options.on_corrupt == "skip")
         )
 
@@ -246,10 +243,6 @@ class _Conversion:
             **self.source,
             "to_magic": self.options.to_magic,
         }
-
-    def _zstd_fallback(self) -> str | None:
-        codec = self.options.zstd_fallback
-        return None if codec is None else codec.name.lower()
 
     def adopt_done(self) -> bool:
         """Has this segment been converted already? If so, the report says so."""
@@ -316,7 +309,9 @@ class _Conversion:
         """
         content = {
             **self._wanted(),
-            "zstd_fallback": self._zstd_fallback(),
+            "zstd_fallback": _name(self.options.zstd_fallback),
+            "codec": _name(self.options.codec),
+            "level": self.options.level,
             "targets": targets,
             "outdated": outdated,
             "records_converted": self.stats.records_converted,
@@ -346,6 +341,10 @@ def _locked(path: Path) -> Iterator[None]:
     finally:
         path.unlink(missing_ok=True)
         os.close(descriptor)
+
+
+def _name(codec: Codec | None) -> str | None:
+    return None if codec is None else codec.name.lower()
 
 
 def _source_state(path: Path) -> dict[str, int]:

@@ -12,8 +12,8 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event
 
-from kafkafmt.convert_job.segment import Progress, convert_segment
-from kafkafmt.convert_job.tasks import ConvertOptions, SegmentReport, SegmentTask
+from kafkafmt.jobs.convert.segment import Progress, convert_segment
+from kafkafmt.jobs.convert.tasks import ConvertOptions, SegmentReport, SegmentTask
 
 _POLL_SECONDS = 0.1
 

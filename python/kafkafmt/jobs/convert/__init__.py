@@ -7,16 +7,14 @@ Only segments are converted, and transaction indexes kept where they still mean 
 files of a partition folder (leader epochs, producer snapshots, metadata) are a broker's own and are left behind.
 """
 
-from kafkafmt.convert_job.processes import convert_in_processes
-from kafkafmt.convert_job.segment import convert_segment, split_unchanged
-from kafkafmt.convert_job.tasks import (
+from kafkafmt.jobs.convert.processes import convert_in_processes
+from kafkafmt.jobs.convert.segment import convert_segment, split_unchanged
+from kafkafmt.jobs.convert.tasks import (
     STATUSES,
     ConvertError,
     ConvertOptions,
     SegmentReport,
     SegmentTask,
-    damage_row,
-    intact_ranges,
     partition_logs,
     plan,
 )
@@ -29,8 +27,6 @@ __all__ = [
     "SegmentTask",
     "convert_in_processes",
     "convert_segment",
-    "damage_row",
-    "intact_ranges",
     "partition_logs",
     "plan",
     "split_unchanged",

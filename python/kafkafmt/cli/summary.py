@@ -1,0 +1,106 @@
+"""`kafkafmt inspect --summary`: a line a topic, and what its clients must know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from kafkafmt.cli.engines import spark_job
+from kafkafmt.cli.output import (
+    in_words,
+    print_json,
+    print_table,
+    progress_bar,
+    size_in_words,
+    tell,
+    time_in_words,
+)
+from kafkafmt.cli.sources import find_sources
+from kafkafmt.jobs.summary import TopicReport, TopicSummary, merge_summaries, summarize_file
+
+_COLUMNS = (
+    *("topic", "partitions#", "segments#", "batches#", "records#", "size#", "formats", "codecs"),
+    *("producers#", "first timestamp", "last timestamp"),
+)
+
+
+def run_summary(paths: Sequence[str], *, deep: bool, engine: str, master: str | None, as_json: bool) -> int:
+    """Summarize files and tell; return the exit status."""
+    reports = (
+        _on_spark(paths, master, deep=deep) if engine == "spark" else merge_summaries(_here(paths, deep=deep))
+    )
+    if as_json:
+        for report in reports:
+            print_json(asdict(report))
+    else:
+        print_table(_COLUMNS, map(_cells, reports))
+        click.echo()
+        for report in reports:
+            click.echo(f"{_name(report)}: clients need {_needs_in_words(report)}")
+    for report in reports:
+        if report.damaged_stretches:
+            damage = in_words(report.damaged_stretches, "damaged stretch")
+            tell(
+                f"{_name(report)}: {damage}, {in_words(report.damaged_bytes, 'byte')}: kafkafmt verify tells where"
+            )
+        for error in report.errors:
+            tell(f"failed: {error}")
+    return 1 if any(report.damaged_stretches or report.failed_segments for report in reports) else 0
+
+
+def _here(paths: Sequence[str], *, deep: bool) -> Iterator[TopicSummary]:
+    sources = find_sources(paths)
+    with progress_bar() as bar:
+        task = bar.add_task("reading", total=sum(source.path.stat().st_size for source in sources))
+        for source in sources:
+            yield summarize_file(source, deep=deep, progress=lambda read_bytes: bar.advance(task, read_bytes))
+
+
+def _on_spark(paths: Sequence[str], master: str | None, *, deep: bool) -> list[TopicReport]:
+    from kafkafmt.spark.jobs.summary import summarize_files
+
+    with spark_job(paths, master, "summary") as job:
+        return summarize_files(job.context, job.files, deep=deep, progress=job.progress)
+
+
+def _name(report: TopicReport) -> str:
+    return report.topic or "-"
+
+
+def _cells(report: TopicReport) -> tuple[str, ...]:
+    return (
+        _name(report),
+        f"{report.partitions:,}",
+        f"{report.segments:,}",
+        f"{report.batches:,}",
+        f"{report.records:,}{'+' if report.uncounted_batches else ''}",
+        size_in_words(report.size_in_bytes),
+        ", ".join(f"v{row['magic']} {row['batches']:,}" for row in report.formats) or "-",
+        ", ".join(map(_codec_in_words, report.codecs)) or "-",
+        f"{report.producers:,}",
+        *(
+            time_in_words(-1 if time is None else time)
+            for time in (report.first_timestamp, report.last_timestamp)
+        ),
+    )
+
+
+def _codec_in_words(row: dict[str, Any]) -> str:
+    """Of a deep look, with the ratio as Kafka has it: compressed to uncompressed."""
+    words = f"{row['codec']} {size_in_words(row['size_in_bytes'])}"
+    if not row["uncompressed_bytes"] or row["codec"] == "none":
+        return words
+    return f"{words} ({row['size_in_bytes'] / row['uncompressed_bytes']:.2f})"
+
+
+def _needs_in_words(report: TopicReport) -> str:
+    needs = [
+        f"{need['feature']} (Kafka {need['since']}): {in_words(need['batches'], 'batch')}"
+        for need in report.needs
+    ]
+    if report.records_with_headers:
+        needs.append(f"headers (Kafka 0.11.0): {in_words(report.records_with_headers, 'record')}")
+    return "; ".join(needs) or "nothing that came after message format v0"

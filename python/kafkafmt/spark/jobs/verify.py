@@ -1,0 +1,62 @@
+"""The check of `kafkafmt.jobs.verify` over all segments under some paths, as a Spark job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kafkafmt.jobs.files import Progress
+from kafkafmt.jobs.verify import FileCheck, check_file
+from kafkafmt.spark.jobs.files import ListedFile, Paths, list_files
+from kafkafmt.spark.jobs.frames import DAMAGE, report_frame
+from kafkafmt.spark.jobs.running import run
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame, SparkSession
+
+_COLUMNS = {
+    "path": "string",
+    "topic": "string",
+    "partition": "int",
+    "status": "string",
+    "size_in_bytes": "bigint",
+    "batches": "bigint",
+    "records": "bigint",
+    "base_offset": "bigint",
+    "last_offset": "bigint",
+    "tail_bytes": "bigint",
+    "damage": DAMAGE,
+    "error": "string",
+}
+
+
+def verify(
+    spark: SparkSession,
+    paths: Paths,
+    *,
+    topics: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Check all segments under some paths, on any file system: lengths, CRCs, offsets, every record.
+
+    Runs now, on the executors. Paths are those of the data source: log directories, partition folders, segments and
+    patterns, local ones or URIs; `topics` is a pattern, as 'page-*'; `options` are those of the file system, as
+    `{"region": "eu-west-1"}`.
+
+    Returns a row a file: path, topic, partition, status (ok, damaged, or failed where it could not be read),
+    size_in_bytes, batches, records, base_offset, last_offset, tail_bytes, damage and error. `damage` is an array of
+    stretches in order, so `explode` makes a row a stretch; a cut-off batch at the end of a log is none, but
+    `tail_bytes`.
+
+    Raises OSError and ValueError, in one line, for paths that hold no segments, and JobError where Spark gives up.
+    """
+    checks = check_files(spark.sparkContext, list_files(paths, topics, options))
+    return report_frame(spark, checks, _COLUMNS)
+
+
+def check_files(
+    context: SparkContext, files: Sequence[ListedFile], progress: Progress | None = None
+) -> list[FileCheck]:
+    """The checks of files, in their order."""
+    return run(context, files, [file.segment.size_in_bytes for file in files], check_file, progress=progress)
