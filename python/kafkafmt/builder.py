@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from _kafkafmt.column_rows import ColumnRows
-    from kafkafmt.column_rows import Binary, Headers, Timestamps
+    from kafkafmt.column_rows import Binary, Headers, Offsets, Timestamps
 
 DEFAULT_BATCH_SIZE = 16 * 1024
 
@@ -102,21 +102,26 @@ class RecordBatchBuilder(RecordEncoder):
         self._may_be_empty = last_offset is not None
 
     def append_columns(
-        self, timestamps: Timestamps, keys: Binary, values: Binary, headers: Headers = None
+        self,
+        timestamps: Timestamps,
+        keys: Binary,
+        values: Binary,
+        headers: Headers = None,
+        offsets: Offsets = None,
     ) -> None:
-        """Append a record for each entry of the columns, at the next offsets.
+        """Append a record for each entry of the columns, at the next offsets or at `offsets`, which ascend.
 
         timestamps: int64, milliseconds, -1 for none, as a numpy or an Arrow array; or Arrow timestamps of any
         unit, rounded down to milliseconds. keys, values: `BinaryColumn`, or Arrow arrays of a binary or string
         type; None for nulls alone. headers: `HeadersColumn`, or an Arrow array of lists of structs of key and
-        value, as in `to_arrow`; None for no headers; v2 only. What `to_numpy` and `to_arrow` return goes in as
-        it is; Arrow arrays may be chunked.
+        value, as in `to_arrow`; None for no headers; v2 only. offsets: int64. What `to_numpy` and `to_arrow`
+        return goes in as it is; Arrow arrays may be chunked.
 
         Raises TypeError for columns of other types, ValueError where their lengths differ or their offsets do
         not lie in their data, and as `append` does; then no record is appended. `batch_size` is not looked at:
         `build_batches` does.
         """
-        self._append_columns(column_rows(timestamps, keys, values, headers))
+        self._append_columns(column_rows(timestamps, keys, values, headers, offsets))
 
     def append_end_transaction_marker(
         self, timestamp: int, *, commit: bool, coordinator_epoch: int = 0
@@ -155,11 +160,60 @@ class BatchOptions(TypedDict, total=False):
     estimated_ratio: float
 
 
+class BatchesBuilder:
+    """Builds batch after batch of records that come in columns, part by part, each of at most `batch_size` bytes.
+
+    A batch goes on from one part to the next, and ends where `build_batches`, which has the options, says.
+    """
+
+    def __init__(self, *, batch_size: int = DEFAULT_BATCH_SIZE, **options: Unpack[BatchOptions]) -> None:
+        wrong = options.keys() - BatchOptions.__annotations__.keys()
+        if wrong:
+            raise TypeError(
+                f"options: expected those of a batch among many, found {', '.join(sorted(wrong))}"
+            )
+        self._builder = RecordBatchBuilder(batch_size=batch_size, **options)
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Bytes of the records that wait for their batch to end, uncompressed."""
+        return self._builder.size_in_bytes
+
+    def add(
+        self,
+        timestamps: Timestamps,
+        keys: Binary,
+        values: Binary,
+        headers: Headers = None,
+        offsets: Offsets = None,
+    ) -> Iterator[bytes]:
+        """The batches that end with these records, built as they are asked for: ask for all of them.
+
+        Raises as `build_batches` does.
+        """
+        return self._ended(column_rows(timestamps, keys, values, headers, offsets))
+
+    def finish(self) -> bytes:
+        """The last batch, of the records that wait; empty where none do. The next one goes on behind it."""
+        if not len(self._builder):
+            return b""
+        batch = self._builder.build()
+        self._builder._begin_next()
+        return batch
+
+    def _ended(self, parts: list[ColumnRows]) -> Iterator[bytes]:
+        for rows in parts:
+            first = 0
+            while (first := self._builder._fill(rows, first)) < len(rows):
+                yield self.finish()
+
+
 def build_batches(
     timestamps: Timestamps,
     keys: Binary,
     values: Binary,
     headers: Headers = None,
+    offsets: Offsets = None,
     *,
     batch_size: int = DEFAULT_BATCH_SIZE,
     **options: Unpack[BatchOptions],
@@ -169,7 +223,8 @@ def build_batches(
     The columns are those of `RecordBatchBuilder.append_columns`, the options those of `RecordBatchBuilder`, but
     for `is_control` and `last_offset`. A batch ends where `has_room_for` says so: by its estimated size, of
     which `estimated_ratio` is a part where there is a codec, and a record that is larger stands alone.
-    `base_offset` and `base_sequence` are those of the first batch; the others go on from there.
+    `base_offset` and `base_sequence` are those of the first batch; the others go on from there. With `offsets`
+    each begins at the offset of its first record, and none is below `base_offset`.
 
     Raises TypeError and ValueError for columns that do not fit together at once, and for single entries when
     their batch is built.
@@ -180,18 +235,12 @@ def build_batches(
     >>> [len(batch) for batch in build_batches(np.zeros(100, np.int64), None, values, batch_size=1024)]
     [1013, 809]
     """
-    wrong = options.keys() - BatchOptions.__annotations__.keys()
-    if wrong:
-        raise TypeError(f"options: expected those of a batch among many, found {', '.join(sorted(wrong))}")
-    builder = RecordBatchBuilder(batch_size=batch_size, **options)
-    return _batches(builder, column_rows(timestamps, keys, values, headers))
+    builder = BatchesBuilder(batch_size=batch_size, **options)
+    return _whole(builder, builder.add(timestamps, keys, values, headers, offsets))
 
 
-def _batches(builder: RecordBatchBuilder, parts: list[ColumnRows]) -> Iterator[bytes]:
-    for rows in parts:
-        first = 0
-        while (first := builder._fill(rows, first)) < len(rows):
-            yield builder.build()
-            builder._begin_next()
-    if len(builder):
-        yield builder.build()
+def _whole(builder: BatchesBuilder, ended: Iterator[bytes]) -> Iterator[bytes]:
+    yield from ended
+    last = builder.finish()
+    if last:
+        yield last

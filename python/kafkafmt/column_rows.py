@@ -23,14 +23,23 @@ if TYPE_CHECKING:
 Timestamps: TypeAlias = "NDArray[np.int64] | pa.Array | pa.ChunkedArray"
 Binary: TypeAlias = "BinaryColumn | pa.Array | pa.ChunkedArray | None"
 Headers: TypeAlias = "HeadersColumn | pa.Array | pa.ChunkedArray | None"
+Offsets: TypeAlias = "NDArray[np.int64] | pa.Array | pa.ChunkedArray | None"
 
 # What a millisecond is in Arrow's units; a second is the one unit that is longer.
 _PER_MILLISECOND = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
-def column_rows(timestamps: Timestamps, keys: Binary, values: Binary, headers: Headers) -> list[ColumnRows]:
+def column_rows(
+    timestamps: Timestamps, keys: Binary, values: Binary, headers: Headers, offsets: Offsets = None
+) -> list[ColumnRows]:
     """The records of the columns, in as many parts as their chunks need: at least one, which checks types."""
-    columns = {"timestamps": timestamps, "keys": keys, "values": values, "headers": headers}
+    columns = {
+        "timestamps": timestamps,
+        "keys": keys,
+        "values": values,
+        "headers": headers,
+        "offsets": offsets,
+    }
     if timestamps is None:
         raise TypeError("timestamps: expected int64 or Arrow timestamps, found None")
     lengths = {name: _length(name, column) for name, column in columns.items() if column is not None}
@@ -50,6 +59,7 @@ def _part(columns: dict[str, Any], origin: int) -> ColumnRows:
         _entries("keys", columns["keys"]),
         _entries("values", columns["values"]),
         *_header_entries(columns["headers"]),
+        _offsets(columns["offsets"]),
         origin=origin,
     )
 
@@ -119,6 +129,18 @@ def _milliseconds(timestamps: Any) -> NDArray[np.int64]:
     per_millisecond = _PER_MILLISECOND[kind.unit]
     numbers = _numbers(timestamps.cast(pa.int64()))
     return numbers if per_millisecond == 1 else numbers // per_millisecond
+
+
+def _offsets(offsets: Any) -> NDArray[np.int64] | None:
+    if offsets is None or isinstance(offsets, np.ndarray):
+        return None if offsets is None else _checked("offsets", offsets, np.int64)
+    import pyarrow as pa
+
+    if not pa.types.is_int64(offsets.type):
+        raise _unfit("offsets", offsets)
+    if offsets.null_count:
+        raise ValueError(f"offsets: expected no nulls, found {offsets.null_count}")
+    return _numbers(offsets)
 
 
 def _numbers(array: pa.Array) -> NDArray[np.int64]:
@@ -229,6 +251,7 @@ def _checked(name: str, array: Any, dtype: type[np.generic]) -> Any:
 def _unfit(name: str, column: Any) -> TypeError:
     expected = {
         "timestamps": "an array of int64, or Arrow timestamps",
+        "offsets": "an array of int64, or None",
         "headers": "a HeadersColumn, an Arrow array of lists of structs of key and value, or None",
     }.get(name, "a BinaryColumn, an Arrow array of a binary or string type, or None")
     return TypeError(f"{name}: expected {expected}, found {_described(column)}")

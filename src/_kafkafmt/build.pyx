@@ -380,7 +380,8 @@ cdef class RecordEncoder:
     def _fill(self, ColumnRows columns not None, Py_ssize_t first):
         """Append the records of `columns` from `first` on, each that `has_room_for` would let in.
 
-        Returns the number of the first record that was not appended. Raises as `_append_columns` does.
+        Where they bring offsets, a batch begins at its first record's, and ends in front of one that is 2^31
+        past that. Returns the number of the first record that was not appended. Raises as `_append_columns`.
         """
         cdef int64_t limit = INT64_MAX if self.batch_size is None else max(self.batch_size, 0)
         if not 0 <= first <= columns.count:
@@ -388,6 +389,8 @@ cdef class RecordEncoder:
         self.check_idle()
         self.busy = True
         try:
+            if columns.has_offsets and first < columns.count and self.done.count == 0:
+                self.begin_at(columns.offsets[first])
             return self.append_part(columns, first, limit)
         finally:
             self.busy = False
@@ -415,6 +418,8 @@ cdef class RecordEncoder:
         while first < columns.count:
             located = columns.locate(first, min(BLOCK_RECORDS, columns.count - first), rows, found)
             for k in range(located):
+                if not columns.has_offsets:
+                    rows[k].offset = wrapping_add(self.done.last_offset, 1)
                 if not self.append_located(&rows[k], first + k, limit, found):
                     return first + k
             first += located
@@ -427,11 +432,10 @@ cdef class RecordEncoder:
         self, RecordRow* row, Py_ssize_t entry, int64_t limit, Misfit* found
     ) noexcept nogil:
         """Append record `entry` of some columns; False where there is no room, or `found` tells why not."""
-        cdef int64_t body_size, size
-        row.offset = wrapping_add(self.done.last_offset, 1)
-        body_size = self.body_size(row)
-        size = self.whole_size(body_size)
-        if not self.fits(size, limit):
+        cdef int64_t body_size = self.body_size(row)
+        cdef int64_t size = self.whole_size(body_size)
+        cdef bint is_too_far = wrapping_sub(row.offset, self.header.base_offset) > INT32_MAX
+        if not self.fits(size, limit) or (unlikely(is_too_far) and limit != INT64_MAX):
             found.status = FITS  # what was found is behind this record
             return False
         if unlikely(row.timestamp < NO_TIMESTAMP):
@@ -439,8 +443,11 @@ cdef class RecordEncoder:
         elif unlikely(self.header.magic < 2 and row.header_count > 0):
             misfit(found, HEADERS_NEED_V2, HEADERS, entry, 0, 0, 0)
         elif unlikely(row.offset <= self.done.last_offset):
-            misfit(found, OFFSETS_USED_UP, TIMESTAMPS, entry, self.done.last_offset, 0, 0)
-        elif unlikely(wrapping_sub(row.offset, self.header.base_offset) > INT32_MAX):
+            if self.done.last_offset == INT64_MAX:
+                misfit(found, OFFSETS_USED_UP, TIMESTAMPS, entry, self.done.last_offset, 0, 0)
+            else:
+                misfit(found, OFFSET_TOO_LOW, OFFSETS, entry, self.done.last_offset, row.offset, 0)
+        elif unlikely(is_too_far):
             misfit(found, TOO_FAR, TIMESTAMPS, entry, self.header.base_offset, 0, 0)
         elif unlikely(size > INT32_MAX - self.done.size):
             misfit(found, TOO_LARGE, VALUES, entry, 0, 0, 0)
@@ -493,6 +500,14 @@ cdef class RecordEncoder:
         self.header.base_offset = base_offset
         self.header.last_offset = self.done.last_offset
         self.begin()
+
+    @cython.final
+    cdef void begin_at(self, int64_t offset) noexcept:
+        """Let a batch without records begin at `offset`, where that is not below what came before it."""
+        if offset > self.done.last_offset:
+            self.header.base_offset = offset
+            self.header.last_offset = wrapping_sub(offset, 1)
+            self.begin()
 
 
 cdef int check_range(str name, int64_t value, int64_t most) except -1:

@@ -14,6 +14,7 @@ cdef enum Misfitting:
     TOO_LARGE
     TOO_FAR
     OFFSETS_USED_UP
+    OFFSET_TOO_LOW
     NO_MEMORY
 
 cdef enum Column:
@@ -23,6 +24,7 @@ cdef enum Column:
     HEADERS
     HEADER_KEYS
     HEADER_VALUES
+    OFFSETS
 
 cdef struct Misfit:
     int status           # of Misfitting
@@ -69,6 +71,8 @@ cdef class ColumnRows:
     cdef readonly Py_ssize_t count
     cdef Py_ssize_t origin
     cdef const int64_t[::1] timestamps
+    cdef const int64_t[::1] offsets
+    cdef bint has_offsets
     cdef ColumnEntries keys
     cdef ColumnEntries values
     cdef ColumnEntries headers

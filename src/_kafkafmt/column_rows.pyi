@@ -37,6 +37,7 @@ class ColumnRows:
         headers: ColumnEntries | None = None,
         header_keys: ColumnEntries | None = None,
         header_values: ColumnEntries | None = None,
+        offsets: NDArray[np.int64] | None = None,
         origin: int = 0,
     ) -> None: ...
     def __len__(self) -> int: ...

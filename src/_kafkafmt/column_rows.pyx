@@ -31,7 +31,7 @@ cdef enum:
     # The size of an entry that is not where its column says.
     BROKEN = -2
 
-COLUMN_NAMES = ("timestamps", "keys", "values", "headers", "headers' keys", "headers' values")
+COLUMN_NAMES = ("timestamps", "keys", "values", "headers", "headers' keys", "headers' values", "offsets")
 
 
 cdef inline int32_t load_int32(const uint8_t* at) noexcept nogil:
@@ -181,7 +181,8 @@ cdef class ColumnRows:
     """Records whose fields are columns of equal length.
 
     timestamps: int64, milliseconds. keys, values: None for all null. headers: ranges of header_keys and
-    header_values, None for no headers at all. origin: added to an entry's number where an error tells it.
+    header_values, None for no headers at all. offsets: those of the records, None where they follow one
+    another. origin: added to an entry's number where an error tells it.
     Raises ValueError for columns of different lengths.
     """
 
@@ -198,6 +199,7 @@ cdef class ColumnRows:
         ColumnEntries headers=None,
         ColumnEntries header_keys=None,
         ColumnEntries header_values=None,
+        const int64_t[::1] offsets=None,
         Py_ssize_t origin=0,
     ):
         cdef Py_ssize_t count = timestamps.shape[0]
@@ -206,6 +208,8 @@ cdef class ColumnRows:
         for column in (keys, values, headers):
             if column is not None and len(column) != count:
                 raise ValueError(f"columns: expected {count} entries, found {len(column)}")
+        if offsets is not None and offsets.shape[0] != count:
+            raise ValueError(f"columns: expected {count} entries, found {offsets.shape[0]}")
         for column in (keys, values, header_keys, header_values):
             check_has_data(column)
         if headers is not None:
@@ -214,6 +218,7 @@ cdef class ColumnRows:
             if min(header_keys.count, header_values.count) < headers.limit:
                 raise ValueError("headers: the keys or the values end before the offsets may")
         self.timestamps = timestamps
+        self.offsets, self.has_offsets = offsets, offsets is not None
         self.keys, self.values, self.headers = keys, values, headers
         self.header_keys, self.header_values = header_keys, header_values
         self.origin = origin
@@ -247,6 +252,9 @@ cdef class ColumnRows:
             rows[k].timestamp = self.timestamps[first + k]
             rows[k].key_size = rows[k].value_size = -1
             rows[k].header_count = rows[k].headers_size = 0
+        if self.has_offsets:
+            for k in range(count):
+                rows[k].offset = self.offsets[first + k]
         if self.keys is not None:
             for k in range(count):
                 rows[k].key = self.keys.locate(first + k, &size, found)
@@ -362,6 +370,8 @@ cdef class ColumnRows:
             raise ValueError(
                 f"record {entry}: expected an offset behind the last one, {found.start}, found none"
             )
+        if found.status == OFFSET_TOO_LOW:
+            raise ValueError(f"{where}: expected more than {found.start}, found {found.stop}")
         if found.status == TOO_LARGE:
             raise OverflowError(f"{where}: the record does not fit into a batch of less than 2 GiB")
         raise MemoryError()

@@ -223,7 +223,7 @@ def test_offset_too_far_for_the_index_is_refused(tmp_path: Path) -> None:
 def test_more_bytes_than_a_position_can_say_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafkafmt.log.writer._MAX_INT32", 500)
+    monkeypatch.setattr("kafkafmt.log.appending.MAX_INT32", 500)
     with SegmentWriter(tmp_path, 0) as writer:
         writer.append(batch(0))
         with pytest.raises(ValueError, match="bytes in a segment"):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import kafkafmt as kf
 import reference as ref
 from _kafkafmt.column_rows import ColumnEntries, ColumnRows
+from kafkafmt.builder import BatchesBuilder
 from kafkafmt.columns import arrow_schema
 from records.samples import DAY, SAMPLES, as_rows, without_sequence
 from records.test_builder import EVERY_FORMAT, names
@@ -148,6 +149,82 @@ def test_build_batches_when_a_record_is_larger_than_a_batch_then_it_stands_alone
 def test_build_batches_when_there_are_no_records_then_none():
     assert list(kf.build_batches(*numpy_columns([]))) == []
     assert list(kf.build_batches(pa.array([], pa.timestamp("us")), pa.array([], pa.binary()), None)) == []
+
+
+@pytest.mark.parametrize("form", EVERY_FORMAT, ids=str)
+@pytest.mark.parametrize("batch_size", [400, 1 << 20])
+def test_build_batches_when_offsets_have_gaps_then_records_keep_them_and_batches_begin_at_one(
+    form, batch_size
+):
+    magic, codec = form
+    offsets = np.arange(300, dtype=np.int64) ** 2 // 7 + 2 * np.arange(300) + 11
+    columns = numpy_columns(simple_rows(300))
+    data = b"".join(
+        kf.build_batches(*columns, offsets, batch_size=batch_size, magic=magic, codec=codec, base_offset=5)
+    )
+    records = kf.MemoryRecords(data)
+    assert [record.offset for record in records.records()] == offsets.tolist()
+    assert {batch.base_offset for batch in records.batches()} <= set(offsets.tolist())
+    assert [record.value for record in records.records()] == [columns[2][i] for i in range(300)]
+
+
+def test_build_batches_when_offsets_are_2_to_the_31_apart_then_another_batch_begins():
+    offsets = pa.chunked_array([[0, 2**31 - 1], [2**31, 2**40, 2**63 - 1]])
+    columns = pa.array([1] * 5), None, pa.array([b"v"] * 5)
+    data = b"".join(kf.build_batches(*columns, offsets=offsets))
+    found = [(batch.base_offset, batch.last_offset) for batch in kf.MemoryRecords(data).batches()]
+    assert found == [(0, 2**31 - 1), (2**31, 2**31), (2**40, 2**40), (2**63 - 1, 2**63 - 1)]
+
+
+@pytest.mark.parametrize("wrong", [6, 0, -1])
+def test_build_batches_when_offsets_do_not_ascend_then_refused(wrong):
+    offsets = np.array([5, 6, wrong, 9])
+    batches = kf.build_batches(*numpy_columns(simple_rows(4)), offsets, batch_size=60)
+    assert len(next(batches)) > 0
+    with pytest.raises(ValueError, match=f"offsets, entry 2: expected more than 6, found {wrong}"):
+        list(batches)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "error", "what"),
+    [
+        (np.arange(3), ValueError, "offsets: expected 4 entries"),
+        (np.arange(4.0), TypeError, "offsets: expected an array of int64"),
+        (pa.array([1, 2, None, 3]), ValueError, "offsets: expected no nulls, found 1"),
+        (pa.array([1, 2, 3, 4], pa.int32()), TypeError, "offsets: expected an array of int64"),
+        ([1, 2, 3, 4], TypeError, "offsets: expected an array of int64"),
+    ],
+)
+def test_build_batches_when_offsets_do_not_fit_then_an_error_at_once(offsets, error, what):
+    with pytest.raises(error, match=what):
+        kf.build_batches(*numpy_columns(simple_rows(4)), offsets)
+
+
+def test_append_columns_when_given_offsets_then_as_append_with_offset():
+    by_row, by_column = kf.RecordBatchBuilder(base_offset=3), kf.RecordBatchBuilder(base_offset=3)
+    rows, offsets = simple_rows(4), [4, 6, 7, 90]
+    for offset, row in zip(offsets, rows, strict=True):
+        by_row.append_with_offset(offset, *row)
+    by_column.append_columns(*numpy_columns(rows), np.array(offsets))
+    before = by_column.size_in_bytes
+    with pytest.raises(ValueError, match="not within 2\\^31"):
+        by_column.append_columns(*numpy_columns(rows), np.array([91, 92, 93, 2**40]))
+    assert by_column.size_in_bytes == before
+    assert by_column.build() == by_row.build()
+
+
+def test_batches_when_built_part_by_part_then_those_of_all_at_once():
+    rows = simple_rows(500)
+    builder = BatchesBuilder(batch_size=900)
+    batches = [
+        one for first in range(0, 500, 7) for one in builder.add(*numpy_columns(rows[first : first + 7]))
+    ]
+    assert builder.size_in_bytes > 0
+    batches.append(builder.finish())
+    assert batches == list(kf.build_batches(*numpy_columns(rows), batch_size=900))
+    assert builder.finish() == b""
+    list(builder.add(*numpy_columns(rows[:1])))
+    assert next(kf.MemoryRecords(builder.finish()).batches()).base_offset == 500
 
 
 def test_append_columns_when_mixed_with_rows_then_at_the_next_offsets():

@@ -21,17 +21,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from _kafkafmt.scan import scan
 from kafkafmt.batch import RecordBatch
-from kafkafmt.buffers import flat_view
-from kafkafmt.errors import InvalidRecordError
+from kafkafmt.log.appending import (
+    MAX_INT32,
+    SegmentAppender,
+    ensure_ascending,
+    whole_batches,
+    write_index,
+)
 from kafkafmt.log.directory import PartitionLog
 from kafkafmt.log.indexes import (
     DEFAULT_INDEX_INTERVAL_BYTES,
     AbortedTransaction,
-    IndexBuilder,
     transaction_entries,
 )
 from kafkafmt.log.segment import (
@@ -43,15 +44,12 @@ from kafkafmt.log.segment import (
 )
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from typing_extensions import Buffer, Self
 
     from _kafkafmt.scan import BatchRun
 
 # The broker's default of `log.segment.bytes`.
 DEFAULT_SEGMENT_BYTES = 1024 * 1024 * 1024
-# Positions and relative offsets in an index are int32.
-_MAX_INT32 = 2**31 - 1
 
 _TEMPORARY_NAME = re.compile(r"(?P<segment>\.\d{20})\.[a-z]+\.(?P<token>[0-9a-f]{16})\.tmp")
 
@@ -81,11 +79,9 @@ class SegmentWriter:
         self.folder = Path(folder)
         self.base_offset = base_offset
         self.path = self.folder / segment_file_name(base_offset)
-        self._indexes = IndexBuilder(base_offset, index_interval_bytes)
+        self._appender = SegmentAppender(self.path, base_offset, index_interval_bytes)
         self._aborted: list[AbortedTransaction] = []
         self._replace = replace
-        self._size = 0
-        self._next_offset = base_offset
         self._ended = False
         self.folder.mkdir(parents=True, exist_ok=True)
         self._refuse_existing()
@@ -94,12 +90,12 @@ class SegmentWriter:
     @property
     def size_in_bytes(self) -> int:
         """Bytes appended."""
-        return self._size
+        return self._appender.size_in_bytes
 
     @property
     def next_offset(self) -> int:
         """The offset behind the last batch; the base offset before there is one."""
-        return self._next_offset
+        return self._appender.next_offset
 
     def append(self, data: Buffer) -> None:
         """Append whole batches.
@@ -109,24 +105,12 @@ class SegmentWriter:
         segment: 2^31 - 1 bytes, and as many offsets; OSError where it cannot be written. The segment is as it was
         before then, and `data` may be appended again.
         """
-        self.append_run(whole_batches(data, self._size))
+        self.append_run(whole_batches(data, self.size_in_bytes))
 
     def append_run(self, run: BatchRun, first: int = 0, stop: int | None = None) -> None:
         """Append batches `first` to `stop` of a run, from which no byte is missing between them."""
         self._ensure_open()
-        rows = run.index[first : len(run) if stop is None else stop].copy()
-        if not len(rows):
-            return
-        start, end = int(rows["position"][0]), int(rows["position"][-1]) + int(rows["size"][-1])
-        if end - start != int(rows["size"].sum()):
-            raise ValueError(f"expected batches end to end, found gaps between positions {start} and {end}")
-        rows["position"] += self._size - start
-        self._check(rows)
-        data = memoryview(run.buffer)[start - run.origin : end - run.origin]
-        _write_all(self._descriptor, data, self._size)
-        self._indexes.add(rows)
-        self._size += len(data)
-        self._next_offset = int(rows["last_offset"][-1]) + 1
+        self._appender.append_run(self._descriptor, run, first, stop)
 
     def add_aborted_transactions(self, transactions: Iterable[AbortedTransaction]) -> None:
         """Have `.txnindex` name these: transactions whose abort marker is in this segment."""
@@ -140,11 +124,13 @@ class SegmentWriter:
         """
         self._ensure_open()
         try:
-            os.ftruncate(self._descriptor, self._size)  # what an append that failed has left
+            os.ftruncate(self._descriptor, self.size_in_bytes)  # what an append that failed has left
             os.fsync(self._descriptor)
-            indexes = self._index_entries()
+            indexes = self._appender.index_entries()
+            if self._aborted:
+                indexes[TRANSACTION_INDEX_SUFFIX] = transaction_entries(self._aborted)
             for suffix, entries in indexes.items():
-                _write_file(self._temporary(suffix), entries)
+                write_index(self._temporary(suffix), entries)
             with _locked_folder(self.folder) as folder:
                 self._refuse_existing()
                 for suffix in indexes:
@@ -181,22 +167,6 @@ class SegmentWriter:
         elif not self._ended:
             self.commit()
 
-    def _check(self, rows: NDArray[np.void]) -> None:
-        _ensure_ascending(rows, self._next_offset, self.path)
-        lasts = rows["last_offset"]
-        if int(lasts[-1]) - self.base_offset > _MAX_INT32:
-            message = f"expected at most 2^31 offsets from {self.base_offset} on, found {lasts[-1]}"
-            raise ValueError(f"{self.path}: {message}")
-        if self._size + int(rows["size"].sum()) > _MAX_INT32:
-            raise ValueError(f"{self.path}: expected at most 2^31 - 1 bytes in a segment")
-
-    def _index_entries(self) -> dict[str, NDArray[np.void]]:
-        offset_entries, time_entries = self._indexes.finish()
-        indexes = {OFFSET_INDEX_SUFFIX: offset_entries, TIME_INDEX_SUFFIX: time_entries}
-        if self._aborted:
-            indexes[TRANSACTION_INDEX_SUFFIX] = transaction_entries(self._aborted)
-        return indexes
-
     def _create_log(self) -> tuple[int, str]:
         """A new temporary that is locked, and its token."""
         while True:
@@ -204,7 +174,7 @@ class SegmentWriter:
             path = self._temporary(LOG_SUFFIX, token)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             descriptor = os.open(path, flags, 0o666)
-            _lock(descriptor)
+            wait_for_lock(descriptor)
             if os.fstat(descriptor).st_nlink:
                 return descriptor, token
             os.close(descriptor)  # removed as stale between its creation and the lock
@@ -247,7 +217,7 @@ class PartitionLogWriter:
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
     ) -> None:
-        if not 1 <= segment_bytes <= _MAX_INT32:
+        if not 1 <= segment_bytes <= MAX_INT32:
             raise ValueError(f"segment_bytes: expected 1 to 2^31 - 1, found {segment_bytes}")
         self.folder = Path(folder)
         self.segment_bytes = segment_bytes
@@ -270,7 +240,7 @@ class PartitionLogWriter:
         Offsets ascend across segments, too. Where writing fails, segments that were full may hold a part of `data`.
         """
         run = whole_batches(data, 0)
-        _ensure_ascending(run.index, self.next_offset, self.folder)
+        ensure_ascending(run.index, self.next_offset, self.folder)
         first = 0
         while first < len(run):
             if self._segment is None:
@@ -279,7 +249,8 @@ class PartitionLogWriter:
                     RecordBatch(run, first).base_offset,
                     index_interval_bytes=self.index_interval_bytes,
                 )
-            stop = self._fitting(self._segment, run.index[first:]) + first
+            appender = self._segment._appender
+            stop = appender.fitting(run.index[first:], self.segment_bytes) + first
             if stop > first:
                 self._segment.append_run(run, first, stop)
             if stop < len(run):
@@ -321,33 +292,6 @@ class PartitionLogWriter:
         self._aborted = [one for one in self._aborted if one.last_offset >= segment.next_offset]
         self.committed.append(segment.commit())
         self._committed_offset = segment.next_offset
-
-    def _fitting(self, segment: SegmentWriter, rows: NDArray[np.void]) -> int:
-        """How many batches of `rows` go into the segment: at least one into an empty one."""
-        left = self.segment_bytes - segment.size_in_bytes
-        fit_by_size = int(rows["size"].cumsum(dtype="i8").searchsorted(left, side="right"))
-        too_far = rows["last_offset"] - segment.base_offset > _MAX_INT32
-        fit_by_offset = int(too_far.argmax()) if too_far.any() else len(rows)
-        return max(min(fit_by_size, fit_by_offset), 0 if segment.size_in_bytes else 1)
-
-
-def _ensure_ascending(rows: NDArray[np.void], next_offset: int, path: Path) -> None:
-    """Raise InvalidRecordError for offsets that are below `next_offset` or those in front of them."""
-    if not len(rows):
-        return
-    bases, lasts = rows["base_offset"], rows["last_offset"]
-    firsts = np.where(bases >= 0, bases, lasts)
-    expected = np.concatenate(([next_offset], lasts[:-1] + 1))
-    wrong = (firsts < expected) | (lasts < firsts)
-    if wrong.any():
-        number = int(wrong.argmax())
-        raise InvalidRecordError(
-            f"offsets of a log ascend: expected {expected[number]} or more, found {firsts[number]}",
-            position=int(rows["position"][number]),
-            base_offset=int(bases[number]) if bases[number] >= 0 else None,
-            last_offset=int(lasts[number]),
-            path=str(path),
-        )
 
 
 def remove_stale_temporaries(folder: str | os.PathLike[str]) -> list[Path]:
@@ -391,49 +335,18 @@ def _lock_of_dead(log: Path) -> Iterator[bool]:
         os.close(descriptor)
 
 
-def whole_batches(data: Buffer, origin: int) -> BatchRun:
-    """The batches that `data` is, as a run from position `origin` on.
-
-    Raises KafkaFormatError for bytes that are none, and ValueError for a part of one at the end.
-    """
-    view = flat_view(data)
-    run, consumed, _, _, error = scan(view, origin)
-    if error is not None:
-        raise error
-    if consumed != view.nbytes:
-        left = view.nbytes - consumed
-        raise ValueError(
-            f"expected whole batches, found {left} bytes of a part of one at position {origin + consumed}"
-        )
-    return run
-
-
-def _write_all(descriptor: int, data: memoryview, position: int) -> None:
-    """At a position of its own: what an attempt that failed, as on a full disk, has left there is written over."""
-    while len(data):
-        written = os.pwrite(descriptor, data, position)
-        data, position = data[written:], position + written
-
-
-def _write_file(path: Path, entries: NDArray[np.void]) -> None:
-    with path.open("xb") as file:
-        file.write(entries.tobytes())
-        file.flush()
-        os.fsync(file.fileno())
-
-
 @contextlib.contextmanager
 def _locked_folder(folder: Path) -> Iterator[int]:
     """The folder's descriptor, locked: of two writers of a segment one renames all its files, or the other."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _lock(descriptor)
+        wait_for_lock(descriptor)
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int) -> None:
+def wait_for_lock(descriptor: int) -> None:
     """Wait for an exclusive lock; do without one on a file system that has none."""
     with contextlib.suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,21 +1,32 @@
-"""`spark.read.format("kafkafmt")`: log directories and segment files as a DataFrame, a row a record or a batch.
+"""`format("kafkafmt")`: log directories and segment files as a DataFrame, a row a record or a batch, and back.
 
     spark.dataSource.register(KafkafmtDataSource)
-    spark.read.format("kafkafmt").load("/var/lib/kafka")
-    spark.readStream.format("kafkafmt").load("/var/lib/kafka")
+    frame = spark.read.format("kafkafmt").load("/var/lib/kafka")
+    stream = spark.readStream.format("kafkafmt").load("/var/lib/kafka")
+    frame.write.format("kafkafmt").mode("append").save("/backup")
 
 Options are checked when the DataFrame is made, paths and offsets when it is planned, both on the driver; the rows
-are built where the tasks run. An error ends in one line: `kafkafmt.spark.first_line` takes it out of Spark's traces.
+are built, or written, where the tasks run, and what they wrote is there once the driver says so. An error ends in
+one line: `kafkafmt.spark.first_line` takes it out of Spark's traces.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    InputPartition,
+    WriterCommitMessage,
+)
 
 from kafkafmt.spark.plain_errors import PlainErrors
+from kafkafmt.spark.sink.job import SinkJob, TaskResult
+from kafkafmt.spark.sink.options import WriteOptions
 from kafkafmt.spark.source.options import ReadOptions
 from kafkafmt.spark.source.planning import ReadTask, plan
 from kafkafmt.spark.source.reading import read_split
@@ -28,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class KafkafmtDataSource(DataSource):
-    """Kafka's logs, read without a broker; the README has the options."""
+    """Kafka's logs, read and written without a broker; the README has the options."""
 
     @classmethod
     def name(cls) -> str:
@@ -45,6 +56,20 @@ class KafkafmtDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
         return stream_reader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> KafkafmtWriter:
+        with PlainErrors():
+            options = WriteOptions.parse(self.options)
+            return KafkafmtWriter(SinkJob.plan(options, schema, overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> KafkafmtStreamWriter:  # noqa: N802
+        with PlainErrors():
+            options = WriteOptions.parse(self.options, streaming=True)
+            if overwrite:
+                raise ValueError(
+                    "outputMode complete: a log cannot be replaced batch by batch; expected append"
+                )
+            return KafkafmtStreamWriter(SinkJob.plan(options, schema, overwrite=False))
 
 
 class KafkafmtReader(DataSourceReader):
@@ -63,3 +88,46 @@ class KafkafmtReader(DataSourceReader):
         with PlainErrors():
             for split in partition.splits:
                 yield from read_split(split, self._options, self._output)
+
+
+class KafkafmtWriter(DataSourceArrowWriter):
+    """Writes a DataFrame: all of it is there once it is committed, or nothing."""
+
+    def __init__(self, job: SinkJob) -> None:
+        self._job = job
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
+        with PlainErrors():
+            return self._job.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        with PlainErrors():
+            self._job.commit(_results(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        with PlainErrors():
+            self._job.abort(_results(messages))
+
+
+class KafkafmtStreamWriter(DataSourceStreamArrowWriter):
+    """Writes a micro-batch. Spark makes one for the tasks, and another to commit what they wrote."""
+
+    def __init__(self, job: SinkJob) -> None:
+        self._job = job
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
+        with PlainErrors():
+            return self._job.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        with PlainErrors():
+            self._job.commit(_results(messages), batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        with PlainErrors():
+            self._job.abort(_results(messages))
+
+
+def _results(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:
+    """Those of tasks that succeeded."""
+    return [message for message in messages if isinstance(message, TaskResult)]

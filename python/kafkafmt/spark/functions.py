@@ -27,7 +27,8 @@ from pyspark.sql.functions import arrow_udf, lit  # type: ignore[attr-defined]  
 from kafkafmt.columns import COLUMNS, arrow_schema
 from kafkafmt.conversion import ConversionOptions
 from kafkafmt.spark.cells import Otherwise, checked, converted, decoded, over_cells, trimmed
-from kafkafmt.spark.source.schema import SPARK_TYPES, resolve
+from kafkafmt.spark.source.schema import SPARK_TYPES
+from kafkafmt.spark.values import known_name
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def decode(
     if isinstance(columns, str):
         raise TypeError(f"columns: expected names, found the string {columns!r}")
     if columns is not None:
-        names = [resolve(name, _RECORD_COLUMNS) for name in columns]
+        names = [known_name("column", name, _RECORD_COLUMNS) for name in columns]
         if not names or len(set(names)) < len(names):
             raise ValueError(
                 f"columns: expected distinct ones of {', '.join(_RECORD_COLUMNS)}, found {names}"

@@ -24,11 +24,9 @@ class Given:
 
     def __init__(self, options: Mapping[str, str], known: Iterable[str]) -> None:
         self._values = {name.lower(): str(value) for name, value in options.items()}
-        names = {name.lower(): name for name in known}
+        names = list(known)
         for name in options:
-            if name.lower() not in names:
-                nearest = difflib.get_close_matches(name.lower(), names, 1, cutoff=0)
-                raise ValueError(f"unknown option {name!r}: did you mean {names[nearest[0]]!r}?")
+            known_name("option", name, names)
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self._values
@@ -51,6 +49,15 @@ class Given:
         found = [name for name in names if name in self]
         if len(found) > 1:
             raise ValueError(f"options {' and '.join(found)}: expected one of them")
+
+
+def known_name(what: str, name: str, known: Iterable[str]) -> str:
+    """The one of `known` that `name` is, in any case; raises ValueError, which names the nearest, where none is."""
+    names = {one.lower(): one for one in known}
+    if name.lower() not in names:
+        nearest = difflib.get_close_matches(name.lower(), names, 1, cutoff=0)[0]
+        raise ValueError(f"unknown {what} {name!r}: did you mean {names[nearest]!r}?")
+    return names[name.lower()]
 
 
 def one_of(values: tuple[str, ...]) -> Callable[[str], str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 
 from kafkafmt.columns import COLUMNS, arrow_schema
 from kafkafmt.spark.source.batch_rows import BATCH_TYPES, DAMAGE_COLUMN
+from kafkafmt.spark.values import known_name
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -44,7 +44,7 @@ class OutputColumns:
         known = _known(options)
         columns, fields = [], []
         for given in schema.fields:
-            name = resolve(given.name, known)
+            name = known_name("column", given.name, known)
             kind, found = known[name], given.dataType.simpleString()
             if found != SPARK_TYPES[kind]:
                 raise ValueError(f"schema: column {given.name}: expected {SPARK_TYPES[kind]}, found {found}")
@@ -54,7 +54,10 @@ class OutputColumns:
                 )
             columns.append(name)
             fields.append(pa.field(given.name, kind))
-        if options.columns is not None and [resolve(name, known) for name in options.columns] != columns:
+        if (
+            options.columns is not None
+            and [known_name("column", name, known) for name in options.columns] != columns
+        ):
             raise ValueError(f"columns: the schema has others, {', '.join(columns)}; give one of the two")
         return cls(tuple(columns), pa.schema(fields))
 
@@ -66,7 +69,7 @@ def spark_schema(options: ReadOptions) -> str:
     """
     known = _known(options)
     if options.columns is not None:
-        names: Sequence[str] = [resolve(name, known) for name in options.columns]
+        names: Sequence[str] = [known_name("column", name, known) for name in options.columns]
     elif options.unit == "records":
         names = [name for name in known if name != "headers" or options.include_headers]
     else:
@@ -78,12 +81,3 @@ def _known(options: ReadOptions) -> dict[str, pa.DataType]:
     if options.unit == "batches":
         return BATCH_TYPES
     return {field.name: field.type for field in arrow_schema(COLUMNS)}
-
-
-def resolve(name: str, known: Collection[str]) -> str:
-    """The column of that name in any case; ValueError, with the nearest, where there is none."""
-    lower = {column.lower(): column for column in known}
-    if name.lower() not in lower:
-        nearest = difflib.get_close_matches(name.lower(), lower, 1, cutoff=0)[0]
-        raise ValueError(f"unknown column {name!r}: did you mean {lower[nearest]!r}?")
-    return lower[name.lower()]

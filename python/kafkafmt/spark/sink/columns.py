@@ -1,0 +1,160 @@
+"""The columns of what is written: which there may be, and the rows of an Arrow batch sorted into partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafkafmt.columns import COLUMNS
+from kafkafmt.spark.sink.options import is_topic
+from kafkafmt.spark.source.batch_rows import BATCH_TYPES
+from kafkafmt.spark.values import known_name
+from kafkafmt.types import TopicPartition
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from pyspark.sql.types import StructType
+
+    from kafkafmt.spark.sink.options import WriteOptions
+
+_MICROSECONDS = 1000
+_NO_TIMESTAMP = -1
+_MAX_PARTITION = 2**31 - 1
+
+_INTEGERS = ("int", "bigint", "smallint", "tinyint")
+_BYTES = ("binary", "string", "void")
+_HEADERS = ("array<struct<key:string,value:binary>>", "array<struct<key:string,value:string>>", "void")
+# What a column may be, in Spark's words; those that are not here are accepted, and of no account.
+_TYPES = {
+    "records": {
+        "key": _BYTES,
+        "value": _BYTES,
+        "topic": ("string",),
+        "partition": _INTEGERS,
+        "offset": _INTEGERS,
+        "timestamp": ("timestamp",),
+        "headers": _HEADERS,
+    },
+    "batches": {"topic": ("string",), "partition": _INTEGERS, "batch": ("binary",)},
+}
+_KNOWN = {"records": COLUMNS, "batches": tuple(BATCH_TYPES)}
+_CONTENT = {"records": "value", "batches": "batch"}
+
+
+@dataclass(frozen=True)
+class InputColumns:
+    """Which column of the DataFrame is what; `keeps_offsets` says whether the data has the offsets to be written."""
+
+    numbers: dict[str, int]
+    topic: str | None
+    partition: int | None
+    keeps_offsets: bool
+
+    @classmethod
+    def of(cls, options: WriteOptions, schema: StructType) -> InputColumns:
+        """Raises ValueError for a column that is not known, of another type, there twice, or missing."""
+        numbers: dict[str, int] = {}
+        types = _TYPES[options.unit]
+        for number, given in enumerate(schema.fields):
+            name = known_name("column", given.name, _KNOWN[options.unit])
+            found = given.dataType.simpleString()
+            if name in numbers:
+                raise ValueError(f"column {given.name}: found twice")
+            if name in types and found not in types[name]:
+                raise ValueError(f"column {given.name}: expected {' or '.join(types[name])}, found {found}")
+            numbers[name] = number
+        if _CONTENT[options.unit] not in numbers:
+            raise ValueError(f"no column {_CONTENT[options.unit]}: found {', '.join(schema.names) or 'none'}")
+        for name in ("topic", "partition"):
+            if name not in numbers and getattr(options, name) is None:
+                raise ValueError(f"no {name}: expected a column {name}, or the option {name} for all rows")
+        return cls(numbers, options.topic, options.partition, _keeps_offsets(options, numbers))
+
+    def parts(self, rows: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+        """The rows of each partition, in their order, without the columns that told it.
+
+        Raises ValueError for a row without a topic or a partition, and for one that cannot be.
+        """
+        content = self._content(rows)
+        topics, codes = self._codes(rows)
+        if codes is None or len(codes) == 0:
+            if len(content):
+                yield _partition_of(topics, 0 if self.partition is None else self.partition), content
+            return
+        order = np.argsort(codes, kind="stable")
+        codes = codes[order]
+        cuts = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
+        if (np.diff(order) < 0).any():
+            content = content.take(pa.array(order))
+        for start, stop in pairwise(cuts):
+            yield _partition_of(topics, int(codes[start])), content.slice(start, stop - start)
+
+    def _codes(self, rows: pa.RecordBatch) -> tuple[list[str], NDArray[np.int64] | None]:
+        """The topics there are, and for each row its topic's place among these and its partition, in one number."""
+        count = len(rows)
+        if self.topic is not None:
+            topics, codes = [self.topic], None
+        else:
+            encoded = self._whole(rows, "topic").dictionary_encode()
+            topics, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
+        if self.partition is not None:
+            return topics, None if codes is None else (codes << 32) | self.partition
+        partitions = self._whole(rows, "partition").cast(pa.int64()).to_numpy()
+        if count and not 0 <= partitions.min() <= partitions.max() <= _MAX_PARTITION:
+            wrong = partitions.min() if partitions.min() < 0 else partitions.max()
+            raise ValueError(f"column partition: expected 0 to {_MAX_PARTITION}, found {wrong}")
+        return topics, partitions if codes is None else (codes << 32) | partitions
+
+    def _whole(self, rows: pa.RecordBatch, name: str) -> pa.Array:
+        column = rows.column(self.numbers[name])
+        if column.null_count:
+            raise ValueError(f"column {name}: expected a {name} in each row, found {column.null_count} nulls")
+        return column
+
+    def _content(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """What is written of the rows: `batch`; or key, value, and what there is of headers, timestamp and offset.
+
+        A timestamp in milliseconds, -1 for null.
+        """
+        if "batch" in self.numbers:
+            return pa.record_batch({"batch": self._whole(rows, "batch")})
+        names = [name for name in ("key", "value", "headers") if name in self.numbers]
+        columns: dict[str, pa.Array] = {name: rows.column(self.numbers[name]) for name in names}
+        if "timestamp" in self.numbers:
+            columns["timestamp"] = _milliseconds(rows.column(self.numbers["timestamp"]))
+        if self.keeps_offsets:
+            columns["offset"] = self._whole(rows, "offset").cast(pa.int64())
+        return pa.record_batch(columns)
+
+
+def _keeps_offsets(options: WriteOptions, numbers: dict[str, int]) -> bool:
+    has_offsets = options.unit == "batches" or "offset" in numbers
+    if options.offsets == "keep" and not has_offsets:
+        raise ValueError("option offsets: keep needs a column offset")
+    keeps = has_offsets if options.offsets is None else options.offsets == "keep"
+    if not keeps and options.unit == "records" and options.magic == 0 and options.codec:
+        raise ValueError(
+            "option offsets: dense needs magic 1 or 2, or no codec: compressed batches of format v0 hold offsets "
+            "that are not known before the commit"
+        )
+    return keeps
+
+
+def _milliseconds(timestamps: pa.Array) -> pa.Array:
+    microseconds = pc.fill_null(timestamps.cast(pa.int64()), _NO_TIMESTAMP * _MICROSECONDS)
+    return pa.array(microseconds.to_numpy() // _MICROSECONDS)
+
+
+def _partition_of(topics: list[str], code: int) -> TopicPartition:
+    topic = topics[code >> 32]
+    if not is_topic(topic):
+        raise ValueError(
+            f"column topic: expected up to 249 letters, digits, '.', '_' and '-', found {topic!r}"
+        )
+    return TopicPartition(topic, code & 0xFFFFFFFF)

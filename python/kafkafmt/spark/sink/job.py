@@ -1,0 +1,99 @@
+"""A job of the sink: made by the driver, pickled to each task, and back at the driver for the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+from kafkafmt.log.directory import PartitionLog
+from kafkafmt.spark.sink.columns import InputColumns
+from kafkafmt.spark.sink.commit import Commit, abort, recover
+from kafkafmt.spark.sink.manifest import StreamBatch
+from kafkafmt.spark.sink.staging import Owner, StagedSegment, new_attempt, new_name
+from kafkafmt.spark.sink.writing import write_task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from kafkafmt.spark.sink.options import WriteOptions
+
+# What Spark tells each task of a stream; it is in the query's checkpoint, and so the same after a restart.
+_QUERY = "sql.streaming.queryId"
+
+
+@dataclass(frozen=True)
+class TaskResult(WriterCommitMessage):
+    """What a task that succeeded has staged, and for which stream."""
+
+    task: int
+    staging: str
+    query: str | None
+    segments: tuple[StagedSegment, ...]
+
+
+@dataclass(frozen=True)
+class SinkJob:
+    """What one write, or one micro-batch of a stream, does where."""
+
+    options: WriteOptions
+    columns: InputColumns
+    overwrite: bool
+    staging: str
+    owner: Owner | None
+
+    @classmethod
+    def plan(cls, options: WriteOptions, schema: StructType, *, overwrite: bool) -> SinkJob:
+        """Make the log directory where it is missing, and finish in it what a killed driver has begun.
+
+        Raises ValueError for columns that cannot be written, and for the folder of a partition; OSError.
+        """
+        columns = InputColumns.of(options, schema)
+        options.folder.mkdir(parents=True, exist_ok=True)
+        if PartitionLog(options.folder).segments():
+            raise ValueError(
+                f"{options.folder}: expected a log directory, found segments: a partition's folder"
+            )
+        recover(options.folder)
+        return cls(options, columns, overwrite, new_name(), Owner.here())
+
+    def write(self, rows: Iterable[pa.RecordBatch]) -> TaskResult:
+        """Stage the rows of a task."""
+        context = TaskContext.get()
+        task = 0 if context is None else context.partitionId()
+        query = None if context is None else context.getLocalProperty(_QUERY)
+        filled = (part for part in rows if len(part))
+        first = next(filled, None)
+        segments: Sequence[StagedSegment] = ()
+        if first is not None:
+            owner = None if self.owner is None else replace(self.owner, query=query)
+            attempt = new_attempt(self.options.folder, self.staging, owner)
+            segments = write_task(chain([first], filled), attempt, self.columns, self.options)
+        return TaskResult(task, self.staging, query, tuple(segments))
+
+    def commit(self, results: Sequence[TaskResult], batch_number: int | None = None) -> None:
+        """Have everything be there that the tasks staged; of a batch of a stream, unless it was committed before."""
+        staged = sorted((result for result in results if result.segments), key=lambda result: result.task)
+        if not staged:
+            return
+        batch = None
+        if batch_number is not None:
+            query = staged[0].query
+            if query is None:
+                raise ValueError(
+                    "this Spark does not tell the id of the query, by which a batch is known again"
+                )
+            batch = StreamBatch(query, batch_number)
+        segments = [segment for result in staged for segment in result.segments]
+        commit = Commit(self.options.folder, self.columns.keeps_offsets, self.overwrite)
+        commit.run(staged[0].staging, segments, batch)
+
+    def abort(self, results: Sequence[TaskResult]) -> None:
+        """Remove what the tasks staged."""
+        names = {result.staging for result in results}
+        abort(self.options.folder, {self.staging, *names})
