@@ -53,7 +53,7 @@ class TopicSummary:
     last_timestamp: int | None = None
     partitions: set[int | None] = field(default_factory=set)
     offsets: dict[int | None, tuple[int, int]] = field(default_factory=dict)
-    producer_ids: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    producer_ids: set[int] = field(default_factory=set)
     errors: list[str] = field(default_factory=list)
 
     def merge(self, other: TopicSummary) -> TopicSummary:
@@ -64,7 +64,7 @@ class TopicSummary:
         for partition, (first, last) in other.offsets.items():
             self.add_offsets(partition, first, last)
         self.partitions |= other.partitions
-        self.producer_ids = np.union1d(self.producer_ids, other.producer_ids)
+        self.producer_ids |= other.producer_ids
         self.errors = sorted([*self.errors, *other.errors])[:_MOST_ERRORS]
         return self
 
@@ -204,17 +204,9 @@ class _Reader:
 
     def read(self, run: BatchRun, first: int, stop: int) -> None:
         rows, summary = run.index[first:stop], self._summary
-        sizes = rows["size"].astype(np.int64)
-        for name, counter in (
-            ("magic", summary.formats),
-            ("codec", summary.codecs),
-            ("timestamp_type", summary.timestamp_types),
-        ):
-            for value in np.unique(rows[name]).tolist():
-                having = rows[name] == value
-                counter.update(
-                    {(value, "batches"): int(having.sum()), (value, "bytes"): int(sizes[having].sum())}
-                )
+        _count(summary.formats, rows["magic"], rows["size"])
+        _count(summary.codecs, rows["codec"], rows["size"])
+        _count(summary.timestamp_types, rows["timestamp_type"], rows["size"])
         has_producer, is_transactional = rows["producer_id"] >= 0, rows["is_transactional"]
         summary.counts.update(
             batches=len(rows),
@@ -223,7 +215,7 @@ class _Reader:
             control_batches=int(rows["is_control"].sum()),
         )
         if has_producer.any():
-            summary.producer_ids = np.union1d(summary.producer_ids, rows["producer_id"][has_producer])
+            summary.producer_ids.update(rows["producer_id"][has_producer].tolist())
         self._add_range(run, first, rows)
         if self._builder is None:
             is_counted = rows["count"] >= 0
@@ -262,6 +254,15 @@ class _Reader:
             if payload is not None:
                 codec = int(run.index["codec"][number])
                 self._summary.saved[codec] += len(payload) - len(run.payload(number))
+
+
+def _count(counter: Counter[tuple[int, str]], values: NDArray[np.int8], sizes: NDArray[np.uint32]) -> None:
+    """Add batches and their bytes to those of each value, which is -1 or more."""
+    numbers = values.astype(np.intp) + 1
+    batches, size_in_bytes = np.bincount(numbers), np.bincount(numbers, sizes)
+    for number in batches.nonzero()[0].tolist():
+        counter[number - 1, "batches"] += int(batches[number])
+        counter[number - 1, "bytes"] += int(size_in_bytes[number])
 
 
 def _first_offset(run: BatchRun, number: int) -> int:

@@ -124,7 +124,7 @@ class _Walk:
     def _walk_on(self) -> Iterator[Damage]:
         """Walk until batches end, or go on at another place than the chain of lengths says."""
         # Not the runs of a segment, which raise for a tail that this walk tells of.
-        for run in Records.runs(self._records, self._position, run_bytes=_RUN_BYTES):
+        for run in Records.runs(self._records, self._position, run_bytes=_RUN_BYTES, reuse_memory=True):
             yield from self._walk_run(run)
             self._tell_progress()
             if self._position != run.end_position:

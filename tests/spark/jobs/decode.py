@@ -10,7 +10,7 @@ from types import ModuleType
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.functions import explode, struct, transform, udf
+from pyspark.sql.functions import explode, udf
 
 COUNT = 40
 
@@ -68,7 +68,7 @@ class StandInReader(DataSourceReader):
         yield decoded(partition.value)
 
 
-def records(column):
+def with_functions(frame):
     """What kafkafmt's own function decodes, and where kafkafmt is."""
     from kafkafmt.spark import functions
 
@@ -78,8 +78,10 @@ def records(column):
 
         return kf.__file__
 
-    decoded = functions.decode(column, ["offset"])
-    return transform(decoded, lambda record: struct(record.offset, module(column).alias("module")))
+    records = frame.select(
+        functions.decode("data", ["offset"]).alias("records"), module("data").alias("module")
+    )
+    return records.select(explode("records").alias("record"), "module").select("record.offset", "module")
 
 
 def tell(name, rows):
@@ -107,7 +109,7 @@ def main(how):
     tell("arrow", frame.mapInArrow(decode_arrow, schema).collect())
     tell("rdd", spark.sparkContext.parallelize(data, 4).mapPartitions(decode_rows).collect())
     tell("source", spark.read.format("stand_in").load().collect())
-    tell("functions", frame.select(explode(records("data")).alias("record")).select("record.*").collect())
+    tell("functions", with_functions(frame).collect())
     spark.stop()
 
 
