@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 BUCKET = "bucket"
 
-collect_ignore = [] if find_spec("pyspark") else ["test_reading.py", "test_source.py"]
+collect_ignore = [] if find_spec("pyspark") else ["sink", "test_reading.py", "test_source.py"]
 
 
 @pytest.fixture(scope="session")

@@ -177,7 +177,12 @@ class _Share:
     def add_batches(self, batches: pa.Array) -> None:
         """Add batches, whose CRC has to hold, as they are, but for their offsets where these are not kept."""
         data, ends = _joined(batches)
-        run = whole_batches(data, 0)
+        try:
+            run = whole_batches(data, 0)
+        except (ValueError, KafkaFormatError):
+            for row in batches:  # which one it is: an error in the middle of all would tell of what follows
+                whole_batches(row.as_buffer(), 0)
+            raise
         run.ensure_valid()
         if not np.isin(ends, np.append(run.index["position"], len(data))).all():
             raise ValueError("column batch: expected whole batches in each row, found a part of one")
