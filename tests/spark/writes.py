@@ -62,7 +62,7 @@ def staged(job: SinkJob, *tasks: Rows) -> list[TaskResult]:
 
 def write(folder: Path, *tasks: Rows, overwrite: bool = False, **options: object) -> None:
     """A whole write: planned, each task's rows staged, committed; aborted where that fails, as Spark does."""
-    names = next((list(rows[0]) for rows in tasks if rows), ["value"])
+    names = next((list(rows[0]) for rows in tasks if rows), ["value", "topic", "partition"])
     one = job(folder, *names, overwrite=overwrite, **options)
     try:
         one.commit(staged(one, *tasks))
