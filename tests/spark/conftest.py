@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 BUCKET = "bucket"
 
-collect_ignore_glob = [] if find_spec("pyspark") else ["test_*.py"]
+collect_ignore_glob = [] if find_spec("pyspark") else ["test_*.py", "sink/*"]
 
 
 @pytest.fixture(scope="session")
