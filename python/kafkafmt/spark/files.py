@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -31,6 +31,7 @@ from kafkafmt.spark.locations import Root, Roots, told
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
+    from pyarrow import NativeFile
     from pyarrow.fs import FileInfo, FileSelector, FileSystem
 
 SIDECAR_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
@@ -40,6 +41,8 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 # What a broker calls the folder of a partition that it deletes, moves or does not know.
 _LEFT_BEHIND = re.compile(r".*-(delete|future|stray)")
 _LISTED_AT_ONCE = 16
+# What is read of an index first, and how many bytes hold a whole entry wherever they begin.
+_INDEX_BYTES, _ENTRY_IN_ANY = 64 * 1024, 2 * 12
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,16 @@ def read_sidecar(file: SegmentFile, suffix: str) -> bytes | None:
     None where it is not as it was listed: deleted since, or of another size. So what is missing is not taken for
     nothing to tell.
     """
+    data = _read_beside(file, suffix, lambda sidecar: bytes(sidecar.read()))
+    return data if data is not None and len(data) == file.sidecar_sizes.get(suffix, 0) else None
+
+
+def read_index(file: SegmentFile, suffix: str) -> bytes:
+    """What is there of an index, without most of the zeros that a broker fills that of an active segment up with."""
+    return _read_beside(file, suffix, _read_to_zeros) or b""
+
+
+def _read_beside(file: SegmentFile, suffix: str, read: Callable[[NativeFile], bytes]) -> bytes | None:
     if suffix not in file.sidecar_sizes:
         return b""
     from pyarrow.fs import LocalFileSystem
@@ -133,10 +146,21 @@ def read_sidecar(file: SegmentFile, suffix: str) -> bytes | None:
     filesystem = file.filesystem or LocalFileSystem()
     try:
         with filesystem.open_input_file(file.path.removesuffix(LOG_SUFFIX) + suffix) as sidecar:
-            data: bytes = sidecar.read()
+            return read(sidecar)
     except FileNotFoundError:
         return None
-    return data if len(data) == file.sidecar_sizes[suffix] else None
+
+
+def _read_to_zeros(index: NativeFile) -> bytes:
+    """Up to some bytes behind an entry of zeros, or to the end."""
+    data = bytearray()
+    size = _INDEX_BYTES
+    while True:
+        part = index.read(size)
+        data += part
+        if len(part) < size or not any(data[-_ENTRY_IN_ANY:]):
+            return bytes(data)
+        size = len(data)
 
 
 class _Listing:

@@ -27,7 +27,7 @@ from kafkafmt.log.segment import (
     find_row,
 )
 from kafkafmt.log.splitting import split_points
-from kafkafmt.spark.files import SegmentFile, list_segments, open_records, read_sidecar
+from kafkafmt.spark.files import SegmentFile, list_segments, open_records, read_index
 from kafkafmt.spark.locations import without_secrets
 from kafkafmt.types import TopicPartition
 
@@ -312,9 +312,8 @@ def _between(
 def read_indexes(segment: SegmentFile, *, by_time: bool = False) -> SegmentIndexes:
     """What is usable of the indexes beside a segment; of the time index only for a search `by_time`."""
     base_offset = segment.base_offset
-    times = read_sidecar(segment, TIME_INDEX_SUFFIX) if by_time else b""
     return SegmentIndexes(
         base_offset,
-        OffsetIndex.from_bytes(read_sidecar(segment, OFFSET_INDEX_SUFFIX) or b"", base_offset),
-        TimeIndex.from_bytes(times or b"", base_offset),
+        OffsetIndex.from_bytes(read_index(segment, OFFSET_INDEX_SUFFIX), base_offset),
+        TimeIndex.from_bytes(read_index(segment, TIME_INDEX_SUFFIX) if by_time else b"", base_offset),
     )
