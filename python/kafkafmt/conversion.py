@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from _kafkafmt.convert import DONE, NEEDS_ROOM, RunConverter
+from _kafkafmt.decode import LocatedRecords
 from _kafkafmt.encode import encode_messages, encode_records, seal_batch, wrap_messages
 from _kafkafmt.layout import MESSAGE_OVERHEAD_V0, RECORD_BATCH_OVERHEAD
 from kafkafmt import codecs
@@ -37,7 +38,6 @@ from kafkafmt.types import Codec, TimestampType
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from _kafkafmt.decode import LocatedRecords
     from _kafkafmt.scan import BatchRun
     from kafkafmt.records import MemoryRecords
 
@@ -289,10 +289,13 @@ class Converter:
     def _convert_located(self, run: BatchRun, number: int, stop: int) -> None:
         """Convert a batch or, of messages that stand alone, as many as one batch takes."""
         row, end = run.index[number], number + 1
+        is_plain = row["codec"] == Codec.NONE
         if row["magic"] == 2 <= self._to_magic:
-            self._recode(run, number)
+            self._recode_batch(run, number)
+        elif not is_plain and row["magic"] <= self._to_magic != 2 and self.options.codec:
+            self._recode_wrapper(run, number)
         else:
-            if row["magic"] < 2 and row["codec"] == Codec.NONE:
+            if row["magic"] < 2 and is_plain:
                 end = number + _gathered(run.index[number:stop], GATHERED_BATCH_BYTES)
             if self._to_magic == 2:
                 self._convert_up(run, number, end)
@@ -304,23 +307,26 @@ class Converter:
         options = self.options
         return locate(run, first, stop, verify=options.verify, limit=options.max_decompressed_bytes)
 
-    def _compress(self, codec: int, data: Payload, magic: int) -> Payload:
-        return (
-            data
-            if codec == Codec.NONE
-            else codecs.compress(codec, data, level=self.options.level, magic=magic)
-        )
-
-    def _recode(self, run: BatchRun, number: int) -> None:
-        """A v2 batch with another codec: its records are not looked at."""
+    def _decompress(self, run: BatchRun, number: int) -> Payload:
         if self.options.verify:
             run.ensure_valid(number, number + 1)
+        row, limit = run.index[number], self.options.max_decompressed_bytes
+        return codecs.decompress(int(row["codec"]), run.payload(number), limit=limit, magic=int(row["magic"]))
+
+    def _compress(self, codec: int, data: Payload, magic: int) -> Payload:
+        if codec == Codec.NONE:
+            return data
+        return codecs.compress(codec, data, level=self.options.level, magic=magic)
+
+    def _recode_batch(self, run: BatchRun, number: int) -> None:
+        """A v2 batch with another codec: its records are not looked at."""
         header = run.index[number : number + 1].copy()
         row = header[0]
-        records: Payload = b""
-        if row["count"]:
-            limit = self.options.max_decompressed_bytes
-            records = codecs.decompress(int(row["codec"]), run.payload(number), limit=limit)
+        base_offset, last_offset = int(row["base_offset"]), int(row["last_offset"])
+        if not 0 <= last_offset - base_offset < 2**31:
+            message = f"last offset: expected {base_offset} or less than 2^31 more, found {last_offset}"
+            raise describe(InvalidRecordError(message), run, number)
+        records = self._decompress(run, number) if row["count"] else b""
         is_plain = row["is_control"] or not row["count"] or self.options.codec is None
         row["codec"] = Codec.NONE if is_plain else self.options.codec
         batch = bytearray(RECORD_BATCH_OVERHEAD)
@@ -328,6 +334,15 @@ class Converter:
         seal_batch(batch, header)
         self._count(run, number, number + 1, int(row["count"]), RECORD_BATCH_OVERHEAD + len(records))
         self._append(batch)
+
+    def _recode_wrapper(self, run: BatchRun, number: int) -> None:
+        """A wrapper with another codec: the messages in it stay as they are."""
+        header = run.index[number : number + 1].copy()
+        row, messages = header[0], self._decompress(run, number)
+        count = len(LocatedRecords(run, number, number + 1, [messages]))
+        row["codec"] = self.options.codec
+        self._count(run, number, number + 1, count, len(messages))
+        self._append(wrap_messages(self._compress(int(row["codec"]), messages, int(row["magic"])), header))
 
     def _convert_to_messages(self, run: BatchRun, first: int, stop: int) -> None:
         """A batch, or messages that stand alone, into one wrapper, or into messages that do."""
@@ -340,9 +355,11 @@ class Converter:
             start = located.first_at_or_above(self.options.first_offset)
         if codec is None or start == len(offsets):
             return
-        if codec != Codec.NONE and offsets[start:].min() < 0:
-            message = f"offset of a message in a wrapper: expected 0 or more, found {offsets[start:].min()}"
-            raise describe(InvalidRecordError(message), run, first)
+        if codec != Codec.NONE:
+            ascending_offsets(located, run, first)
+            if offsets[start] < 0:
+                message = f"offset of a message in a wrapper: expected 0 or more, found {offsets[start]}"
+                raise describe(InvalidRecordError(message), run, first)
         if row["timestamp_type"] != TimestampType.LOG_APPEND_TIME:
             row["max_timestamp"] = located.timestamps()[start:].max()
         row["magic"], row["codec"], row["last_offset"] = magic, codec, offsets[-1]
