@@ -202,13 +202,13 @@ class Converter:
     def _convert_located(self, run: BatchRun, number: int, stop: int) -> None:
         """Convert a batch or, of messages that stand alone, as many as one batch takes."""
         row, end = run.index[number], number + 1
-        is_plain = row["codec"] == Codec.NONE
-        if row["magic"] == 2 <= self._to_magic:
+        magic, is_compressed = int(row["magic"]), bool(row["codec"])
+        if magic == 2 <= self._to_magic:
             self._recode_batch(run, number)
-        elif not is_plain and row["magic"] <= self._to_magic != 2 and self.options.codec:
+        elif is_compressed and magic <= self._to_magic != 2 and self.options.codec:
             self._recode_wrapper(run, number)
         else:
-            if row["magic"] < 2 and is_plain:
+            if magic < 2 and not is_compressed:
                 end = number + _gathered(run.index[number:stop], GATHERED_BATCH_BYTES)
             if self._to_magic == 2:
                 self._convert_up(run, number, end)
@@ -227,25 +227,23 @@ class Converter:
         return codecs.decompress(int(row["codec"]), run.payload(number), limit=limit, magic=int(row["magic"]))
 
     def _compress(self, codec: int, data: Payload, magic: int) -> Payload:
-        if codec == Codec.NONE:
-            return data
-        return codecs.compress(codec, data, level=self.options.level, magic=magic)
+        return codecs.compress(codec, data, level=self.options.level, magic=magic) if codec else data
 
     def _recode_batch(self, run: BatchRun, number: int) -> None:
         """A v2 batch with another codec: its records are not looked at."""
         header = run.index[number : number + 1].copy()
         row = header[0]
-        base_offset, last_offset = int(row["base_offset"]), int(row["last_offset"])
+        base_offset, last_offset, count = int(row["base_offset"]), int(row["last_offset"]), int(row["count"])
         if not 0 <= last_offset - base_offset < 2**31:
             message = f"last offset: expected {base_offset} or less than 2^31 more, found {last_offset}"
             raise describe(InvalidRecordError(message), run, number)
-        records = self._decompress(run, number) if row["count"] else b""
-        is_plain = row["is_control"] or not row["count"] or self.options.codec is None
-        row["codec"] = Codec.NONE if is_plain else self.options.codec
+        records = self._decompress(run, number) if count else b""
+        codec = int(self.options.codec or 0) if count and not row["is_control"] else 0
+        row["codec"] = codec
         batch = bytearray(RECORD_BATCH_OVERHEAD)
-        batch += self._compress(int(row["codec"]), records, 2)
+        batch += self._compress(codec, records, 2)
         seal_batch(batch, header)
-        self._count(run, number, number + 1, int(row["count"]), RECORD_BATCH_OVERHEAD + len(records))
+        self._count(int(row["size"]), count, RECORD_BATCH_OVERHEAD + len(records))
         self._append(batch)
 
     def _recode_wrapper(self, run: BatchRun, number: int) -> None:
@@ -254,7 +252,7 @@ class Converter:
         row, messages = header[0], self._decompress(run, number)
         count = len(LocatedRecords(run, number, number + 1, [messages]))
         row["codec"] = self.options.codec
-        self._count(run, number, number + 1, count, len(messages))
+        self._count(int(row["size"]), count, len(messages))
         self._append(wrap_messages(self._compress(int(row["codec"]), messages, int(row["magic"])), header))
 
     def _convert_to_messages(self, run: BatchRun, first: int, stop: int) -> None:
@@ -278,7 +276,7 @@ class Converter:
         row["magic"], row["codec"], row["last_offset"] = magic, codec, offsets[-1]
         base = int(offsets[start]) if magic == 1 and codec != Codec.NONE else 0
         messages = encode_messages(located, start, len(offsets), magic, int(row["timestamp_type"]), base)
-        self._count(run, first, stop, len(offsets) - start, len(messages))
+        self._count(_size_of(run, first, stop), len(offsets) - start, len(messages))
         if codec == Codec.NONE:
             self._append(messages)
         else:
@@ -289,7 +287,7 @@ class Converter:
         located = self._locate(run, first, stop)
         offsets, timestamps = ascending_offsets(located, run, first), located.timestamps()
         batch = encode_records(located, 0, len(located), int(offsets[0]), int(timestamps[0]))
-        self._count(run, first, stop, len(located), len(batch))
+        self._count(_size_of(run, first, stop), len(located), len(batch))
         header = run.index[first : first + 1].copy()
         header["base_offset"], header["last_offset"] = offsets[0], offsets[-1]
         header["base_timestamp"], header["max_timestamp"] = timestamps[0], timestamps.max()
@@ -297,9 +295,13 @@ class Converter:
         codec = Codec(int(header["codec"][0])) if self.options.codec is None else self.options.codec
         self._append(seal(batch, header, codec, self.options.level))
 
-    def _count(self, run: BatchRun, first: int, stop: int, records: int, converted_bytes: int) -> None:
+    def _count(self, source_bytes: int, records: int, converted_bytes: int) -> None:
         self.stats.records_converted += records
-        self.stats.temporary_memory_bytes += int(run.index["size"][first:stop].sum()) + converted_bytes
+        self.stats.temporary_memory_bytes += source_bytes + converted_bytes
+
+
+def _size_of(run: BatchRun, first: int, stop: int) -> int:
+    return int(run.index["size"][first:stop].sum())
 
 
 def _gathered(rows: NDArray[np.void], max_bytes: int) -> int:
