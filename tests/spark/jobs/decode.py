@@ -1,13 +1,12 @@
-"""A job on executors without kafkafmt, in three ways: Arrow batches, an RDD, a data source. Prints a line each.
+"""A job on executors without kafkafmt, in three ways: Arrow batches, an RDD, the data source. Prints a line each.
 
-Argument: `register`, which ships kafkafmt; or `submitted`, where spark-submit has done that.
+Arguments: `register`, which ships kafkafmt, or `submitted`, where spark-submit has done that; and paths that the data
+source is to read. Of these it prints how many records there are, and how many tasks read them.
 """
 
 import sys
-from types import ModuleType
 
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 COUNT = 40
 
@@ -43,53 +42,36 @@ def decode_rows(rows):
         yield from decoded(data).to_pylist()
 
 
-class StandIn(DataSource):
-    """What takes the place of kafkafmt's source: planned and read where kafkafmt is only shipped."""
-
-    @classmethod
-    def name(cls):
-        return "stand_in"
-
-    def schema(self):
-        return "offset long, module string"
-
-    def reader(self, schema):
-        return StandInReader()
-
-
-class StandInReader(DataSourceReader):
-    def partitions(self):
-        return [InputPartition(encoded(first)) for first in range(0, COUNT, 10)]
-
-    def read(self, partition):
-        yield decoded(partition.value)
-
-
 def tell(name, rows):
     rows = [(row["offset"], row["module"]) for row in rows]
     assert sorted(offset for offset, _ in rows) == list(range(COUNT)), rows
     print(name, *sorted({module for _, module in rows}), flush=True)
 
 
-def main(how):
+def read(spark, path):
+    frame = spark.read.format("kafkafmt").option("columns", "value").option("splitBytes", "1k").load(path)
+    print("source", frame.where("length(value) >= 0").count(), frame.rdd.getNumPartitions(), flush=True)
+
+
+def main(how, *paths):
     spark = SparkSession.builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     if how == "register":
         from kafkafmt.spark import register
 
-        source = ModuleType("kafkafmt.spark.data_source")
-        source.KafkafmtDataSource = StandIn
-        sys.modules[source.__name__] = source
         register(spark)
         register(spark)
-    else:
-        spark.dataSource.register(StandIn)
+    elif paths:
+        from kafkafmt.spark.data_source import KafkafmtDataSource
+
+        spark.dataSource.register(KafkafmtDataSource)
     data = [encoded(first) for first in range(0, COUNT, 10)]
     schema = "offset long, module string"
     frame = spark.createDataFrame([(bytes(each),) for each in data], "data binary").repartition(4)
     tell("arrow", frame.mapInArrow(decode_arrow, schema).collect())
     tell("rdd", spark.sparkContext.parallelize(data, 4).mapPartitions(decode_rows).collect())
-    tell("source", spark.read.format("stand_in").load().collect())
+    for path in paths:
+        read(spark, path)
     spark.stop()
 
 
