@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -40,6 +41,8 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 # What a broker calls the folder of a partition that it deletes, moves or does not know.
 _LEFT_BEHIND = re.compile(r".*-(delete|future|stray)")
 _LISTED_AT_ONCE = 16
+# Each is looked for on its own.
+_MOST_ALTERNATIVES = 10_000
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,11 @@ class _Listing:
             return self._found(self._segments_under(path), path, "no segments in this folder")
         if not _MAGIC.search(path):
             raise FileNotFoundError(errno.ENOENT, "no such file or folder", self._root.uri_of(path))
-        matches = [file for pattern in _alternatives(path) for file in self._matching(pattern)]
+        patterns = list(islice(_alternatives(path), _MOST_ALTERNATIVES + 1))
+        if len(patterns) > _MOST_ALTERNATIVES:
+            expected = f"expected braces for {_MOST_ALTERNATIVES} patterns at the most"
+            raise ValueError(f"{self._root.uri_of(path)}: {expected}")
+        matches = [file for pattern in patterns for file in self._matching(pattern)]
         return self._found(matches, path, "no segments match")
 
     def _asked(self, path: str, what: str | FileSelector) -> Any:
@@ -252,17 +259,19 @@ class _Listing:
         return [path for folder in folders for path in self._subfolders(folder) if _is_like(path, pattern)]
 
 
-def _alternatives(pattern: str) -> list[str]:
+def _alternatives(pattern: str) -> Iterator[str]:
     """The patterns that one with braces stands for.
 
-    >>> _alternatives("{a,b}-{0,1}")
+    >>> list(_alternatives("{a,b}-{0,1}"))
     ['a-0', 'a-1', 'b-0', 'b-1']
     """
     match = _BRACES.search(pattern)
     if match is None:
-        return [pattern]
+        yield pattern
+        return
     before, after = pattern[: match.start()], pattern[match.end() :]
-    return [one for choice in match[1].split(",") for one in _alternatives(before + choice + after)]
+    for choice in match[1].split(","):
+        yield from _alternatives(before + choice + after)
 
 
 def _is_folder(info: FileInfo) -> bool:
