@@ -27,8 +27,8 @@ from kafkafmt.log.segment import (
     is_segment_file_name,
 )
 from kafkafmt.records import FileRecords
-from kafkafmt.remote import RemoteRecords
-from kafkafmt.spark.locations import Root, Roots, told
+from kafkafmt.remote import RemoteRecords, file_system_errors, told
+from kafkafmt.spark.locations import Root, Roots
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def read_sidecar(file: SegmentFile, suffix: str) -> bytes | None:
     """The bytes of the file with `suffix` (`.index`) beside a segment; empty where none was listed.
 
     None where it is not as it was listed: deleted since, or of another size. So what is missing is not taken for
-    nothing to tell.
+    nothing to tell. Raises OSError.
     """
     if suffix not in file.sidecar_sizes:
         return b""
@@ -135,6 +135,8 @@ def read_sidecar(file: SegmentFile, suffix: str) -> bytes | None:
             data: bytes = sidecar.read()
     except FileNotFoundError:
         return None
+    except file_system_errors() as error:
+        raise told(error, f"its {suffix} cannot be read", file.uri) from error
     return data if len(data) == file.sidecar_sizes[suffix] else None
 
 
@@ -165,11 +167,9 @@ class _Listing:
 
     def _asked(self, path: str, what: str | FileSelector) -> Any:
         """What the file system tells of `what`, which is at `path` or in it. Raises OSError, in one line."""
-        from pyarrow import ArrowException
-
         try:
             return self._root.filesystem.get_file_info(what)
-        except (OSError, ArrowException) as error:
+        except file_system_errors() as error:
             raise told(error, "cannot be listed", self._root.uri_of(path)) from error
 
     def _found(self, files: list[SegmentFile], path: str, complaint: str) -> list[SegmentFile]:
