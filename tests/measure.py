@@ -34,7 +34,7 @@ def peak_bytes(action: Callable[[], object]) -> int:
 
 
 def peak_resident_bytes(module: str, name: str, before: list[str], arguments: list[str]) -> int:
-    """By how much a process grows that calls a function of a test module with `arguments`, `before` once before."""
+    """By how much a process grows that calls a function of a test module, having called it with `before`."""
     command = [
         sys.executable,
         "-c",

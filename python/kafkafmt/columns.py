@@ -301,7 +301,7 @@ def _microseconds(timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
         beyond = (timestamps > _MOST_MILLISECONDS) | (timestamps < -_MOST_MILLISECONDS)
         raise InvalidRecordError(
             f"timestamp for Arrow's microseconds: expected {_MOST_MILLISECONDS} ms at the most, "
-            f"found {timestamps[beyond][0]} ms"
+            f"found {timestamps[beyond][0]} ms; the other columns can be read"
         )
     return np.multiply(timestamps, _MICROSECONDS, out=timestamps)
 

@@ -59,8 +59,8 @@ class RemoteRecords(Records):
         try:
             self._file = filesystem.open_input_file(path)
             size = self._file.size()
-        except OSError as error:
-            raise self._told(error, "cannot be opened") from error
+        except file_system_errors() as error:
+            raise told(error, "cannot be opened", self.uri) from error
         self._lock = threading.Lock()
         self._window_start, self._window = 0, _NOTHING
         if topic_partition is None:
@@ -134,14 +134,24 @@ class RemoteRecords(Records):
                 if not taken:
                     break
                 filled += taken
-        except OSError as error:
-            raise self._told(error, f"cannot read {len(view)} bytes at position {position}") from error
+        except file_system_errors() as error:
+            raise told(error, f"cannot read {len(view)} bytes at position {position}", self.uri) from error
         if filled < len(view) or (mark and view[len(view) - len(mark) :] == mark):
             wanted = f"{len(view)} bytes at position {position}"
             raise EOFError(f"{self.uri}: file truncated: expected {wanted}, found its end")
 
-    def _told(self, error: OSError, what: str) -> OSError:
-        return OSError(error.errno or errno.EIO, f"{what}: {error}", self.uri)
+
+def told(error: Exception, what: str, uri: str) -> OSError:
+    """What a file system raised, as an OSError that says it in one line, and of which file."""
+    first, _, _ = str(error).partition("\n")
+    return OSError(getattr(error, "errno", None) or errno.EIO, f"{what}: {first}", uri)
+
+
+def file_system_errors() -> tuple[type[Exception], ...]:
+    """What a file system may raise: some say what has gone wrong by no OSError."""
+    from pyarrow import ArrowException
+
+    return OSError, ArrowException
 
 
 def _reopened(

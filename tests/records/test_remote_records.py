@@ -12,6 +12,7 @@ import kafkafmt as kf
 from file_systems import CountingHandler
 from records.samples import EVERY_KIND, Sink, as_rows
 
+pa = pytest.importorskip("pyarrow")
 fs = pytest.importorskip("pyarrow.fs")
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
@@ -180,6 +181,16 @@ def test_remote_records_when_pickled_then_opened_again(path: str) -> None:
 def test_remote_records_when_missing_then_error_names_the_uri(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as error:
         local(tmp_path / "nothing", uri="far://away")
+    assert error.value.filename == "far://away"
+
+
+def test_remote_records_when_the_file_system_says_it_at_length_then_one_line_names_the_uri(path: str) -> None:
+    class Talkative(CountingHandler):
+        def open_input_file(self, path: str) -> pa.NativeFile:
+            raise pa.ArrowException("Unknown error: no token\nSee also")
+
+    with pytest.raises(OSError, match=r"cannot be opened: Unknown error: no token: 'far://away'$") as error:
+        kf.RemoteRecords(fs.PyFileSystem(Talkative()), path, uri="far://away")
     assert error.value.filename == "far://away"
 
 

@@ -126,6 +126,7 @@ def test_path_when_it_has_the_signs_of_a_pattern_and_exists_then_is_none(tmp_pat
         ("empty-*", FileNotFoundError, r"no segments match: '.*/empty-\*'"),
         ("nothing/*", FileNotFoundError, "no segments match"),
         ("recovery-point-offset-checkpoint", ValueError, "checkpoint: expected a name of 20 digits and .log"),
+        ("{a,b}" * 20, ValueError, "expected braces for 10000 patterns at the most"),
         (f"orders-2/{0:020d}.log.deleted", ValueError, "deleted: expected a name of 20 digits and .log"),
     ],
 )

@@ -6,16 +6,21 @@ import os
 import subprocess
 import sys
 import venv
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import pytest
 
+from data.real_logs import LOGS, expected
 from kafkafmt.spark import ArchiveError, register
 from kafkafmt.spark.archive import read_archive, write_archive
 from spark.archives import link_packages
+from spark.reads import splits
 
+LOG = LOGS / "zstd-0"
 JOB = Path(__file__).parent / "jobs" / "decode.py"
 CLUSTER = "local-cluster[2,1,1024]"
 EXECUTOR_PACKAGES = ("pyspark", "py4j", "pyarrow", "numpy", "pandas", "dateutil", "pytz", "tzdata", "six")
@@ -29,6 +34,7 @@ class Context:
         self.master = master
         self.shipped: list[Path] = []
         self.listFiles: list[str] = []
+        self.pythonExec = "python of the session"
 
     def addPyFile(self, path: str) -> None:  # noqa: N802
         self.shipped.append(Path(path))
@@ -102,6 +108,20 @@ def test_local_session_when_registered_then_is_shipped_nothing_unless_told(
     assert registered(Session(master)).sparkContext.shipped == []
     assert registered(Session(master), archive).sparkContext.shipped == [archive]
     assert len(registered(Session(master), ship=True).sparkContext.shipped) == 1
+
+
+@pytest.mark.usefixtures("source")
+@pytest.mark.parametrize(
+    ("chosen", "workers"), [(None, sys.executable), ("/opt/python", "python of the session")]
+)
+def test_local_session_when_registered_then_workers_are_this_python_unless_another_was_chosen(
+    monkeypatch: pytest.MonkeyPatch, chosen: str | None, workers: str
+) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    if chosen is not None:
+        monkeypatch.setenv("PYSPARK_PYTHON", chosen)
+    assert registered(Session("local[2]")).sparkContext.pythonExec == workers
+    assert registered(Session("yarn"), ship=False).sparkContext.pythonExec == "python of the session"
 
 
 @pytest.mark.usefixtures("source")
@@ -182,39 +202,44 @@ def spark_submit(*arguments: object) -> list[str]:
     return [str(script), "--master", CLUSTER, *quiet, *map(str, arguments)]
 
 
-def assert_decoded(found: subprocess.CompletedProcess[str], temporary: Path, digest: str) -> None:
+def assert_decoded(
+    found: subprocess.CompletedProcess[str], temporary: Path, digest: str, sources: int = 1
+) -> None:
     module = temporary / f"kafkafmt-{os.getuid()}" / digest / "kafkafmt" / "__init__.py"
-    assert found.stdout.splitlines() == [
-        f"{way} {module}" for way in ("arrow", "rdd", "source", "functions")
-    ], found.stderr
+    lines = [f"{way} {module}" for way in ("arrow", "rdd", "functions")]
+    tasks = len(splits(LOG, splitBytes="1k"))
+    assert tasks > 1
+    lines += [f"source {len(expected(LOG.name))} {tasks}"] * sources
+    assert found.stdout.splitlines() == lines, found.stderr
     assert found.returncode == 0
 
 
-@pytest.mark.spark
-@pytest.mark.xdist_group("spark")
-def test_executors_without_kafkafmt_when_registered_then_decode(
-    executor_python: Path, archive: Path, tmp_path: Path
-) -> None:
-    found = run_job(spark_submit(JOB, "register"), executor_python, sys.executable, tmp_path)
-    assert_decoded(found, tmp_path, read_archive(archive).digest)
+@pytest.fixture
+def s3_log(s3_logs: str, s3_options: Mapping[str, str]) -> str:
+    """The same in a bucket: a URI that says all itself."""
+    options = dict(s3_options)
+    key, secret = options.pop("access_key"), quote(options.pop("secret_key"), safe="")
+    within = s3_logs.replace("s3://", f"s3://{key}:{secret}@")
+    return f"{within}/{LOG.name}?{urlencode(options)}"
 
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_executors_and_driver_without_kafkafmt_when_given_the_archive_then_decode(
-    executor_python: Path, archive: Path, tmp_path: Path
+def test_executors_without_kafkafmt_when_registered_then_decode_and_read_files_and_s3(
+    executor_python: Path, archive: Path, tmp_path: Path, s3_log: str
 ) -> None:
-    command = spark_submit("--py-files", archive, JOB, "submitted")
-    found = run_job(command, executor_python, str(executor_python), tmp_path)
-    assert_decoded(found, tmp_path, read_archive(archive).digest)
+    command = spark_submit(JOB, "register", LOG, s3_log)
+    found = run_job(command, executor_python, sys.executable, tmp_path)
+    assert_decoded(found, tmp_path, read_archive(archive).digest, sources=2)
 
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_driver_that_runs_from_the_archive_when_registered_then_executors_decode(
-    executor_python: Path, archive: Path, tmp_path: Path
+@pytest.mark.parametrize("how", ["submitted", "register"])
+def test_executors_and_driver_without_kafkafmt_when_given_the_archive_then_decode_and_read_files(
+    executor_python: Path, archive: Path, tmp_path: Path, how: str
 ) -> None:
-    command = spark_submit("--py-files", archive, JOB, "register")
+    command = spark_submit("--py-files", archive, JOB, how, LOG)
     found = run_job(command, executor_python, str(executor_python), tmp_path)
     assert_decoded(found, tmp_path, read_archive(archive).digest)
 

@@ -15,6 +15,7 @@ import kafkafmt as kf
 from cli.logs import flip, segments, write_log
 from data.real_logs import LOGS, NAMES, expected
 from kafkafmt.spark import first_line
+from log.samples import put_segment
 from spark.reads import rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -131,6 +132,37 @@ def test_damage_when_met_then_is_one_line_in_the_driver(read: Read, tmp_path: Pa
     assert read(log, onCorrupt="skip").count() == 110
     (kept,) = read(log, unit="batches", onCorrupt="keep").where("damage IS NOT NULL").collect()
     assert (kept.position, kept.size, kept.baseOffset) == (second.position, second.size_in_bytes, 10)
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("empty", "[Errno 2] no segments in this folder: '{path}'"),
+        ("notes.txt", "{path}: expected a name of 20 digits and .log, a segment's"),
+        (
+            "text-0",
+            "{path}/00000000000000000000.log: unknown magic: expected 0, 1 or 2, found 32, at byte 16 of the batch "
+            "(batch at position 0)",
+        ),
+        (
+            "short-0",
+            "{path}/00000000000000000000.log: expected a whole batch in the last 3 bytes, found a part of one "
+            "(batch at position 0)",
+        ),
+    ],
+)
+def test_path_when_it_holds_no_log_then_is_one_line_in_the_driver(
+    read: Read, tmp_path: Path, path: str, line: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "notes.txt").write_text("no log")
+    put_segment(tmp_path / "text-0", 0, [b"There is much to read, but no record. " * 20])
+    put_segment(tmp_path / "short-0", 0, [b"log"])
+    put_segment(tmp_path / "short-0", 1, [])
+    where = str(tmp_path / path)
+    with pytest.raises(Exception, match=r"PYTHON_DATA_SOURCE_ERROR|Python worker") as caught:
+        read(where).collect()
+    assert first_line(caught.value) == line.format(path=where)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -26,8 +27,8 @@ from kafkafmt.log.segment import (
     is_segment_file_name,
 )
 from kafkafmt.records import FileRecords
-from kafkafmt.remote import RemoteRecords
-from kafkafmt.spark.locations import Root, Roots, told
+from kafkafmt.remote import RemoteRecords, file_system_errors, told
+from kafkafmt.spark.locations import Root, Roots
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ _LEFT_BEHIND = re.compile(r".*-(delete|future|stray)")
 _LISTED_AT_ONCE = 16
 # What is read of an index first, and how many bytes hold a whole entry wherever they begin.
 _INDEX_BYTES, _ENTRY_IN_ANY = 64 * 1024, 2 * 12
+# Each is looked for on its own.
+_MOST_ALTERNATIVES = 10_000
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,7 @@ def read_sidecar(file: SegmentFile, suffix: str) -> bytes | None:
     """The bytes of the file with `suffix` (`.index`) beside a segment; empty where none was listed.
 
     None where it is not as it was listed: deleted since, or of another size. So what is missing is not taken for
-    nothing to tell.
+    nothing to tell. Raises OSError.
     """
     data = _read_beside(file, suffix, lambda sidecar: bytes(sidecar.read()))
     return data if data is not None and len(data) == file.sidecar_sizes.get(suffix, 0) else None
@@ -149,6 +152,8 @@ def _read_beside(file: SegmentFile, suffix: str, read: Callable[[NativeFile], by
             return read(sidecar)
     except FileNotFoundError:
         return None
+    except file_system_errors() as error:
+        raise told(error, f"its {suffix} cannot be read", file.uri) from error
 
 
 def _read_to_zeros(index: NativeFile) -> bytes:
@@ -180,7 +185,11 @@ class _Listing:
         if info.type == FileType.Directory:
             found, complaint = self._segments_under(path), "no segments in this folder"
         elif _MAGIC.search(path):
-            found = [file for pattern in _alternatives(path) for file in self._matching(pattern)]
+            patterns = list(islice(_alternatives(path), _MOST_ALTERNATIVES + 1))
+            if len(patterns) > _MOST_ALTERNATIVES:
+                expected = f"expected braces for {_MOST_ALTERNATIVES} patterns at the most"
+                raise ValueError(f"{self._root.uri_of(path)}: {expected}")
+            found = [file for pattern in patterns for file in self._matching(pattern)]
             complaint = "no segments match"
         else:
             raise FileNotFoundError(errno.ENOENT, "no such file or folder", self._root.uri_of(path))
@@ -190,11 +199,9 @@ class _Listing:
 
     def _asked(self, path: str, what: str | FileSelector) -> Any:
         """What the file system tells of `what`, which is at `path` or in it. Raises OSError, in one line."""
-        from pyarrow import ArrowException
-
         try:
             return self._root.filesystem.get_file_info(what)
-        except (OSError, ArrowException) as error:
+        except file_system_errors() as error:
             raise told(error, "cannot be listed", self._root.uri_of(path)) from error
 
     def _file_at(self, path: str) -> SegmentFile:
@@ -279,17 +286,19 @@ class _Listing:
         return [path for folder in folders for path in self._subfolders(folder) if _is_like(path, pattern)]
 
 
-def _alternatives(pattern: str) -> list[str]:
+def _alternatives(pattern: str) -> Iterator[str]:
     """The patterns that one with braces stands for.
 
-    >>> _alternatives("{a,b}-{0,1}")
+    >>> list(_alternatives("{a,b}-{0,1}"))
     ['a-0', 'a-1', 'b-0', 'b-1']
     """
     match = _BRACES.search(pattern)
     if match is None:
-        return [pattern]
+        yield pattern
+        return
     before, after = pattern[: match.start()], pattern[match.end() :]
-    return [one for choice in match[1].split(",") for one in _alternatives(before + choice + after)]
+    for choice in match[1].split(","):
+        yield from _alternatives(before + choice + after)
 
 
 def _is_folder(info: FileInfo) -> bool:

@@ -16,13 +16,14 @@ system's object: no name of a file shows them, and no error.
 
 from __future__ import annotations
 
-import errno
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlencode
+
+from kafkafmt.remote import file_system_errors, told
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -133,15 +134,9 @@ def _opened(root: str, query: str) -> Root:
         filesystem, base = FileSystem.from_uri(f"{root}/?{query}" if query else f"{root}/")
     except pa.ArrowInvalid as error:
         raise ValueError(f"{shown}: {_without_credentials(str(error))}") from None
-    except (OSError, pa.ArrowException) as error:
-        raise told(error, "no file system", shown) from None
+    except file_system_errors() as error:
+        raise told(OSError(_without_credentials(str(error))), "no file system", shown) from None
     return Root(filesystem, shown, base.rstrip("/"))
-
-
-def told(error: Exception, what: str, uri: str) -> OSError:
-    """What a file system raises, as an OSError that says it in one line, and of which file."""
-    first, _, _ = _without_credentials(str(error)).partition("\n")
-    return OSError(getattr(error, "errno", None) or errno.EIO, f"{what}: {first}", uri)
 
 
 def _without_credentials(text: str) -> str:

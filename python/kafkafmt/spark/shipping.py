@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,9 @@ def register(
     """Make `spark.read.format("kafkafmt")` work, on executors that have no kafkafmt as well.
 
     Executors get an archive of the kafkafmt that runs here, which they unpack once a machine (see
-    `kafkafmt.spark.unpack`); numpy and pyarrow they must have. Doing it again does nothing.
+    `kafkafmt.spark.unpack`); numpy and pyarrow they must have. Doing it again does nothing. The workers of a local
+    master become this Python, which has all of that, unless PYSPARK_PYTHON names one: Spark takes the `python3` of
+    the PATH otherwise.
 
     archive: what `kafkafmt spark-archive` wrote, for executors of another platform than this one.
     ship: False where executors have kafkafmt installed; True to ship it whatever the master is, as to a Python
@@ -40,7 +43,10 @@ def register(
         )
     if archive is not None and ship is False:
         raise ValueError("an archive is given, and is not to be shipped: leave out one of both")
-    if ship or archive is not None or (ship is None and not _is_local(spark)):
+    is_local = _is_local(spark)
+    if is_local and "PYSPARK_PYTHON" not in os.environ:
+        _context(spark).pythonExec = sys.executable
+    if ship or archive is not None or (ship is None and not is_local):
         _ship(spark, Path(archive) if archive is not None else loaded_from() or _built())
     from kafkafmt.spark.data_source import KafkafmtDataSource  # needs pyspark
 

@@ -1,15 +1,14 @@
-"""A job on executors without kafkafmt, in four ways: Arrow batches, an RDD, a data source, column functions.
+"""A job on executors without kafkafmt, in four ways: Arrow batches, an RDD, column functions, the data source.
 
 Prints a line each.
 
-Argument: `register`, which ships kafkafmt; or `submitted`, where spark-submit has done that.
+Arguments: `register`, which ships kafkafmt, or `submitted`, where spark-submit has done that; and paths that the data
+source is to read. Of these it prints how many records there are, and how many tasks read them.
 """
 
 import sys
-from types import ModuleType
 
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.functions import explode, udf
 
 COUNT = 40
@@ -46,28 +45,6 @@ def decode_rows(rows):
         yield from decoded(data).to_pylist()
 
 
-class StandIn(DataSource):
-    """What takes the place of kafkafmt's source: planned and read where kafkafmt is only shipped."""
-
-    @classmethod
-    def name(cls):
-        return "stand_in"
-
-    def schema(self):
-        return "offset long, module string"
-
-    def reader(self, schema):
-        return StandInReader()
-
-
-class StandInReader(DataSourceReader):
-    def partitions(self):
-        return [InputPartition(encoded(first)) for first in range(0, COUNT, 10)]
-
-    def read(self, partition):
-        yield decoded(partition.value)
-
-
 def with_functions(frame):
     """What kafkafmt's own function decodes, and where kafkafmt is."""
     from kafkafmt.spark import functions
@@ -90,26 +67,31 @@ def tell(name, rows):
     print(name, *sorted({module for _, module in rows}), flush=True)
 
 
-def main(how):
+def read(spark, path):
+    frame = spark.read.format("kafkafmt").option("columns", "value").option("splitBytes", "1k").load(path)
+    print("source", frame.where("length(value) >= 0").count(), frame.rdd.getNumPartitions(), flush=True)
+
+
+def main(how, *paths):
     spark = SparkSession.builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     if how == "register":
         from kafkafmt.spark import register
 
-        source = ModuleType("kafkafmt.spark.data_source")
-        source.KafkafmtDataSource = StandIn
-        sys.modules[source.__name__] = source
         register(spark)
         register(spark)
-    else:
-        spark.dataSource.register(StandIn)
+    elif paths:
+        from kafkafmt.spark.data_source import KafkafmtDataSource
+
+        spark.dataSource.register(KafkafmtDataSource)
     data = [encoded(first) for first in range(0, COUNT, 10)]
     schema = "offset long, module string"
     frame = spark.createDataFrame([(bytes(each),) for each in data], "data binary").repartition(4)
     tell("arrow", frame.mapInArrow(decode_arrow, schema).collect())
     tell("rdd", spark.sparkContext.parallelize(data, 4).mapPartitions(decode_rows).collect())
-    tell("source", spark.read.format("stand_in").load().collect())
     tell("functions", with_functions(frame).collect())
+    for path in paths:
+        read(spark, path)
     spark.stop()
 
 
