@@ -11,7 +11,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build lint test-asan fuzz coverage bench bench-experiments wheel clean
+.PHONY: help demo test build lint test-asan fuzz coverage bench bench-spark bench-experiments wheel clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 26
@@ -59,6 +59,10 @@ coverage: build ## tell which lines, of the kernels too, the tests that need no 
 bench: build ## compare with Kafka's Java, aiokafka, kafka-python and the floors (BENCH_ARGS="-k lz4" picks rows)
 	@tools/system.sh java maven
 	@$(JAVA) $(BIN)/python -m bench.compare $(BENCH_ARGS)
+
+bench-spark: build ## compare on a local Spark with a ceiling, Spark's Kafka source and a UDF (BENCH_ARGS="--sizes 1,16")
+	@tools/system.sh java maven
+	@$(JAVA) $(BIN)/python -m bench.spark $(BENCH_ARGS)
 
 bench-experiments: build ## run the documents' own experiments: chunk sizes, and memory
 	@for name in chunk_size fetch_memory lazy_memory; do $(BIN)/python -m bench.experiments.$$name && echo || exit 1; done

@@ -159,12 +159,15 @@ def notes(results: list[Result], contenders: Contenders) -> list[str]:
     lines = [f"{name}: left out: {reason}" for name, reason in contenders.unavailable.items()]
     if any(result.floor_name == "ISA-L" and FLOOR not in result.rates for result in results):
         lines.append("ISA-L: not installed (Debian: apt-get install libisal2)")
-    load = os.getloadavg()[0]
-    if load > 1.5:
-        lines.append(
-            f"the load was {load:.1f} at the end: others were at work, and these figures are too low"
-        )
     return lines
+
+
+def notes_of_load(usual: float) -> list[str]:
+    """What is to be said where more was at work than the benchmark itself."""
+    load = os.getloadavg()[0]
+    if load <= usual:
+        return []
+    return [f"the load was {load:.1f} at the end: others were at work, and these figures are too low"]
 
 
 def show_progress(text: str) -> None:
@@ -192,7 +195,7 @@ def main() -> None:
         print(as_text(results))
         print(f"\n{machine()}, kafkafmt {kafkafmt.__version__}, {time.strftime('%Y-%m-%d')}")
         print(f"{time.monotonic() - started:.0f} seconds; what the rows mean: bench/README.md")
-        print(*notes(results, contenders), sep="\n")
+        print(*notes(results, contenders), *notes_of_load(1.5), sep="\n")
     if arguments.json:
         rows = [asdict(result) for result in results]
         arguments.json.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1))

@@ -135,7 +135,7 @@ def _java() -> list[str]:
     if java is None or javac is None:
         raise UnavailableError("no JDK: set JAVA_HOME to one, or install one")
     fetched = subprocess.run(
-        [sys.executable, "tests/broker/jars.py"], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "tests/broker/jars.py", "kafka"], cwd=ROOT, capture_output=True, text=True
     )
     if fetched.returncode:
         raise UnavailableError(_first_line(fetched.stderr))

@@ -22,6 +22,7 @@ LAYERS = {
     "foundations": ["kafkafmt.buffers", "kafkafmt.errors", "kafkafmt.types"],
     "codecs": ["kafkafmt.codecs"],
     "records": [
+        "kafkafmt.arrow_arrays",
         "kafkafmt.batch",
         "kafkafmt.builder",
         "kafkafmt.channel",

@@ -117,17 +117,19 @@ def _milliseconds(timestamps: Any) -> NDArray[np.int64]:
         raise _unfit("timestamps", timestamps)
     import pyarrow as pa
 
+    from kafkafmt.arrow_arrays import int64_values
+
     kind = timestamps.type
     if timestamps.null_count:
         raise ValueError(f"timestamps: expected no nulls, found {timestamps.null_count}")
     if pa.types.is_int64(kind):
-        return _numbers(timestamps)
+        return int64_values(timestamps)
     if not pa.types.is_timestamp(kind):
         raise _unfit("timestamps", timestamps)
     if kind.unit not in _PER_MILLISECOND:
-        return _numbers(timestamps.cast(pa.timestamp("ms", kind.tz)))
+        return int64_values(timestamps.cast(pa.timestamp("ms", kind.tz)))
     per_millisecond = _PER_MILLISECOND[kind.unit]
-    numbers = _numbers(timestamps.cast(pa.int64()))
+    numbers = int64_values(timestamps.cast(pa.int64()))
     return numbers if per_millisecond == 1 else numbers // per_millisecond
 
 
@@ -136,19 +138,13 @@ def _offsets(offsets: Any) -> NDArray[np.int64] | None:
         return None if offsets is None else _checked("offsets", offsets, np.int64)
     import pyarrow as pa
 
+    from kafkafmt.arrow_arrays import int64_values
+
     if not pa.types.is_int64(offsets.type):
         raise _unfit("offsets", offsets)
     if offsets.null_count:
         raise ValueError(f"offsets: expected no nulls, found {offsets.null_count}")
-    return _numbers(offsets)
-
-
-def _numbers(array: pa.Array) -> NDArray[np.int64]:
-    """An Arrow array of 64-bit numbers without nulls as a numpy array, which shares its memory."""
-    if not len(array):  # it may have no buffers
-        return np.empty(0, np.int64)
-    _, data = array.buffers()
-    return np.frombuffer(data, np.int64, len(array), array.offset * np.dtype(np.int64).itemsize)
+    return int64_values(offsets)
 
 
 def _entries(name: str, column: Any) -> ColumnEntries | None:

@@ -272,23 +272,24 @@ def _arrow_column(
 ) -> pa.Array:
     import pyarrow as pa
 
+    from kafkafmt import arrow_arrays as arrow
+
     name, kind = field.name, field.type
-    if name in ("topic", "partition"):
-        if source is None:
-            return pa.nulls(count, kind)
-        return pa.repeat(pa.scalar(source.topic if name == "topic" else source.partition, kind), count)
+    if name == "topic":
+        return arrow.repeated_text(None if source is None else source.topic, count)
+    if name == "partition":
+        return arrow.repeated_int(None if source is None else source.partition, count)
     if name == "timestamp":
-        return _arrow_numbers(kind, _microseconds(arrays[name]))
+        return arrow.number_array(kind, _microseconds(arrays[name]))
     if name == "headers":
         offsets, keys, values = arrays[name]
         return _arrow_headers(offsets, keys, values, kind)
     if name not in ("key", "value"):
-        return _arrow_numbers(kind, arrays[name])
-    if kind == pa.binary():
-        return _arrow_binary(kind, *arrays[name])
-    views, valid = arrays[name]
-    buffers = map(pa.py_buffer, [views, *arrays["buffers"]])
-    return pa.Array.from_buffers(kind, count, [validity_bitmap(valid), *buffers])
+        return arrow.number_array(kind, arrays[name])
+    if kind != pa.binary():
+        views, valid = arrays[name]
+        return arrow.view_array(views, valid, arrays["buffers"])
+    return arrow.string_array(kind, *arrays[name])
 
 
 def _microseconds(timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -305,42 +306,19 @@ def _microseconds(timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.multiply(timestamps, _MICROSECONDS, out=timestamps)
 
 
-def _arrow_numbers(kind: pa.DataType, numbers: NDArray[Any]) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
-
-
-def _arrow_binary(
-    kind: pa.DataType, offsets: NDArray[np.int32], data: NDArray[np.uint8], valid: NDArray[np.bool_] | None
-) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.Array.from_buffers(
-        kind, len(offsets) - 1, [validity_bitmap(valid), pa.py_buffer(offsets), pa.py_buffer(data)]
-    )
-
-
 def _arrow_headers(offsets: NDArray[np.int32], keys: Any, values: Any, kind: pa.DataType) -> pa.Array:
     import pyarrow as pa
 
+    from kafkafmt.arrow_arrays import list_array, string_array
+
     if offsets[-1] == 0:
         return pa.nulls(len(offsets) - 1, kind)
-    names = _arrow_binary(pa.binary(), *keys)
+    names = string_array(pa.binary(), *keys)
     try:
         names = names.cast(pa.string())
     except pa.ArrowInvalid:  # a key that is not UTF-8: as Java decodes it
         names = pa.array([key.decode("utf-8", "replace") for key in names.to_pylist()], pa.string())
     pairs = pa.StructArray.from_arrays(
-        [names, _arrow_binary(pa.binary(), *values)], fields=list(kind.value_type)
+        [names, string_array(pa.binary(), *values)], fields=list(kind.value_type)
     )
-    present = np.diff(offsets) > 0
-    bitmap = None if present.all() else validity_bitmap(present)
-    return pa.Array.from_buffers(kind, len(present), [bitmap, pa.py_buffer(offsets)], children=[pairs])
-
-
-def validity_bitmap(valid: NDArray[np.bool_] | None) -> pa.Buffer | None:
-    """What is not null, a boolean each, as Arrow has it; None where nothing is."""
-    import pyarrow as pa
-
-    return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return list_array(kind, offsets, pairs)

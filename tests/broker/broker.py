@@ -16,7 +16,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +79,18 @@ class BrokerRefusalError(Exception):
 class Broker:
     """A broker in `folder`; `config` overrides the settings above. A context manager; startable again."""
 
-    def __init__(self, folder: Path, config: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        config: Mapping[str, Any] | None = None,
+        jvm_options: Sequence[str] = JVM_OPTIONS,
+    ) -> None:
         self.folder = folder
         self.log_dir = folder / "data"
         self.log_file = folder / "broker.log"
         self.port = -1
         self._config = {**DEFAULTS, **(config or {})}
+        self._jvm_options = jvm_options
         self._process: subprocess.Popen[bytes] | None = None
         self._cluster_id = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
         self._launched_at = 0  # where in the log this process's lines begin
@@ -199,7 +205,7 @@ class Broker:
         with self.log_file.open("ab") as log:
             self._launched_at = log.tell()
             self._process = subprocess.Popen(
-                [*_java("log4j.properties"), "kafka.Kafka", str(file)],
+                [*_java("log4j.properties", self._jvm_options), "kafka.Kafka", str(file)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -236,11 +242,11 @@ class Broker:
         return topic.error_code == 0 and len(led) == partitions and all(folder.is_dir() for folder in folders)
 
 
-def _java(log4j: str) -> list[str]:
+def _java(log4j: str, jvm_options: Sequence[str] = JVM_OPTIONS) -> list[str]:
     home = os.environ.get("JAVA_HOME")
     java = f"{home}/bin/java" if home else "java"
     configuration = Path(__file__).with_name(log4j).as_uri()
-    return [java, *JVM_OPTIONS, f"-Dlog4j.configuration={configuration}", "-cp", classpath()]
+    return [java, *jvm_options, f"-Dlog4j.configuration={configuration}", "-cp", classpath()]
 
 
 def _free_ports(count: int) -> list[int]:

@@ -1,6 +1,6 @@
-"""The jars of Kafka 3.9.1 (broker, tools and clients), fetched by Maven into build/ once.
+"""Jars that Maven fetches into build/ once: Kafka 3.9.1 (broker, tools and clients), and Spark's own Kafka source.
 
-`python tests/broker/jars.py` fetches them where they are absent and prints their folder. They are copied
+`python tests/broker/jars.py` fetches what is absent; with a name it prints the folder of that one. Jars are copied
 beside their place and renamed into it, so a fetch that was killed leaves nothing that looks complete.
 """
 
@@ -10,41 +10,57 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
-KAFKA_VERSION = "3.9.1"
 ROOT = Path(__file__).resolve().parents[2]
-POM = Path(__file__).with_name("pom.xml")
-JARS = ROOT / "build" / "jars" / f"kafka-{KAFKA_VERSION}"
-LAST = f"kafka_2.13-{KAFKA_VERSION}.jar"  # moved in last: where it is, all are
+JARS = ROOT / "build" / "jars"
 
 
 class MissingJarsError(Exception):
     """The jars are not there and could not be fetched; the message is one line that says what to do."""
 
 
-def _present() -> bool:
-    return (JARS / LAST).is_file()
+@dataclass(frozen=True)
+class JarSet:
+    """A jar of a POM beside this file, and what it depends on; `main`, without its suffix, is moved in last."""
+
+    pom: str
+    folder: str
+    main: str
+
+    @property
+    def path(self) -> Path:
+        return JARS / self.folder
+
+    @property
+    def is_present(self) -> bool:
+        """Where the last jar is, all are."""
+        return (self.path / f"{self.main}.jar").is_file()
+
+    def fetch(self) -> Path:
+        """The folder of the jars, after fetching them where they are absent."""
+        if self.is_present:
+            return self.path
+        maven = shutil.which("mvn")
+        if maven is None:
+            raise MissingJarsError(f"mvn is missing, and {self.main} comes through it: apt-get install maven")
+        JARS.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="fetching-", dir=JARS) as partial:
+            goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={partial}"]
+            command = [maven, "-q", "-B", "-f", str(Path(__file__).with_name(self.pom)), *goal]
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            if done.returncode:
+                raise MissingJarsError(f"mvn could not fetch {self.main}: {_first_error(done.stdout)}")
+            self.path.mkdir(exist_ok=True)
+            for jar in sorted(Path(partial).iterdir(), key=lambda jar: jar.stem == self.main):
+                jar.replace(self.path / jar.name)
+        return self.path
 
 
-def fetch() -> Path:
-    """The folder of the jars, after fetching them where they are absent."""
-    if _present():
-        return JARS
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise MissingJarsError("mvn is missing, and Kafka's jars come through it: apt-get install maven")
-    JARS.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="fetching-", dir=JARS.parent) as partial:
-        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={partial}"]
-        command = [maven, "-q", "-B", "-f", str(POM), *goal]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        if done.returncode:
-            raise MissingJarsError(f"mvn could not fetch Kafka's jars: {_first_error(done.stdout)}")
-        JARS.mkdir(exist_ok=True)
-        for jar in sorted(Path(partial).iterdir(), key=lambda jar: jar.name == LAST):
-            jar.replace(JARS / jar.name)
-    return JARS
+KAFKA = JarSet("pom.xml", "kafka-3.9.1", "kafka_2.13-3.9.1")
+SPARK_KAFKA = JarSet("spark-pom.xml", "spark-kafka-4.2.0", "spark-sql-kafka-0-10_2.13-4.2.0")
+_SETS = {"kafka": KAFKA, "spark-kafka": SPARK_KAFKA}
 
 
 def _first_error(output: str) -> str:
@@ -53,12 +69,13 @@ def _first_error(output: str) -> str:
 
 
 def classpath() -> str:
-    """Every jar, as Java's class path takes it."""
-    return str(fetch() / "*")
+    """Every jar of Kafka, as Java's class path takes it."""
+    return str(KAFKA.fetch() / "*")
 
 
 if __name__ == "__main__":
     try:
-        print(fetch())
+        for name in sys.argv[1:] or _SETS:
+            print(_SETS[name].fetch())
     except MissingJarsError as missing:
         sys.exit(str(missing))

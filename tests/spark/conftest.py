@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
+from broker.jars import SPARK_KAFKA
 from file_systems import s3_server
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ collect_ignore = [] if find_spec("pyspark") else _NEED_PYSPARK
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A local Spark with two cores that knows the data source."""
+    """A local Spark with two cores that knows the data source, and Spark's own Kafka source where its jars are."""
     from pyspark.sql import SparkSession
 
     from kafkafmt.spark.data_source import KafkafmtDataSource
@@ -47,6 +48,7 @@ def spark() -> Iterator[SparkSession]:
             builder.config("spark.ui.enabled", "false")
             .config("spark.ui.showConsoleProgress", "false")
             .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.jars", ",".join(map(str, SPARK_KAFKA.path.glob("*.jar"))))
             .getOrCreate()
         )
         session.sparkContext.setLogLevel("OFF")

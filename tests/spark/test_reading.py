@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import os
 import pickle
 import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -95,13 +99,17 @@ def test_batches_when_read_then_nothing_is_decompressed(
         rows(log)
 
 
+# Which is the only one before Spark 4.2.
+TIMEZONE = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+
+
 @pytest.mark.parametrize("unit", ["records", "batches"])
 def test_arrow_batches_when_read_then_have_the_very_schema_that_spark_compares_with(unit: str) -> None:
     options = {"unit": unit, "includeHeaders": "true"}
     schema = struct(KafkafmtDataSource(options_of(LOGS, **options)).schema())
     for found in batches(LOGS, **options):
         found.validate(full=True)
-        assert found.schema.equals(to_arrow_schema(schema, timezone="UTC"))
+        assert found.schema.equals(to_arrow_schema(schema, **TIMEZONE))
 
 
 def test_schema_when_none_is_given_then_is_that_of_spark_s_kafka_source() -> None:
@@ -484,3 +492,20 @@ def test_batch_rows_when_out_of_one_run_with_gaps_then_keep_their_bytes(tmp_path
     assert [row["baseOffset"] for row in found] == [1, 3]
     for row in found:
         assert row["batch"] == data[row["position"] : row["position"] + row["size"]]
+
+
+WITHOUT_PANDAS = """
+import sys
+from spark.reads import batches
+for unit in ("records", "batches"):
+    for options in ({}, {"startingOffsets": '{"headers": {"0": 15}}'}):
+        assert batches(sys.argv[1], unit=unit, includeHeaders="true", **options)
+assert "pandas" not in sys.modules
+"""
+
+
+def test_rows_when_read_then_pandas_is_not_imported() -> None:
+    """It would cost each Python worker half a second."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", WITHOUT_PANDAS, str(LOGS / "headers-0")]
+    subprocess.run(command, env=environment, check=True)

@@ -18,9 +18,10 @@ import pyarrow.compute as pc
 
 from _kafkafmt.columns import ColumnBuilder
 from _kafkafmt.scan import BatchRun, scan
+from kafkafmt.arrow_arrays import bitmap, boolean_array, int64_values, string_array, valid_values
 from kafkafmt.batch import RecordBatch
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
-from kafkafmt.columns import arrow_schema, record_batch, validity_bitmap
+from kafkafmt.columns import arrow_schema, record_batch
 from kafkafmt.conversion import ConversionOptions, Converter
 from kafkafmt.decoding import Payloads, groups
 from kafkafmt.errors import KafkaFormatError
@@ -52,7 +53,7 @@ class Cells:
     """
 
     def __init__(self, column: pa.Array) -> None:
-        self.valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
+        self.valid = valid_values(column)
         starts, data = _contents(column)
         if self.valid is not None and np.diff(starts)[~self.valid].any():
             starts, data = _contents(pc.fill_null(column, b""))
@@ -87,9 +88,7 @@ class Cells:
             raise OverflowError(f"{ends[-1]} bytes")
         offsets = np.zeros(len(self) + 1, np.int32)
         offsets[1:] = ends
-        return pa.Array.from_buffers(
-            pa.binary(), len(self), [validity_bitmap(self.valid), pa.py_buffer(offsets), pa.py_buffer(data)]
-        )
+        return string_array(pa.binary(), offsets, data, self.valid)
 
 
 def _contents(column: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
@@ -190,20 +189,20 @@ def converted(cells: Cells, options: ConversionOptions) -> pa.Array:
 def trimmed(cells: Cells, first_offsets: pa.Array) -> pa.Array:
     """Each cell without the records below its first offset, as a binary array; see `RecordBatch.trim`."""
     rows = cells.run.index
-    wanted = np.repeat(pc.fill_null(first_offsets, 0).cast(pa.int64()).to_numpy(), np.diff(cells.firsts))
+    wanted = np.repeat(int64_values(first_offsets.cast(pa.int64())), np.diff(cells.firsts))
     is_below = rows["last_offset"] < wanted
     is_cut = ~is_below & (rows["base_offset"] < wanted)  # a wrapper's is -1: it is asked
-    starts = np.append(rows["position"], cells.starts[-1])
-    offsets, data = pa.py_buffer(starts.astype(np.int32)), pa.py_buffer(cells.run.buffer)
-    batches = pa.Array.from_buffers(pa.binary(), len(rows), [None, offsets, data])
+    boundaries = np.append(rows["position"], cells.starts[-1])
+    batches = string_array(pa.binary(), boundaries.astype(np.int32), cells.run.buffer)
     is_changed = is_below | is_cut
     if is_changed.any():
         left = [
-            None if is_below[row] else bytes(RecordBatch(cells.run, row).trim(int(wanted[row])))
+            b"" if is_below[row] else bytes(RecordBatch(cells.run, row).trim(int(wanted[row])))
             for row in np.flatnonzero(is_changed).tolist()
         ]
-        batches = pc.replace_with_mask(batches, pa.array(is_changed), pa.array(left, pa.binary()))
-        batches = pc.fill_null(batches, b"")
+        ends = np.cumsum([0, *map(len, left)], dtype=np.int32)
+        replacements = string_array(pa.binary(), ends, b"".join(left))
+        batches = pc.replace_with_mask(batches, boolean_array(is_changed), replacements)
     starts, data = _contents(batches)
     return cells.binary(starts[cells.firsts[1:]] - starts[0], data[starts[0] : starts[-1]])
 
@@ -224,7 +223,7 @@ def decoded(cells: Cells, columns: Sequence[str]) -> pa.Array:
     records = record_batch(builder.take(), count, arrow_schema(columns), None).to_struct_array()
     offsets = np.append(0, counts.cumsum())[cells.firsts].astype(np.int32)
     kind = pa.list_(pa.field("element", records.type))
-    buffers = [validity_bitmap(cells.valid), pa.py_buffer(offsets)]
+    buffers = [bitmap(cells.valid), pa.py_buffer(offsets)]
     return pa.Array.from_buffers(kind, len(cells), buffers, children=[records])
 
 
@@ -249,5 +248,4 @@ def checked(cells: Cells, deep: bool) -> pa.Array:
         cells.run.ensure_valid()
         check_records(cells.run, 0, len(cells.run), DEFAULT_MAX_DECOMPRESSED_BYTES)
     failures = np.append(0, (~cells.run.valid()).cumsum())[cells.firsts]
-    mask = None if cells.valid is None else ~cells.valid
-    return pa.array(np.diff(failures) == 0, pa.bool_(), mask=mask)
+    return boolean_array(np.diff(failures) == 0, cells.valid)

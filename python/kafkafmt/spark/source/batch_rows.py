@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from kafkafmt.arrow_arrays import boolean_array, number_array, repeated_int, repeated_text, string_array
 from kafkafmt.types import Codec, TopicPartition
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _MICROSECONDS = 1000
 _CODEC_IDS = 8  # three bits of the attributes; those above zstd's are no codec's
-_CODECS = [Codec(i).name.lower() if i <= Codec.ZSTD else str(i) for i in range(_CODEC_IDS)]
+_CODECS = [(Codec(i).name.lower() if i <= Codec.ZSTD else str(i)).encode() for i in range(_CODEC_IDS)]
 
 
 @dataclass(frozen=True)
@@ -41,15 +42,22 @@ _Fill: TypeAlias = "Callable[[BatchRun, BatchSource], pa.Array]"
 
 def _field(name: str, kind: pa.DataType) -> _Fill:
     def fill(run: BatchRun, source: BatchSource) -> pa.Array:
-        return pa.array(run.index[name].astype(kind.to_pandas_dtype(), copy=True), kind)
+        return number_array(kind, run.index[name].astype(kind.to_pandas_dtype()))
+
+    return fill
+
+
+def _flag(name: str) -> _Fill:
+    def fill(run: BatchRun, source: BatchSource) -> pa.Array:
+        return boolean_array(run.index[name])
 
     return fill
 
 
 def _known(name: str, kind: pa.DataType) -> _Fill:
     def fill(run: BatchRun, source: BatchSource) -> pa.Array:
-        values = run.index[name]
-        return pa.array(np.ascontiguousarray(values), kind, mask=values < 0)
+        values = run.index[name].astype(kind.to_pandas_dtype())
+        return number_array(kind, values, values >= 0)
 
     return fill
 
@@ -72,26 +80,28 @@ def _timestamps(milliseconds: NDArray[np.int64], missing: NDArray[np.bool_]) -> 
     """Null where missing, -1, or more than microseconds can tell."""
     most = np.iinfo(np.int64).max // _MICROSECONDS
     unknown = missing | (milliseconds == -1) | (milliseconds > most) | (milliseconds < -most)
-    microseconds = np.where(unknown, 0, milliseconds) * _MICROSECONDS
-    return pa.array(microseconds, pa.int64(), mask=unknown).cast(_TIMESTAMP)
+    return number_array(_TIMESTAMP, np.where(unknown, 0, milliseconds) * _MICROSECONDS, ~unknown)
 
 
 def _codec(run: BatchRun, source: BatchSource) -> pa.Array:
-    return pa.array(_CODECS).take(pa.array(run.index["codec"].astype(np.int8)))
+    names = [_CODECS[number] for number in run.index["codec"].tolist()]
+    offsets = np.zeros(len(names) + 1, np.int32)
+    np.cumsum([len(name) for name in names], out=offsets[1:])
+    return string_array(pa.string(), offsets, b"".join(names))
 
 
 def _topic(run: BatchRun, source: BatchSource) -> pa.Array:
     where = source.topic_partition
-    return pa.repeat(pa.scalar(None if where is None else where.topic, pa.string()), len(run))
+    return repeated_text(None if where is None else where.topic, len(run))
 
 
 def _partition(run: BatchRun, source: BatchSource) -> pa.Array:
     where = source.topic_partition
-    return pa.repeat(pa.scalar(None if where is None else where.partition, pa.int32()), len(run))
+    return repeated_int(None if where is None else where.partition, len(run))
 
 
 def _file(run: BatchRun, source: BatchSource) -> pa.Array:
-    return pa.repeat(pa.scalar(source.path), len(run))
+    return repeated_text(source.path, len(run))
 
 
 def _bytes(run: BatchRun, source: BatchSource) -> pa.Array:
@@ -107,8 +117,8 @@ def _bytes(run: BatchRun, source: BatchSource) -> pa.Array:
     if (rows["position"] - first == offsets[:-1]).all():
         data = buffer.slice(first - run.origin, int(ends[-1]))
     else:
-        data = pa.py_buffer(b"".join(run.batch(number) for number in range(len(rows))))
-    return pa.Array.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(offsets), data])
+        data = b"".join(run.batch(number) for number in range(len(rows)))
+    return string_array(pa.binary(), offsets, data)
 
 
 def _no_damage(run: BatchRun, source: BatchSource) -> pa.Array:
@@ -128,8 +138,8 @@ _COLUMNS: dict[str, tuple[pa.DataType, _Fill]] = {
     "magic": (pa.int32(), _field("magic", pa.int32())),
     "codec": (pa.string(), _codec),
     "attributes": (pa.int32(), _field("attributes", pa.int32())),
-    "isTransactional": (pa.bool_(), _field("is_transactional", pa.bool_())),
-    "isControl": (pa.bool_(), _field("is_control", pa.bool_())),
+    "isTransactional": (pa.bool_(), _flag("is_transactional")),
+    "isControl": (pa.bool_(), _flag("is_control")),
     "producerId": (pa.int64(), _field("producer_id", pa.int64())),
     "producerEpoch": (pa.int32(), _field("producer_epoch", pa.int32())),
     "baseSequence": (pa.int32(), _field("base_sequence", pa.int32())),

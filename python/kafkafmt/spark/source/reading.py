@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from _kafkafmt.scan import BatchRun
+from kafkafmt.arrow_arrays import boolean_array, int64_values
 from kafkafmt.columns import arrow_batches
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.segment import check_tail
@@ -109,14 +110,14 @@ class _SplitReader:
                 yield self._dressed(rows.columns[: len(columns)])
 
     def _within_bounds(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        offsets = rows.column("offset").to_numpy()
+        offsets = int64_values(rows.column("offset"))
         start, end = self._split.start_offset, self._split.end_offset
         wanted = np.ones(len(offsets), np.bool_)
         if start is not None:
             wanted &= offsets >= start
         if end is not None:
             wanted &= offsets < end
-        return rows if wanted.all() else rows.filter(pa.array(wanted))
+        return rows if wanted.all() else rows.filter(boolean_array(wanted))
 
 
 def _sound_part(run: BatchRun) -> tuple[BatchRun, KafkaFormatError | None]:

@@ -1,0 +1,138 @@
+"""A local Spark, what it is asked to do with a source's rows, and the clocks: of the wall, and of the processors."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from bench import ROOT as PROJECT
+from bench.spark.logs import ROOT
+from bench.spark.sources import CeilingSource
+from kafkafmt.spark.data_source import KafkafmtDataSource
+
+WRITTEN = ROOT / "written"
+_TICKS = os.sysconf("SC_CLK_TCK")
+# Of /proc/PID/stat, behind the name: the parent, and the processor's time of the process and of children that ended.
+_PARENT, _TIMES = 1, slice(11, 15)
+
+
+@contextmanager
+def local_spark(cores: int, jars: Path | None = None) -> Iterator[SparkSession]:
+    """A local Spark as it comes, that knows the sources."""
+    os.environ.update(SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable)
+    builder = SparkSession.builder.master(f"local[{cores}]").config("spark.driver.memory", "4g")
+    builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
+    builder = builder.config("spark.executorEnv.PYTHONPATH", str(PROJECT))
+    if jars is not None:
+        builder = builder.config("spark.jars", ",".join(map(str, jars.glob("*.jar"))))
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    for source in (KafkafmtDataSource, CeilingSource):
+        session.dataSource.register(source)
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def count(frame: DataFrame) -> Any:
+    return frame.count()
+
+
+def sum_of_offsets(frame: DataFrame) -> Any:
+    return frame.agg(f.sum("offset")).collect()[0][0]
+
+
+def sum_of_lengths(frame: DataFrame) -> Any:
+    return frame.agg(f.sum(f.length("value"))).collect()[0][0]
+
+
+def write_parquet(frame: DataFrame) -> None:
+    try:
+        frame.write.parquet(str(WRITTEN))
+    finally:
+        shutil.rmtree(WRITTEN, ignore_errors=True)
+
+
+Work = Callable[[DataFrame], Any]
+WORKS: dict[str, Work] = {
+    "count()": count,
+    "sum(offset)": sum_of_offsets,
+    "sum(length(value))": sum_of_lengths,
+    "Parquet write": write_parquet,
+}
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A frame, made anew for each run, the records in it, and how often it runs after a run that does not count."""
+
+    frame: Callable[[], DataFrame]
+    records: int
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run: seconds of the wall, and of the processors, in Python and in Java; what the work came to."""
+
+    seconds: float
+    python_seconds: float
+    java_seconds: float
+    records: int
+    result: Any
+
+
+def take_turns(work: Work, contenders: dict[str, Contender]) -> dict[str, Measured]:
+    """The best run of each contender, which take turns, so that noise meets all alike."""
+    runs: dict[str, list[Measured]] = {name: [] for name in contenders}
+    for number in range(1 + max(contender.rounds for contender in contenders.values())):
+        for name, contender in contenders.items():
+            if number <= contender.rounds:
+                runs[name].append(_measured(work, contender))
+    return {name: min(taken[1:], key=lambda run: run.seconds) for name, taken in runs.items()}
+
+
+def _measured(work: Work, contender: Contender) -> Measured:
+    before = _processor_seconds()
+    started = time.perf_counter()
+    result = work(contender.frame())
+    seconds = time.perf_counter() - started
+    python, java = (after - start for after, start in zip(_processor_seconds(), before, strict=True))
+    return Measured(seconds, python, java, contender.records, result)
+
+
+def _processor_seconds() -> tuple[float, float]:
+    """What all processes under this one have taken so far: Python's, and others', which are Java's."""
+    processes = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, _, rest = path.read_text().partition("(")[2].rpartition(")")
+        except OSError:  # it ended
+            continue
+        fields = rest.split()
+        seconds = sum(map(int, fields[_TIMES])) / _TICKS
+        processes[int(path.parent.name)] = int(fields[_PARENT]), name, seconds
+    totals = [0.0, 0.0]
+    for process, (_, name, seconds) in processes.items():
+        if process != os.getpid() and _is_under(process, processes):
+            totals[not name.startswith("python")] += seconds
+    return totals[0], totals[1]
+
+
+def _is_under(process: int, processes: dict[int, tuple[int, str, float]]) -> bool:
+    while process in processes:
+        process = processes[process][0]
+        if process == os.getpid():
+            return True
+    return False
