@@ -22,6 +22,7 @@ LOGS = Path(__file__).parents[1] / "data" / "logs"
 BUCKET = "bucket"
 
 _NEED_PYSPARK = [
+    "test_docs.py",
     "test_functions.py",
     "test_jobs.py",
     "test_log_stream.py",
