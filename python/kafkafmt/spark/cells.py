@@ -29,6 +29,7 @@ from kafkafmt.log.damage import check_records
 from kafkafmt.log.segment import check_tail
 from kafkafmt.records import RUN_BYTES, MemoryRecords
 from kafkafmt.spark.plain_errors import PlainErrors
+from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,6 +40,7 @@ PIECE_BYTES = RUN_BYTES
 Otherwise: TypeAlias = Literal["fail", "null", "false"]
 
 _MAX_ARROW_BYTES = np.iinfo(np.int32).max
+_CODEC_IDS = 8  # three bits of the attributes
 _OFFSET_DTYPES = {pa.binary(): np.int32, pa.large_binary(): np.int64}
 
 
@@ -173,9 +175,33 @@ def _tried(
         yield from _tried(function, otherwise, column[part], [each[part] for each in arguments])
 
 
-def converted(cells: Cells, options: ConversionOptions) -> pa.Array:
-    """Each cell in another message format, as a binary array."""
+def converted_down(cells: Cells, options: ConversionOptions) -> pa.Array:
+    """Each cell in format v1 or v0, as a binary array.
+
+    All cells are converted in one call; whose the batches are that come out of it the headers of the sources tell.
+    """
     converter = Converter(options)
+    converter.expect(int(cells.starts[-1]))
+    converter.convert(cells.run)
+    found, size, *_ = scan(converter.output)
+    counts = _converted_counts(cells.run.index, options)
+    assert len(found) == counts.sum()
+    boundaries = np.append(found.index["position"], size)
+    return cells.binary(boundaries[np.append(0, counts.cumsum())[cells.firsts[1:]]], converter.output)
+
+
+def _converted_counts(rows: NDArray[np.void], options: ConversionOptions) -> NDArray[np.int64]:
+    """How many batches each becomes: a record is a message of its own where no codec wraps it."""
+    wraps = np.zeros(_CODEC_IDS, np.bool_)
+    for codec in Codec:
+        wraps[codec] = options.codec_of(codec) not in (None, Codec.NONE)
+    of_v2 = np.where(wraps[rows["codec"]], rows["count"] > 0, rows["count"]) * ~rows["is_control"]
+    return np.where(rows["magic"] < 2, 1, of_v2).astype(np.int64)
+
+
+def converted_up(cells: Cells) -> pa.Array:
+    """Each cell in format v2, as a binary array: what stands alone is gathered, but not across cells."""
+    converter = Converter(ConversionOptions(2))
     converter.expect(int(cells.starts[-1]))
     ends = np.empty(len(cells), np.int64)
     firsts = cells.firsts.tolist()
