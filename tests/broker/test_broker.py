@@ -14,18 +14,17 @@ from pathlib import Path
 
 import pytest
 from kafka.protocol.consumer import ListOffsetsRequest
-from kafka.protocol.producer import ProduceRequest
 
 import kafkafmt as kf
 from broker.broker import Broker
 from broker.client import JavaClient, Received
+from broker.produce import produce
 from data.real_logs import LOGS, ExpectedRecord, expected
 from kafkafmt.log import LogDirectory, PartitionLogWriter
 from oracle.kafka import KafkaOracle
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("broker")]
 
-PRODUCE_VERSION = 8  # the last one that is not flexible; from 7 on it takes zstd
 LIST_OFFSETS_VERSION = 1
 NOW_MS = 1_700_000_000_000
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
@@ -74,20 +73,6 @@ def client(oracle: KafkaOracle, broker: Broker) -> Iterator[JavaClient]:
 
 
 # Batches, by produce requests
-
-
-def produce(broker: Broker, topic: str, records: bytes) -> int:
-    """Send bytes as they are; the broker's error code, 0 for none."""
-    data = ProduceRequest.TopicProduceData
-    partition = data.PartitionProduceData(index=0, records=records)
-    request = ProduceRequest(
-        transactional_id=None,
-        acks=-1,
-        timeout_ms=30_000,
-        topic_data=[data(name=topic, partition_data=[partition])],
-    )
-    answer = broker.request(request, PRODUCE_VERSION)
-    return int(answer.responses[0].partition_responses[0].error_code)
 
 
 def a_batch(codec: kf.Codec = kf.Codec.NONE, *, count: int = 50, **options: int) -> bytes:

@@ -13,7 +13,14 @@ import kafkafmt as kf
 from file_systems import CountingHandler
 from kafkafmt.log import split_points
 from kafkafmt.log.indexes import OffsetIndex, TimeIndex, read_transaction_index, transactions_from_bytes
-from kafkafmt.spark.files import SIDECAR_SUFFIXES, SegmentFile, list_segments, open_records, read_sidecar
+from kafkafmt.spark.files import (
+    SIDECAR_SUFFIXES,
+    SegmentFile,
+    list_segments,
+    open_records,
+    read_index,
+    read_sidecar,
+)
 from log.samples import batch, put_segment
 from records.samples import as_rows
 
@@ -209,6 +216,30 @@ def test_sidecars_when_read_then_as_the_files(s3_logs: str, s3_options: Mapping[
         assert (times.entries == TimeIndex.read(path.with_suffix(".timeindex"), base_offset).entries).all()
         transactions = transactions_from_bytes(read_sidecar(one, ".txnindex"), base_offset)
         assert transactions == read_transaction_index(path.with_suffix(".txnindex"), base_offset)
+
+
+@pytest.mark.parametrize("count", [0, 1, 5461, 5462, 8191, 8192, 8193, 40_000])
+@pytest.mark.parametrize("zeros", [0, 8, 30, 10 << 20])
+def test_index_when_filled_up_with_zeros_then_is_read_to_its_last_entry(
+    tmp_path: Path, count: int, zeros: int
+) -> None:
+    put_segment(
+        tmp_path / "orders-0",
+        256,
+        [batch(256)],
+        index=[(number, 256 * number + 256) for number in range(count)],
+        time_index=[(number << 8, number << 8) for number in range(count)],
+    )
+    for suffix in (".index", ".timeindex"):
+        with (tmp_path / "orders-0" / f"{256:020d}{suffix}").open("ab") as file:
+            file.write(bytes(zeros))
+    (segment,) = list_segments(tmp_path)
+    for suffix, kind in ((".index", OffsetIndex), (".timeindex", TimeIndex)):
+        data, whole = read_index(segment, suffix), read_sidecar(segment, suffix)
+        found = kind.from_bytes(data, 256).entries
+        assert (found.tolist(), len(found)) == (kind.from_bytes(whole, 256).entries.tolist(), len(found))
+        assert len(found) - count in (0, 1)  # a time index may begin with zeros
+        assert len(data) <= max(64 << 10, 2 * 12 * count + 24)
 
 
 def test_s3_uri_when_it_says_all_itself_then_shown_without_credentials(

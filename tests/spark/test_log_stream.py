@@ -34,7 +34,7 @@ Offsets = Mapping[TopicPartition, int]
 class Query:
     """What Spark does with a stream: micro-batch after micro-batch, from what the one before came to."""
 
-    def __init__(self, path: Path, reached: Offsets | None = None, **options: object) -> None:
+    def __init__(self, path: Path | str, reached: Offsets | None = None, **options: object) -> None:
         self.options = StreamOptions.parse(options_of(path, columns="topic,partition,offset", **options))
         schema = struct(spark_schema(self.options.read))
         self.output = OutputColumns.of(self.options.read, schema)
@@ -514,3 +514,12 @@ def test_segment_when_deleted_between_plan_and_task_then_is_lost_data(
         assert caplog.messages == [
             f"{first}: the segment was deleted before it was read: going on without it"
         ]
+
+
+def test_s3_when_streamed_then_rows_are_those_of_local_files(
+    s3_logs: str, s3_options: Mapping[str, str]
+) -> None:
+    options = {"topics": "transactions,segments", "isolation": "read_committed", "maxBytesPerTrigger": "20k"}
+    there, here = Query(s3_logs, **options, **s3_options), Query(LOGS, **options)
+    assert list(there.triggers()) == list(here.triggers())
+    assert there.reached == here.reached

@@ -94,6 +94,22 @@ def test_batches_when_read_by_spark_then_are_the_segments(read: Read) -> None:
         assert row["batch"] == data[row["position"] : row["position"] + row["size"]]
 
 
+def test_filters_when_spark_would_push_them_then_each_query_has_its_own_rows(
+    read: Read, spark: SparkSession
+) -> None:
+    key = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(key, "true")
+    try:
+        frame = read(LOGS / "partitions-*")
+        wanted = sum(len(expected(f"partitions-{number}")) for number in range(3))
+        one, other = frame.where("partition = 1"), frame.where("partition IN (2) AND offset >= 5")
+        first, second = len(expected("partitions-1")), len(expected("partitions-2")) - 5
+        assert one.union(other).count() == first + second
+        assert frame.count() == wanted
+    finally:
+        spark.conf.unset(key)
+
+
 def test_range_when_empty_then_the_frame_is(read: Read, tmp_path: Path) -> None:
     log = write_log(tmp_path / "orders-0")
     assert read(log, startingTimestamp=2**42).collect() == []

@@ -5,72 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from kafkafmt.spark import first_line
 from log.samples import batch
 from spark.growing import GrowingLog
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming import StreamingQuery
+from spark.streams import Stream
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-class Stream:
-    """Queries over `logs` with one checkpoint; the rows of each micro-batch, by its number, are kept."""
-
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.spark = spark
-        self.logs, self.checkpoint = folder / "logs", folder / "checkpoint"
-        self.logs.mkdir()
-        self.kept: dict[int, list[tuple[Any, ...]]] = {}
-        self.started: list[StreamingQuery] = []
-
-    def start(self, trigger: dict[str, Any] | None = None, **options: object) -> StreamingQuery:
-        columns = "topic,partition,offset"
-        frame = (
-            self.spark.readStream.format("kafkafmt").options(columns=columns, **options).load(str(self.logs))
-        )
-        writer = frame.writeStream.foreachBatch(self._keep).option("checkpointLocation", str(self.checkpoint))
-        self.started.append((writer.trigger(**trigger) if trigger else writer).start())
-        return self.started[-1]
-
-    def run(self, **options: object) -> StreamingQuery:
-        """A query that ends once it has read what is there."""
-        query = self.start({"availableNow": True}, **options)
-        query.awaitTermination()
-        return query
-
-    def _keep(self, frame: DataFrame, number: int) -> None:
-        assert number not in self.kept
-        self.kept[number] = sorted(map(tuple, frame.collect()))
-
-    def micro_batches(self) -> list[list[tuple[Any, ...]]]:
-        """The rows of each micro-batch that had some."""
-        return [rows for _, rows in sorted(self.kept.items()) if rows]
-
-    def offsets(self) -> list[int]:
-        """Of all rows, in order; of one partition."""
-        return [offset for rows in self.micro_batches() for *_, offset in rows]
-
-    def written_offsets(self) -> list[Any]:
-        """What the checkpoint has for each micro-batch."""
-        files = sorted(
-            (file for file in (self.checkpoint / "offsets").glob("[0-9]*")), key=lambda file: int(file.name)
-        )
-        return [json.loads(file.read_text().splitlines()[2]) for file in files]
-
-
 @pytest.fixture
 def stream(spark: SparkSession, tmp_path: Path) -> Iterator[Stream]:
-    stream = Stream(spark, tmp_path)
-    yield stream
-    for query in stream.started:
-        query.stop()
+    (tmp_path / "logs").mkdir()
+    with Stream(spark, tmp_path / "logs", tmp_path / "checkpoint") as stream:
+        yield stream
 
 
 def test_stream_when_logs_grow_then_reads_each_record_once_also_after_a_restart(stream: Stream) -> None:

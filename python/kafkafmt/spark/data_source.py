@@ -73,7 +73,11 @@ class KafkafmtDataSource(DataSource):
 
 
 class KafkafmtReader(DataSourceReader):
-    """Reads what the options name, with the columns of the DataFrame."""
+    """Reads what the options name, with the columns of the DataFrame.
+
+    It takes no filters: up to 4.3 PySpark keeps what was planned with some for all that is read of the DataFrame, so
+    that rows would be missing from another query of it, and from a join with itself.
+    """
 
     def __init__(self, options: ReadOptions, output: OutputColumns) -> None:
         self._options = options

@@ -20,7 +20,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -43,6 +43,7 @@ from kafkafmt.remote import RemoteRecords
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
+    from pyarrow import NativeFile
     from pyarrow.fs import FileInfo, FileSystem
 
 SIDECAR_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
@@ -70,6 +71,8 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 # What a broker calls the folder of a partition that it deletes, moves or does not know.
 _LEFT_BEHIND = re.compile(r".*-(delete|future|stray)")
 _LISTED_AT_ONCE = 16
+# What is read of an index first, and how many bytes hold a whole entry wherever they begin.
+_INDEX_BYTES, _ENTRY_IN_ANY = 64 * 1024, 2 * 12
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,15 @@ def open_records(
 
 def read_sidecar(file: SegmentFile, suffix: str) -> bytes:
     """The bytes of the file with `suffix` (`.index`) beside a segment; none where it was not there or is deleted."""
+    return _read_sidecar(file, suffix, lambda sidecar: bytes(sidecar.read()))
+
+
+def read_index(file: SegmentFile, suffix: str) -> bytes:
+    """As `read_sidecar`, without most of the zeros that a broker fills the index of an active segment up with."""
+    return _read_sidecar(file, suffix, _read_to_zeros)
+
+
+def _read_sidecar(file: SegmentFile, suffix: str, read: Callable[[NativeFile], bytes]) -> bytes:
     if suffix not in file.sidecar_sizes:
         return b""
     from pyarrow.fs import LocalFileSystem
@@ -158,10 +170,21 @@ def read_sidecar(file: SegmentFile, suffix: str) -> bytes:
     filesystem = file.filesystem or LocalFileSystem()
     try:
         with filesystem.open_input_file(file.path.removesuffix(LOG_SUFFIX) + suffix) as sidecar:
-            data: bytes = sidecar.read()
+            return read(sidecar)
     except FileNotFoundError:
         return b""
-    return data
+
+
+def _read_to_zeros(index: NativeFile) -> bytes:
+    """Up to some bytes behind an entry of zeros, or to the end."""
+    data = bytearray()
+    size = _INDEX_BYTES
+    while True:
+        part = index.read(size)
+        data += part
+        if len(part) < size or not any(data[-_ENTRY_IN_ANY:]):
+            return bytes(data)
+        size = len(data)
 
 
 class _Store:

@@ -81,6 +81,8 @@ class LogFollower:
         new_bytes = segment.size_in_bytes - known.position
         if not self._is_committed and (segment is not log.segments[-1] or new_bytes > _SCANNED_BYTES):
             return False
+        if not new_bytes:
+            return True
         with log.open(segment, known.position) as records:
             try:
                 run = next(records.runs(run_bytes=_PEEKED_BYTES), None)

@@ -26,7 +26,7 @@ from kafkafmt.log.segment import (
     find_row,
 )
 from kafkafmt.log.splitting import split_points
-from kafkafmt.spark.files import SegmentFile, list_segments, open_records, read_sidecar, without_secrets
+from kafkafmt.spark.files import SegmentFile, list_segments, open_records, read_index, without_secrets
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -290,6 +290,6 @@ def read_indexes(segment: SegmentFile) -> SegmentIndexes:
     """What is usable of the indexes beside a segment."""
     return SegmentIndexes(
         segment.base_offset,
-        OffsetIndex.from_bytes(read_sidecar(segment, OFFSET_INDEX_SUFFIX), segment.base_offset),
-        TimeIndex.from_bytes(read_sidecar(segment, TIME_INDEX_SUFFIX), segment.base_offset),
+        OffsetIndex.from_bytes(read_index(segment, OFFSET_INDEX_SUFFIX), segment.base_offset),
+        TimeIndex.from_bytes(read_index(segment, TIME_INDEX_SUFFIX), segment.base_offset),
     )

@@ -44,7 +44,6 @@ _KNOWN = (
     "endingOffsets",
     "startingTimestamp",
     "endingTimestamp",
-    "pushFilters",
     "isolation",
     "onCorrupt",
     "verify",
@@ -53,7 +52,7 @@ _KNOWN = (
     "maxBatchBytes",
     *FILE_SYSTEM_OPTIONS,
 )
-_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "pushFilters")
+_BATCH_ONLY = ("endingOffsets", "endingTimestamp")
 _STREAM_ONLY = (
     "failOnDataLoss",
     "maxBytesPerTrigger",
@@ -145,7 +144,6 @@ class ReadOptions:
     topic_partition: TopicPartition | None = None
     starting: Bound = field(default_factory=Bound)
     ending: Bound = field(default_factory=Bound)
-    pushes_filters: bool = False
     isolation: str = "read_uncommitted"
     on_corrupt: str = "fail"
     verify: bool = True
@@ -186,7 +184,6 @@ class ReadOptions:
             topic_partition=_topic_partition(given),
             starting=_starting(given, can_be_latest=can_be_stream),
             ending=_bound(given, "ending", own="latest", own_number=LATEST),
-            pushes_filters=given.parse("pushFilters", parse_boolean, False),
             isolation=given.parse("isolation", one_of(ISOLATIONS), "read_uncommitted"),
             on_corrupt=on_corrupt,
             verify=given.parse("verify", parse_boolean, True),
