@@ -29,6 +29,7 @@ LAYERS = {
         "kafkafmt.column_rows",
         "kafkafmt.columns",
         "kafkafmt.conversion",
+        "kafkafmt.converter",
         "kafkafmt.decoding",
         "kafkafmt.log",
         "kafkafmt.records",

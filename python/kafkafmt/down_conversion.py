@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 from _kafkafmt.encode import padding_header
 from _kafkafmt.layout import LOG_OVERHEAD
 from kafkafmt.channel import Channel, write_bytes
-from kafkafmt.conversion import ConversionOptions, ConversionStats, Converter
+from kafkafmt.conversion import ConversionOptions, ConversionStats
+from kafkafmt.converter import Converter
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.types import Codec, TopicPartition
 

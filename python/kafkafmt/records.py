@@ -26,7 +26,8 @@ from kafkafmt.buffers import flat_view
 from kafkafmt.channel import write_bytes, write_file
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.columns import CHUNK_BYTES, Column, arrow_batches, numpy_batches, to_arrow, to_numpy
-from kafkafmt.conversion import ConversionOptions, ConvertedRecords, Converter
+from kafkafmt.conversion import ConversionOptions, ConvertedRecords
+from kafkafmt.converter import Converter
 from kafkafmt.decoding import locate_in_groups
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.types import Codec, TopicPartition

@@ -7,6 +7,7 @@ Input: four bytes of options, then a record set. Whatever the bytes are:
 - the chunks of a lazy conversion are the bytes of the eager one (to v2, which gathers messages, its records),
   each within twice the chunk size or what one batch converts to; but for batches at the front that say to lie
   below the first offset: the lazy one passes over them unread;
+- with another codec, alone or beside another format, the rows are what they are without, or the batch is refused;
 - a send writes `size_in_bytes` to the byte, however little the channel takes a call; it begins with the eager
   conversion's bytes, cut where they are more.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 import kafkafmt as kf
 import reference as ref
 from fuzz.oracle import (
+    MAX_DECOMPRESSED_BYTES,
     batches_before_damage,
     memory_records,
     outcome,
@@ -23,12 +25,13 @@ from fuzz.oracle import (
     trusting_codecs,
     until_error,
 )
-from kafkafmt.conversion import GATHERED_BATCH_BYTES
+from kafkafmt.converter import GATHERED_BATCH_BYTES
 from records.samples import as_row, as_rows, converted_rows, sent, without_sequence
 from reference import Row
 
 OPTIONS_LENGTH = 4
 CHUNK_SIZES = (1, 64, 100, 256, 1024, 131072)
+CODECS = tuple(kf.Codec)
 FALLBACKS = (None, kf.Codec.LZ4, kf.Codec.NONE, kf.Codec.GZIP)
 
 
@@ -42,6 +45,7 @@ class Options:
         self.zstd_fallback = FALLBACKS[data[1] % len(FALLBACKS)]
         self.chunk_size = CHUNK_SIZES[data[2] % len(CHUNK_SIZES)]
         self.first_offset = data[3] if data[3] < 32 else 0
+        self.codec = CODECS[data[1] % len(CODECS)]
 
     def eager(self, data: bytes) -> kf.Records | None:
         records = memory_records(data)
@@ -73,6 +77,34 @@ def check(data: bytes) -> None:
         eager = options.eager(data)
         _check_eager(options, data, eager)
         _check_lazy(options, data, eager)
+        for to_magic in (None, options.to_magic):
+            _check_codec(options, data, to_magic)
+
+
+def _check_codec(options: Options, data: bytes, to_magic: int | None) -> None:
+    rows, is_damaged = rows_before_damage(data, verify=True)
+    if to_magic is not None and to_magic < 2 and options.codec == kf.Codec.ZSTD:
+        return
+    conversion = kf.ConversionOptions(
+        to_magic, options.first_offset, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES, codec=options.codec
+    )
+    chunks, error = until_error(
+        bytes(chunk)
+        for chunk in kf.converted_chunks(memory_records(data), conversion, chunk_size=options.chunk_size)
+    )
+    if is_damaged or error is not None or any(map(_is_of_no_broker, ref.read(data))):
+        return
+    found = as_rows(memory_records(b"".join(chunks)).records())
+    expected = rows if to_magic is None else converted_rows(data, to_magic, options.first_offset)
+    assert found == expected, f"{found} != {expected}"
+
+
+def _is_of_no_broker(batch: ref.Batch) -> bool:
+    """Has it records below offset 0, or in a wrapper messages of another format than its own?"""
+    rows = batch.rows()
+    is_mixed = batch.magic < 2 and any((row.timestamp_type == -1) != (batch.magic == 0) for row in rows)
+    is_stamped = batch.magic == 0 and any(row.timestamp != -1 for row in rows)
+    return is_mixed or is_stamped or any(row.offset < 0 for row in rows)
 
 
 def _check_eager(options: Options, data: bytes, eager: kf.Records | None) -> None:

@@ -284,6 +284,11 @@ def test_work_when_run_then_outcomes_are_in_order_and_progress_adds_up(spark: Sp
     assert running.run(context, [], [], str.upper) == []
 
 
+def test_session_without_a_context_when_given_then_is_refused_in_a_line() -> None:
+    with pytest.raises(TypeError, match="jobs take a SparkSession with a context, not builtins's"):
+        running.context_of(object())  # type: ignore[arg-type]
+
+
 def test_job_when_spark_gives_it_up_then_is_one_line(spark: SparkSession) -> None:
     def fail(item: str) -> None:
         raise RuntimeError(f"{item} cannot be")

@@ -24,7 +24,7 @@ from kafkafmt.jobs.convert import (
 from kafkafmt.jobs.convert.tasks import OnCorrupt
 from kafkafmt.spark.context import spark_context
 from kafkafmt.spark.jobs.frames import DAMAGE, report_frame
-from kafkafmt.spark.jobs.running import JobError, run
+from kafkafmt.spark.jobs.running import JobError, context_of, run
 from kafkafmt.spark.values import one_of
 from kafkafmt.types import Codec
 
@@ -84,7 +84,7 @@ def convert(
         level,
     )
     tasks = plan(Path(source), Path(target), topics)
-    reports = _run(spark.sparkContext, tasks, options)
+    reports = _run(context_of(spark), tasks, options)
     return report_frame(spark, reports, _COLUMNS)
 
 

@@ -13,6 +13,7 @@ from kafkafmt.spark.context import first_line
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
+    from pyspark.sql import SparkSession
 
 _POLL_SECONDS = 0.2
 # A task costs 30 to 45 ms: this much takes longer, and is soon done again where an executor is lost.
@@ -31,6 +32,14 @@ Merge = Callable[[Any, Any], Any]
 
 class JobError(RuntimeError):
     """Spark gave a job up: executors were lost again and again, or have no kafkafmt. One line."""
+
+
+def context_of(spark: SparkSession) -> SparkContext:
+    """The context that a session's jobs run in. Raises TypeError for a session of Spark Connect, which has none."""
+    context: SparkContext | None = getattr(spark, "sparkContext", None)
+    if context is None:
+        raise TypeError(f"jobs take a SparkSession with a context, not {type(spark).__module__}'s")
+    return context
 
 
 def run(

@@ -9,7 +9,7 @@ from kafkafmt.jobs.files import LogFile, Progress
 from kafkafmt.jobs.summary import TopicReport, TopicSummary, merge_summaries, summarize_file
 from kafkafmt.spark.jobs.files import ListedFile, Paths, list_files
 from kafkafmt.spark.jobs.frames import report_frame
-from kafkafmt.spark.jobs.running import run
+from kafkafmt.spark.jobs.running import context_of, run
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -64,7 +64,7 @@ def summarize(
 
     Raises OSError and ValueError, in one line, for paths that hold no segments, and JobError where Spark gives up.
     """
-    found = summarize_files(spark.sparkContext, list_files(paths, topics, options), deep=deep)
+    found = summarize_files(context_of(spark), list_files(paths, topics, options), deep=deep)
     return report_frame(spark, found, _COLUMNS)
 
 

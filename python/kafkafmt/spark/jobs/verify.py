@@ -9,7 +9,7 @@ from kafkafmt.jobs.files import Progress
 from kafkafmt.jobs.verify import FileCheck, check_file
 from kafkafmt.spark.jobs.files import ListedFile, Paths, list_files
 from kafkafmt.spark.jobs.frames import DAMAGE, report_frame
-from kafkafmt.spark.jobs.running import run
+from kafkafmt.spark.jobs.running import context_of, run
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -51,7 +51,7 @@ def verify(
 
     Raises OSError and ValueError, in one line, for paths that hold no segments, and JobError where Spark gives up.
     """
-    checks = check_files(spark.sparkContext, list_files(paths, topics, options))
+    checks = check_files(context_of(spark), list_files(paths, topics, options))
     return report_frame(spark, checks, _COLUMNS)
 
 
