@@ -198,6 +198,14 @@ def test_tasks_when_segments_are_small_then_hold_several_up_to_the_bytes_of_a_sp
     assert pickle.loads(pickle.dumps(tasks[0])).splits == tasks[0].splits
 
 
+def test_arrow_batches_when_bounded_then_none_is_a_remnant_of_another(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "orders-0", 200, records=50)
+    for bound in (5_000, 20_000, 70_000):
+        sizes = [batch.nbytes for batch in batches(log, maxBatchBytes=bound)]
+        assert len(sizes) > 5
+        assert max(sizes) / 2 < min(sizes[:-1])
+
+
 def test_arrow_batches_when_bounded_then_are_small(tmp_path: Path) -> None:
     log = write_log(tmp_path / "orders-0", 20, codec=kf.Codec.ZSTD, records=500)
     (largest, *_) = sorted((batch.nbytes for batch in batches(log, maxBatchBytes="10k")), reverse=True)

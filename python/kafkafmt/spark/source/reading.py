@@ -46,8 +46,11 @@ def read_split(split: Split, options: ReadOptions, output: OutputColumns) -> Ite
 
 
 def _bounded(rows: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Slices of `most_bytes`, about; one row at the least."""
-    count = max(1, rows.num_rows * most_bytes // max(rows.nbytes, 1))
+    """Slices alike, of `most_bytes` or up to half as much again; one row at the least.
+
+    What is a little larger stays whole: the few rows of a remnant would cost Spark a batch of their own.
+    """
+    count = max(1, -(-rows.num_rows // max(1, round(rows.nbytes / most_bytes))))
     for first in range(0, rows.num_rows, count):
         yield rows.slice(first, count)
 
