@@ -193,6 +193,11 @@ class BatchesBuilder:
         """
         return self._ended(column_rows(timestamps, keys, values, headers, offsets))
 
+    def add_rows(self, rows: ColumnRows, first: int, stop: int) -> Iterator[bytes]:
+        """As `add` does, of the records from `first` to `stop` of columns that are located already."""
+        while (first := self._builder._fill(rows, first, stop)) < stop:
+            yield self.finish()
+
     def finish(self) -> bytes:
         """The last batch, of the records that wait; empty where none do. The next one goes on behind it."""
         if not len(self._builder):
@@ -203,9 +208,7 @@ class BatchesBuilder:
 
     def _ended(self, parts: list[ColumnRows]) -> Iterator[bytes]:
         for rows in parts:
-            first = 0
-            while (first := self._builder._fill(rows, first)) < len(rows):
-                yield self.finish()
+            yield from self.add_rows(rows, 0, len(rows))
 
 
 def build_batches(

@@ -370,39 +370,41 @@ cdef class RecordEncoder:
         self.busy = True
         try:
             for columns in parts:
-                self.append_part(columns, 0, INT64_MAX)
+                self.append_part(columns, 0, columns.count, INT64_MAX)
         except BaseException:
             self.done = before
             raise
         finally:
             self.busy = False
 
-    def _fill(self, ColumnRows columns not None, Py_ssize_t first):
-        """Append the records of `columns` from `first` on, each that `has_room_for` would let in.
+    def _fill(self, ColumnRows columns not None, Py_ssize_t first, Py_ssize_t stop):
+        """Append the records of `columns` from `first` to `stop`, each that `has_room_for` would let in.
 
         Where they bring offsets, a batch begins at its first record's, and ends in front of one that is 2^31
         past that. Returns the number of the first record that was not appended. Raises as `_append_columns`.
         """
         cdef int64_t limit = INT64_MAX if self.batch_size is None else max(self.batch_size, 0)
-        if not 0 <= first <= columns.count:
-            raise ValueError(f"first: expected 0 to {columns.count}, found {first}")
+        if not 0 <= first <= stop <= columns.count:
+            raise ValueError(f"first and stop: expected 0 to {columns.count}, found {first} and {stop}")
         self.check_idle()
         self.busy = True
         try:
-            if columns.has_offsets and first < columns.count and self.done.count == 0:
+            if columns.has_offsets and first < stop and self.done.count == 0:
                 self.begin_at(columns.offsets[first])
-            return self.append_part(columns, first, limit)
+            return self.append_part(columns, first, stop, limit)
         finally:
             self.busy = False
 
     @cython.final
-    cdef Py_ssize_t append_part(self, ColumnRows columns, Py_ssize_t first, int64_t limit) except -1:
+    cdef Py_ssize_t append_part(
+        self, ColumnRows columns, Py_ssize_t first, Py_ssize_t stop, int64_t limit
+    ) except -1:
         cdef Misfit found
         if columns is None:
             raise TypeError("columns: expected ColumnRows, found None")
         columns.enter()
         with nogil:
-            first = self.append_rows(columns, first, limit, &found)
+            first = self.append_rows(columns, first, stop, limit, &found)
         columns.busy = False
         if found.status != FITS:
             columns.raise_misfit(&found)
@@ -410,13 +412,13 @@ cdef class RecordEncoder:
 
     @cython.final
     cdef Py_ssize_t append_rows(
-        self, ColumnRows columns, Py_ssize_t first, int64_t limit, Misfit* found
+        self, ColumnRows columns, Py_ssize_t first, Py_ssize_t stop, int64_t limit, Misfit* found
     ) noexcept nogil:
         cdef RecordRow rows[BLOCK_RECORDS]
         cdef Py_ssize_t k, located
         found.status = FITS
-        while first < columns.count:
-            located = columns.locate(first, min(BLOCK_RECORDS, columns.count - first), rows, found)
+        while first < stop:
+            located = columns.locate(first, min(BLOCK_RECORDS, stop - first), rows, found)
             for k in range(located):
                 if not columns.has_offsets:
                     rows[k].offset = wrapping_add(self.done.last_offset, 1)

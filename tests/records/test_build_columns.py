@@ -536,9 +536,9 @@ def test_column_rows_when_made_in_part_or_not_at_all_then_no_records_and_no_memo
         refused.__init__(np.zeros(1000, np.int64), ColumnEntries(3, 8, OFFSETS, data=[b"abc"]), None)
     for rows in (refused, ColumnRows.__new__(ColumnRows)):
         assert len(rows) == rows.count == 0
-        assert kf.RecordBatchBuilder()._fill(rows, 0) == 0
+        assert kf.RecordBatchBuilder()._fill(rows, 0, 0) == 0
         with pytest.raises(ValueError, match="first"):
-            kf.RecordBatchBuilder()._fill(rows, 1)
+            kf.RecordBatchBuilder()._fill(rows, 1, 1)
     entries = ColumnEntries.__new__(ColumnEntries)
     with pytest.raises(TypeError, match="byte strings"):
         ColumnRows(THREE[:0], entries, None)
@@ -572,7 +572,7 @@ def test_entries_when_made_again_from_within_then_refused():
 def test_builder_when_columns_are_none_then_type_error():
     builder = kf.RecordBatchBuilder()
     for call in (
-        lambda: builder._fill(None, 0),
+        lambda: builder._fill(None, 0, 0),
         lambda: builder._append_columns(None),
         lambda: builder._append_columns([None]),
         lambda: ColumnRows(None, None, None),

@@ -22,6 +22,7 @@ LOGS = Path(__file__).parents[1] / "data" / "logs"
 BUCKET = "bucket"
 
 _NEED_PYSPARK = [
+    "sink",
     "test_docs.py",
     "test_functions.py",
     "test_jobs.py",

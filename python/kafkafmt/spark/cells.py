@@ -22,7 +22,8 @@ from kafkafmt.arrow_arrays import bitmap, boolean_array, int64_values, string_ar
 from kafkafmt.batch import RecordBatch
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.columns import arrow_schema, record_batch
-from kafkafmt.conversion import ConversionOptions, Converter
+from kafkafmt.conversion import ConversionOptions
+from kafkafmt.converter import Converter
 from kafkafmt.decoding import Payloads, groups
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.damage import check_records

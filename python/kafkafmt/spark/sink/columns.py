@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -48,6 +47,14 @@ _CONTENT = {"records": "value", "batches": "batch"}
 
 
 @dataclass(frozen=True)
+class SortedRows:
+    """Rows sorted by partition: `content` is what is written of them, `ranges` where in it each partition's are."""
+
+    content: pa.RecordBatch
+    ranges: list[tuple[TopicPartition, int, int]]
+
+
+@dataclass(frozen=True)
 class InputColumns:
     """Which column of the DataFrame is what; `keeps_offsets` says whether the data has the offsets to be written."""
 
@@ -76,40 +83,41 @@ class InputColumns:
                 raise ValueError(f"no {name}: expected a column {name}, or the option {name} for all rows")
         return cls(numbers, options.topic, options.partition, _keeps_offsets(options, numbers))
 
-    def parts(self, rows: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
-        """The rows of each partition, in their order, without the columns that told it.
+    def sorted(self, rows: pa.RecordBatch) -> SortedRows:
+        """The rows, those of each partition together and in their order.
 
         Raises ValueError for a row without a topic or a partition, and for one that cannot be.
         """
         content = self._content(rows)
         topics, codes = self._codes(rows)
-        if codes is None or len(codes) == 0:
-            if len(content):
-                yield _partition_of(topics, 0 if self.partition is None else self.partition), content
-            return
+        for topic in topics:
+            if not is_topic(topic):
+                expected = "up to 249 letters, digits, '.', '_' and '-'"
+                raise ValueError(f"column topic: expected {expected}, found {topic!r}")
         order = np.argsort(codes, kind="stable")
         codes = codes[order]
         cuts = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
         if (np.diff(order) < 0).any():
             content = content.take(pa.array(order))
-        for start, stop in pairwise(cuts):
-            yield _partition_of(topics, int(codes[start])), content.slice(start, stop - start)
+        firsts = codes[cuts[:-1]].tolist()
+        partitions = [TopicPartition(topics[code >> 32], code & 0xFFFFFFFF) for code in firsts]
+        return SortedRows(
+            content, [(where, *cut) for where, cut in zip(partitions, pairwise(cuts), strict=True)]
+        )
 
-    def _codes(self, rows: pa.RecordBatch) -> tuple[list[str], NDArray[np.int64] | None]:
+    def _codes(self, rows: pa.RecordBatch) -> tuple[list[str], NDArray[np.int64]]:
         """The topics there are, and for each row its topic's place among these and its partition, in one number."""
-        count = len(rows)
-        if self.topic is not None:
-            topics, codes = [self.topic], None
-        else:
+        topics, codes = [self.topic or ""], np.zeros(len(rows), np.int64)
+        if self.topic is None:
             encoded = self._whole(rows, "topic").dictionary_encode()
             topics, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
         if self.partition is not None:
-            return topics, None if codes is None else (codes << 32) | self.partition
+            return topics, (codes << 32) | self.partition
         partitions = self._whole(rows, "partition").cast(pa.int64()).to_numpy()
-        if count and not 0 <= partitions.min() <= partitions.max() <= _MAX_PARTITION:
+        if not 0 <= partitions.min() <= partitions.max() <= _MAX_PARTITION:
             wrong = partitions.min() if partitions.min() < 0 else partitions.max()
             raise ValueError(f"column partition: expected 0 to {_MAX_PARTITION}, found {wrong}")
-        return topics, partitions if codes is None else (codes << 32) | partitions
+        return topics, (codes << 32) | partitions
 
     def _whole(self, rows: pa.RecordBatch, name: str) -> pa.Array:
         column = rows.column(self.numbers[name])
@@ -149,12 +157,3 @@ def _keeps_offsets(options: WriteOptions, numbers: dict[str, int]) -> bool:
 def _milliseconds(timestamps: pa.Array) -> pa.Array:
     microseconds = pc.fill_null(timestamps.cast(pa.int64()), _NO_TIMESTAMP * _MICROSECONDS)
     return pa.array(microseconds.to_numpy() // _MICROSECONDS)
-
-
-def _partition_of(topics: list[str], code: int) -> TopicPartition:
-    topic = topics[code >> 32]
-    if not is_topic(topic):
-        raise ValueError(
-            f"column topic: expected up to 249 letters, digits, '.', '_' and '-', found {topic!r}"
-        )
-    return TopicPartition(topic, code & 0xFFFFFFFF)

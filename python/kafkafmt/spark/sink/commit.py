@@ -171,7 +171,7 @@ def _ensure_free(log: PartitionLog, where: TopicPartition, segments: Sequence[St
         for number in range(max(after - 1, 0), min(after + 1, len(there))):
             if number not in ends:
                 ends[number] = there[number].find_next_offset()
-            if bases[number] < segment.next_offset and segment.base_offset < ends[number]:
+            if bases[number] < min(segment.next_offset, ends[number]) and segment.base_offset < ends[number]:
                 raise ValueError(
                     f"partition {where}: offsets {_range(segment)} overlap with those that are there, "
                     f"{bases[number]} to {ends[number] - 1} ({there[number].path})"

@@ -15,6 +15,7 @@ import shutil
 import time
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,9 @@ import pyarrow as pa
 
 from kafkafmt.batch import RecordBatch
 from kafkafmt.builder import BatchesBuilder
+from kafkafmt.column_rows import column_rows
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.appending import SegmentAppender, whole_batches, write_all, write_index
+from kafkafmt.log.appending import SegmentAppender, whole_batches, write_all
 from kafkafmt.log.segment import LOG_SUFFIX
 from kafkafmt.spark.sink.offsets import positions_of, renumbered
 from kafkafmt.spark.sink.staging import POSITIONS_SUFFIX, SEGMENT_SUFFIXES, StagedSegment, sync
@@ -32,6 +34,7 @@ from kafkafmt.spark.sink.staging import POSITIONS_SUFFIX, SEGMENT_SUFFIXES, Stag
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from _kafkafmt.column_rows import ColumnRows
     from _kafkafmt.scan import BatchRun
     from kafkafmt.spark.sink.columns import InputColumns
     from kafkafmt.spark.sink.options import WriteOptions
@@ -75,13 +78,19 @@ class _Task:
         self.waiting = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
-        for where, part in self.columns.parts(rows):
+        found = self.columns.sorted(rows)
+        is_batches = "batch" in found.content.schema.names
+        part = found.content.column("batch") if is_batches else self._records(found.content)
+        for where, start, stop in found.ranges:
             share = self.shares.get(where)
             if share is None:
                 share = self.shares[where] = _Share(self, where, len(self.shares))
             before = share.waiting
             try:
-                share.add(part)
+                if isinstance(part, _Records):
+                    share.add(part, start, stop)
+                else:
+                    share.add_batches(part.slice(start, stop - start))
             except (ValueError, OverflowError) as error:
                 raise ValueError(f"partition {where}: {error}") from None
             except KafkaFormatError as error:
@@ -103,6 +112,17 @@ class _Task:
         sync([self.attempt])
         return staged
 
+    def _records(self, content: pa.RecordBatch) -> _Records:
+        columns = {name: content.column(name) for name in content.schema.names}
+        timestamps = columns.get("timestamp")
+        if timestamps is None:
+            timestamps = np.full(len(content), self.now)
+        offsets = columns.get("offset")
+        (rows,) = column_rows(
+            timestamps, columns.get("key"), columns["value"], columns.get("headers"), offsets
+        )
+        return _Records(rows, None if offsets is None else offsets.to_numpy())
+
     def _make_room(self) -> None:
         """Write what most waits for, until half as much waits as may."""
         for share in sorted(self.shares.values(), key=lambda share: share.waiting, reverse=True):
@@ -110,6 +130,14 @@ class _Task:
                 return
             self.waiting -= share.waiting
             share.flush()
+
+
+@dataclass(frozen=True)
+class _Records:
+    """Records of several partitions; `offsets` where these are kept."""
+
+    rows: ColumnRows
+    offsets: NDArray[np.int64] | None
 
 
 class _Share:
@@ -133,27 +161,34 @@ class _Share:
         of_builder = 0 if self._builder is None else self._builder.size_in_bytes + _BUILDER_BYTES
         return self._batches_bytes + of_builder
 
-    def add(self, rows: pa.RecordBatch) -> None:
-        if "batch" in rows.schema.names:
-            self._append(self._checked(rows.column("batch")))
-            return
-        columns = {name: rows.column(name) for name in rows.schema.names}
-        if "offset" in columns:
-            self._ensure_ascending(columns["offset"].to_numpy())
-        timestamps = columns.get("timestamp")
+    def add(self, records: _Records, start: int, stop: int) -> None:
+        """Add the records from `start` to `stop`."""
+        if records.offsets is not None:
+            self._ensure_ascending(records.offsets[start:stop])
         if self._builder is None:
             self._builder = self._new_builder()
-        for batch in self._builder.add(
-            np.full(len(rows), self.task.now) if timestamps is None else timestamps,
-            columns.get("key"),
-            columns["value"],
-            columns.get("headers"),
-            columns.get("offset"),
-        ):
+        for batch in self._builder.add_rows(records.rows, start, stop):
             self._take(batch)
-        self.next_offset = (
-            int(columns["offset"][-1].as_py()) + 1 if "offset" in columns else self.next_offset + len(rows)
-        )
+        if records.offsets is not None:
+            self.next_offset = int(records.offsets[stop - 1]) + 1
+        else:
+            self.next_offset += stop - start
+
+    def add_batches(self, batches: pa.Array) -> None:
+        """Add batches, whose CRC has to hold, as they are, but for their offsets where these are not kept."""
+        data, ends = _joined(batches)
+        try:
+            run = whole_batches(data, 0)
+        except (ValueError, KafkaFormatError):
+            for row in batches:  # which one it is: an error in the middle of all would tell of what follows
+                whole_batches(row.as_buffer(), 0)
+            raise
+        run.ensure_valid()
+        if not np.isin(ends, np.append(run.index["position"], len(data))).all():
+            raise ValueError("column batch: expected whole batches in each row, found a part of one")
+        if not self.task.columns.keeps_offsets:
+            run, self.next_offset = renumbered(run, self.next_offset)
+        self._append(run)
 
     def flush(self) -> None:
         """Write what waits; a batch that is not full ends here."""
@@ -170,7 +205,7 @@ class _Share:
         staging = self.task.attempt.parent
         stem = str(appender.path.relative_to(staging)).removesuffix(LOG_SUFFIX)
         for suffix, entries in appender.index_entries().items():
-            write_index(staging / f"{stem}{suffix}", entries)
+            (staging / f"{stem}{suffix}").write_bytes(entries.tobytes())
         self.segments.append(
             StagedSegment(
                 self.where, stem, appender.base_offset, appender.next_offset, appender.size_in_bytes
@@ -223,27 +258,14 @@ class _Share:
         self._positions_size += positions.nbytes
 
     def _ensure_ascending(self, offsets: NDArray[np.int64]) -> None:
-        before = np.concatenate(([self.next_offset - 1], offsets[:-1]))
-        wrong = offsets <= before
-        if wrong.any():
-            row = int(wrong.argmax())
+        wrong = np.flatnonzero(offsets[1:] <= offsets[:-1]) + 1
+        row = 0 if offsets[0] < self.next_offset else int(wrong[0]) if len(wrong) else None
+        if row is not None:
+            lowest = offsets[row - 1] + 1 if row else self.next_offset
             raise ValueError(
-                f"column offset: expected {before[row] + 1} or more, found {offsets[row]}: offsets have to ascend "
+                f"column offset: expected {lowest} or more, found {offsets[row]}: offsets have to ascend "
                 'in each task, as after repartition("topic", "partition").sortWithinPartitions("offset")'
             )
-
-    def _checked(self, batches: pa.Array) -> BatchRun:
-        """Whole batches whose CRC holds, and their offsets, counted on where these are not kept."""
-        data, ends = _joined(batches)
-        run = whole_batches(data, 0)
-        run.ensure_valid()
-        starts = np.append(run.index["position"], len(data))
-        inside = ~np.isin(ends, starts)
-        if inside.any():
-            raise ValueError("column batch: expected whole batches in each row, found a part of one")
-        if not self.task.columns.keeps_offsets:
-            run, self.next_offset = renumbered(run, self.next_offset)
-        return run
 
 
 class _Files:

@@ -1,0 +1,276 @@
+"""A job is there wholly or not at all: overlaps, jobs that die, drivers killed in the middle of a commit, streams."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkafmt.log import LogDirectory
+from kafkafmt.spark.files import list_segments
+from kafkafmt.spark.sink.commit import Commit, recover
+from kafkafmt.spark.sink.manifest import StreamBatch
+from kafkafmt.spark.sink.staging import Owner, new_attempt
+from spark.reads import rows
+from spark.writes import Rows, content, job, staged, write
+
+COLUMNS = ("value", "topic", "partition", "offset")
+
+
+def records(*offsets: int, topic: str = "t", partition: int = 0) -> list[dict[str, Any]]:
+    return [
+        {"value": b"%d" % offset, "topic": topic, "partition": partition, "offset": offset}
+        for offset in offsets
+    ]
+
+
+def offsets(folder: Path, topic: str = "t", partition: int = 0) -> list[int]:
+    log = LogDirectory(folder).partition((topic, partition))
+    return [record.offset for record in log.records()]
+
+
+# Offsets that are kept
+
+
+def test_ranges_when_apart_then_are_segments_wherever_they_lie(tmp_path: Path) -> None:
+    write(tmp_path, records(100, 101), records(10, 19))
+    write(tmp_path, records(*range(20, 100)), records(0, 9), records(102))
+    names = [path.name for path in sorted(tmp_path.glob("t-0/*.log"))]
+    assert names == [f"{base:020d}.log" for base in (0, 10, 20, 100, 102)]
+    assert offsets(tmp_path) == [0, 9, 10, 19, *range(20, 103)]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "line"),
+    [
+        ([records(0, 5), records(5, 9)], "partition t-0: offsets 0 to 5 and 5 to 9 overlap: repartition("),
+        ([records(60), records(50, 59)], "partition t-0: offsets 50 to 59 overlap with those that are there, 50 to 59"),
+        ([records(59, 70)], "partition t-0: offsets 59 to 70 overlap with those that are there, 50 to 59 ("),
+        ([records(10, 50)], "partition t-0: offsets 10 to 50 overlap with those that are there, 50 to 59 ("),
+        ([records(0, 99)], "partition t-0: offsets 0 to 99 overlap with those that are there, 50 to 59 ("),
+        ([records(1, topic="other"), records(52, 53)], "partition t-0: offsets 52 to 53 overlap with"),
+    ],
+)  # fmt: skip
+def test_ranges_when_they_overlap_then_one_line_and_nothing_is_written(
+    tmp_path: Path, tasks: list[Rows], line: str
+) -> None:
+    write(tmp_path, records(*range(50, 60)))
+    with pytest.raises(ValueError, match=line.replace("(", "\\(")) as caught:
+        write(tmp_path, *tasks)
+    assert "\n" not in str(caught.value)
+    assert content(tmp_path) == ["t-0"]
+    assert offsets(tmp_path) == list(range(50, 60))
+
+
+def test_segment_that_is_empty_when_in_the_way_then_replaced_or_told(tmp_path: Path) -> None:
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "t-0" / f"{7:020d}.log").touch()
+    with pytest.raises(ValueError, match=f"{7:020d}.log begins within offsets 5 to 8"):
+        write(tmp_path, records(5, 8))
+    write(tmp_path, records(7, 8))
+    assert offsets(tmp_path) == [7, 8]
+
+
+# Overwriting
+
+
+def test_overwrite_when_committed_then_replaces_the_partitions_that_are_written(tmp_path: Path) -> None:
+    write(tmp_path, records(0, 1, 2), records(5, 6), records(0, partition=1))
+    write(tmp_path, records(1, 2), records(3), records(9, partition=2), overwrite=True)
+    assert [offsets(tmp_path, partition=number) for number in range(3)] == [[1, 2, 3], [0], [9]]
+    write(tmp_path, records(7), records(9), overwrite=True, offsets="dense")
+    assert offsets(tmp_path) == [0, 1]
+    assert content(tmp_path) == ["t-0", "t-1", "t-2"]
+
+
+def test_job_without_rows_when_committed_then_changes_nothing(tmp_path: Path) -> None:
+    write(tmp_path, records(0))
+    for overwrite in (False, True):
+        write(tmp_path, [], [], overwrite=overwrite)
+    assert offsets(tmp_path) == [0]
+    assert content(tmp_path) == ["t-0"]
+
+
+# Jobs that end badly
+
+
+def test_staging_when_not_committed_then_no_reader_sees_it(tmp_path: Path) -> None:
+    write(tmp_path, records(0))
+    one = job(tmp_path, *COLUMNS)
+    staged(one, records(1, 2), records(3))
+    assert len(content(tmp_path)) == 2
+    assert offsets(tmp_path) == [0]
+    patterns = ["", "/*", "/*/*.log", "/*-0"]
+    assert [len(list_segments(f"{tmp_path}{pattern}")) for pattern in patterns] == [1] * 4
+    assert len(rows(tmp_path)) == 1
+    one.abort([])
+    assert content(tmp_path) == ["t-0"]
+
+
+def test_attempt_when_another_succeeded_then_is_not_counted(tmp_path: Path) -> None:
+    one = job(tmp_path, *COLUMNS)
+    staged(one, records(0, 1, 2))
+    one.commit(staged(one, records(0, 1, 2), records(3)))
+    assert offsets(tmp_path) == [0, 1, 2, 3]
+    assert content(tmp_path) == ["t-0"]
+
+
+def test_folder_when_an_executor_has_none_of_it_then_one_line(tmp_path: Path) -> None:
+    one = job(tmp_path / "there", *COLUMNS)
+    results = staged(one, records(0))
+    (tmp_path / "there").rename(tmp_path / "elsewhere")
+    with pytest.raises(FileNotFoundError, match="driver and executors have to share it"):
+        staged(one, records(1))
+    (tmp_path / "there").mkdir()
+    with pytest.raises(FileNotFoundError, match="found no file: driver and executors have to share this"):
+        one.commit(results)
+
+
+def dead_owner() -> Owner:
+    """This machine's, and a process that has ended."""
+    found = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid(), open('/proc/self/stat').read().split()[21])"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    process, started = map(int, found.stdout.split())
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return Owner(boot, str(Path("/proc/self/ns/pid").readlink()), process, started)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are told apart by /proc")
+def test_staging_of_others_when_the_next_job_comes_then_that_of_the_dead_is_removed(tmp_path: Path) -> None:
+    dead = dead_owner()
+    me = replace(dead, process=os.getpid(), started=int(Path("/proc/self/stat").read_text().split()[21]))
+    owners = {"dead": dead, "alive": me, "other machine": replace(dead, boot="elsewhere"), "unknown": None}
+    names = {}
+    for name, owner in owners.items():
+        one = replace(job(tmp_path, *COLUMNS), owner=owner)
+        names[name] = staged(one, records(0))[0].staging
+    write(tmp_path, records(5))
+    assert set(content(tmp_path)) == {"t-0", *(names[name] for name in owners if name != "dead")}
+    recover(tmp_path, remove_staging=True)
+    assert content(tmp_path) == ["t-0"]
+
+
+KILLED = """
+import json, os, signal, sys
+from pathlib import Path
+sys.path[:0] = sys.argv[3:]
+from spark.sink.test_commit import COLUMNS, job, records, staged, write
+
+folder, overwrite = Path(sys.argv[1]), sys.argv[2] == "True"
+calls = 0
+
+def count(function):
+    def counted(*arguments, **options):
+        global calls
+        if calls == stage:
+            os.kill(os.getpid(), signal.SIGKILL)
+        calls += 1
+        return function(*arguments, **options)
+    return counted
+
+for stage in range(60):
+    write(folder / str(stage), records(0, 1))
+    one = job(folder / str(stage), *COLUMNS, overwrite=overwrite)
+    results = staged(one, records(7, 8), records(9, 20), records(5, partition=1))
+    child = os.fork()
+    if not child:
+        Path.rename, Path.unlink, os.rmdir = count(Path.rename), count(Path.unlink), count(os.rmdir)
+        one.commit(results)
+        os._exit(0)
+    if not os.waitpid(child, 0)[1]:
+        break
+"""
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_driver_when_killed_anywhere_in_a_commit_then_the_next_write_shows_all_or_nothing(
+    tmp_path: Path, overwrite: bool
+) -> None:
+    command = [sys.executable, "-c", KILLED, tmp_path, str(overwrite), Path(__file__).parents[2]]
+    subprocess.run(command, check=True)
+    before, after = [0, 1], ([7, 8, 9, 20] if overwrite else [0, 1, 7, 8, 9, 20])
+    outcomes = []
+    for stage in range(len(list(tmp_path.iterdir()))):
+        folder = tmp_path / str(stage)
+        visible = offsets(folder) if (folder / "t-0").exists() else None
+        assert visible in ([before, None, after] if overwrite else [after[:2], after[:4], after])
+        recover(folder, remove_staging=True)
+        is_committed = "t-1" in content(folder)
+        assert content(folder) == (["t-0", "t-1"] if is_committed else ["t-0"])
+        assert offsets(folder) == (after if is_committed else before)
+        assert not is_committed or offsets(folder, partition=1) == [5]
+        outcomes.append(is_committed)
+    assert outcomes == sorted(outcomes)
+    assert set(outcomes) == {False, True}
+    assert len(outcomes) > 8
+
+
+def test_commit_that_failed_behind_the_manifest_when_aborted_then_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = job(tmp_path, *COLUMNS)
+    results = staged(one, records(0, 1), records(2, partition=1))
+
+    def fail(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kafkafmt.spark.sink.manifest.put_segment", fail)
+        with pytest.raises(OSError, match="No space left"):
+            one.commit(results)
+    one.abort(results)
+    assert offsets(tmp_path) == [0, 1]
+    assert content(tmp_path) == ["t-0", "t-1"]
+
+
+# Streams
+
+
+def commit(folder: Path, query: str, number: int, *tasks: Rows, **options: object) -> None:
+    one = job(folder, *COLUMNS, **options)
+    results = [replace(result, query=query) for result in staged(one, *tasks)]
+    one.commit(results, number)
+
+
+@pytest.mark.parametrize("mode", ["keep", "dense"])
+def test_batch_of_a_stream_when_committed_again_then_doubles_nothing(tmp_path: Path, mode: str) -> None:
+    for number in (0, 1, 1, 2, 1, 0, 2, 3):
+        commit(tmp_path, "q-1", number, records(number * 2), records(number * 2 + 1), offsets=mode)
+    assert [row["value"] for row in rows(tmp_path, columns="value")] == [b"%d" % n for n in range(8)]
+    assert offsets(tmp_path) == list(range(8))
+    assert content(tmp_path) == [".kafkafmt-stream-q-1", "t-0"]
+    commit(tmp_path, "another", 0, records(90), offsets=mode)
+    assert len(offsets(tmp_path)) == 9
+
+
+def test_batch_of_a_stream_when_its_driver_died_in_the_commit_then_is_known_to_be_there(
+    tmp_path: Path,
+) -> None:
+    one = job(tmp_path, *COLUMNS)
+    results = [replace(result, query="q") for result in staged(one, records(0, 1))]
+    placed = Commit(tmp_path, keeps_offsets=True)
+    placed._manifest(tmp_path / one.staging, results[0].segments, StreamBatch("q", 4))
+    commit(tmp_path, "q", 4, records(0, 1))
+    assert offsets(tmp_path) == [0, 1]
+    assert json.loads((tmp_path / ".kafkafmt-stream-q").read_text()) == {"batch": 4}
+
+
+def test_staging_of_a_stream_s_failed_batch_when_the_next_one_is_committed_then_is_removed(
+    tmp_path: Path,
+) -> None:
+    failed = job(tmp_path, *COLUMNS)
+    owner = Owner("elsewhere", "pid", 1, 1, query="q")
+    replaced = replace(failed, owner=owner)
+    new_attempt(tmp_path, replaced.staging, owner)
+    commit(tmp_path, "q", 1, records(0))
+    assert content(tmp_path) == [".kafkafmt-stream-q", "t-0"]
