@@ -19,7 +19,7 @@ _VIEW_BYTES = 16
 
 
 def bitmap(valid: NDArray[np.bool_] | None) -> pa.Buffer | None:
-    """What is not null, a boolean each, as Arrow has it; None where nothing is."""
+    """Booleans as Arrow has them, a bit each; None stands for no bitmap: nothing is null."""
     return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
@@ -30,8 +30,8 @@ def number_array(
     return pa.Array.from_buffers(kind, len(numbers), [bitmap(valid), pa.py_buffer(numbers)])
 
 
-def boolean_array(values: NDArray[np.bool_]) -> pa.Array:
-    return pa.Array.from_buffers(pa.bool_(), len(values), [None, bitmap(values)])
+def boolean_array(values: NDArray[np.bool_], valid: NDArray[np.bool_] | None = None) -> pa.Array:
+    return pa.Array.from_buffers(pa.bool_(), len(values), [bitmap(valid), bitmap(values)])
 
 
 def string_array(
@@ -78,3 +78,11 @@ def int64_values(array: pa.Array) -> NDArray[np.int64]:
         return np.empty(0, np.int64)
     _, data = array.buffers()
     return np.frombuffer(data, np.int64, len(array), array.offset * np.dtype(np.int64).itemsize)
+
+
+def valid_values(array: pa.Array) -> NDArray[np.bool_] | None:
+    """False for null; None without nulls."""
+    if not array.null_count:
+        return None
+    bits = np.frombuffer(array.buffers()[0], np.uint8)
+    return np.unpackbits(bits, bitorder="little")[array.offset : array.offset + len(array)].astype(np.bool_)

@@ -12,7 +12,15 @@ import kafkafmt as kf
 import reference as ref
 from kafkafmt.conversion import ConversionOptions
 from kafkafmt.spark import cells
-from kafkafmt.spark.cells import Otherwise, checked, converted, decoded, over_cells, trimmed
+from kafkafmt.spark.cells import (
+    Otherwise,
+    checked,
+    converted_down,
+    converted_up,
+    decoded,
+    over_cells,
+    trimmed,
+)
 from records.samples import DAY, EVERY_KIND, GAPS, ROWS, SAMPLES, WITH_HEADERS, end_marker
 
 COLUMNS = ("key", "value", "offset", "timestamp", "timestampType", "headers")
@@ -32,9 +40,10 @@ Function = Callable[..., pa.Array]
 
 FUNCTIONS: dict[str, Function] = {
     **{
-        f"to v{magic}": partial(converted, options=ConversionOptions(magic, zstd_fallback=kf.Codec.LZ4))
-        for magic in (0, 1, 2)
+        f"to v{magic}": partial(converted_down, options=ConversionOptions(magic, zstd_fallback=kf.Codec.LZ4))
+        for magic in (0, 1)
     },
+    "to v2": converted_up,
     "decoded": partial(decoded, columns=COLUMNS),
     "checked": partial(checked, deep=False),
     "checked deeply": partial(checked, deep=True),
@@ -80,6 +89,18 @@ def test_cells_when_converted_then_each_is_what_the_library_makes_of_it(
 ) -> None:
     found = over(FUNCTIONS[f"to v{magic}"], binary(CELLS, kind))
     assert found == [None if cell is None else down(cell, magic) for cell in CELLS]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("fallback", [kf.Codec.NONE, kf.Codec.GZIP])
+def test_zstd_when_converted_down_then_its_records_are_in_its_cell_whatever_the_codec(
+    magic: int, fallback: kf.Codec
+) -> None:
+    empty = ref.batch(b"", 0, attributes=ref.ZSTD, last_offset_delta=3)
+    data = [EVERY_KIND, SAMPLES["v2 zstd"], empty, end_marker(7, commit=True), SAMPLES["v0"] + empty]
+    function = partial(converted_down, options=ConversionOptions(magic, zstd_fallback=fallback))
+    records = [kf.MemoryRecords(cell).down_convert(magic, zstd_fallback=fallback).records for cell in data]
+    assert over(function, binary(data)) == [bytes(one.buffer) for one in records]
 
 
 @pytest.mark.parametrize("columns", [COLUMNS, ("offset",), ("headers", "key")])

@@ -18,17 +18,19 @@ import pyarrow.compute as pc
 
 from _kafkafmt.columns import ColumnBuilder
 from _kafkafmt.scan import BatchRun, scan
-from kafkafmt.arrow_arrays import bitmap, string_array
+from kafkafmt.arrow_arrays import bitmap, boolean_array, int64_values, string_array, valid_values
 from kafkafmt.batch import RecordBatch
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.columns import arrow_schema, record_batch
-from kafkafmt.conversion import ConversionOptions, Converter
+from kafkafmt.conversion import ConversionOptions
+from kafkafmt.converter import Converter
 from kafkafmt.decoding import Payloads, groups
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.damage import check_records
 from kafkafmt.log.segment import check_tail
 from kafkafmt.records import RUN_BYTES, MemoryRecords
 from kafkafmt.spark.plain_errors import PlainErrors
+from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,6 +41,7 @@ PIECE_BYTES = RUN_BYTES
 Otherwise: TypeAlias = Literal["fail", "null", "false"]
 
 _MAX_ARROW_BYTES = np.iinfo(np.int32).max
+_CODEC_IDS = 8  # three bits of the attributes
 _OFFSET_DTYPES = {pa.binary(): np.int32, pa.large_binary(): np.int64}
 
 
@@ -53,7 +56,7 @@ class Cells:
     """
 
     def __init__(self, column: pa.Array) -> None:
-        self.valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
+        self.valid = valid_values(column)
         starts, data = _contents(column)
         if self.valid is not None and np.diff(starts)[~self.valid].any():
             starts, data = _contents(pc.fill_null(column, b""))
@@ -173,9 +176,33 @@ def _tried(
         yield from _tried(function, otherwise, column[part], [each[part] for each in arguments])
 
 
-def converted(cells: Cells, options: ConversionOptions) -> pa.Array:
-    """Each cell in another message format, as a binary array."""
+def converted_down(cells: Cells, options: ConversionOptions) -> pa.Array:
+    """Each cell in format v1 or v0, as a binary array.
+
+    All cells are converted in one call; whose the batches are that come out of it the headers of the sources tell.
+    """
     converter = Converter(options)
+    converter.expect(int(cells.starts[-1]))
+    converter.convert(cells.run)
+    found, size, *_ = scan(converter.output)
+    counts = _converted_counts(cells.run.index, options)
+    assert len(found) == counts.sum()
+    boundaries = np.append(found.index["position"], size)
+    return cells.binary(boundaries[np.append(0, counts.cumsum())[cells.firsts[1:]]], converter.output)
+
+
+def _converted_counts(rows: NDArray[np.void], options: ConversionOptions) -> NDArray[np.int64]:
+    """How many batches each becomes: a record is a message of its own where no codec wraps it."""
+    wraps = np.zeros(_CODEC_IDS, np.bool_)
+    for codec in Codec:
+        wraps[codec] = options.codec_of(codec) not in (None, Codec.NONE)
+    of_v2 = np.where(wraps[rows["codec"]], rows["count"] > 0, rows["count"]) * ~rows["is_control"]
+    return np.where(rows["magic"] < 2, 1, of_v2).astype(np.int64)
+
+
+def converted_up(cells: Cells) -> pa.Array:
+    """Each cell in format v2, as a binary array: what stands alone is gathered, but not across cells."""
+    converter = Converter(ConversionOptions(2))
     converter.expect(int(cells.starts[-1]))
     ends = np.empty(len(cells), np.int64)
     firsts = cells.firsts.tolist()
@@ -189,20 +216,20 @@ def converted(cells: Cells, options: ConversionOptions) -> pa.Array:
 def trimmed(cells: Cells, first_offsets: pa.Array) -> pa.Array:
     """Each cell without the records below its first offset, as a binary array; see `RecordBatch.trim`."""
     rows = cells.run.index
-    wanted = np.repeat(pc.fill_null(first_offsets, 0).cast(pa.int64()).to_numpy(), np.diff(cells.firsts))
+    wanted = np.repeat(int64_values(first_offsets.cast(pa.int64())), np.diff(cells.firsts))
     is_below = rows["last_offset"] < wanted
     is_cut = ~is_below & (rows["base_offset"] < wanted)  # a wrapper's is -1: it is asked
-    starts = np.append(rows["position"], cells.starts[-1])
-    offsets, data = pa.py_buffer(starts.astype(np.int32)), pa.py_buffer(cells.run.buffer)
-    batches = pa.Array.from_buffers(pa.binary(), len(rows), [None, offsets, data])
+    boundaries = np.append(rows["position"], cells.starts[-1])
+    batches = string_array(pa.binary(), boundaries.astype(np.int32), cells.run.buffer)
     is_changed = is_below | is_cut
     if is_changed.any():
         left = [
-            None if is_below[row] else bytes(RecordBatch(cells.run, row).trim(int(wanted[row])))
+            b"" if is_below[row] else bytes(RecordBatch(cells.run, row).trim(int(wanted[row])))
             for row in np.flatnonzero(is_changed).tolist()
         ]
-        batches = pc.replace_with_mask(batches, pa.array(is_changed), pa.array(left, pa.binary()))
-        batches = pc.fill_null(batches, b"")
+        ends = np.cumsum([0, *map(len, left)], dtype=np.int32)
+        replacements = string_array(pa.binary(), ends, b"".join(left))
+        batches = pc.replace_with_mask(batches, boolean_array(is_changed), replacements)
     starts, data = _contents(batches)
     return cells.binary(starts[cells.firsts[1:]] - starts[0], data[starts[0] : starts[-1]])
 
@@ -248,5 +275,4 @@ def checked(cells: Cells, deep: bool) -> pa.Array:
         cells.run.ensure_valid()
         check_records(cells.run, 0, len(cells.run), DEFAULT_MAX_DECOMPRESSED_BYTES)
     failures = np.append(0, (~cells.run.valid()).cumsum())[cells.firsts]
-    mask = None if cells.valid is None else ~cells.valid
-    return pa.array(np.diff(failures) == 0, pa.bool_(), mask=mask)
+    return boolean_array(np.diff(failures) == 0, cells.valid)

@@ -26,7 +26,15 @@ from pyspark.sql.functions import arrow_udf, lit  # type: ignore[attr-defined]  
 
 from kafkafmt.columns import COLUMNS, arrow_schema
 from kafkafmt.conversion import ConversionOptions
-from kafkafmt.spark.cells import Otherwise, checked, converted, decoded, over_cells, trimmed
+from kafkafmt.spark.cells import (
+    Otherwise,
+    checked,
+    converted_down,
+    converted_up,
+    decoded,
+    over_cells,
+    trimmed,
+)
 from kafkafmt.spark.source.schema import SPARK_TYPES
 from kafkafmt.spark.values import known_name
 from kafkafmt.types import Codec
@@ -36,6 +44,7 @@ if TYPE_CHECKING:
 
 OnError: TypeAlias = Literal["fail", "null"]
 
+_EVERY_OFFSET = -(2**63)
 # What a batch knows itself; where it is from it does not.
 _RECORD_COLUMNS = tuple(name for name in COLUMNS if name not in ("topic", "partition"))
 
@@ -56,8 +65,8 @@ def down_convert(
     """
     if to_magic not in (0, 1):
         raise ValueError(f"to_magic: expected 0 or 1, found {to_magic!r}")
-    options = ConversionOptions(to_magic, zstd_fallback=_codec(zstd_fallback))
-    return _apply("down_convert", partial(converted, options=options), "binary", on_error, column)
+    options = ConversionOptions(to_magic, _EVERY_OFFSET, _codec(zstd_fallback))
+    return _apply("down_convert", partial(converted_down, options=options), "binary", on_error, column)
 
 
 def up_convert(column: Column | str, *, on_error: OnError = "fail") -> Column:
@@ -65,7 +74,7 @@ def up_convert(column: Column | str, *, on_error: OnError = "fail") -> Column:
 
     Messages of v0 and v1 that stand alone are gathered, within a cell, into batches of 16 KiB at the most.
     """
-    return _apply("up_convert", partial(converted, options=ConversionOptions(2)), "binary", on_error, column)
+    return _apply("up_convert", converted_up, "binary", on_error, column)
 
 
 def trim(column: Column | str, first_offset: Column | str | int, *, on_error: OnError = "fail") -> Column:

@@ -1,0 +1,45 @@
+"""The page docs/spark.md, run as written: each block of Python prints what stands below it.
+
+The folders that it names, `/backup` and what it writes, are in a temporary one; `/backup` has the committed logs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data.real_logs import LOGS
+
+PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+BLOCK = re.compile(r"```python\n(?P<code>.*?)```\n(?:\n```text\n(?P<printed>.*?)```\n)?", re.DOTALL)
+FOLDER = re.compile(r'(?<=")/(?=\w+")')
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+def run(code: str, names: dict[str, Any], folder: Path) -> str:
+    """What a block prints, without spaces at the ends of lines and of itself."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(FOLDER.sub(f"{folder}/", code), PAGE.name, "exec"), names)
+    return "\n".join(line.rstrip() for line in printed.getvalue().strip().splitlines())
+
+
+@pytest.mark.usefixtures("spark")
+def test_page_when_run_then_prints_what_it_says(tmp_path: Path) -> None:
+    shutil.copytree(LOGS, tmp_path / "backup")
+    names: dict[str, Any] = {}
+    for block in BLOCK.finditer(PAGE.read_text()):
+        assert run(block["code"], names, tmp_path) == (block["printed"] or "").strip(), block["code"]
+
+
+def test_page_when_it_says_what_is_printed_then_has_blocks_for_all_of_it() -> None:
+    page = PAGE.read_text()
+    assert len(BLOCK.findall(page)) == page.count("```python") >= 7
+    assert sum(bool(block["printed"]) for block in BLOCK.finditer(page)) == page.count("```text")
