@@ -69,10 +69,9 @@ class TopicSummary:
         return self
 
     def add_timestamps(self, first: int | None, last: int | None) -> None:
-        self.first_timestamp = _least(self.first_timestamp, first)
-        last = None if last is None else -last
-        least = _least(None if self.last_timestamp is None else -self.last_timestamp, last)
-        self.last_timestamp = None if least is None else -least
+        firsts, lasts = (self.first_timestamp, first), (self.last_timestamp, last)
+        self.first_timestamp = min((time for time in firsts if time is not None), default=None)
+        self.last_timestamp = max((time for time in lasts if time is not None), default=None)
 
     def add_offsets(self, partition: int | None, first: int, last: int) -> None:
         known_first, known_last = self.offsets.get(partition, (first, last))
@@ -271,12 +270,6 @@ def _first_offset(run: BatchRun, number: int) -> int:
         return RecordBatch(run, number).base_offset
     except KafkaFormatError:
         return int(run.index["last_offset"][number])
-
-
-def _least(one: int | None, other: int | None) -> int | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return min(one, other)
 
 
 def _rows(counter: Counter[tuple[int, str]]) -> list[tuple[int, dict[str, int]]]:
