@@ -65,7 +65,8 @@ bench-spark: build ## compare on a local Spark with a ceiling, Spark's Kafka sou
 	@$(JAVA) $(BIN)/python -m bench.spark $(BENCH_ARGS)
 
 bench-experiments: build ## run the documents' own experiments: chunk sizes, and memory
-	@for name in chunk_size fetch_memory lazy_memory; do $(BIN)/python -m bench.experiments.$$name && echo || exit 1; done
+	@tools/system.sh java
+	@for name in chunk_size fetch_memory lazy_memory spark_memory; do $(JAVA) $(BIN)/python -m bench.experiments.$$name && echo || exit 1; done
 
 wheel: build ## make the sdist and the wheel in dist/
 	rm -rf dist
