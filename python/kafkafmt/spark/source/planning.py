@@ -14,7 +14,7 @@ import posixpath
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,7 +25,6 @@ from kafkafmt.log.indexes import (
     AbortedTransaction,
     OffsetIndex,
     TimeIndex,
-    TimestampOffset,
     transactions_from_bytes,
 )
 from kafkafmt.log.segment import (
@@ -297,11 +296,7 @@ class Log:
         """The offset of the first record with `timestamp` or a later one."""
         for segment in self.segments:
             indexes = read_indexes(segment, by_time=True)
-
-            def find(records: SegmentRange, indexes: SegmentIndexes = indexes) -> TimestampOffset | None:
-                return indexes.find_timestamp(records, timestamp)
-
-            found = self._read_through(segment, find)
+            found = self._read_through(segment, partial(indexes.find_timestamp, timestamp=timestamp))
             if found is not None:
                 return found.offset
         return None
