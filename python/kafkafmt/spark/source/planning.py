@@ -21,12 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pyspark.sql.datasource import InputPartition
 
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.indexes import (
-    AbortedTransaction,
-    OffsetIndex,
-    TimeIndex,
-    transactions_from_bytes,
-)
+from kafkafmt.log.indexes import AbortedTransaction, OffsetIndex, TimeIndex, transactions_from_bytes
 from kafkafmt.log.segment import (
     OFFSET_INDEX_SUFFIX,
     SNAPSHOT_SUFFIX,
