@@ -12,12 +12,12 @@ import posixpath
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.indexes import AbortedTransaction, OffsetIndex, TimeIndex, TimestampOffset
+from kafkafmt.log.indexes import AbortedTransaction, OffsetIndex, TimeIndex
 from kafkafmt.log.segment import (
     OFFSET_INDEX_SUFFIX,
     TIME_INDEX_SUFFIX,
@@ -209,11 +209,7 @@ class Log:
         """The offset of the first record with `timestamp` (milliseconds) or a later one."""
         for segment in self.segments:
             indexes = read_indexes(segment, by_time=True)
-
-            def find(records: SegmentRange, indexes: SegmentIndexes = indexes) -> TimestampOffset | None:
-                return indexes.find_timestamp(records, timestamp)
-
-            found = self.read_through(segment, find)
+            found = self.read_through(segment, partial(indexes.find_timestamp, timestamp=timestamp))
             if found is not None:
                 return found.offset
         return None
