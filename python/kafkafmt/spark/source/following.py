@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.indexes import AbortedTransaction, transactions_from_bytes
-from kafkafmt.log.segment import SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX
+from kafkafmt.log.segment import SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX, check_tail
 from kafkafmt.log.transactions import TransactionTracker, parse_producer_snapshot
 from kafkafmt.spark.files import read_sidecar
 from kafkafmt.spark.source.logs import Log, Place, read_indexes
@@ -125,19 +125,24 @@ class LogFollower:
         while position < segment.size_in_bytes:
             with log.open(segment, position) as records:
                 try:
-                    self._see(records.runs(reuse_memory=True), segment)
+                    reached = self._see(records.runs(reuse_memory=True), segment, position)
+                    if reached < segment.size_in_bytes and segment is log.segments[-1]:
+                        check_tail(records, reached, is_active=True)
                     return
                 except KafkaFormatError as error:
                     if log.options.on_corrupt == "fail" or error.position is None:
                         raise records.described(error) from None
                     position = records.position_after(error)
 
-    def _see(self, runs: Iterable[BatchRun], segment: SegmentFile) -> None:
+    def _see(self, runs: Iterable[BatchRun], segment: SegmentFile, position: int) -> int:
+        """Take note of runs from `position` on; return where they end."""
         for run in runs:
+            position = run.end_position
             if self._is_committed:
                 self._aborted += self._tracker.add(run)
             last_offset = int(run.index["last_offset"][-1])
-            self._end = Place(max(last_offset + 1, self.end.offset), segment.base_offset, run.end_position)
+            self._end = Place(max(last_offset + 1, self.end.offset), segment.base_offset, position)
+        return position
 
 
 def _indexed_transactions(log: Log) -> tuple[list[AbortedTransaction], dict[int, int]] | None:
