@@ -428,13 +428,18 @@ def test_end_when_fixed_then_what_comes_later_is_left(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", [{}, {"maxRowsPerTrigger": 20}])
-def test_damage_when_passed_over_then_the_stream_goes_on_behind_it(
-    tmp_path: Path, limit: dict[str, object]
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize(("place", "value"), [(16, 9), (9, 255)], ids=["magic", "length"])
+def test_damage_when_met_then_ends_the_stream_or_is_passed_over(
+    tmp_path: Path, limit: dict[str, object], isolation: str, place: int, value: int
 ) -> None:
     log = GrowingLog(tmp_path / "orders-0")
     log.append_batches(2)
     damaged = bytearray(batch(20, 10))
-    damaged[16] = 9  # a magic that is none
+    damaged[place] = value
+    limit = {**limit, "isolation": isolation}
+    early = Query(tmp_path, onCorrupt="skip", **limit)
+    assert early.offsets() == list(range(20))
     log.append(bytes(damaged))
     log.next_offset = 30
     log.append_batches(2)
@@ -445,6 +450,7 @@ def test_damage_when_passed_over_then_the_stream_goes_on_behind_it(
     assert found == [*range(20), *range(30, 50)]
     log.append_batches()
     assert [offset for rows in query.triggers() for *_, offset in rows] == list(range(50, 60))
+    assert [offset for rows in early.triggers() for *_, offset in rows] == list(range(30, 60))
 
 
 def test_stream_of_batches_when_read_then_has_a_row_a_batch(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ class LogStream:
         self._followers: dict[TopicPartition, LogFollower] = {}
         self._places: dict[TopicPartition, dict[int, Place]] = {}
         self._last: Offsets | None = None  # what the logs that are listed go with
-        self._target: dict[TopicPartition, Place] | None = None
+        self._target: Offsets | None = None
         self._told: set[str] = set()
 
     def initial_offsets(self) -> dict[TopicPartition, int]:
@@ -81,6 +81,7 @@ class LogStream:
     ) -> dict[TopicPartition, int]:
         """How far a micro-batch goes that begins at `start`: to where the logs end, or to what the limit leaves.
 
+        The limit does not hold for a log in which damage hides where to begin, and that is to be passed over.
         A partition that `start` lacks is new, and read from its beginning. Raises DataLossError where records
         at `start` are gone, unless the options have the stream go on, and as `initial_offsets`.
         """
@@ -97,7 +98,9 @@ class LogStream:
             ends[topic_partition] = end
             self._remember(topic_partition, self._followers[topic_partition].end, keep=first)
             if limit != UNLIMITED and end > first:
-                lags.append(Lag(log, self._place(log, first), self._place(log, end)))
+                begin, stop = self._place(log, first), self._place(log, end)
+                if begin is not None and stop is not None:
+                    lags.append(Lag(log, begin, stop))
         for lag, place in zip(lags, share(lags, limit), strict=True):
             assert lag.log.topic_partition is not None
             ends[lag.log.topic_partition] = place.offset
@@ -108,7 +111,7 @@ class LogStream:
     def fix_end(self) -> None:
         """Let the stream end where the logs do now."""
         self._list()
-        self._target = {one: self._place(self._logs[one], end) for one, end in self.end_offsets().items()}
+        self._target = self.end_offsets()
 
     def end_offsets(self) -> dict[TopicPartition, int]:
         """Where the logs ended, for the isolation that is asked for, when they were listed last."""
@@ -186,19 +189,17 @@ class LogStream:
         if self._target is not None:
             if topic_partition not in self._target:
                 return None
-            stable = min(stable, self._target[topic_partition].offset)
+            stable = min(stable, self._target[topic_partition])
         return max(first, stable)
 
-    def _place(self, log: Log, offset: int) -> Place:
+    def _place(self, log: Log, offset: int) -> Place | None:
+        """Where an offset is; None where damage hides it that is passed over."""
         assert log.topic_partition is not None
         end = self._followers[log.topic_partition].end
         if end.offset == offset:
             return end
-        target = (self._target or {}).get(log.topic_partition)
-        known = self._places.get(log.topic_partition, {}).get(offset, target)
-        if known is not None and known.offset == offset and log.holds(known):
-            return known
-        return log.find_place(offset)
+        known = self._places.get(log.topic_partition, {}).get(offset)
+        return known if known is not None and log.holds(known) else log.find_place(offset)
 
     def _remember(self, topic_partition: TopicPartition, place: Place, *, keep: int) -> None:
         """Note a place that the next micro-batch may begin at; of others none but that of offset `keep`."""

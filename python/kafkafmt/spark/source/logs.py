@@ -169,17 +169,24 @@ class Log:
         """The segment that is named for just that offset."""
         return next((one for one in self.segments if one.base_offset == base_offset), None)
 
-    def find_place(self, offset: int) -> Place:
+    def find_place(self, offset: int) -> Place | None:
         """Where the batch that holds `offset`, or the first behind it, begins in the segment that may hold it.
 
-        Raises KafkaFormatError where damage is in the way.
+        None where damage hides it. Raises KafkaFormatError for that unless it is to be passed over.
         """
         number = max(bisect_right(self.segments, offset, key=lambda one: one.base_offset) - 1, 0)
         segment = self.segments[number]
         with self.open(segment) as records:
-            row = read_indexes(segment).find_row(records, offset)
-        position = segment.size_in_bytes if row is None else int(row["position"])
-        return Place(offset, segment.base_offset, position)
+            try:
+                row = read_indexes(segment).find_row(records, offset)
+            except KafkaFormatError as error:
+                if self.options.on_corrupt == "fail":
+                    raise records.described(error) from None
+                return None
+        if row is not None:
+            return Place(offset, segment.base_offset, int(row["position"]))
+        is_last = segment is self.segments[-1]
+        return None if is_last else Place(offset, segment.base_offset, segment.size_in_bytes)
 
     @contextlib.contextmanager
     def open(self, segment: SegmentFile, start: int = 0, end: int | None = None) -> Iterator[SegmentRange]:
@@ -279,7 +286,7 @@ class _Cutting:
         start, end = self._whole.start, self._whole.end
         if self._whole.start_offset is not None:
             row = self._find_row(records, self._whole.start_offset)
-            start = end if row is None else int(row["position"])
+            start = self._end_position(records) if row is None else int(row["position"])
         if self._whole.end_offset is not None:
             row = self._find_row(records, self._whole.end_offset)
             if row is not None:
@@ -287,6 +294,11 @@ class _Cutting:
                 if row["base_offset"] < self._whole.end_offset:  # of a wrapper it is not known
                     end += int(row["size"])
         return start, end
+
+    def _end_position(self, records: Records) -> int:
+        """Behind the last batch that headers lead to: what follows is read, as it may be damage with more behind it."""
+        row = self._indexes.find_last_row(records)
+        return 0 if row is None else int(row["position"]) + int(row["size"])
 
     def _find_row(self, records: Records, offset: int) -> np.void | None:
         place, base_offset = self._places.get(offset), self._whole.segment.base_offset
