@@ -8,5 +8,6 @@ from kafkafmt.spark.archive import ArchiveError
 from kafkafmt.spark.context import first_line
 from kafkafmt.spark.jobs.convert import SparkUnavailableError, convert_on_spark
 from kafkafmt.spark.shipping import register
+from kafkafmt.spark.sink.commit import recover
 
-__all__ = ["ArchiveError", "SparkUnavailableError", "convert_on_spark", "first_line", "register"]
+__all__ = ["ArchiveError", "SparkUnavailableError", "convert_on_spark", "first_line", "recover", "register"]

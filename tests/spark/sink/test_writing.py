@@ -253,11 +253,11 @@ def test_segments_when_kafka_dumps_them_then_are_sound(tmp_path: Path) -> None:
     paths = sorted((tmp_path / "logs").rglob("*.log"))
     assert len(paths) == 5 * 4
     dumped = Broker(tmp_path).dump_log(paths, "--deep-iteration")
-    found = re.findall(r"^\| offset: (\d+) .*(?:isValid|isvalid)?", dumped, re.MULTILINE)
+    found = re.findall(r"^\| offset: (\d+) ", dumped, re.MULTILINE)
     assert [int(offset) for offset in found] == list(range(240)) * 5
     indexes = [path.with_suffix(suffix) for path in paths for suffix in (".index", ".timeindex")]
     checked = Broker(tmp_path).dump_log(indexes, "--verify-index-only")
-    assert not re.search(r"mismatch|corrupt|not found|invalid", dumped + checked, re.IGNORECASE)
+    assert not re.search(r"mismatch|corrupt|not found|isvalid: false", dumped + checked, re.IGNORECASE)
 
 
 # What cannot be written
