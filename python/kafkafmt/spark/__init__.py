@@ -12,6 +12,7 @@ from kafkafmt.spark.jobs.running import JobError
 from kafkafmt.spark.jobs.summary import summarize
 from kafkafmt.spark.jobs.verify import verify
 from kafkafmt.spark.shipping import register
+from kafkafmt.spark.sink.commit import recover
 
 __all__ = [
     "ArchiveError",
@@ -20,6 +21,7 @@ __all__ = [
     "convert",
     "convert_on_spark",
     "first_line",
+    "recover",
     "register",
     "summarize",
     "verify",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -230,6 +231,33 @@ def test_compressed_batches_of_old_formats_when_dense_then_refused_and_kept_else
         write(tmp_path / "b", found, unit="batches", offsets="dense")
     write(tmp_path / "b", found, unit="batches")
     assert read(tmp_path / "b") == as_dicts(wanted)
+
+
+# Kafka's own reading of it
+
+
+@pytest.mark.broker
+@pytest.mark.xdist_group("broker")
+def test_segments_when_kafka_dumps_them_then_are_sound(tmp_path: Path) -> None:
+    """Written in several tasks and moved behind what is there, so that headers were written over."""
+    from broker.broker import Broker  # needs Kafka's jars
+
+    plain = [{**record(offset, headers=[]), "topic": "all"} for offset in range(120)]
+    written = without(plain, "offset", "headers")
+    for partition, (magic, codec) in enumerate(
+        [(0, "none"), (1, "none"), (1, "lz4"), (2, "none"), (2, "zstd")]
+    ):
+        for _ in range(2):
+            options = {"magic": magic, "codec": codec, "partition": partition, "batchSize": 500}
+            write(tmp_path / "logs", written[:50], written[50:], **options)
+    paths = sorted((tmp_path / "logs").rglob("*.log"))
+    assert len(paths) == 5 * 4
+    dumped = Broker(tmp_path).dump_log(paths, "--deep-iteration")
+    found = re.findall(r"^\| offset: (\d+) ", dumped, re.MULTILINE)
+    assert [int(offset) for offset in found] == list(range(240)) * 5
+    indexes = [path.with_suffix(suffix) for path in paths for suffix in (".index", ".timeindex")]
+    checked = Broker(tmp_path).dump_log(indexes, "--verify-index-only")
+    assert not re.search(r"mismatch|corrupt|not found|isvalid: false", dumped + checked, re.IGNORECASE)
 
 
 # What cannot be written
