@@ -39,6 +39,7 @@ BATCH_RECORDS = 40
 NOW_MS = 1_700_000_000_000
 STEP_MS = 10
 MICROSECONDS = 1000
+OPEN_MS = 900_000  # as long as the broker lets a transaction be open
 PRODUCED = {"codecs": {}, "stamped": {"message.timestamp.type": "LogAppendTime"}, "transactional": {}}
 
 
@@ -80,7 +81,7 @@ def transact(client: JavaClient) -> Any:
             client.send(producer, "transactional", messages(2 * number))
             client.send(other, "transactional", messages(2 * number + 1))
             producer.abortTransaction() if number % 3 else producer.commitTransaction()
-        open_one = client.open_producer(transactional_id="open")
+        open_one = client.open_producer(transactional_id="open", transaction_timeout_ms=str(OPEN_MS))
         open_one.beginTransaction()
         client.send(open_one, "transactional", messages(0)[:PARTITIONS])
         client.send(other, "transactional", messages(1))
