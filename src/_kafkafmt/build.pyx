@@ -370,7 +370,7 @@ cdef class RecordEncoder:
         self.busy = True
         try:
             for columns in parts:
-                self.append_part(columns, 0, columns.count, INT64_MAX)
+                self.append_part(columns, 0, INT64_MAX, INT64_MAX)
         except BaseException:
             self.done = before
             raise
@@ -397,14 +397,15 @@ cdef class RecordEncoder:
 
     @cython.final
     cdef Py_ssize_t append_part(
-        self, ColumnRows columns, Py_ssize_t first, Py_ssize_t stop, int64_t limit
+        self, ColumnRows columns, Py_ssize_t first, int64_t stop, int64_t limit
     ) except -1:
         cdef Misfit found
         if columns is None:
             raise TypeError("columns: expected ColumnRows, found None")
+        stop = min(stop, <int64_t>columns.count)
         columns.enter()
         with nogil:
-            first = self.append_rows(columns, first, stop, limit, &found)
+            first = self.append_rows(columns, first, <Py_ssize_t>stop, limit, &found)
         columns.busy = False
         if found.status != FITS:
             columns.raise_misfit(&found)
