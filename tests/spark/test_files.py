@@ -70,6 +70,7 @@ def test_segment_file_when_listed_then_tells_what_is_there(logs: Path) -> None:
         size_in_bytes=path.stat().st_size,
         modification_time_ms=path.stat().st_mtime_ns // 1_000_000,
         sidecar_sizes={".index": 0, ".timeindex": 12},
+        is_last=True,
     )
     assert pickle.loads(pickle.dumps(file)) == file
     assert hash(pickle.loads(pickle.dumps(file))) == hash(file)
@@ -329,3 +330,20 @@ def test_s3_path_when_nothing_there_then_error_names_it(
     with pytest.raises(FileNotFoundError) as error:
         list_segments(f"s3://{BUCKET}/{path}", s3_options)
     assert error.value.filename == f"s3://{BUCKET}/{path}"
+
+
+def test_segment_that_is_not_the_last_of_its_folder_when_listed_alone_then_is_known_as_such(
+    tmp_path: Path,
+) -> None:
+    put_segment(tmp_path / "orders-0", 0, [batch(0), batch(10)[:50]])
+    put_segment(tmp_path / "orders-0", 20, [batch(20)])
+    for path in (tmp_path / "orders-0" / f"{0:020d}.log", f"{tmp_path}/orders-0/*00000.log"):
+        (file,) = list_segments(path)
+        assert not file.is_last
+
+
+def test_pattern_when_names_begin_with_a_dot_then_stands_for_them_only_if_it_does(tmp_path: Path) -> None:
+    put_segment(tmp_path / ".staging" / "orders-0", 0, [batch(0)])
+    with pytest.raises(FileNotFoundError, match="no segments match"):
+        list_segments(f"{tmp_path}/*/*/*.log")
+    assert len(list_segments(f"{tmp_path}/.st*/*/*.log")) == 1

@@ -350,7 +350,7 @@ def test_limit_when_smaller_than_any_batch_then_one_is_read_at_a_time(tmp_path: 
     fill(tmp_path, {0: 3, 1: 2})
     micro_batches = list(Query(tmp_path, maxBytesPerTrigger=1).triggers())
     assert [len(rows) for rows in micro_batches] == [10] * 5 + [0]
-    # The log with most to read is served, so that none starves.
+    # They take turns, so that none starves.
     assert {row[1] for rows in micro_batches[:3] for row in rows} == {0, 1}
 
 
@@ -529,3 +529,27 @@ def test_s3_when_streamed_then_rows_are_those_of_local_files(
     there, here = Query(s3_logs, **options, **s3_options), Query(LOGS, **options)
     assert list(there.triggers()) == list(here.triggers())
     assert there.reached == here.reached
+
+
+def test_limit_when_others_leave_too_little_for_a_large_batch_then_it_comes_all_the_same(
+    tmp_path: Path,
+) -> None:
+    small, large = GrowingLog(tmp_path / "a-0"), GrowingLog(tmp_path / "b-0")
+    large.append_batches(3, records=1000)
+    query = Query(tmp_path, maxRowsPerTrigger=1000)
+    found = []
+    for _ in range(6):
+        small.append_batches(1)
+        found += query.trigger()
+    assert sum(topic == "b" for topic, _, _ in found) == 3000
+    assert sum(topic == "a" for topic, _, _ in found) >= 30
+
+
+def test_offsets_without_batches_when_limited_then_are_passed(tmp_path: Path) -> None:
+    log = GrowingLog(tmp_path / "a-0")
+    log.append_batches(2)
+    log.next_offset = 500
+    log.roll()
+    query = Query(tmp_path, maxRowsPerTrigger=10)
+    assert [len(query.trigger()) for _ in range(3)] == [10, 10, 0]
+    assert query.reached == {TopicPartition("a", 0): 500}

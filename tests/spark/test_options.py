@@ -83,7 +83,7 @@ def test_offsets_when_json_then_are_those_of_spark_s_kafka_source() -> None:
         ({"maxBatchBytes": "4 cows"}, "option maxBatchBytes: expected bytes"),
         ({"maxBatchBytes": "2g"}, "option maxBatchBytes: expected 1073741824 at the most"),
         ({"columns": "key,,value"}, "option columns: expected distinct names"),
-        ({"columns": "key,KEY"}, "option columns: expected distinct names"),
+        ({"columns": "key,KEY"}, "option columns: expected each column once, in any case"),
         ({"subscribePattern": "("}, "option subscribePattern: expected a regular expression"),
         ({"subscribe": "a", "topics": "b"}, "options topics and subscribe: expected one of them"),
         ({"topic": "a"}, "options topic and partition: expected both or neither"),

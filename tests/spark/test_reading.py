@@ -665,3 +665,16 @@ def test_rows_when_read_then_pandas_is_not_imported() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", WITHOUT_PANDAS, str(LOGS / "headers-0")]
     subprocess.run(command, env=environment, check=True)
+
+
+def test_closed_segment_when_read_alone_and_cut_off_then_is_damaged(tmp_path: Path) -> None:
+    put_segment(tmp_path / "orders-0", 0, [batch(0), batch(10)[:50]])
+    put_segment(tmp_path / "orders-0", 20, [batch(20)])
+    with pytest.raises(kf.CorruptRecordError):
+        offsets(tmp_path / "orders-0" / f"{0:020d}.log")
+
+
+def test_topics_when_they_differ_in_case_alone_then_are_two(tmp_path: Path) -> None:
+    for topic in ("a", "A"):
+        put_segment(tmp_path / f"{topic}-0", 0, [batch(0)])
+    assert len(offsets(tmp_path, subscribe="a,A")) == 2 * len(offsets(tmp_path, subscribe="A"))

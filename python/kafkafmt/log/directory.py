@@ -127,6 +127,14 @@ class PartitionLog:
         """The offset behind the last whole batch (Kafka's log end offset), 0 without segments."""
         return self._search(lambda segments: segments[-1].find_next_offset() if segments else 0)
 
+    def closed_end_offset(self) -> int:
+        """`end_offset`, for a segment that is to begin there.
+
+        Raises CorruptRecordError for a batch that is cut off at the end, and for zeros there: once another segment is
+        behind them they are damage, and hide what follows.
+        """
+        return self._search(lambda segments: Segment(segments[-1].path).find_next_offset() if segments else 0)
+
     def find_offset(self, offset: int) -> LogPosition | None:
         """The batch that holds `offset`, or where compaction left none the first behind it.
 

@@ -227,7 +227,7 @@ class PartitionLogWriter:
         self._aborted: list[AbortedTransaction] = []
         self.folder.mkdir(parents=True, exist_ok=True)
         remove_stale_temporaries(self.folder)
-        self._committed_offset = PartitionLog(self.folder).end_offset
+        self._committed_offset = PartitionLog(self.folder).closed_end_offset()
 
     @property
     def next_offset(self) -> int:

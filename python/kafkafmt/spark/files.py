@@ -54,7 +54,8 @@ class SegmentFile:
 
     `uri` is what to call it: an absolute local path, or a URI without credentials and query; `path` is where it
     is in `filesystem`, which is None for the local one. `modification_time_ms` is since the epoch, None where the
-    file system does not tell; `sidecar_sizes` are in bytes, by suffix (`.index`), of the files beside it.
+    file system does not tell; `sidecar_sizes` are in bytes, by suffix (`.index`), of the files beside it. `is_last`:
+    none in its folder has a higher base offset, so that its end may be missing.
     """
 
     uri: str
@@ -64,6 +65,7 @@ class SegmentFile:
     size_in_bytes: int
     modification_time_ms: int | None
     sidecar_sizes: Mapping[str, int] = field(hash=False)
+    is_last: bool
     filesystem: FileSystem | None = field(default=None, repr=False, compare=False)
 
 
@@ -231,9 +233,12 @@ class _Listing:
 
     def _segments_in(self, folder: str) -> list[SegmentFile]:
         files = {child.base_name: child for child in self._children(folder) if child.is_file}
-        return [self._segment(folder, name, files) for name in files if is_segment_file_name(name)]
+        names = [name for name in files if is_segment_file_name(name)]
+        return [self._segment(folder, name, files, is_last=name == max(names)) for name in names]
 
-    def _segment(self, folder: str, name: str, files: Mapping[str, FileInfo]) -> SegmentFile:
+    def _segment(
+        self, folder: str, name: str, files: Mapping[str, FileInfo], *, is_last: bool
+    ) -> SegmentFile:
         path, stem = f"{folder}/{name}", name.removesuffix(LOG_SUFFIX)
         info = files[name]
         return SegmentFile(
@@ -246,6 +251,7 @@ class _Listing:
             sidecar_sizes={
                 suffix: files[stem + suffix].size for suffix in SIDECAR_SUFFIXES if stem + suffix in files
             },
+            is_last=is_last,
             filesystem=None if self._root.is_local else self._root.filesystem,
         )
 
@@ -308,7 +314,9 @@ def _is_folder(info: FileInfo) -> bool:
 
 
 def _is_like(path: str, pattern: str) -> bool:
-    return fnmatchcase(path.rpartition("/")[2], pattern)
+    """As in a shell, a name that begins with a dot is not what `*` stands for."""
+    name = path.rpartition("/")[2]
+    return fnmatchcase(name, pattern) and (pattern.startswith(".") or not name.startswith("."))
 
 
 def _partition_at(path: str) -> TopicPartition | None:

@@ -96,7 +96,7 @@ def parse_number(value: str, most: int, least: int = 0) -> int:
 
 def parse_names(value: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in value.split(","))
-    if "" in names or len({name.lower() for name in names}) < len(names):
+    if "" in names or len(set(names)) < len(names):
         raise ValueError("expected distinct names, with commas between them")
     return names
 

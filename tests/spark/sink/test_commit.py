@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from kafkafmt.errors import CorruptRecordError
 from kafkafmt.log import LogDirectory
 from kafkafmt.spark.files import list_segments
 from kafkafmt.spark.sink.commit import Commit, recover
 from kafkafmt.spark.sink.manifest import StreamBatch
-from kafkafmt.spark.sink.staging import Owner, new_attempt
+from kafkafmt.spark.sink.staging import Owner, new_attempt, remove
+from log.samples import batch, put_segment
 from spark.reads import rows
 from spark.writes import Rows, content, job, staged, write
 
@@ -274,3 +276,38 @@ def test_staging_of_a_stream_s_failed_batch_when_the_next_one_is_committed_then_
     new_attempt(tmp_path, replaced.staging, owner)
     commit(tmp_path, "q", 1, records(0))
     assert content(tmp_path) == [".kafkafmt-stream-q", "t-0"]
+
+
+# Behind what is there
+
+
+@pytest.mark.parametrize("mode", ["keep", "dense"])
+@pytest.mark.parametrize("tail", [batch(20, 10)[:30], bytes(100)], ids=["cut-off batch", "zeros"])
+def test_log_whose_end_is_cut_off_when_appended_to_then_one_line_and_it_stays_readable(
+    tmp_path: Path, mode: str, tail: bytes
+) -> None:
+    put_segment(tmp_path / "t-0", 0, [batch(0), tail])
+    before = offsets(tmp_path)
+    with pytest.raises(CorruptRecordError, match=f"{0:020d}.log"):
+        write(tmp_path, records(500, 501), offsets=mode)
+    assert offsets(tmp_path) == before
+    assert content(tmp_path) == ["t-0"]
+
+
+def test_staging_when_its_removal_was_cut_short_then_still_tells_whose_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = replace(job(tmp_path, *COLUMNS), owner=replace(Owner.here() or Owner("", "", 1, 1), started=-1))
+    staged(one, records(0))
+    (staging,) = tmp_path.glob(".kafkafmt-*.staging")
+    removed: list[str] = []
+
+    def killed(path: Path, **_: object) -> None:
+        removed.append(path.name)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kafkafmt.spark.sink.staging.shutil.rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        remove(staging)
+    assert removed != [staging.name]
+    assert (staging / "owner.json").exists()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import posixpath
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -20,16 +18,16 @@ if TYPE_CHECKING:
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
-# What names segments and no folder, at the end of a path or in front of a URI's query.
-_SEGMENTS = re.compile(r"(?:^|/)[^/]*\.log(?=\?|$)")
-
 
 @dataclass(frozen=True)
 class ListedFile:
     """A segment as it was listed; a `kafkafmt.jobs.files.LogFile`."""
 
     segment: SegmentFile
-    is_active: bool
+
+    @property
+    def is_active(self) -> bool:
+        return self.segment.is_last
 
     @property
     def name(self) -> str:
@@ -55,15 +53,7 @@ def list_files(
     chosen = [segment for segment in found if topics is None or fnmatchcase(_topic(segment), topics)]
     if not chosen:
         raise ValueError(f"{', '.join(given)}: no topic matches {topics!r}")
-    # Which segment is the last of its log, all that are in its folder tell.
-    beside = [_SEGMENTS.sub("", path) or "." for path in given if _SEGMENTS.search(path)]
-    last: dict[str, int] = {}
-    for segment in [*found, *(list_segments(beside, options) if beside else ())]:
-        folder = posixpath.dirname(segment.uri)
-        last[folder] = max(segment.base_offset, last.get(folder, 0))
-    return [
-        ListedFile(segment, segment.base_offset == last[posixpath.dirname(segment.uri)]) for segment in chosen
-    ]
+    return [ListedFile(segment) for segment in chosen]
 
 
 def _topic(segment: SegmentFile) -> str:

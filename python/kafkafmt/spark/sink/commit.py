@@ -91,10 +91,10 @@ class Commit:
 
     def _ensure_staged(self, staging: Path, segment: StagedSegment) -> None:
         path = staging / f"{segment.stem}{LOG_SUFFIX}"
-        found = path.stat().st_size if path.exists() else None
+        found = path.stat().st_size if path.exists() else "no file"
         if found != segment.size_in_bytes:
             message = (
-                f"expected {segment.size_in_bytes} bytes that a task wrote, found {found or 'no file'}: driver and "
+                f"expected {segment.size_in_bytes} bytes that a task wrote, found {found}: driver and "
                 "executors have to share this folder"
             )
             raise FileNotFoundError(errno.ENOENT, message, str(path))
@@ -114,7 +114,7 @@ class Commit:
                 _ensure_free(log, where, ordered)
             return [segment.base_offset for segment in segments]
         spans = (segment.next_offset - segment.base_offset for segment in segments)
-        return list(accumulate(spans, initial=0 if log is None else log.end_offset))[:-1]
+        return list(accumulate(spans, initial=0 if log is None else log.closed_end_offset()))[:-1]
 
 
 def abort(folder: Path, names: Iterable[str]) -> None:
@@ -162,9 +162,11 @@ def _remove_older(folder: Path, query: str) -> None:
 
 
 def _ensure_free(log: PartitionLog, where: TopicPartition, segments: Sequence[StagedSegment]) -> None:
-    """Raise ValueError where the log has offsets of the segments, or one that begins among them."""
+    """Raise ValueError where the log has offsets of the segments, which ascend, or one that begins among them."""
     there = log.segments()
     bases = [segment.base_offset for segment in there]
+    if there and segments[-1].base_offset >= bases[-1]:
+        log.closed_end_offset()
     ends: dict[int, int] = {}
     for segment in segments:
         after = bisect_right(bases, segment.base_offset)

@@ -147,8 +147,15 @@ def owner_of(staging: Path) -> Owner | None:
 
 
 def remove(staging: Path) -> None:
-    """Remove a staging folder, and what a task that has not noticed still adds to it."""
+    """Remove a staging folder, and what a task that has not noticed still adds to it.
+
+    What says whose it is goes last, so that the rest is not left to nobody by a process that is killed within.
+    """
     for _ in range(3):
+        with contextlib.suppress(OSError):
+            for path in list(staging.iterdir()):
+                if path.name != _OWNER:
+                    shutil.rmtree(path, ignore_errors=True)
         shutil.rmtree(staging, ignore_errors=True)
         if not staging.exists():
             return

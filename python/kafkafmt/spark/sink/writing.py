@@ -57,9 +57,10 @@ def write_task(
     """
     try:
         task = _Task(attempt, columns, options)
-        for part in rows:
-            task.add(part)
-        return task.finish()
+        with task.files:
+            for part in rows:
+                task.add(part)
+            return task.finish()
     except BaseException:
         shutil.rmtree(attempt, ignore_errors=True)
         raise
@@ -101,10 +102,9 @@ class _Task:
                 self._make_room()
 
     def finish(self) -> list[StagedSegment]:
-        with self.files:
-            for share in self.shares.values():
-                share.flush()
-                share.end_segment()
+        for share in self.shares.values():
+            share.flush()
+            share.end_segment()
         staged = [segment for share in self.shares.values() for segment in share.segments]
         suffixes = SEGMENT_SUFFIXES if self.columns.keeps_offsets else (*SEGMENT_SUFFIXES, POSITIONS_SUFFIX)
         staging = self.attempt.parent

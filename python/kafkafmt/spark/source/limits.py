@@ -1,7 +1,8 @@
 """How far a micro-batch of a stream reads, where it may read so much: limits shared by the logs that have more.
 
 Each log gets of every limit what its share is of all that there is to read, so that logs come to their ends together.
-The one with most to read is served last, with what the others could not use, as batches are not cut; so none starves.
+The one with most to read is served last, with what the others could not use, as batches are not cut. A log whose share
+is less than a batch gets one when it is its turn.
 Rows are counted by their offsets, as Spark's Kafka source does: where compaction or markers left gaps they are fewer.
 """
 
@@ -56,10 +57,10 @@ class Lag:
         return Amount(size, self.end.offset - self.start.offset, files)
 
 
-def share(lags: Sequence[Lag], limit: Amount) -> list[Place]:
-    """How far each log is read, in the order of `lags`; a batch of one of them at the least.
+def share(lags: Sequence[Lag], limit: Amount, turn: int) -> list[Place]:
+    """How far each log is read, in the order of `lags`; a batch at the least of the one whose `turn` it is.
 
-    No more than `limit` is read, unless that batch is more, or headers are damaged where that is to be passed over:
+    No more than `limit` is read, unless by that batch, or where headers are damaged and that is to be passed over:
     then that segment is read to its end. Raises KafkaFormatError for damage in headers else.
     """
     amounts = [lag.amount for lag in lags]
@@ -67,13 +68,10 @@ def share(lags: Sequence[Lag], limit: Amount) -> list[Place]:
     for amount in amounts:
         total = total.plus(amount)
     ends = [lag.start for lag in lags]
-    order = sorted(range(len(lags)), key=lambda number: amounts[number])
-    for number in order:
+    for number in sorted(range(len(lags)), key=lambda number: (number != turn % len(lags), amounts[number])):
         own = Amount(*(_part(*three) for three in zip(left, amounts[number], total, strict=True)))
-        ends[number], taken = _reach(lags[number], own)
+        ends[number], taken = _reach(lags[number], own, takes_one=number == turn % len(lags))
         left, total = left.minus(taken), total.minus(amounts[number])
-    if order and all(end == lag.start for end, lag in zip(ends, lags, strict=True)):
-        ends[order[-1]], _ = _reach(lags[order[-1]], NOTHING, takes_one=True)
     return ends
 
 
@@ -85,14 +83,17 @@ def _between(start: Place, end: Place) -> Amount:
     return Amount(end.position - start.position, end.offset - start.offset, 1)
 
 
-def _reach(lag: Lag, most: Amount, *, takes_one: bool = False) -> tuple[Place, Amount]:
+def _reach(lag: Lag, most: Amount, *, takes_one: bool) -> tuple[Place, Amount]:
     """How far `most` reaches, and how much that is; one batch at the least if `takes_one`."""
+    if not lag.amount.size_in_bytes:  # offsets without batches
+        return lag.end, NOTHING
     place, taken = lag.start, NOTHING
     for segment, start, end in lag.stretches():
         whole = taken.plus(_between(start, end))
         if not whole.fits(most):
-            if taken.files < most.files or takes_one:
-                reached = _last_within(lag.log, segment, (start, end), most.minus(taken), takes_one)
+            has_none = takes_one and not taken.files
+            if taken.files < most.files or has_none:
+                reached = _last_within(lag.log, segment, (start, end), most.minus(taken), has_none)
                 if reached != start:
                     return reached, taken.plus(_between(start, reached))
             break

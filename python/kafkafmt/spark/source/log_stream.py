@@ -7,6 +7,7 @@ checkpoint, knowing nothing, comes to the same rows.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -65,6 +66,7 @@ class LogStream:
         self._last: Offsets | None = None  # what the logs that are listed go with
         self._target: Offsets | None = None
         self._told: set[str] = set()
+        self._turns = itertools.count()
 
     def initial_offsets(self) -> dict[TopicPartition, int]:
         """Where a new stream begins, by the options.
@@ -101,7 +103,7 @@ class LogStream:
                 begin, stop = self._place(log, first), self._place(log, end)
                 if begin is not None and stop is not None:
                     lags.append(Lag(log, begin, stop))
-        for lag, place in zip(lags, share(lags, limit), strict=True):
+        for lag, place in zip(lags, share(lags, limit, next(self._turns)), strict=True):
             assert lag.log.topic_partition is not None
             ends[lag.log.topic_partition] = place.offset
             self._remember(lag.log.topic_partition, place, keep=lag.start.offset)

@@ -194,7 +194,7 @@ class Log:
         end = segment.size_in_bytes if end is None else end
         limit = self.options.max_decompressed_bytes
         with open_records(segment, start, end, max_decompressed_bytes=limit) as records:
-            yield SegmentRange(records, is_active=segment is self.segments[-1])
+            yield SegmentRange(records, is_active=segment.is_last)
 
     def read_through(
         self, segment: SegmentFile, read: Callable[[SegmentRange], _Found], position: int = 0
@@ -246,7 +246,7 @@ class Log:
                 segment.size_in_bytes,
                 start_offset=start if start is not None and start > segment.base_offset else None,
                 end_offset=end if end is not None and (next_base is None or end < next_base) else None,
-                is_log_end=next_base is None,
+                is_log_end=segment.is_last,
                 aborted=_between(aborted, segment.base_offset, next_base),
             )
             yield from _Cutting(self, whole, places or {}).splits()

@@ -178,7 +178,7 @@ class ReadOptions:
         return cls(
             paths=_paths(given),
             unit=unit,
-            columns=given.parse("columns", parse_names, None),
+            columns=given.parse("columns", _columns, None),
             include_headers=given.parse("includeHeaders", parse_boolean, False),
             topics=_topics(given),
             topic_partition=_topic_partition(given),
@@ -239,6 +239,13 @@ def _path_list(value: str) -> tuple[str, ...]:
     if not isinstance(paths, list) or not paths or not all(isinstance(path, str) for path in paths):
         raise ValueError("expected a JSON array of paths")
     return tuple(paths)
+
+
+def _columns(value: str) -> tuple[str, ...]:
+    names = parse_names(value)
+    if len({name.lower() for name in names}) < len(names):
+        raise ValueError("expected each column once, in any case")
+    return names
 
 
 def _paths(given: Given) -> tuple[str, ...]:
