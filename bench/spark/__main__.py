@@ -23,7 +23,7 @@ import kafkafmt
 from bench.compare import machine, notes_of_load, show_progress
 from bench.spark.broker import broker_of
 from bench.spark.logs import GIB, KEY_SIZE, MIB, PARTITION_BYTES, Topic
-from bench.spark.measure import WORKS, Contender, Measured, local_spark, take_turns
+from bench.spark.measure import WORKS, Contender, Measured, local_spark, on_one_processor, take_turns
 from bench.spark.sources import decoded_by_udf, rows_of_tasks
 from bench.table import aligned
 
@@ -132,8 +132,8 @@ def against_others(wanted: str, gibibytes: int) -> Iterator[Row]:
                 yield from bench.row(work, topic, gibibytes, contenders)
 
 
-def with_fewer_cores(wanted: str, gibibytes: int) -> Iterator[Row]:
-    with local_spark(1) as spark:
+def on_one_core(wanted: str, gibibytes: int) -> Iterator[Row]:
+    with local_spark(1) as spark, on_one_processor():
         bench = Bench(spark, 1, wanted)
         for topic in map(Topic, VALUE_SIZES):
             paths = _paths(topic, gibibytes * PARTITIONS_A_GIB)
@@ -212,7 +212,7 @@ def main() -> None:
     arguments = parser.parse_args()
     started = time.monotonic()
     compared = list(against_others(arguments.k, arguments.size))
-    one_core = list(with_fewer_cores(arguments.k, arguments.size))
+    one_core = list(on_one_core(arguments.k, arguments.size))
     grown = list(growing(arguments.k, [int(size) for size in arguments.sizes.split(",")]))
     show_progress("")
     texts = [

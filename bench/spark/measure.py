@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,25 @@ def local_spark(cores: int, jars: Path | None = None) -> Iterator[SparkSession]:
         yield session
     finally:
         session.stop()
+
+
+@contextmanager
+def on_one_processor() -> Iterator[None]:
+    """All that runs under this process on one processor: `local[1]` alone has Java and Python work side by side."""
+    before = os.sched_getaffinity(0)
+    _put_on({min(before)})
+    try:
+        yield
+    finally:
+        _put_on(before)
+
+
+def _put_on(processors: set[int]) -> None:
+    """This process, those under it, and what they start from now on."""
+    for process in (os.getpid(), *_processes_under_this()):
+        for thread in Path(f"/proc/{process}/task").iterdir():
+            with suppress(ProcessLookupError):  # it ended
+                os.sched_setaffinity(int(thread.name), processors)
 
 
 def count(frame: DataFrame) -> Any:
@@ -114,6 +133,14 @@ def _measured(work: Work, contender: Contender) -> Measured:
 
 def _processor_seconds() -> tuple[float, float]:
     """What all processes under this one have taken so far: Python's, and others', which are Java's."""
+    totals = [0.0, 0.0]
+    for name, seconds in _processes_under_this().values():
+        totals[not name.startswith("python")] += seconds
+    return totals[0], totals[1]
+
+
+def _processes_under_this() -> dict[int, tuple[str, float]]:
+    """The name of each, and the processors' time that it has taken."""
     processes = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -123,11 +150,11 @@ def _processor_seconds() -> tuple[float, float]:
         fields = rest.split()
         seconds = sum(map(int, fields[_TIMES])) / _TICKS
         processes[int(path.parent.name)] = int(fields[_PARENT]), name, seconds
-    totals = [0.0, 0.0]
-    for process, (_, name, seconds) in processes.items():
-        if process != os.getpid() and _is_under(process, processes):
-            totals[not name.startswith("python")] += seconds
-    return totals[0], totals[1]
+    return {
+        process: (name, seconds)
+        for process, (_, name, seconds) in processes.items()
+        if process != os.getpid() and _is_under(process, processes)
+    }
 
 
 def _is_under(process: int, processes: dict[int, tuple[int, str, float]]) -> bool:
