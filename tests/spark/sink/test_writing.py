@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -14,7 +15,7 @@ from kafkafmt.log import LogDirectory, find_damage
 from kafkafmt.spark.sink import writing
 from log.samples import entries
 from spark.reads import batches, rows
-from spark.writes import content, job, staged, write
+from spark.writes import arrow, content, job, staged, write
 
 DAY = datetime(2023, 11, 14, tzinfo=timezone.utc)
 NO_TIMESTAMP = datetime(1970, 1, 1, tzinfo=timezone.utc) - timedelta(milliseconds=1)
@@ -293,3 +294,17 @@ def test_headers_when_the_format_has_none_then_refused(tmp_path: Path) -> None:
         ValueError, match="partition orders-0: headers, entry 0: headers need message format v2"
     ):
         write(tmp_path, [record(5)], magic=1)
+
+
+def test_task_when_it_fails_then_leaves_no_file_open(tmp_path: Path) -> None:
+    def next_descriptor() -> int:
+        descriptor = os.open(os.devnull, os.O_RDONLY)
+        os.close(descriptor)
+        return descriptor
+
+    rows = [{"value": bytes(700_000), "topic": "t", "partition": number % 5} for number in range(10)]
+    one = job(tmp_path, *rows[0])
+    before = next_descriptor()
+    with pytest.raises(ValueError, match="partition"):
+        one.write(arrow([*rows, {**rows[0], "partition": -1}]))
+    assert next_descriptor() == before
