@@ -16,7 +16,7 @@ from kafkafmt.batch import RecordBatch
 from kafkafmt.builder import RecordBatchBuilder, build_batches
 from kafkafmt.columns import BinaryColumn, HeadersColumn
 from kafkafmt.conversion import ConversionOptions, ConversionStats, ConvertedRecords
-from kafkafmt.down_conversion import LazyDownConvertRecords, LazyDownConvertSend, converted_chunks
+from kafkafmt.down_conversion import ConvertedChunks, LazyDownConvertRecords, LazyDownConvertSend
 from kafkafmt.errors import (
     CorruptRecordError,
     DecompressionLimitError,
@@ -41,6 +41,7 @@ __all__ = [
     "CompressionRatioEstimator",
     "ConversionOptions",
     "ConversionStats",
+    "ConvertedChunks",
     "ConvertedRecords",
     "CorruptRecordError",
     "DecompressionLimitError",
@@ -62,7 +63,6 @@ __all__ = [
     "UnsupportedCompressionTypeError",
     "UnsupportedVersionError",
     "build_batches",
-    "converted_chunks",
     "log",
     "split_batch",
 ]

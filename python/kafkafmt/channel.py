@@ -7,7 +7,7 @@ import socket
 import ssl
 from typing import Any, NoReturn, Protocol
 
-_COPY_BYTES = 128 * 1024
+COPY_BYTES = 128 * 1024
 
 
 class Channel(Protocol):
@@ -37,10 +37,10 @@ def write_file(channel: Any, descriptor: int, position: int, length: int) -> int
             taken = os.sendfile(channel.fileno(), descriptor, position, length)
         except BlockingIOError:
             return 0
-        return taken or _raise_truncated(position, length)
-    data = os.pread(descriptor, min(length, _COPY_BYTES), position)
-    return write_bytes(channel, memoryview(data)) if data else _raise_truncated(position, length)
+        return taken or raise_truncated(position, length)
+    data = os.pread(descriptor, min(length, COPY_BYTES), position)
+    return write_bytes(channel, memoryview(data)) if data else raise_truncated(position, length)
 
 
-def _raise_truncated(position: int, length: int) -> NoReturn:
+def raise_truncated(position: int, length: int) -> NoReturn:
     raise EOFError(f"file truncated: expected {length} bytes at position {position}, found its end")

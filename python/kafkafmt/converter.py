@@ -99,9 +99,10 @@ class Converter:
             verify=options.verify,
             max_output=max_output_bytes,
         )
-        self._use_memory(np.empty(0, np.uint8))
+        self.use_memory(np.empty(0, np.uint8))
 
-    def _use_memory(self, memory: NDArray[np.uint8]) -> None:
+    def use_memory(self, memory: NDArray[np.uint8]) -> None:
+        """Write the output there; where it outgrows that, memory of its own takes its place."""
         self._memory, self._view = memory, memory.data.toreadonly()
         self._kernel.use_memory(memory)
 
@@ -184,14 +185,14 @@ class Converter:
         if size <= len(self._memory):
             return
         if not used:
-            self._use_memory(np.empty(0, np.uint8))  # what is not kept is freed before more is taken
+            self.use_memory(np.empty(0, np.uint8))  # what is not kept is freed before more is taken
         if self._is_bounded:  # all at once: while it grew there would be two
             size = max(size, self._max_output_bytes)
         else:
             size = max(size, min(2 * len(self._memory), size + _MOST_SPARE_BYTES))
         grown = np.empty(size, np.uint8)
         grown[:used] = self._memory[:used]
-        self._use_memory(grown)
+        self.use_memory(grown)
 
     def _append(self, data: bytes | bytearray | memoryview) -> None:
         self._reserve(len(data))

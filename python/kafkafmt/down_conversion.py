@@ -16,6 +16,8 @@ import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from _kafkafmt.encode import padding_header
 from _kafkafmt.layout import LOG_OVERHEAD
 from kafkafmt.channel import Channel, write_bytes
@@ -25,6 +27,8 @@ from kafkafmt.errors import KafkaFormatError
 from kafkafmt.types import Codec, TopicPartition
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from _kafkafmt.scan import BatchRun
     from kafkafmt.records import Records
 
@@ -32,44 +36,127 @@ DEFAULT_CHUNK_SIZE = 512 * 1024  # where throughput peaks: bench/experiments/chu
 # Converted, a chunk seldom takes more than this many times its size; where it does, it is handed out in parts.
 _MOST_GROWTH = 1.5
 _FILLER = memoryview(bytes(16 * 1024))
+# What is read to find the first batch that converts to something.
+_FIRST_BYTES = 64 * 1024
+_NO_MEMORY = np.empty(0, np.uint8)
 
 
-def converted_chunks(
-    records: Records,
-    options: ConversionOptions,
-    position: int | None = None,
-    *,
-    chunk_size: int = DEFAULT_CHUNK_SIZE,
-    stats: ConversionStats | None = None,
-) -> Iterator[memoryview]:
-    """Records from `position` on in another format or codec, chunk by chunk: read-only views, of whole batches.
+class ChunkMemory:
+    """Memory that conversions of one thread take turns with: to read into, and spare buffers for chunks.
 
-    A chunk is made of at most `chunk_size` source bytes, or one batch. Each view is valid until the next one is
-    asked for. Raises, with all before it handed out, for a batch that is damaged or cannot be converted. `stats`
-    is added to as the conversion goes on.
+    For many sends at once: a send then holds a buffer only while a chunk of its own waits to be taken.
     """
-    most = int(_MOST_GROWTH * min(chunk_size, records.size_in_bytes))
-    converter = Converter(options, stats, max_output_bytes=most)
-    try:
-        for run in records.runs(position, run_bytes=chunk_size, reuse_memory=True):
-            yield from _convert_run(converter, run)
-    except KafkaFormatError as error:
-        raise records.described(error) from None
+
+    def __init__(self, most_spare_bytes: int = 4 * DEFAULT_CHUNK_SIZE) -> None:
+        self._source = bytearray()
+        self._spare: list[NDArray[np.uint8]] = []
+        self._spare_bytes, self._most_spare_bytes = 0, most_spare_bytes
+
+    def to_read_into(self, size: int) -> bytearray:
+        """For the source of one chunk; the next one gets the same."""
+        if len(self._source) < size:
+            self._source = bytearray(size)
+        return self._source
+
+    def take(self, size: int) -> NDArray[np.uint8]:
+        """A buffer of `size` bytes or more, for a chunk."""
+        while self._spare:
+            buffer = self._spare.pop()
+            self._spare_bytes -= len(buffer)
+            if size <= len(buffer) <= 2 * size:
+                return buffer
+        return np.empty(size, np.uint8)
+
+    def give_back(self, buffer: NDArray[np.uint8]) -> None:
+        if self._spare_bytes + len(buffer) <= self._most_spare_bytes:
+            self._spare.append(buffer)
+            self._spare_bytes += len(buffer)
 
 
-def _convert_run(converter: Converter, run: BatchRun) -> Iterator[memoryview]:
-    """A chunk; in parts where it grows beyond what its output may take."""
-    row = 0
-    while row < len(run):
+class ConvertedChunks:
+    """Records from `position` on in another format or codec, chunk by chunk: an iterator over read-only views.
+
+    A chunk is made of at most `chunk_size` source bytes, or one batch; one that grows beyond what its output may take
+    comes in parts. Each view is valid until the next one is asked for, or `release`. Raises, with all before it
+    handed out, for a batch that is damaged or cannot be converted. `stats` is added to as the conversion goes on.
+
+    With `memory` nothing is held between `release` and the next chunk but the place of that.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        options: ConversionOptions,
+        position: int | None = None,
+        *,
+        chunk_size: int = DEFAULT_CHUNK_SIZE,
+        stats: ConversionStats | None = None,
+        memory: ChunkMemory | None = None,
+    ) -> None:
+        self._records = records
+        self._position = records.start_position if position is None else position
+        self._chunk_size = min(chunk_size, max(records.size_in_bytes, 1))
+        self._converter = Converter(options, stats, max_output_bytes=chunk_memory_bytes(self._chunk_size))
+        self._memory = memory
+        self._buffer: NDArray[np.uint8] | None = None
+        self._runs = records.runs(position, run_bytes=self._chunk_size, reuse_memory=True)
+        self._run: BatchRun | None = None
+        self._row = 0
+        self._error: KafkaFormatError | None = None
+
+    def __iter__(self) -> ConvertedChunks:
+        return self
+
+    def __next__(self) -> memoryview:
+        try:
+            while self._error is None:
+                if self._run is None and not self._read():
+                    raise StopIteration
+                if output := self._convert_run():
+                    return output
+        except KafkaFormatError as error:
+            self._error = error
+        raise self._records.described(self._error) from None
+
+    def release(self) -> None:
+        """Give the memory back until the next chunk is asked for."""
+        if self._memory is not None and self._buffer is not None:
+            self._converter.use_memory(_NO_MEMORY)
+            self._memory.give_back(self._buffer)
+            self._buffer = None
+
+    def _read(self) -> bool:
+        """Go on with the next run; False where there is none."""
+        if self._memory is None:
+            self._run = next(self._runs, None)
+        else:
+            source = self._memory.to_read_into(self._chunk_size)
+            self._run = self._records.first_run(self._position, self._chunk_size, source)
+        self._row = 0
+        return self._run is not None
+
+    def _convert_run(self) -> memoryview:
+        """A chunk of the run, or a part of one where it grows beyond what its output may take."""
+        assert self._run is not None
+        run, converter = self._run, self._converter
+        if self._memory is not None and self._buffer is None:
+            self._buffer = self._memory.take(chunk_memory_bytes(self._chunk_size))
+            converter.use_memory(self._buffer)
         converter.clear()
         try:
-            row = converter.convert(run, row)
-        except KafkaFormatError:
-            if output := converter.output:
-                yield output
-            raise
-        if output := converter.output:
-            yield output
+            self._row = converter.convert(run, self._row)
+        except KafkaFormatError as error:
+            self._error = error
+        if self._row == len(run):
+            self._position, self._run = run.end_position, None
+        elif self._memory is not None:  # others read into the same memory before this goes on
+            self._position, self._run = int(run.index["position"][self._row]), None
+        return converter.output
+
+
+def chunk_memory_bytes(chunk_size: int) -> int:
+    """The memory that a converted chunk takes, but for that of one batch that is larger."""
+    return int(_MOST_GROWTH * chunk_size)
 
 
 class LazyDownConvertRecords:
@@ -107,36 +194,51 @@ class LazyDownConvertRecords:
             verify,
             max_decompressed_bytes=records.max_decompressed_bytes,
         )
-        self._first, self._rest_position, self._first_stats = self._convert_first()
-        if self._first:
+        self._first, self._first_stats = b"", ConversionStats()
+        # Where the first batch that converts to something begins, and where the next one does: at the end where none.
+        self._start = self._rest_position = records.start_position
+        self._convert_first()
+        self._converts = bool(self._first)
+        if self._converts:
             self._size = max(records.size_in_bytes, len(self._first))
         else:
-            self._size = LOG_OVERHEAD if self._rest_position else 0
+            self._size = LOG_OVERHEAD if self._rest_position > records.start_position else 0
 
     @property
     def size_in_bytes(self) -> int:
         """S_pre: what a send writes, to the byte (KIP-283, "Determining Total Response Size")."""
         return self._size
 
-    def _convert_first(self) -> tuple[bytes, int, ConversionStats]:
-        """The first batch that converts to something, and where the batch behind it begins (0: no batch)."""
-        converter = Converter(self._options)
-        position = 0
+    @property
+    def passed_position(self) -> int | None:
+        """Where reading goes on if no batch here converts to anything, so that a send is padding alone; else None."""
+        return None if self._converts else self._rest_position
+
+    def forget_first(self) -> None:
+        """Hold nothing that was converted to learn the size: a send converts the first batch again."""
+        if self._first:
+            self._first, self._rest_position = b"", self._start
+            self._first_stats = ConversionStats()
+
+    def _convert_first(self) -> None:
+        """Find the first batch that converts to something."""
+        converter = Converter(self._options, self._first_stats)
         try:
-            for run in self.records.runs(run_bytes=self.chunk_size, reuse_memory=True):
+            for run in self.records.runs(run_bytes=min(self.chunk_size, _FIRST_BYTES), reuse_memory=True):
                 passed = 0
                 for number in self._may_yield(run):
                     self._check_passed(run, passed, number)
                     passed = number + 1
                     converter.convert(run, number, number + 1)
-                    position = int(run.index["position"][number] + run.index["size"][number])
+                    self._start = int(run.index["position"][number])
+                    self._rest_position = self._start + int(run.index["size"][number])
                     if len(converter.output):
-                        return bytes(converter.output), position, converter.stats
+                        self._first = bytes(converter.output)
+                        return
                 self._check_passed(run, passed, len(run))
-                position = run.end_position
+                self._start = self._rest_position = run.end_position
         except KafkaFormatError as error:
             raise self.records.described(error) from None
-        return b"", position, converter.stats
 
     def _check_passed(self, run: BatchRun, first: int, stop: int) -> None:
         """Batches are passed over for what their headers say: so the headers must be right."""
@@ -161,17 +263,28 @@ class LazyDownConvertRecords:
         that is damaged or cannot be converted. `stats` is added to as the conversion goes on.
         """
         stats = ConversionStats() if stats is None else stats
-        stats.add(self._first_stats)
-        if not self._first:
-            return
-        yield memoryview(self._first)
-        yield from converted_chunks(
-            self.records, self._options, self._rest_position, chunk_size=self.chunk_size, stats=stats
-        )
+        first, rest = self.started(stats)
+        if first:
+            yield first
+        yield from rest
 
-    def to_send(self) -> LazyDownConvertSend:
-        """A send of its own: it converts anew, so that records can be sent more than once."""
-        return LazyDownConvertSend(self)
+    def started(
+        self, stats: ConversionStats, memory: ChunkMemory | None = None
+    ) -> tuple[memoryview, ConvertedChunks]:
+        """What is converted already, which may be nothing, and the chunks behind it; see `chunks`."""
+        stats.add(self._first_stats)
+        position = self._rest_position if self._converts else self.records.end_position
+        rest = ConvertedChunks(
+            self.records, self._options, position, chunk_size=self.chunk_size, stats=stats, memory=memory
+        )
+        return memoryview(self._first), rest
+
+    def to_send(self, memory: ChunkMemory | None = None) -> LazyDownConvertSend:
+        """A send of its own: it converts anew, so that records can be sent more than once.
+
+        With `memory`, which the sends of one thread may share, it holds what waits to be taken and nothing else.
+        """
+        return LazyDownConvertSend(self, memory)
 
 
 class LazyDownConvertSend:
@@ -182,12 +295,14 @@ class LazyDownConvertSend:
     say, is raised by `write_to`, and again by each call after it.
     """
 
-    def __init__(self, records: LazyDownConvertRecords) -> None:
+    def __init__(self, records: LazyDownConvertRecords, memory: ChunkMemory | None = None) -> None:
         self.stats = ConversionStats()
         self.error: KafkaFormatError | None = None
         self._remaining = records.size_in_bytes
-        self._chunks: Iterator[memoryview] | None = records.chunks(self.stats)
-        self._pending = memoryview(b"")
+        self._chunk_size = records.chunk_size
+        self._pending, chunks = records.started(self.stats, memory)
+        self._pending = self._pending[: self._remaining]
+        self._chunks: ConvertedChunks | None = chunks
         self._failure: Exception | None = None
 
     @property
@@ -198,6 +313,17 @@ class LazyDownConvertSend:
     @property
     def completed(self) -> bool:
         return self._remaining == 0
+
+    @property
+    def needed_bytes(self) -> int:
+        """The memory that the next `write_to` takes for a chunk, that of one large batch excepted; 0: it takes none."""
+        converts = self._chunks is not None and self._remaining and not len(self._pending)
+        return chunk_memory_bytes(min(self._chunk_size, self._remaining)) if converts else 0
+
+    @property
+    def holds_chunk(self) -> bool:
+        """Is a part of a chunk still to be taken?"""
+        return self._chunks is not None and len(self._pending) > 0
 
     def write_to(self, channel: Channel | socket.socket) -> int:
         """Offer the channel what is left of the current chunk, or the next one; return how many bytes it took.
@@ -211,8 +337,10 @@ class LazyDownConvertSend:
         taken = write_bytes(channel, self._pending)
         self._pending = self._pending[taken:]
         self._remaining -= taken
-        if self.completed:
-            self._chunks = None
+        if self._chunks is not None and not len(self._pending):
+            self._chunks.release()
+            if self.completed:
+                self._chunks = None
         return taken
 
     def _next(self) -> memoryview:
@@ -229,5 +357,6 @@ class LazyDownConvertSend:
         except Exception as failure:  # of reading, not of the data: nothing may be sent in place of the rest
             self._failure = failure
             raise
+        self._chunks.release()
         self._chunks = None
         return memoryview(padding_header(self._remaining))

@@ -25,7 +25,7 @@ from _kafkafmt.scan import INDEX_DTYPE, BatchRun, scan
 from _kafkafmt.search import find_batch
 from kafkafmt.batch import RecordBatch
 from kafkafmt.buffers import flat_view
-from kafkafmt.channel import write_bytes, write_file
+from kafkafmt.channel import COPY_BYTES, raise_truncated, write_bytes, write_file
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.columns import CHUNK_BYTES, Column, arrow_batches, numpy_batches, to_arrow, to_numpy
 from kafkafmt.conversion import ConversionOptions, ConvertedRecords
@@ -87,6 +87,14 @@ class Records(ABC):
     def _read(self, position: int, size: int, memory: bytearray | None) -> memoryview | bytes:
         """Bytes from `position`, fewer at the end; into `memory` where that is given and large enough."""
 
+    def write_to(self, channel: Any, position: int | None = None, length: int | None = None) -> int:
+        """Write bytes from `position` to a channel; return how many it took. EOFError where there are none."""
+        position, end = self._range(position, length)
+        data = self._read(position, min(end - position, COPY_BYTES), None)
+        if position < end and not len(data):
+            raise_truncated(position, end - position)
+        return write_bytes(channel, memoryview(data))
+
     def _memory(self, size: int) -> bytearray | None:
         """Memory for reads to share, where reading copies."""
         return None
@@ -108,6 +116,16 @@ class Records(ABC):
         """
         position = self.start_position if position is None else position
         memory = self._memory(min(run_bytes, self.end_position - position)) if reuse_memory else None
+        yield from self._runs(position, run_bytes, memory)
+
+    def first_run(self, position: int, run_bytes: int, memory: bytearray) -> BatchRun | None:
+        """The first of `runs`, of a file read into `memory` where that is large enough; None at the end.
+
+        It is valid until the memory is used again. Raises as `runs` does.
+        """
+        return next(self._runs(position, run_bytes, memory), None)
+
+    def _runs(self, position: int, run_bytes: int, memory: bytearray | None) -> Iterator[BatchRun]:
         wanted = run_bytes
         while position < self.end_position:
             data = self._read(position, min(wanted, self.end_position - position), memory)
@@ -252,7 +270,7 @@ class Records(ABC):
         records are never compressed; messages of v0 and v1 that stand alone are gathered into wrappers.
 
         Raises ValueError for a level that the codec has not, and UnsupportedCompressionTypeError for zstd where
-        a batch of v0 or v1 is met. The lazy way, in bounded memory, is `converted_chunks`.
+        a batch of v0 or v1 is met. The lazy way, in bounded memory, is `ConvertedChunks`.
         """
         limit = self.max_decompressed_bytes
         options = ConversionOptions(None, 0, None, verify, limit, codec=codec, level=level)
@@ -338,7 +356,7 @@ class MemoryRecords(Records):
         return self._data[position : position + size]
 
     def write_to(self, channel: Any, position: int | None = None, length: int | None = None) -> int:
-        """Write bytes from `position` to a channel; return how many it took."""
+        """Write bytes from `position` to a channel, all at once; return how many it took."""
         return write_bytes(channel, self._data[slice(*self._range(position, length))])
 
 
@@ -429,6 +447,28 @@ class FileRecords(Records):
         """
         position, end = self._range(position, length)
         return write_file(channel, self.fileno(), position, end - position)
+
+
+class RecordsRange(Records):
+    """A stretch of other records, which stay their owner's to close; its end may be anywhere."""
+
+    def __init__(self, source: Records, start: int, end: int) -> None:
+        super().__init__(start, end, source.topic_partition, source.max_decompressed_bytes)
+        self._source = source
+
+    def described(self, error: KafkaFormatError) -> KafkaFormatError:
+        return self._source.described(error)
+
+    def _memory(self, size: int) -> bytearray | None:
+        return self._source._memory(size)
+
+    def _read(self, position: int, size: int, memory: bytearray | None) -> memoryview | bytes:
+        return self._source._read(position, size, memory)
+
+    def write_to(self, channel: Any, position: int | None = None, length: int | None = None) -> int:
+        """As the `write_to` of what it is a stretch of."""
+        position, end = self._range(position, length)
+        return self._source.write_to(channel, position, end - position)
 
 
 def check_range(start: int, end: int | None) -> None:

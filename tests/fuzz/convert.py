@@ -90,7 +90,7 @@ def _check_codec(options: Options, data: bytes, to_magic: int | None) -> None:
     )
     chunks, error = until_error(
         bytes(chunk)
-        for chunk in kf.converted_chunks(memory_records(data), conversion, chunk_size=options.chunk_size)
+        for chunk in kf.ConvertedChunks(memory_records(data), conversion, chunk_size=options.chunk_size)
     )
     if is_damaged or error is not None or any(map(_is_of_no_broker, ref.read(data))):
         return

@@ -40,7 +40,7 @@ def converted(
     data: bytes, to_magic: int | None, codec: kf.Codec, *, chunk_size: int = 1 << 20, **options
 ) -> bytes:
     options = kf.ConversionOptions(to_magic, codec=codec, **options)
-    chunks = kf.converted_chunks(kf.MemoryRecords(data), options, chunk_size=chunk_size)
+    chunks = kf.ConvertedChunks(kf.MemoryRecords(data), options, chunk_size=chunk_size)
     return b"".join(bytes(chunk) for chunk in chunks)
 
 

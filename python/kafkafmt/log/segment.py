@@ -26,7 +26,7 @@ from kafkafmt.log.indexes import (
     TimestampOffset,
     read_transaction_index,
 )
-from kafkafmt.records import RUN_BYTES, FileRecords, Records
+from kafkafmt.records import RUN_BYTES, FileRecords, Records, RecordsRange
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ class SegmentRecords(FileRecords):
             check_tail(self, reached, is_active=self._is_active)
 
 
-class SegmentRange(Records):
-    """A stretch of a segment, wherever that is read from: a `Records` that reports damage at its end.
+class SegmentRange(RecordsRange):
+    """A stretch of a segment, wherever that is read from: it reports damage at its end.
 
     From `position` on in `source`, whose end is the segment's or where a batch begins. is_active: it is that of
     the active segment, where a batch that is cut off and a tail of zeros are left out. `source` stays the caller's
@@ -105,12 +105,8 @@ class SegmentRange(Records):
 
     def __init__(self, source: Records, position: int | None = None, *, is_active: bool) -> None:
         start = source.start_position if position is None else position
-        super().__init__(start, source.end_position, source.topic_partition, source.max_decompressed_bytes)
-        self._source = source
+        super().__init__(source, start, source.end_position)
         self._is_active = is_active
-
-    def described(self, error: KafkaFormatError) -> KafkaFormatError:
-        return self._source.described(error)
 
     def runs(
         self, position: int | None = None, *, run_bytes: int = RUN_BYTES, reuse_memory: bool = False
@@ -122,12 +118,6 @@ class SegmentRange(Records):
             yield run
         if reached < self.end_position:
             check_tail(self, reached, is_active=self._is_active)
-
-    def _memory(self, size: int) -> bytearray | None:
-        return self._source._memory(size)
-
-    def _read(self, position: int, size: int, memory: bytearray | None) -> memoryview | bytes:
-        return self._source._read(position, size, memory)
 
 
 def check_tail(records: Records, position: int, *, is_active: bool) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kafkafmt.conversion import ConversionStats
-from kafkafmt.down_conversion import converted_chunks
+from kafkafmt.down_conversion import ConvertedChunks
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.jobs.convert.tasks import ConvertOptions, SegmentReport, SegmentTask, intact_ranges
 from kafkafmt.jobs.files import damage_row, is_expected_tail
@@ -190,7 +190,7 @@ class _Conversion:
         options = self.options
         for start, end in ranges:
             with _WatchedRecords(self.segment, start, end, self.progress) as records:
-                yield from converted_chunks(
+                yield from ConvertedChunks(
                     records, options.conversion(), chunk_size=options.chunk_size, stats=self.stats
                 )
 
