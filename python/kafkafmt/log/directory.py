@@ -55,11 +55,11 @@ class LogDirectory:
 
     def topics(self) -> list[str]:
         """Names of all topics, sorted."""
-        return sorted({topic for topic, _ in self._folders()})
+        return sorted({topic for topic, _ in self.folders()})
 
     def partitions(self, topic: str | None = None) -> list[TopicPartition]:
         """All partitions, or those of one topic; sorted by topic, then number."""
-        return sorted(found for found in self._folders() if topic in (None, found.topic))
+        return sorted(found for found in self.folders() if topic in (None, found.topic))
 
     def partition(
         self,
@@ -69,12 +69,13 @@ class LogDirectory:
     ) -> PartitionLog:
         """The log of a partition. Raises FileNotFoundError where there is none here."""
         wanted = TopicPartition(*topic_partition)
-        folder = self._folders().get(wanted)
+        folder = self.folders().get(wanted)
         if folder is None:
             raise FileNotFoundError(errno.ENOENT, f"no segments of partition {wanted}", str(self.path))
         return PartitionLog(folder, max_decompressed_bytes=max_decompressed_bytes)
 
-    def _folders(self) -> dict[TopicPartition, Path]:
+    def folders(self) -> dict[TopicPartition, Path]:
+        """The folder of each partition."""
         own = _partition_of(self.path)
         if own is not None and _holds_segments(self.path):
             return {own: self.path}
@@ -264,7 +265,7 @@ class PartitionLog:
                     first, stop = _rows_between(run, wanted, end_offset)
                     if first < stop:
                         reached = int(run.index["last_offset"][stop - 1]) + 1
-                        yield records, _part(run, first, stop)
+                        yield records, part_of_run(run, first, stop)
                     if stop < len(run):
                         return
             segments = segments[1:]
@@ -347,7 +348,8 @@ def _rows_between(run: BatchRun, start_offset: int | None, end_offset: int | Non
     return first, max(first, stop)
 
 
-def _part(run: BatchRun, first: int, stop: int) -> BatchRun:
+def part_of_run(run: BatchRun, first: int, stop: int) -> BatchRun:
+    """Batches `first` to in front of `stop` of a run, as one of their own."""
     if first == 0 and stop == len(run):
         return run
     return BatchRun(run.buffer, run.index[first:stop], run.origin)

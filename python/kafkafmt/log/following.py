@@ -1,0 +1,347 @@
+"""A partition's log followed as it grows, is rolled and loses its oldest segments.
+
+What is known is held against the file system when `refresh` is called: two calls to it where nothing has changed,
+and where something has, what is new is read and nothing else. A batch is there once all of it is, with a CRC that
+holds: a broker may be writing it just now.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
+from kafkafmt.errors import KafkaFormatError
+from kafkafmt.log.directory import PartitionLog, part_of_run
+from kafkafmt.log.indexes import NO_TIMESTAMP, AbortedTransaction, TimestampOffset
+from kafkafmt.log.open_segment import OpenSegment
+from kafkafmt.log.segment import SNAPSHOT_SUFFIX, Segment
+from kafkafmt.log.transactions import TransactionTracker, parse_producer_snapshot
+from kafkafmt.records import RecordsRange
+
+if TYPE_CHECKING:
+    from _kafkafmt.scan import BatchRun
+
+# File systems keep times of changes in steps of milliseconds: what changed just now may change again unseen.
+_SETTLED_NS = 100_000_000
+# A broken batch at the end of a file that nobody has written to for that long is damage, not one being written.
+_ABANDONED_NS = 2_000_000_000
+
+
+class SegmentCache:
+    """Segments that are open, of many logs; those not asked for longest are let go.
+
+    What is let go is closed once nothing reads it any more.
+    """
+
+    def __init__(self, most: int = 512) -> None:
+        self._most = most
+        self._open: OrderedDict[Path, OpenSegment] = OrderedDict()
+
+    def get(self, segment: Segment, max_decompressed_bytes: int) -> OpenSegment:
+        """Raises FileNotFoundError where the file is gone."""
+        found = self._open.get(segment.path)
+        if found is None:
+            found = OpenSegment(segment, max_decompressed_bytes=max_decompressed_bytes)
+            self._open[segment.path] = found
+            if len(self._open) > self._most:
+                self._open.popitem(last=False)
+        else:
+            self._open.move_to_end(segment.path)
+        return found
+
+    def forget(self, segment: Segment) -> None:
+        self._open.pop(segment.path, None)
+
+    def forget_replaced(self, segments: list[Segment]) -> None:
+        """Let go of those whose name stands for another file now."""
+        for segment in segments:
+            found = self._open.get(segment.path)
+            if found is not None and not found.is_at_path():
+                del self._open[segment.path]
+
+
+class LogEnd(NamedTuple):
+    """Behind a batch: the next offset, and the segment and the position in it where the next batch will be."""
+
+    offset: int
+    base_offset: int
+    position: int
+
+
+class FoundBatch(NamedTuple):
+    """Where a batch begins, and how long it is; the bytes of whole batches in its segment end at `end_position`."""
+
+    segment: OpenSegment
+    position: int
+    size: int
+    end_position: int
+
+
+class FollowedLog:
+    """The log in a folder. Not safe for threads.
+
+    Offsets are those of the last `refresh`. Raises FileNotFoundError or NotADirectoryError for another `path`.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        cache: SegmentCache | None = None,
+        *,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    ) -> None:
+        self._log = PartitionLog(path, max_decompressed_bytes=max_decompressed_bytes)
+        self._cache = SegmentCache() if cache is None else cache
+        self._segments: list[Segment] = []
+        self._folder_stamp: tuple[int, int] | None = None
+        self._file_stamp: tuple[int, int, int] | None = None
+        self._end = LogEnd(0, -1, 0)
+        self._damage: KafkaFormatError | None = None
+        self._tracker: TransactionTracker | None = None
+        self._aborted: list[AbortedTransaction] = []
+        self.refresh()
+
+    @property
+    def start_offset(self) -> int:
+        """The base offset of the first segment. Records may begin behind it."""
+        return self._segments[0].base_offset if self._segments else 0
+
+    @property
+    def end_offset(self) -> int:
+        """The offset behind the last whole batch."""
+        return self._end.offset
+
+    @property
+    def damage(self) -> KafkaFormatError | None:
+        """What stands at the end in place of a batch, where that is damage."""
+        return self._damage
+
+    @property
+    def stable_offset(self) -> int:
+        """The first offset of the transactions that have not ended; the end where there are none (Kafka's LSO)."""
+        first_open = self._followed_transactions().first_open_offset
+        return self.end_offset if first_open is None else first_open
+
+    def refresh(self) -> bool:
+        """Look for what is new; was there anything? Raises FileNotFoundError once the folder is gone."""
+        before = (self.start_offset, self._end)
+        while True:
+            self._list()
+            try:
+                self._follow()
+                return before != (self.start_offset, self._end)
+            except FileNotFoundError:  # a segment that was listed is deleted: so the folder has changed
+                self._folder_stamp = None
+
+    def find(self, offset: int) -> FoundBatch | None:
+        """The batch that holds `offset`, or the first behind it; None from the end on.
+
+        Raises KafkaFormatError where damage is in the way.
+        """
+        number = max(bisect_right(self._segments, offset, key=_base_offset) - 1, 0)
+        for segment in self._segments[number:]:
+            opened = self._open(segment)
+            row = opened.find(offset)
+            if row is not None:
+                position, size = int(row["position"]), int(row["size"])
+                end = self._end_in(opened)
+                return FoundBatch(opened, position, size, end) if position + size <= end else None
+        return None
+
+    def find_behind(self, opened: OpenSegment) -> FoundBatch | None:
+        """The first batch behind a segment."""
+        behind = self._base_offset_behind(opened)
+        return None if behind is None else self.find(behind)
+
+    def find_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """As `PartitionLog.find_timestamp`."""
+        return self._log.find_timestamp(timestamp)
+
+    def find_max_timestamp(self) -> TimestampOffset | None:
+        """The highest timestamp of all, and the first offset that has it (KIP-734); None without timestamps."""
+        highest = max(map(_max_timestamp, self._segments), default=NO_TIMESTAMP)
+        return None if highest == NO_TIMESTAMP else self.find_timestamp(highest)
+
+    def aborted_transactions(
+        self, start_offset: int, opened: OpenSegment, position: int
+    ) -> list[AbortedTransaction]:
+        """Those with records from `start_offset` to in front of `position` of a segment; perhaps some behind that."""
+        self._followed_transactions()
+        bound = opened.offset_bound(position)
+        if bound is None:
+            behind = self._base_offset_behind(opened)
+            bound = self.end_offset if behind is None else behind
+        found = []
+        for one in self._aborted[bisect_left(self._aborted, start_offset, key=_last_offset) :]:
+            if one.first_offset < bound:
+                found.append(one)
+            if one.last_stable_offset >= bound:
+                break
+        return found
+
+    def _open(self, segment: Segment) -> OpenSegment:
+        return self._cache.get(segment, self._log.max_decompressed_bytes)
+
+    def _end_in(self, opened: OpenSegment) -> int:
+        """Where the whole batches of a segment end."""
+        is_last = opened.segment.base_offset == self._end.base_offset
+        return self._end.position if is_last else opened.records.end_position
+
+    def _base_offset_behind(self, opened: OpenSegment) -> int | None:
+        number = bisect_right(self._segments, opened.segment.base_offset, key=_base_offset)
+        return self._segments[number].base_offset if number < len(self._segments) else None
+
+    def _list(self) -> None:
+        """List the segments, where the folder has changed."""
+        changed, now = self._log.path.stat().st_mtime_ns, time.time_ns()
+        if self._folder_stamp is not None:
+            known, listed_at = self._folder_stamp
+            if changed == known and listed_at - changed > _SETTLED_NS:
+                return
+        self._folder_stamp = changed, now
+        segments = self._log.segments()
+        if segments != self._segments:
+            self._segments, self._file_stamp = segments, None
+        self._cache.forget_replaced(segments)
+
+    def _follow(self) -> None:
+        """Learn where the log ends now."""
+        if not self._segments:
+            self._end, self._damage = LogEnd(0, -1, 0), None
+            return
+        last = self._segments[-1]
+        found, now = last.path.stat(), time.time_ns()
+        stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
+        if stamp == self._file_stamp:
+            return
+        age = now - found.st_mtime_ns
+        self._damage = None
+        if not self._goes_on(last, found.st_size):
+            self._begin(last)
+        number = bisect_left(self._segments, self._end.base_offset, key=_base_offset)
+        for segment in self._segments[number:]:
+            if segment.base_offset > self._end.base_offset:
+                self._end = LogEnd(max(self._end.offset, segment.base_offset), segment.base_offset, 0)
+            self._advance(segment, is_abandoned=not segment.is_active or age > _ABANDONED_NS)
+        is_told = self._end.position == found.st_size or age > _ABANDONED_NS
+        self._file_stamp = stamp if is_told and age > _SETTLED_NS else None
+
+    def _goes_on(self, last: Segment, size: int) -> bool:
+        """Does what is known lead to the log's end?"""
+        if self._end.base_offset == last.base_offset:
+            return size >= self._end.position
+        is_listed = any(segment.base_offset == self._end.base_offset for segment in self._segments)
+        return is_listed and self._tracker is not None
+
+    def _begin(self, last: Segment) -> None:
+        """Find the end of the last segment by its index, nothing being known."""
+        self._cache.forget(last)
+        self._tracker, self._aborted = None, []
+        self._end = LogEnd(last.base_offset, last.base_offset, 0)
+        with contextlib.suppress(
+            KafkaFormatError
+        ):  # reading from the segment's start tells where the damage is
+            row = Segment(last.path, is_active=True).indexes.find_last_row(self._open(last).records)
+            if row is not None:  # that batch is read again, for its CRC
+                offset = max(int(row["base_offset"]), last.base_offset)
+                self._end = LogEnd(offset, last.base_offset, int(row["position"]))
+
+    def _advance(self, segment: Segment, *, is_abandoned: bool) -> None:
+        """Go through the headers behind the end that is known, to the end of a segment."""
+        opened = self._open(segment)
+        opened.extend()
+        position = self._end.position
+        while position < opened.records.end_position:
+            rest = RecordsRange(opened.records, position, opened.records.end_position)
+            if opened.is_blank(position):  # all of what is preallocated would be read
+                return
+            try:
+                for run in rest.runs(reuse_memory=True):
+                    self._take(run, opened)
+                    position = run.end_position
+                return
+            except KafkaFormatError as error:
+                if not is_abandoned:
+                    return
+                self._damage = opened.records.described(error)
+                position = rest.position_after(error)
+
+    def _take(self, run: BatchRun, opened: OpenSegment) -> None:
+        """Move the end behind the last batch of a run whose CRC holds; raise for what stands behind that."""
+        sound = run.valid().nonzero()[0].tolist()
+        if sound:
+            row = run.index[sound[-1]]
+            end = int(row["position"]) + int(row["size"])
+            offset = max(int(row["last_offset"]) + 1, self._end.offset)
+            if self._tracker is not None:
+                self._track(self._tracker, run, sound)
+            self._end, self._damage = LogEnd(offset, opened.segment.base_offset, end), None
+            opened.remember(offset, end)
+        run.ensure_valid(sound[-1] + 1 if sound else 0)
+
+    def _track(self, tracker: TransactionTracker, run: BatchRun, sound: list[int]) -> None:
+        if len(sound) == len(run):
+            self._aborted += tracker.add(run)
+            return
+        for number in sound:
+            self._aborted += tracker.add(part_of_run(run, number, number + 1))
+
+    def _followed_transactions(self) -> TransactionTracker:
+        """The transactions up to the end that is known; read from the log where they are not followed yet."""
+        if self._tracker is None:
+            self._aborted, opened_before, number = self._indexed_transactions() or ([], {}, 0)
+            tracker = TransactionTracker(opened_before)
+            for segment in self._segments[number:]:
+                opened = self._open(segment)
+                position, end = 0, self._end_in(opened)
+                while position < end:
+                    rest = RecordsRange(opened.records, position, end)
+                    try:
+                        for run in rest.runs(reuse_memory=True):
+                            self._track(tracker, run, run.valid().nonzero()[0].tolist())
+                            position = run.end_position
+                        break
+                    except KafkaFormatError as error:
+                        position = rest.position_after(error)
+            self._tracker = tracker
+        return self._tracker
+
+    def _indexed_transactions(self) -> tuple[list[AbortedTransaction], dict[int, int], int] | None:
+        """Those aborted in front of the last segment, those open there, and its number; None where files lack."""
+        if not self._segments:
+            return None
+        try:
+            snapshot = self._segments[-1].path.with_suffix(SNAPSHOT_SUFFIX).read_bytes()
+        except OSError:
+            return None
+        opened_before = parse_producer_snapshot(snapshot)
+        aborted = [segment.aborted_transactions() for segment in self._segments[:-1]]
+        if opened_before is None or None in aborted:
+            return None
+        return [one for some in aborted for one in some or ()], opened_before, len(self._segments) - 1
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset
+
+
+def _last_offset(transaction: AbortedTransaction) -> int:
+    return transaction.last_offset
+
+
+def _max_timestamp(segment: Segment) -> int:
+    """The highest timestamp in a segment; of a closed one its index tells it, where there is one."""
+    entries = segment.time_index.entries
+    if len(entries) and not segment.is_active:
+        return int(entries["timestamp"][-1])
+    highest = NO_TIMESTAMP
+    with contextlib.suppress(KafkaFormatError), segment.open() as records:
+        for run in records.runs(reuse_memory=True):
+            highest = max(highest, int(run.index["max_timestamp"].max()))
+    return highest

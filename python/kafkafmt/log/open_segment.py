@@ -1,0 +1,129 @@
+"""A segment kept open to be read again and again: what was learned of its batches is remembered, within bounds."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from bisect import bisect_left, bisect_right, insort
+from typing import TYPE_CHECKING
+
+from _kafkafmt.layout import LOG_OVERHEAD
+from kafkafmt.errors import KafkaFormatError
+from kafkafmt.log.segment import Segment, find_row
+from kafkafmt.records import RecordsRange
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from _kafkafmt.scan import BatchRun
+
+# From a place that is known a batch is looked for that far; farther away an index leads nearer.
+_NEAR_BYTES = 4 * 1024 * 1024
+_MOST_PLACES = 4096
+_CHECKED_BYTES = 256 * 1024
+
+
+class OpenSegment:
+    """The records of a segment, and the places in it where batches begin and were found sound.
+
+    The file stays readable once it is deleted. Where it may have grown, `extend` looks.
+    """
+
+    def __init__(self, segment: Segment, *, max_decompressed_bytes: int) -> None:
+        self.segment = segment
+        self.records = segment.open(max_decompressed_bytes=max_decompressed_bytes)
+        self._places: list[tuple[int, int]] = [
+            (segment.base_offset, 0)
+        ]  # offset, position of a batch's beginning
+        self._sound: list[tuple[int, int]] = []  # stretches, apart from each other, by position
+
+    def is_at_path(self) -> bool:
+        """Does its name still stand for this file? Compaction puts another in its place."""
+        try:
+            now = self.segment.path.stat()
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(now, os.fstat(self.records.fileno()))
+
+    def extend(self) -> None:
+        """Take in what was appended to the file."""
+        self.records.end_position = os.fstat(self.records.fileno()).st_size
+
+    def is_blank(self, position: int) -> bool:
+        """Are there zeros in place of a batch's offset and size?"""
+        return os.pread(self.records.fileno(), LOG_OVERHEAD, position) == bytes(LOG_OVERHEAD)
+
+    def find(self, offset: int) -> np.void | None:
+        """The row, in the shallow index, of the first batch that ends at `offset` or later; None where none does.
+
+        Raises KafkaFormatError where damage is in the way.
+        """
+        number = bisect_right(self._places, offset, key=lambda place: place[0]) - 1
+        _, position = self._places[max(number, 0)]
+        near_end = min(position + _NEAR_BYTES, self.records.end_position)
+        row = None
+        with contextlib.suppress(KafkaFormatError):  # an index leads past damage, where it does
+            row = find_row(RecordsRange(self.records, position, near_end), offset, position)
+            if row is None and near_end == self.records.end_position:
+                return None
+        if row is None:
+            # Made anew and dropped: an index of a large segment takes megabytes, and is seldom asked.
+            row = Segment(self.segment.path).indexes.find_row(self.records, offset)
+        if row is not None:
+            self.remember(offset, int(row["position"]))
+        return row
+
+    def remember(self, offset: int, position: int) -> None:
+        """All batches in front of `position`, where one begins, end below `offset`."""
+        place = (offset, position)
+        number = bisect_right(self._places, place)
+        if self._places[number - 1] != place:
+            insort(self._places, place)
+            if len(self._places) > _MOST_PLACES:
+                del self._places[1::2]
+
+    def offset_bound(self, position: int) -> int | None:
+        """An offset that all records in front of `position` are below; None where none is known."""
+        number = bisect_left(self._places, position, key=lambda place: place[1])
+        return self._places[number][0] if number < len(self._places) else None
+
+    def sound_end(self, start: int, end: int) -> int:
+        """Where the batches from `start` on stop being sound: at `end`, or where a damaged one begins in front of it.
+
+        Their headers and CRCs are checked, once. Raises KafkaFormatError for the batch at `start`.
+        """
+        number = bisect_right(self._sound, (start, self.records.end_position)) - 1
+        known = self._sound[number][1] if number >= 0 else 0
+        if known >= end:
+            return end
+        position = max(start, known)
+        reached = position
+        try:
+            for run in RecordsRange(self.records, position, end).runs(
+                run_bytes=_CHECKED_BYTES, reuse_memory=True
+            ):
+                self._check(run)
+                reached = run.end_position
+        except KafkaFormatError as error:
+            reached = max(reached, error.position or 0)
+            if reached <= start:
+                raise self.records.described(error) from None
+            end = reached
+        if reached > position:
+            self._add_sound(start, reached)
+        return end
+
+    def _check(self, run: BatchRun) -> None:
+        run.ensure_valid()
+        self.remember(int(run.index["last_offset"][-1]) + 1, run.end_position)
+
+    def _add_sound(self, start: int, end: int) -> None:
+        """Join a stretch with those that it touches."""
+        apart = []
+        for other_start, other_end in self._sound:
+            if other_end < start or other_start > end:
+                apart.append((other_start, other_end))
+            else:
+                start, end = min(start, other_start), max(end, other_end)
+        insort(apart, (start, end))
+        self._sound = apart

@@ -1,0 +1,183 @@
+"""The topics and partitions of a log directory as they are served: listed when asked for, each log followed."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import time
+import uuid
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from kafkafmt.log.directory import LogDirectory
+from kafkafmt.log.following import FollowedLog, SegmentCache
+from kafkafmt.log.indexes import TimestampOffset
+from kafkafmt.types import TopicPartition
+
+_METADATA_FILE = "partition.metadata"
+_EPOCH_FILE = "leader-epoch-checkpoint"
+_CLUSTER_FILE = "meta.properties"
+# Of topics whose folders tell no ID: made of their names, so that it stays the same.
+_ID_NAMESPACE = uuid.UUID("5d0c1d1b-6f4e-4f0a-9a52-0c6a6d2f9a11")
+# As for the followed logs: what changed just now may change again unseen.
+_SETTLED_NS = 100_000_000
+
+
+class Partition:
+    """A partition and its log, which is opened when something of it is asked for first.
+
+    All that asks the log raises KafkaFormatError where damage is in the way, and OSError where files are gone.
+    """
+
+    def __init__(self, topic_partition: TopicPartition, folder: Path, cache: SegmentCache) -> None:
+        self.topic_partition = topic_partition
+        self.folder = folder
+        self._cache = cache
+        self._epochs: tuple[int, list[tuple[int, int]]] = (-1, [])
+
+    @cached_property
+    def log(self) -> FollowedLog:
+        """Its offsets are those of the last `refresh`."""
+        return FollowedLog(self.folder, self._cache)
+
+    def refresh(self) -> bool:
+        """Look for what is new in the log; was there anything?"""
+        if "log" in self.__dict__:
+            return self.log.refresh()
+        return bool(self.log)
+
+    @property
+    def start_offset(self) -> int:
+        """The log start offset."""
+        return self.log.start_offset
+
+    def end_offset(self) -> int:
+        """The high watermark: all that is there may be read."""
+        self.refresh()
+        return self.log.end_offset
+
+    def stable_offset(self) -> int:
+        """The last stable offset: committed reads end there."""
+        self.refresh()
+        return self.log.stable_offset
+
+    def find_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record with `timestamp` (milliseconds) or a higher one."""
+        return self.log.find_timestamp(timestamp)
+
+    def max_timestamp(self) -> TimestampOffset | None:
+        """The highest timestamp, and the first offset that has it."""
+        self.refresh()
+        return self.log.find_max_timestamp()
+
+    def leader_epochs(self) -> list[tuple[int, int]]:
+        """Epochs and their start offsets, ascending, as the broker's checkpoint has them; empty without one."""
+        path = self.folder / _EPOCH_FILE
+        try:
+            changed = path.stat().st_mtime_ns
+            if changed != self._epochs[0]:
+                self._epochs = changed, _parse_epochs(path.read_text())
+        except (OSError, ValueError):
+            return []
+        return self._epochs[1]
+
+    @property
+    def leader_epoch(self) -> int:
+        """The last one; 0 where none is known."""
+        epochs = self.leader_epochs()
+        return epochs[-1][0] if epochs else 0
+
+
+def _parse_epochs(text: str) -> list[tuple[int, int]]:
+    """Kafka's LeaderEpochCheckpointFile: version, count, and a line an epoch."""
+    version, count, *lines = text.split("\n")
+    if int(version) != 0:
+        raise ValueError(f"version: expected 0, found {version}")
+    pairs = [line.split() for line in lines[: int(count)]]
+    return [(int(epoch), int(offset)) for epoch, offset in pairs]
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic; its ID is that of the broker that wrote it, where its folders tell that."""
+
+    name: str
+    partitions: dict[int, Partition] = field(default_factory=dict)
+
+    @cached_property
+    def id(self) -> uuid.UUID:
+        for partition in self.partitions.values():
+            with contextlib.suppress(OSError, ValueError):
+                for line in (partition.folder / _METADATA_FILE).read_text().splitlines():
+                    key, _, value = line.partition(":")
+                    if key == "topic_id":
+                        return uuid.UUID(bytes=base64.urlsafe_b64decode(value.strip() + "=="))
+        return uuid.uuid5(_ID_NAMESPACE, self.name)
+
+
+class Catalog:
+    """What a log directory holds now. Raises FileNotFoundError or NotADirectoryError for another `path`."""
+
+    def __init__(self, path: Path, *, most_open_segments: int = 512) -> None:
+        self._directory = LogDirectory(path)
+        self._cache = SegmentCache(most_open_segments)
+        self._stamp: tuple[int, int] | None = None
+        self._topics: dict[str, Topic] = {}
+        self._by_id: dict[uuid.UUID, Topic] = {}
+        self._refresh()
+
+    def topics(self) -> list[Topic]:
+        """All topics, by name."""
+        self._refresh()
+        return [self._topics[name] for name in sorted(self._topics)]
+
+    def topic(self, name: str) -> Topic | None:
+        if name not in self._topics:
+            self._refresh()
+        return self._topics.get(name)
+
+    def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
+        if topic_id not in self._by_id:
+            self._refresh()
+        return self._by_id.get(topic_id)
+
+    def partition(self, topic: str, number: int) -> Partition | None:
+        found = self.topic(topic)
+        if found is not None and number not in found.partitions:
+            self._refresh()
+            found = self._topics.get(topic)
+        return None if found is None else found.partitions.get(number)
+
+    def forget(self, partition: Partition) -> None:
+        """Look anew for a partition whose files are gone."""
+        self._stamp = None
+
+    @cached_property
+    def cluster_id(self) -> str:
+        """That of the broker, where its file is there; else one made of the folder's path."""
+        with contextlib.suppress(OSError):
+            for line in (self._directory.path / _CLUSTER_FILE).read_text().splitlines():
+                key, _, value = line.partition("=")
+                if key == "cluster.id" and value.strip():
+                    return value.strip()
+        made = uuid.uuid5(_ID_NAMESPACE, str(self._directory.path.absolute()))
+        return base64.urlsafe_b64encode(made.bytes).decode().rstrip("=")
+
+    def _refresh(self) -> None:
+        """List the folders, where the directory has changed; what is known of logs that stay is kept."""
+        changed, now = self._directory.path.stat().st_mtime_ns, time.time_ns()
+        if self._stamp is not None:
+            known, listed_at = self._stamp
+            if changed == known and listed_at - changed > _SETTLED_NS:
+                return
+        self._stamp = changed, now
+        topics: dict[str, Topic] = {}
+        for topic_partition, folder in sorted(self._directory.folders().items()):
+            name, number = topic_partition
+            before = self._topics.get(name)
+            known_partition = None if before is None else before.partitions.get(number)
+            partition = known_partition or Partition(topic_partition, folder, self._cache)
+            topics.setdefault(name, Topic(name)).partitions[number] = partition
+        self._topics = topics
+        self._by_id = {topic.id: topic for topic in topics.values()}
