@@ -45,12 +45,12 @@ def read_ini(path: Path) -> list[Section]:
         parser.read_string(text, str(path))
     except configparser.Error as error:
         raise IniError(_in_one_line(path, error)) from None
-    lines = text.splitlines()
+    lines = text.split("\n")
     return [_section(path, lines, name, dict(parser[name])) for name in parser.sections()]
 
 
 def _section(path: Path, lines: list[str], name: str, properties: dict[str, str]) -> Section:
-    start = _line_of(rf"\[{re.escape(name)}\]", lines, 0)
+    start = _line_of(rf"\s*\[{re.escape(name)}\]", lines, 0)
     places = {key: _line_of(rf"\s*{re.escape(key)}\s*=", lines, start) for key in properties}
     return Section(path, name, start, properties, places)
 

@@ -26,17 +26,15 @@ def tls_context(options: TlsOptions) -> ssl.SSLContext:
     try:
         context.load_cert_chain(options.certificate, options.key, password=refuse)
     except ssl.SSLError as error:
-        raise TlsError(f"{options.certificate} and {options.key}: {_reason(error)}") from None
+        mismatch = error.reason == "KEY_VALUES_MISMATCH"
+        reason = (
+            "the key is not that of the certificate" if mismatch else "no certificate and key in PEM form"
+        )
+        raise TlsError(f"{options.certificate} and {options.key}: {reason}") from None
     if options.client_ca is not None:
         try:
             context.load_verify_locations(options.client_ca)
-        except ssl.SSLError as error:
-            raise TlsError(f"{options.client_ca}: {_reason(error)}") from None
+        except ssl.SSLError:
+            raise TlsError(f"{options.client_ca}: no certificates in PEM form") from None
         context.verify_mode = ssl.CERT_REQUIRED
     return context
-
-
-def _reason(error: ssl.SSLError) -> str:
-    if error.reason == "KEY_VALUES_MISMATCH":
-        return "the key is not that of the certificate"
-    return f"no certificate or key in PEM form ({(error.reason or str(error)).lower().replace('_', ' ')})"
