@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from kafkafmt.types import Codec
+
+if TYPE_CHECKING:
+    from kafkafmt.serve.security.users import Users
+
+LogFormat: TypeAlias = Literal["auto", "json", "text"]
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 9092
 KIB, MIB = 1024, 1024 * 1024
@@ -20,6 +27,19 @@ class TopicOptions:
 
 
 @dataclass(frozen=True)
+class TlsOptions:
+    """PEM files: the chain of certificates that is shown to clients, its key, and who must have signed theirs.
+
+    client_ca: certificates of authorities; a client must then show a certificate that one of them signed (mutual
+    TLS). None: clients show none.
+    """
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+@dataclass(frozen=True)
 class ServeOptions:
     """How a log directory is served. Sizes are in bytes, times in seconds.
 
@@ -28,6 +48,9 @@ class ServeOptions:
     downconversion_enable: `log.message.downconversion.enable`, and `topics` says otherwise for single topics.
     zstd_fallback: the codec that zstd batches get for clients that cannot have it; None: an error code.
     max_downconversion_bytes: what all chunks that are being sent may take together.
+    tls: None: clients connect in plain text. users: who may connect, by SASL; None: everybody.
+    metrics: the host and port that metrics are served on; None: there are none.
+    shutdown_timeout: how long responses that are being sent have to end, once the endpoint is told to.
     """
 
     directory: Path
@@ -46,3 +69,9 @@ class ServeOptions:
     write_timeout: float = 60.0
     request_timeout: float = 60.0
     idle_timeout: float = 600.0
+    shutdown_timeout: float = 30.0
+    tls: TlsOptions | None = None
+    users: Users | None = None
+    metrics: tuple[str, int] | None = None
+    log_format: LogFormat = "auto"
+    log_level: LogLevel = "info"

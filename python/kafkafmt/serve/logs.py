@@ -1,0 +1,64 @@
+"""Structured logs on standard error (library: structlog): JSON lines, or text for a terminal.
+
+    log = structlog.get_logger()
+    log.info("listening", host=host, port=port)
+
+What other libraries log through `logging`, asyncio among them, comes in the same form. What an event is about is
+bound once: `structlog.contextvars` holds for the task that binds it, and a connection is a task.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+
+from kafkafmt.serve.options import LogFormat, LogLevel
+
+_MOST_CLIENT_ID = 200  # characters: clients choose them, and each line of theirs has it
+
+
+def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
+    """Set up the logs of this process. `auto` is text where standard error is a terminal."""
+    if log_format == "auto":
+        log_format = "text" if sys.stderr.isatty() else "json"
+    shared: list[structlog.types.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    rendering: list[structlog.types.Processor] = (
+        [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+        if log_format == "json"
+        else [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+
+
+def bind_connection(connection: int, client: str) -> None:
+    """Bind all that this task logs from here on to a connection, by its number and its client's address."""
+    structlog.contextvars.clear_contextvars()
+    structlog.contextvars.bind_contextvars(connection=connection, client=client)
+
+
+def bind_client_id(client_id: str | None) -> None:
+    """Bind what this task logs to what the client calls itself, too."""
+    structlog.contextvars.bind_contextvars(client_id=client_id and client_id[:_MOST_CLIENT_ID])

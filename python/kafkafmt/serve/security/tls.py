@@ -1,0 +1,40 @@
+"""TLS: what the listener shows to clients, and what it asks of them."""
+
+from __future__ import annotations
+
+import ssl
+from typing import NoReturn
+
+from kafkafmt.serve.options import TlsOptions
+
+
+class TlsError(ValueError):
+    """What is wrong with a certificate or a key, in one line that names the file."""
+
+
+def tls_context(options: TlsOptions) -> ssl.SSLContext:
+    """A context for the listener: TLS 1.2 and later. Raises TlsError and OSError."""
+    for path in filter(None, (options.certificate, options.key, options.client_ca)):
+        path.open("rb").close()  # an error of the context's does not name the file
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+
+    def refuse() -> NoReturn:  # where there is no such function, OpenSSL asks on the terminal
+        raise TlsError(f"{options.key}: the key is encrypted: one without a passphrase is expected")
+
+    try:
+        context.load_cert_chain(options.certificate, options.key, password=refuse)
+    except ssl.SSLError as error:
+        mismatch = error.reason == "KEY_VALUES_MISMATCH"
+        reason = (
+            "the key is not that of the certificate" if mismatch else "no certificate and key in PEM form"
+        )
+        raise TlsError(f"{options.certificate} and {options.key}: {reason}") from None
+    if options.client_ca is not None:
+        try:
+            context.load_verify_locations(options.client_ca)
+        except ssl.SSLError:
+            raise TlsError(f"{options.client_ca}: no certificates in PEM form") from None
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context

@@ -1,0 +1,145 @@
+"""The users file: which credentials it gives, and what is said of a wrong one."""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkafmt.serve.ini import IniError, read_ini
+from kafkafmt.serve.security.users import MECHANISMS, SCRAM_HASHES, ScramCredential, Users, read_users
+
+# As `kafka-configs.sh --describe --entity-type users` prints it, of the password `pencil`.
+KAFKA_CREDENTIAL = (
+    "[salt=ZXkwYjNyd2dhZmU0,stored_key={stored},server_key={server},iterations=4096]"  # ey0b3rwgafe4
+)
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "users.ini"
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Users:
+    return read_users(write(tmp_path, "[alice]\npassword = won%der = land # 1\n[bob]\npassword = b\n"))
+
+
+def test_password_when_right_then_is_taken_with_all_its_characters(users: Users) -> None:
+    assert users.has_password("alice", "won%der = land # 1")
+
+
+@pytest.mark.parametrize(("name", "password"), [("alice", "b"), ("alice", ""), ("carol", "b"), ("", "")])
+def test_password_when_wrong_or_of_nobody_then_is_refused(users: Users, name: str, password: str) -> None:
+    assert not users.has_password(name, password)
+
+
+def test_scram_credential_when_made_then_is_that_of_rfc_7677() -> None:
+    made = ScramCredential.of_password("pencil", "sha256", base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="))
+    assert base64.b64encode(made.stored_key) == b"WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY="
+    assert base64.b64encode(made.server_key) == b"wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="
+
+
+@pytest.mark.parametrize("mechanism", SCRAM_HASHES)
+def test_scram_credential_as_kafka_writes_it_when_read_then_is_the_same(
+    tmp_path: Path, mechanism: str
+) -> None:
+    wanted = ScramCredential.of_password("pencil", SCRAM_HASHES[mechanism], b"ey0b3rwgafe4")
+    written = KAFKA_CREDENTIAL.format(
+        stored=base64.b64encode(wanted.stored_key).decode(),
+        server=base64.b64encode(wanted.server_key).decode(),
+    )
+    users = read_users(write(tmp_path, f"[alice]\n{mechanism} = {written}\n"))
+    assert users.scram_credential("alice", mechanism) == wanted
+    assert not users.has_password("alice", "pencil")
+
+
+@pytest.mark.parametrize("mechanism", SCRAM_HASHES)
+def test_name_that_is_not_there_then_has_a_credential_of_the_usual_form_that_stays(
+    users: Users, mechanism: str
+) -> None:
+    known, unknown = (users.scram_credential(name, mechanism) for name in ("alice", "carol"))
+    other_process = pickle.loads(pickle.dumps(users))
+    assert unknown == other_process.scram_credential("carol", mechanism)
+    assert unknown != users.scram_credential("dave", mechanism)
+    assert [len(known.salt), len(known.stored_key), len(known.server_key), known.iterations] == [
+        len(unknown.salt),
+        len(unknown.stored_key),
+        len(unknown.server_key),
+        unknown.iterations,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("password = x\n", "line 1: a section, as [name], comes first"),
+        ("# all\n[a]\npassword = x\n\n[a]\n", "line 5: [a] is there already"),
+        ("[a]\npassword = x\npassword = y\n", "line 3: password is there already, in [a]"),
+        ("[a]\npassword\n", "line 2: neither [name] nor key = value"),
+        ("[b]\npassword = x\n[a]\n", "line 3: [a] has neither a password nor a SCRAM credential"),
+        ("[a]\npassword =\n", "line 2: the password is empty"),
+        (
+            "[a]\nPassword = x\n",
+            "line 2: Password is no property of a user: password, SCRAM-SHA-256, SCRAM-SHA-512 are",
+        ),
+        (
+            "[a]\nSCRAM-SHA-256 = [salt=x]\n",
+            "line 2: SCRAM-SHA-256 is not of the form "
+            "[salt=...,stored_key=...,server_key=...,iterations=...]",
+        ),
+        (
+            f"[a]\nSCRAM-SHA-256 = {KAFKA_CREDENTIAL.format(stored='x', server='eA==')}\n",
+            "line 2: SCRAM-SHA-256: keys and salt in base64, and iterations, are expected",
+        ),
+        (
+            f"[a]\nSCRAM-SHA-256 = {KAFKA_CREDENTIAL.format(stored='eA==', server='eA==')}\n",
+            "line 2: SCRAM-SHA-256: a stored_key of 1 bytes, 32 are expected",
+        ),
+        (
+            "[a]\nSCRAM-SHA-256 = [salt=eA==,stored_key=eA==,server_key=eA==,iterations=4096]\n",
+            "line 2: SCRAM-SHA-256: a salt of 1 bytes, at least 12 are expected",
+        ),
+        (
+            "[a]\nSCRAM-SHA-256 = [salt=eA==,stored_key=eA==,server_key=eA==,iterations=99]\n",
+            "line 2: SCRAM-SHA-256: 99 iterations, 4096 to 16384 are expected",
+        ),
+    ],
+)
+def test_users_file_when_wrong_then_the_error_names_file_and_line(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(IniError) as raised:
+        read_users(path)
+    assert str(raised.value) == f"{path}, {message}"
+
+
+@given(text=st.text(alphabet="[]=:;# \tab\r\n\x00\x85\u2028é", max_size=40) | st.binary(max_size=40))
+def test_ini_file_when_arbitrary_then_is_read_or_refused_in_one_line(
+    tmp_path_factory: pytest.TempPathFactory, text: str | bytes
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "arbitrary.ini"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    try:
+        described = [(section.properties.keys(), section.lines.keys()) for section in read_ini(path)]
+    except IniError as error:
+        described, complaint = [], str(error)
+    else:
+        complaint = str(path)
+    assert complaint.startswith(str(path))
+    assert "\n" not in complaint
+    assert all(properties == lines for properties, lines in described)
+
+
+def test_credentials_when_a_mechanism_is_not_asked_for_then_are_not_made(tmp_path: Path) -> None:
+    path = write(tmp_path, "[alice]\npassword = x\n")
+    assert read_users(path).mechanisms == MECHANISMS
+    only = read_users(path, ["SCRAM-SHA-512"])
+    made = only.scram_credential("alice", "SCRAM-SHA-512")
+    assert made == ScramCredential.of_password("x", "sha512", made.salt)

@@ -1,0 +1,70 @@
+"""Logs: JSON lines that hold what they are about, also those of other libraries, and text for people."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+PROGRAM = """
+import asyncio, logging, structlog
+from kafkafmt.serve.logs import bind_client_id, bind_connection, configure_logs
+
+configure_logs({log_format!r}, {level!r})
+log = structlog.get_logger()
+
+async def connection(number):
+    bind_connection(number, f"127.0.0.1:{{number}}")
+    await asyncio.sleep(0)
+    bind_client_id("x" * 1000 if number == 2 else "c")
+    await asyncio.sleep(0)
+    log.info("answered", api="Fetch")
+
+async def main():
+    await asyncio.gather(connection(1), connection(2))
+    log.debug("detail")
+    logging.getLogger("asyncio").warning("slow %s", "callback")
+    try:
+        1 / 0
+    except ZeroDivisionError:
+        log.exception("failed")
+
+asyncio.run(main())
+"""
+
+
+def logged(log_format: str, level: str) -> list[str]:
+    """The lines that a program logs to a pipe."""
+    program = PROGRAM.format(log_format=log_format, level=level)
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout == ""
+    return run.stderr.splitlines()
+
+
+def test_logs_when_not_for_a_terminal_then_are_json_lines_bound_to_their_connections() -> None:
+    first, second, foreign, failed = map(json.loads, logged("auto", "info"))
+    assert first.pop("timestamp").endswith("Z")
+    assert first == {
+        "event": "answered",
+        "api": "Fetch",
+        "level": "info",
+        "connection": 1,
+        "client": "127.0.0.1:1",
+        "client_id": "c",
+    }
+    assert (second["connection"], second["client_id"]) == (2, "x" * 200)
+    assert (foreign["event"], foreign["level"]) == ("slow callback", "warning")
+    assert "connection" not in foreign
+    assert "ZeroDivisionError" in failed["exception"]
+
+
+def test_logs_when_a_level_is_asked_for_then_begin_there() -> None:
+    assert "detail" in [json.loads(line)["event"] for line in logged("json", "debug")]
+    assert {json.loads(line)["level"] for line in logged("json", "warning")} == {"warning", "error"}
+
+
+def test_logs_when_text_then_can_be_read_without_colours() -> None:
+    first = logged("text", "info")[0]
+    assert "answered" in first
+    assert "connection=1" in first
+    assert "\x1b" not in first
