@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # From a place that is known a batch is looked for that far; farther away an index leads nearer.
 _NEAR_BYTES = 4 * 1024 * 1024
 _MOST_PLACES = 4096
+_MOST_PASSED = 256
 _CHECKED_BYTES = 256 * 1024
 
 
@@ -35,6 +36,8 @@ class OpenSegment:
         self._places: list[tuple[int, int]] = [
             (segment.base_offset, 0)
         ]  # offset, position of a batch's beginning
+        # By what is read, and from which offset on: where reading goes on, as nothing in front of that is of use.
+        self.passed: dict[tuple[int, int], int] = {}
         self._sound: list[tuple[int, int]] = []  # stretches, apart from each other, by position
 
     def is_at_path(self) -> bool:
@@ -81,6 +84,16 @@ class OpenSegment:
             insort(self._places, place)
             if len(self._places) > _MOST_PLACES:
                 del self._places[1::2]
+
+    def batch_size(self, position: int, end: int) -> int | None:
+        """The size of the batch that begins at `position`; None where no whole one is in front of `end`."""
+        row = find_row(RecordsRange(self.records, position, end), -1, position)
+        return None if row is None else int(row["size"])
+
+    def remember_passed(self, key: tuple[int, int], position: int) -> None:
+        if len(self.passed) >= _MOST_PASSED:
+            self.passed.clear()
+        self.passed[key] = position
 
     def offset_bound(self, position: int) -> int | None:
         """An offset that all records in front of `position` are below; None where none is known."""

@@ -1,0 +1,184 @@
+"""What one partition of a fetch gets: stored records by sendfile, or records converted as they are sent (KIP-283).
+
+Unlike Kafka's: where all that fits the limit converts to nothing (markers, empty batches), reading goes on to the next
+batch that converts, since some clients fetch again at once, forever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from kafka.errors import (
+    OffsetOutOfRangeError,
+    UnsupportedCompressionTypeError,
+    UnsupportedVersionError,
+)
+
+from kafkafmt.down_conversion import LazyDownConvertRecords
+from kafkafmt.errors import KafkaFormatError
+from kafkafmt.errors import UnsupportedCompressionTypeError as NoSuchCodecError
+from kafkafmt.log.following import FoundBatch
+from kafkafmt.log.indexes import AbortedTransaction
+from kafkafmt.records import MemoryRecords, Records, RecordsRange
+from kafkafmt.serve.catalog import Partition
+from kafkafmt.serve.partition_errors import error_code, leader_epoch_error_code
+from kafkafmt.types import Codec
+
+if TYPE_CHECKING:
+    from kafkafmt.serve.memory import DownConversionMemory
+    from kafkafmt.serve.options import ServeOptions
+
+SentRecords: TypeAlias = Records | LazyDownConvertRecords
+
+# The message format that a version of Fetch is of, where that is not v2 (KIP-32, KIP-98), and the first with zstd (KIP-110).
+_MAGIC = {0: 0, 1: 0, 2: 1, 3: 1}
+_ZSTD_VERSION = 10
+# Of zstd batches that are compressed anew for a client of v2, no more than that at a time: it is done beforehand.
+_RECODED_BYTES = 128 * 1024
+
+
+@dataclass(frozen=True)
+class PartitionFetch:
+    """What a client wants of a partition; most_bytes is what it and the response have room for.
+
+    gets_one: at least one whole batch, however large (KIP-74).
+    """
+
+    offset: int
+    most_bytes: int
+    gets_one: bool
+    version: int
+    is_committed: bool
+    current_leader_epoch: int = -1
+
+
+@dataclass
+class PartitionAnswer:
+    """What it gets: offsets are -1 with an error, as Kafka has it."""
+
+    error_code: int = 0
+    high_watermark: int = -1
+    stable_offset: int = -1
+    start_offset: int = -1
+    aborted: list[AbortedTransaction] = field(default_factory=list)
+    records: SentRecords | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of records, to the byte, before anything is converted."""
+        return 0 if self.records is None else self.records.size_in_bytes
+
+
+class PartitionReader:
+    """Reads partitions for fetches, by the endpoint's options."""
+
+    def __init__(self, options: ServeOptions, memory: DownConversionMemory) -> None:
+        self._options = options
+        self._memory = memory
+
+    async def read(self, partition: Partition, fetch: PartitionFetch) -> PartitionAnswer:
+        """The answer for a partition; errors of its log are in it."""
+        failed = leader_epoch_error_code(partition, fetch.current_leader_epoch)
+        if failed:
+            return PartitionAnswer(failed)
+        try:
+            partition.refresh()
+            log = partition.log
+            if not log.start_offset <= fetch.offset <= log.end_offset:
+                return PartitionAnswer(OffsetOutOfRangeError.errno)
+            stable_offset = log.stable_offset if fetch.is_committed else log.end_offset
+            answer = PartitionAnswer(0, log.end_offset, stable_offset, log.start_offset)
+            if fetch.offset == log.end_offset and log.damage is not None:
+                raise log.damage
+            if fetch.offset < stable_offset and (fetch.most_bytes > 0 or fetch.gets_one):
+                await self._read(partition, fetch, answer)
+        except (KafkaFormatError, OSError) as error:
+            return PartitionAnswer(error_code(partition, error))
+        return answer
+
+    async def _read(self, partition: Partition, fetch: PartitionFetch, answer: PartitionAnswer) -> None:
+        found = self._find(partition, fetch, answer.stable_offset)
+        if found is None or (fetch.most_bytes < found.size and not fetch.gets_one):
+            return
+        to_magic = _MAGIC.get(fetch.version)
+        if to_magic is not None:
+            if not self._converts(partition):
+                answer.error_code = UnsupportedVersionError.errno
+                return
+            try:
+                answer.records = await self._converted(partition, found, fetch, to_magic)
+            except NoSuchCodecError:
+                answer.error_code = UnsupportedCompressionTypeError.errno
+            return
+        end = min(found.position + max(fetch.most_bytes, found.size), found.end_position)
+        records = RecordsRange(found.segment.records, found.position, end)
+        if fetch.version < _ZSTD_VERSION and (zstd := _first_zstd(records)) is not None:
+            if zstd > found.position:
+                end = zstd
+            elif self._options.zstd_fallback is None:
+                answer.error_code = UnsupportedCompressionTypeError.errno
+                return
+            else:
+                answer.records = self._recoded(found, self._options.zstd_fallback)
+        if answer.records is None:
+            end = found.segment.sound_end(found.position, end)
+            answer.records = RecordsRange(found.segment.records, found.position, end)
+        if fetch.is_committed:
+            answer.aborted = partition.log.aborted_transactions(fetch.offset, found.segment, end)
+
+    def _find(self, partition: Partition, fetch: PartitionFetch, stable_offset: int) -> FoundBatch | None:
+        """The first batch, and in its segment the end of what may be read."""
+        log = partition.log
+        found = log.find(fetch.offset)
+        if found is None or stable_offset == log.end_offset:
+            return found
+        limit = log.find(stable_offset)
+        if limit is None or limit.segment is not found.segment:
+            return found
+        return found._replace(end_position=limit.position) if limit.position > found.position else None
+
+    def _converts(self, partition: Partition) -> bool:
+        topic = self._options.topics.get(partition.topic_partition.topic)
+        if topic is not None and topic.downconversion_enable is not None:
+            return topic.downconversion_enable
+        return self._options.downconversion_enable
+
+    async def _converted(
+        self, partition: Partition, found: FoundBatch | None, fetch: PartitionFetch, to_magic: int
+    ) -> LazyDownConvertRecords | None:
+        """Records from the first batch on that converts to something; None where none does up to the log's end."""
+        while found is not None:
+            opened = found.segment
+            position = opened.passed.get((to_magic, fetch.offset), found.position)
+            while (size := opened.batch_size(position, found.end_position)) is not None:
+                end = min(position + max(fetch.most_bytes, size), found.end_position)
+                converted = LazyDownConvertRecords(
+                    RecordsRange(opened.records, position, end),
+                    to_magic,
+                    fetch.offset,
+                    chunk_size=self._memory.chunk_size,
+                    zstd_fallback=self._options.zstd_fallback,
+                )
+                if converted.passed_position is None:
+                    return converted
+                position = converted.passed_position
+                opened.remember_passed((to_magic, fetch.offset), position)
+                await asyncio.sleep(0)
+            found = partition.log.find_behind(opened)
+        return None
+
+    def _recoded(self, found: FoundBatch, codec: Codec) -> MemoryRecords:
+        """The batches at the head of what was found with another codec; their format stays v2."""
+        end = min(found.position + max(found.size, _RECODED_BYTES), found.end_position)
+        return RecordsRange(found.segment.records, found.position, end).recompress(codec).records
+
+
+def _first_zstd(records: RecordsRange) -> int | None:
+    """Where the first zstd batch begins."""
+    for run in records.runs(reuse_memory=True):
+        is_zstd = run.index["codec"] == Codec.ZSTD
+        if is_zstd.any():
+            return int(run.index["position"][is_zstd.argmax()])
+    return None

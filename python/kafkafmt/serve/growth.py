@@ -1,0 +1,60 @@
+"""Long polls wait for logs to grow: the logs that are waited for are looked at again and again, each once for all.
+
+File systems tell of changes each in its own way, and some (NFS) not at all; asking for a size takes a microsecond.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from kafkafmt.errors import KafkaFormatError
+from kafkafmt.serve.catalog import Partition
+
+_INTERVAL_SECONDS = 0.01
+# The interval is longer the more logs are waited for, so that looking takes a small part of the time.
+_INTERVAL_PER_LOG = 0.0001
+
+
+class GrowthWatch:
+    """For the tasks of one event loop."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Partition, dict[asyncio.Future[None], int]] = {}
+        self._looking: asyncio.Task[None] | None = None
+
+    async def wait(self, seen: Mapping[Partition, int], seconds: float) -> bool:
+        """Until one of the logs ends at another offset than was seen, or cannot be read; False where none does so.
+
+        `seen`: end offsets of the logs that are waited for; it may be empty.
+        """
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[None] = loop.create_future()
+        for partition, end_offset in seen.items():
+            self._waiting.setdefault(partition, {})[woken] = end_offset
+        if seen and self._looking is None:
+            self._looking = loop.create_task(self._look())
+        try:
+            done, _ = await asyncio.wait([woken], timeout=seconds)
+            return bool(done)
+        finally:
+            woken.cancel()
+            for partition in seen:
+                waiting = self._waiting[partition]
+                del waiting[woken]
+                if not waiting:
+                    del self._waiting[partition]
+
+    async def _look(self) -> None:
+        while self._waiting:
+            await asyncio.sleep(_INTERVAL_SECONDS + _INTERVAL_PER_LOG * len(self._waiting))
+            for partition, waiting in list(self._waiting.items()):
+                try:
+                    partition.refresh()
+                    end_offset = partition.log.end_offset
+                except (KafkaFormatError, OSError):
+                    end_offset = -1
+                for woken, seen in waiting.items():
+                    if end_offset != seen and not woken.done():
+                        woken.set_result(None)
+        self._looking = None

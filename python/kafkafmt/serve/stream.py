@@ -1,0 +1,93 @@
+"""A non-blocking socket, plain or TLS, whose reader and writer is one task; each wait has a limit of time."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+_Watch: TypeAlias = Callable[[int, Callable[[], None]], Any]
+_Unwatch: TypeAlias = Callable[[int], Any]
+
+_RECEIVE_BYTES = 64 * 1024
+
+
+class ClosedByPeerError(ConnectionError):
+    """The client has gone: between two frames, or in the middle of one."""
+
+
+class StalledError(ConnectionError):
+    """The client sent or took nothing for longer than it may."""
+
+
+class Stream:
+    """The server's end of a connection. `peer` is the address of the other."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self.socket = sock
+        name = sock.getpeername() if sock.family != socket.AF_UNIX else ("", 0)
+        self.host, self.port = str(name[0]), int(name[1])
+        self._received = bytearray()
+        self._loop = asyncio.get_running_loop()
+
+    async def start_tls(self, context: ssl.SSLContext, seconds: float) -> None:
+        """Raises ssl.SSLError where the client does not do as the context wants it to, StalledError, OSError."""
+        secured = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+        self.socket = secured
+        deadline = self._loop.time() + seconds
+        while True:
+            try:
+                secured.do_handshake()
+                return
+            except ssl.SSLWantReadError:
+                await self._wait(self._loop.add_reader, self._loop.remove_reader, deadline, "TLS handshake")
+            except ssl.SSLWantWriteError:
+                await self._wait(self._loop.add_writer, self._loop.remove_writer, deadline, "TLS handshake")
+
+    async def read(self, size: int, seconds: float) -> bytes:
+        """Just `size` bytes. Raises ClosedByPeerError, StalledError and OSError."""
+        deadline = self._loop.time() + seconds
+        while len(self._received) < size:
+            try:
+                data = self.socket.recv(_RECEIVE_BYTES)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                await self._wait(self._loop.add_reader, self._loop.remove_reader, deadline, f"{size} bytes")
+                continue
+            if not data:
+                part = f" with {len(self._received)} of {size} bytes sent" if self._received else ""
+                raise ClosedByPeerError(f"closed by the client{part}")
+            self._received += data
+        taken = bytes(self._received[:size])
+        del self._received[:size]
+        return taken
+
+    async def wait_writable(self, seconds: float) -> None:
+        """Raises StalledError where the client takes nothing for so long."""
+        deadline = self._loop.time() + seconds
+        await self._wait(self._loop.add_writer, self._loop.remove_writer, deadline, "the client to take more")
+
+    async def _wait(self, watch: _Watch, unwatch: _Unwatch, deadline: float, what: str) -> None:
+        descriptor = self.socket.fileno()
+        woken: asyncio.Future[None] = self._loop.create_future()
+
+        def wake() -> None:
+            if not woken.done():
+                woken.set_result(None)
+
+        def expire() -> None:
+            if not woken.done():
+                woken.set_exception(StalledError(f"waited too long for {what}"))
+
+        watch(descriptor, wake)
+        timer = self._loop.call_at(deadline, expire)
+        try:
+            await woken
+        finally:
+            timer.cancel()
+            unwatch(descriptor)
+
+    def close(self) -> None:
+        self.socket.close()
