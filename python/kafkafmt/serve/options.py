@@ -75,3 +75,8 @@ class ServeOptions:
     metrics: tuple[str, int] | None = None
     log_format: LogFormat = "auto"
     log_level: LogLevel = "info"
+
+    def converts_down(self, topic: str) -> bool:
+        """Are a topic's records converted for those who know older formats only?"""
+        said = self.topics.get(topic, TopicOptions()).downconversion_enable
+        return self.downconversion_enable if said is None else said

@@ -1,0 +1,105 @@
+"""DescribeConfigs: the few properties of topics and of the broker that mean something here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafka.admin import ConfigResourceType, ConfigSourceType, ConfigType
+from kafka.errors import InvalidRequestError, NoError, UnknownTopicOrPartitionError
+from kafka.protocol.admin import DescribeConfigsResponse
+
+from kafkafmt.serve.node import Node
+from kafkafmt.serve.options import ServeOptions
+from kafkafmt.serve.request import Message, Request
+
+if TYPE_CHECKING:
+    from kafkafmt.serve.catalog import Catalog
+
+_Result = DescribeConfigsResponse.DescribeConfigsResult
+
+
+class _Property(NamedTuple):
+    name: str
+    value: str
+    config_type: int
+    source: int
+    documentation: str
+
+
+class DescribeConfigsApi:
+    """Answers DescribeConfigs for topics and the broker. Nothing can be altered."""
+
+    def __init__(self, catalog: Catalog, node: Node, options: ServeOptions) -> None:
+        self._catalog = catalog
+        self._node = node
+        self._options = options
+
+    async def answer(self, request: Request) -> Message:
+        return DescribeConfigsResponse(
+            version=request.version,
+            results=[self._result(request, resource) for resource in request.body.resources],
+        )
+
+    def _result(self, request: Request, resource: Message) -> Message:
+        name = resource.resource_name
+        code, message, properties = NoError.errno, None, []
+        if resource.resource_type == ConfigResourceType.TOPIC:
+            if self._catalog.topic(name) is None:
+                code, message = UnknownTopicOrPartitionError.errno, f"there is no topic {name!r}"
+            else:
+                properties = self._topic_properties(name)
+        elif resource.resource_type == ConfigResourceType.BROKER and name in ("", str(self._node.id)):
+            properties = self._broker_properties() if name else []
+        else:
+            code = InvalidRequestError.errno
+            message = f"resource {name!r} of type {resource.resource_type}: known are topics and broker {self._node.id}"
+        keys = resource.configuration_keys
+        return _Result(
+            version=request.version,
+            error_code=code,
+            error_message=message,
+            resource_type=resource.resource_type,
+            resource_name=name,
+            configs=[self._described(request, one) for one in properties if keys is None or one.name in keys],
+        )
+
+    def _topic_properties(self, topic: str) -> list[_Property]:
+        source = (
+            ConfigSourceType.STATIC_BROKER_CONFIG
+            if self._options.topics.get(topic) is None
+            else ConfigSourceType.DYNAMIC_TOPIC_CONFIG
+        )
+        return [
+            _boolean(
+                "message.downconversion.enable",
+                self._options.converts_down(topic),
+                source,
+                "Are records converted for consumers that know older message formats only (KIP-283)?",
+            )
+        ]
+
+    def _broker_properties(self) -> list[_Property]:
+        return [
+            _boolean(
+                "log.message.downconversion.enable",
+                self._options.downconversion_enable,
+                ConfigSourceType.STATIC_BROKER_CONFIG,
+                "What message.downconversion.enable is for topics that do not say otherwise.",
+            )
+        ]
+
+    def _described(self, request: Request, one: _Property) -> Message:
+        return _Result.DescribeConfigsResourceResult(
+            version=request.version,
+            name=one.name,
+            value=one.value,
+            read_only=True,
+            config_source=one.source,
+            is_default=one.source != ConfigSourceType.DYNAMIC_TOPIC_CONFIG,
+            config_type=one.config_type,
+            documentation=one.documentation if request.body.include_documentation else None,
+        )
+
+
+def _boolean(name: str, value: bool, source: int, documentation: str) -> _Property:
+    return _Property(name, str(value).lower(), ConfigType.BOOLEAN, source, documentation)

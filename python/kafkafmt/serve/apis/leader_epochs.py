@@ -1,0 +1,85 @@
+"""OffsetForLeaderEpoch: where the records of a leader epoch end (KIP-101, KIP-320)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kafka.errors import NoError, UnknownTopicOrPartitionError
+from kafka.protocol.consumer import OffsetForLeaderEpochResponse
+
+from kafkafmt.errors import KafkaFormatError
+from kafkafmt.serve.partition_errors import UNKNOWN_LEADER_EPOCH, error_code, leader_epoch_error_code
+from kafkafmt.serve.request import Message, Request
+
+if TYPE_CHECKING:
+    from kafkafmt.serve.catalog import Catalog
+
+_TopicResult = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+
+UNKNOWN_OFFSET = -1
+
+
+class OffsetForLeaderEpochApi:
+    """Answers OffsetForLeaderEpoch out of the logs' `leader-epoch-checkpoint`."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    async def answer(self, request: Request) -> Message:
+        return OffsetForLeaderEpochResponse(
+            version=request.version,
+            topics=[
+                _TopicResult(
+                    version=request.version,
+                    topic=topic.topic,
+                    partitions=[self._partition(topic.topic, asked) for asked in topic.partitions],
+                )
+                for topic in request.body.topics
+            ],
+        )
+
+    def _partition(self, topic: str, asked: Message) -> Message:
+        epoch, end_offset = UNKNOWN_LEADER_EPOCH, UNKNOWN_OFFSET
+        partition = self._catalog.partition(topic, asked.partition)
+        if partition is None:
+            code = UnknownTopicOrPartitionError.errno
+        else:
+            try:
+                code = leader_epoch_error_code(partition, asked.current_leader_epoch)
+                if code == NoError.errno:
+                    epochs = partition.leader_epochs()
+                    epoch, end_offset = end_offset_for(epochs, asked.leader_epoch, partition.end_offset())
+            except (KafkaFormatError, OSError) as error:
+                code = error_code(partition, error)
+        return _TopicResult.EpochEndOffset(
+            error_code=code, partition=asked.partition, leader_epoch=epoch, end_offset=end_offset
+        )
+
+
+def end_offset_for(epochs: Sequence[tuple[int, int]], epoch: int, log_end_offset: int) -> tuple[int, int]:
+    """The last epoch up to `epoch` that has records, and the offset behind the last of them.
+
+    epochs: epochs and their start offsets, ascending. The offset is that of the next epoch's start, or the log's end
+    for the last one. Both are -1 for an epoch behind the last; one in front of the first gets itself and its start.
+
+    >>> end_offset_for([(1, 100), (4, 250)], 3, 300), end_offset_for([(1, 100), (4, 250)], 4, 300)
+    ((1, 250), (4, 300))
+    """
+    behind = bisect_right(epochs, epoch, key=lambda entry: entry[0])
+    if epochs and epoch == epochs[-1][0]:
+        return epoch, log_end_offset
+    if epoch < 0 or behind == len(epochs):
+        return UNKNOWN_LEADER_EPOCH, UNKNOWN_OFFSET
+    return epochs[behind - 1][0] if behind else epoch, epochs[behind][1]
+
+
+def epoch_of(epochs: Sequence[tuple[int, int]], offset: int) -> int:
+    """The epoch that the record at `offset` was written in; -1 where the log does not tell.
+
+    >>> [epoch_of([(1, 100), (4, 250)], offset) for offset in (99, 100, 249, 250)]
+    [-1, 1, 1, 4]
+    """
+    behind = bisect_right(epochs, offset, key=lambda entry: entry[1])
+    return epochs[behind - 1][0] if behind else UNKNOWN_LEADER_EPOCH

@@ -1,0 +1,148 @@
+"""ListOffsets: the ends of a log, and offsets by timestamp."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafka.errors import (
+    InvalidRequestError,
+    NoError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from kafka.protocol.consumer import IsolationLevel, ListOffsetsResponse, OffsetSpec
+
+from kafkafmt.errors import KafkaFormatError
+from kafkafmt.log.directory import PartitionLog
+from kafkafmt.serve.apis.leader_epochs import UNKNOWN_OFFSET, epoch_of
+from kafkafmt.serve.partition_errors import UNKNOWN_LEADER_EPOCH, error_code, leader_epoch_error_code
+from kafkafmt.serve.request import Message, Request
+
+if TYPE_CHECKING:
+    from kafkafmt.serve.catalog import Catalog, Partition
+
+_NO_TIMESTAMP = -1
+# What a negative timestamp stands for, and the version that it came with.
+_FIRST_VERSIONS = {
+    OffsetSpec.LATEST: 0,
+    OffsetSpec.EARLIEST: 0,
+    OffsetSpec.MAX_TIMESTAMP: 7,  # KIP-734
+    OffsetSpec.EARLIEST_LOCAL: 8,  # KIP-405
+    OffsetSpec.LATEST_TIERED: 9,  # KIP-1005
+}
+
+_TopicResponse = ListOffsetsResponse.ListOffsetsTopicResponse
+
+
+class _Listed(NamedTuple):
+    """What was found in one partition. Kafka's "no offset" is all -1."""
+
+    offset: int = UNKNOWN_OFFSET
+    timestamp: int = _NO_TIMESTAMP
+    leader_epoch: int = UNKNOWN_LEADER_EPOCH
+
+
+class ListOffsetsApi:
+    """Answers ListOffsets. Nothing is in tiered storage: the earliest local offset is the earliest one."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    async def answer(self, request: Request) -> Message:
+        topics = request.body.topics
+        times_asked = Counter(
+            (topic.name, asked.partition_index) for topic in topics for asked in topic.partitions
+        )
+        return ListOffsetsResponse(
+            version=request.version,
+            topics=[
+                _TopicResponse(
+                    version=request.version,
+                    name=topic.name,
+                    partitions=[
+                        await self._partition(request, topic.name, asked)
+                        if times_asked[topic.name, asked.partition_index] == 1
+                        else _answered(asked, InvalidRequestError.errno)
+                        for asked in topic.partitions
+                    ],
+                )
+                for topic in topics
+            ],
+        )
+
+    async def _partition(self, request: Request, topic: str, asked: Message) -> Message:
+        if asked.timestamp < 0 and request.version < _FIRST_VERSIONS.get(
+            asked.timestamp, request.version + 1
+        ):
+            return _answered(asked, UnsupportedVersionError.errno)
+        partition = self._catalog.partition(topic, asked.partition_index)
+        if partition is None:
+            return _answered(asked, UnknownTopicOrPartitionError.errno)
+        try:
+            code = leader_epoch_error_code(partition, asked.current_leader_epoch)
+            if code != NoError.errno:
+                return _answered(asked, code)
+            if request.version == 0:
+                offsets = _segment_offsets(partition, asked.timestamp, time.time_ns() // 1_000_000)
+                offsets = offsets[: max(asked.max_num_offsets, 0)]
+                return _answered(asked, NoError.errno, old_style_offsets=offsets)
+            return _answered(asked, NoError.errno, await self._listed(request, partition, asked.timestamp))
+        except (KafkaFormatError, OSError) as error:
+            return _answered(asked, error_code(partition, error))
+
+    async def _listed(self, request: Request, partition: Partition, timestamp: int) -> _Listed:
+        committed = request.body.isolation_level == IsolationLevel.READ_COMMITTED
+        if timestamp in (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL):
+            partition.refresh()
+            start = partition.start_offset
+            return _Listed(start, leader_epoch=epoch_of(partition.leader_epochs(), start))
+        if timestamp == OffsetSpec.LATEST_TIERED:
+            return _Listed()
+        end = partition.stable_offset() if committed else partition.end_offset()
+        if timestamp == OffsetSpec.LATEST:
+            return _Listed(end, leader_epoch=partition.leader_epoch)
+        # These read and decode batches, and keep nothing of them.
+        if timestamp == OffsetSpec.MAX_TIMESTAMP:
+            found = await asyncio.to_thread(partition.log.find_max_timestamp)
+        else:
+            found = await asyncio.to_thread(partition.log.find_timestamp, timestamp)
+        if found is None or found.offset >= end:
+            return _Listed()
+        return _Listed(found.offset, found.timestamp, epoch_of(partition.leader_epochs(), found.offset))
+
+
+def _segment_offsets(partition: Partition, timestamp: int, now: int) -> list[int]:
+    """The answer of version 0: where segments begin that were last modified at `timestamp` or before it, and the
+    log's end, which counts as modified now; descending.
+
+    timestamp, now: milliseconds; LATEST is the log's end and all segments, EARLIEST the first one alone.
+    """
+    end = partition.end_offset()
+    start = partition.start_offset
+    if timestamp == OffsetSpec.EARLIEST:
+        return [start]
+    offsets = {
+        max(segment.base_offset, start)
+        for segment in PartitionLog(partition.folder).segments()
+        if timestamp == OffsetSpec.LATEST or segment.path.stat().st_mtime_ns // 1_000_000 <= timestamp
+    }
+    if timestamp == OffsetSpec.LATEST or now <= timestamp:
+        offsets.add(end)
+    return sorted(offsets, reverse=True)
+
+
+def _answered(
+    asked: Message, code: int, listed: _Listed | None = None, old_style_offsets: list[int] | None = None
+) -> Message:
+    offset, timestamp, leader_epoch = listed or _Listed()
+    return _TopicResponse.ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index,
+        error_code=code,
+        old_style_offsets=old_style_offsets or [],
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=leader_epoch,
+    )

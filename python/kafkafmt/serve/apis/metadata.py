@@ -1,0 +1,95 @@
+"""Metadata: the topics, their partitions, and the one broker that leads them all."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import TYPE_CHECKING
+
+from kafka.errors import (
+    InvalidRequestError,
+    InvalidTopicError,
+    NoError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from kafka.protocol.metadata import MetadataResponse
+
+from kafkafmt.serve.node import Node
+from kafkafmt.serve.request import Message, Request
+
+if TYPE_CHECKING:
+    from kafkafmt.serve.catalog import Catalog, Topic
+
+_TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}", re.ASCII)
+_INTERNAL_TOPICS = {"__consumer_offsets", "__transaction_state"}
+_FIRST_VERSION_BY_TOPIC_ID = 12
+
+_Topic = MetadataResponse.MetadataResponseTopic
+
+
+class MetadataApi:
+    """Answers Metadata. No topic is ever created, whatever a request allows."""
+
+    def __init__(self, catalog: Catalog, node: Node) -> None:
+        self._catalog = catalog
+        self._node = node
+
+    async def answer(self, request: Request) -> Message:
+        version = request.version
+        node = self._node
+        return MetadataResponse(
+            version=version,
+            brokers=[
+                MetadataResponse.MetadataResponseBroker(
+                    version=version, node_id=node.id, host=node.host, port=node.port
+                )
+            ],
+            cluster_id=node.cluster_id,
+            controller_id=node.id,
+            topics=self._topics(version, request.body.topics),
+        )
+
+    def _topics(self, version: int, wanted: list[Message] | None) -> list[Message]:
+        topics = self._catalog.topics()  # as the folders are now, those of the topics asked for included
+        if wanted is None or (version == 0 and not wanted):
+            return [self._described(version, topic) for topic in topics]
+        # Each is told once, however often it was asked for.
+        asked = dict.fromkeys((topic.name, topic.topic_id) for topic in wanted)
+        return [self._topic(version, name, topic_id) for name, topic_id in asked]
+
+    def _topic(self, version: int, name: str | None, topic_id: uuid.UUID | None) -> Message:
+        if name is not None:
+            topic = self._catalog.topic(name)
+            error = UnknownTopicOrPartitionError if _TOPIC_NAME.fullmatch(name) else InvalidTopicError
+        elif version >= _FIRST_VERSION_BY_TOPIC_ID:
+            topic = None if topic_id is None else self._catalog.topic_by_id(topic_id)
+            error = UnknownTopicIdError
+        else:
+            # Requests of versions 10 and 11 have a field for the ID that must not be used (KIP-516).
+            topic, name, error = None, "", InvalidRequestError
+        if topic is not None:
+            return self._described(version, topic)
+        return _Topic(version=version, error_code=error.errno, name=name, topic_id=topic_id)
+
+    def _described(self, version: int, topic: Topic) -> Message:
+        replicas = [self._node.id]
+        return _Topic(
+            version=version,
+            error_code=NoError.errno,
+            name=topic.name,
+            topic_id=topic.id,
+            is_internal=topic.name in _INTERNAL_TOPICS,
+            partitions=[
+                _Topic.MetadataResponsePartition(
+                    version=version,
+                    error_code=NoError.errno,
+                    partition_index=number,
+                    leader_id=self._node.id,
+                    leader_epoch=partition.leader_epoch,
+                    replica_nodes=replicas,
+                    isr_nodes=replicas,
+                )
+                for number, partition in sorted(topic.partitions.items())
+            ],
+        )

@@ -1,0 +1,51 @@
+"""Kafka's error codes for what can be wrong with a partition while it is served."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+from kafka.errors import (
+    CorruptRecordError,
+    FencedLeaderEpochError,
+    KafkaStorageError,
+    NoError,
+    UnknownLeaderEpochError,
+    UnknownTopicOrPartitionError,
+)
+
+from kafkafmt.errors import KafkaFormatError
+
+if TYPE_CHECKING:
+    from kafkafmt.serve.catalog import Partition
+
+_log = structlog.get_logger()
+
+UNKNOWN_LEADER_EPOCH = -1
+
+
+def error_code(partition: Partition, error: KafkaFormatError | OSError) -> int:
+    """The code for an error of reading a partition's log, which is logged: damage with path and position."""
+    topic, number = partition.topic_partition
+    if isinstance(error, FileNotFoundError):
+        _log.info("partition vanished", topic=topic, partition=number, error=str(error))
+        return int(UnknownTopicOrPartitionError.errno)
+    if isinstance(error, OSError):
+        _log.error("partition cannot be read", topic=topic, partition=number, error=str(error))
+        return int(KafkaStorageError.errno)
+    _log.error("damage in the log", topic=topic, partition=number, error=str(error))
+    return int(CorruptRecordError.errno)
+
+
+def leader_epoch_error_code(partition: Partition, current_leader_epoch: int) -> int:
+    """Whether a client knows the partition's leader epoch (KIP-320, "Leader Epoch Validation").
+
+    current_leader_epoch: what the client thinks it is; -1: it does not say.
+    """
+    if UNKNOWN_LEADER_EPOCH in (current_leader_epoch, partition.leader_epoch):
+        return int(NoError.errno)
+    if current_leader_epoch < partition.leader_epoch:
+        return int(FencedLeaderEpochError.errno)
+    if current_leader_epoch > partition.leader_epoch:
+        return int(UnknownLeaderEpochError.errno)
+    return int(NoError.errno)
