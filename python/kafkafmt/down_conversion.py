@@ -45,9 +45,14 @@ class ChunkMemory:
     """Memory that conversions of one thread take turns with: to read into, and spare buffers for chunks.
 
     For many sends at once: a send then holds a buffer only while a chunk of its own waits to be taken.
+
+    chunk_size: the most source bytes of a chunk, for conversions that begin from now on; may be set.
     """
 
-    def __init__(self, most_spare_bytes: int = 4 * DEFAULT_CHUNK_SIZE) -> None:
+    def __init__(
+        self, chunk_size: int = DEFAULT_CHUNK_SIZE, most_spare_bytes: int = 4 * DEFAULT_CHUNK_SIZE
+    ) -> None:
+        self.chunk_size = chunk_size
         self._source = bytearray()
         self._spare: list[NDArray[np.uint8]] = []
         self._spare_bytes, self._most_spare_bytes = 0, most_spare_bytes
@@ -95,8 +100,9 @@ class ConvertedChunks:
     ) -> None:
         self._records = records
         self._position = records.start_position if position is None else position
+        chunk_size = chunk_size if memory is None else min(chunk_size, memory.chunk_size)
         self._chunk_size = min(chunk_size, max(records.size_in_bytes, 1))
-        self._converter = Converter(options, stats, max_output_bytes=chunk_memory_bytes(self._chunk_size))
+        self._converter = Converter(options, stats, max_output_bytes=self.needed_bytes)
         self._memory = memory
         self._buffer: NDArray[np.uint8] | None = None
         self._runs = records.runs(position, run_bytes=self._chunk_size, reuse_memory=True)
@@ -117,6 +123,11 @@ class ConvertedChunks:
         except KafkaFormatError as error:
             self._error = error
         raise self._records.described(self._error) from None
+
+    @property
+    def needed_bytes(self) -> int:
+        """The memory that a chunk takes, that of one large batch excepted."""
+        return chunk_memory_bytes(self._chunk_size)
 
     def release(self) -> None:
         """Give the memory back until the next chunk is asked for."""
@@ -140,7 +151,7 @@ class ConvertedChunks:
         assert self._run is not None
         run, converter = self._run, self._converter
         if self._memory is not None and self._buffer is None:
-            self._buffer = self._memory.take(chunk_memory_bytes(self._chunk_size))
+            self._buffer = self._memory.take(self.needed_bytes)
             converter.use_memory(self._buffer)
         converter.clear()
         try:
@@ -213,6 +224,11 @@ class LazyDownConvertRecords:
     def passed_position(self) -> int | None:
         """Where reading goes on if no batch here converts to anything, so that a send is padding alone; else None."""
         return None if self._converts else self._rest_position
+
+    @property
+    def first_bytes(self) -> int:
+        """What is held of what was converted to learn the size."""
+        return len(self._first)
 
     def forget_first(self) -> None:
         """Hold nothing that was converted to learn the size: a send converts the first batch again."""
@@ -299,7 +315,6 @@ class LazyDownConvertSend:
         self.stats = ConversionStats()
         self.error: KafkaFormatError | None = None
         self._remaining = records.size_in_bytes
-        self._chunk_size = records.chunk_size
         self._pending, chunks = records.started(self.stats, memory)
         self._pending = self._pending[: self._remaining]
         self._chunks: ConvertedChunks | None = chunks
@@ -317,13 +332,16 @@ class LazyDownConvertSend:
     @property
     def needed_bytes(self) -> int:
         """The memory that the next `write_to` takes for a chunk, that of one large batch excepted; 0: it takes none."""
-        converts = self._chunks is not None and self._remaining and not len(self._pending)
-        return chunk_memory_bytes(min(self._chunk_size, self._remaining)) if converts else 0
+        if self._chunks is None or len(self._pending):
+            return 0
+        return self._chunks.needed_bytes
 
     @property
-    def holds_chunk(self) -> bool:
-        """Is a part of a chunk still to be taken?"""
-        return self._chunks is not None and len(self._pending) > 0
+    def held_bytes(self) -> int:
+        """The memory of the chunk of which a part is still to be taken."""
+        if self._chunks is None or not len(self._pending):
+            return 0
+        return memoryview(self._pending.obj).nbytes
 
     def write_to(self, channel: Channel | socket.socket) -> int:
         """Offer the channel what is left of the current chunk, or the next one; return how many bytes it took.

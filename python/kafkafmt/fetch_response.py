@@ -44,6 +44,11 @@ class FetchResponse:
         self.parts = [part for part in parts if _size(part)]
         self.size_in_bytes = sum(map(_size, self.parts))
 
+    @property
+    def converts(self) -> bool:
+        """Is anything in it converted as it is sent?"""
+        return any(isinstance(part, LazyDownConvertRecords) for part in self.parts)
+
     def to_send(self, memory: ChunkMemory | None = None) -> FetchSend:
         """A send of its own; `memory` is for the chunks of all sends of one thread."""
         return FetchSend(self, memory)
@@ -79,9 +84,9 @@ class FetchSend:
         return conversion.needed_bytes if conversion is not None else 0
 
     @property
-    def holds_chunk(self) -> bool:
-        """Is a part of a chunk still to be taken?"""
-        return self._conversion is not None and self._conversion.holds_chunk
+    def held_bytes(self) -> int:
+        """The memory of the chunk of which a part is still to be taken."""
+        return self._conversion.held_bytes if self._conversion is not None else 0
 
     def write_to(self, channel: Channel | socket.socket) -> int:
         """Offer the channel what comes next, once; return how many bytes it took, 0 where none or all is written.

@@ -149,8 +149,8 @@ class Catalog:
             found = self._topics.get(topic)
         return None if found is None else found.partitions.get(number)
 
-    def forget(self, partition: Partition) -> None:
-        """Look anew for a partition whose files are gone."""
+    def look_anew(self) -> None:
+        """List the folders when asked next, as files were found to be gone."""
         self._stamp = None
 
     @cached_property

@@ -22,12 +22,15 @@ class GrowthWatch:
     def __init__(self) -> None:
         self._waiting: dict[Partition, dict[asyncio.Future[None], int]] = {}
         self._looking: asyncio.Task[None] | None = None
+        self._is_over = False
 
     async def wait(self, seen: Mapping[Partition, int], seconds: float) -> bool:
         """Until one of the logs ends at another offset than was seen, or cannot be read; False where none does so.
 
         `seen`: end offsets of the logs that are waited for; it may be empty.
         """
+        if self._is_over:
+            return False
         loop = asyncio.get_running_loop()
         woken: asyncio.Future[None] = loop.create_future()
         for partition, end_offset in seen.items():
@@ -36,7 +39,7 @@ class GrowthWatch:
             self._looking = loop.create_task(self._look())
         try:
             done, _ = await asyncio.wait([woken], timeout=seconds)
-            return bool(done)
+            return bool(done) and not self._is_over
         finally:
             woken.cancel()
             for partition in seen:
@@ -44,6 +47,14 @@ class GrowthWatch:
                 del waiting[woken]
                 if not waiting:
                     del self._waiting[partition]
+
+    def wake_all(self) -> None:
+        """Let nobody wait any longer, now or later."""
+        self._is_over = True
+        for waiting in self._waiting.values():
+            for woken in waiting:
+                if not woken.done():
+                    woken.set_result(None)
 
     async def _look(self) -> None:
         while self._waiting:

@@ -26,21 +26,17 @@ class DownConversionMemory:
         self._held_bytes = 0
         self._sends = 0
         self._line: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self.chunks = ChunkMemory(min(most_bytes // 4, 4 * chunk_memory_bytes(chunk_bytes)))
-
-    @property
-    def held_bytes(self) -> int:
-        return self._held_bytes
-
-    @property
-    def chunk_size(self) -> int:
-        """The source bytes of a chunk, for a conversion that begins now: so that all there are fit under the cap."""
-        share = int(self._most_bytes / max(self._sends, 1) / chunk_memory_bytes(1000) * 1000)
-        return max(min(self._chunk_bytes, share), min(self._chunk_bytes, LEAST_CHUNK_BYTES))
+        self.chunks = ChunkMemory(chunk_bytes, min(most_bytes // 4, 4 * chunk_memory_bytes(chunk_bytes)))
 
     def lease(self) -> Lease:
         """What one connection holds; nothing at first."""
         return Lease(self)
+
+    def _count(self, change: int) -> None:
+        """So many more connections convert: a chunk gets so small that those of all of them fit."""
+        self._sends += change
+        share = self._most_bytes * 1000 // chunk_memory_bytes(1000) // max(self._sends, 1)
+        self.chunks.chunk_size = min(self._chunk_bytes, max(share, LEAST_CHUNK_BYTES))
 
     def _hold(self, size: int) -> None:
         self._held_bytes += size
@@ -92,14 +88,14 @@ class Lease:
     def begin(self) -> None:
         if not self._converts:
             self._converts = True
-            self._memory._sends += 1
+            self._memory._count(1)
 
     def end(self) -> None:
         """Give back all that is held."""
         self.resize(0)
         if self._converts:
             self._converts = False
-            self._memory._sends -= 1
+            self._memory._count(-1)
 
     async def acquire(self, size: int) -> None:
         """Hold `size` bytes, once it is the caller's turn."""

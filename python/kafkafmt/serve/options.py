@@ -65,7 +65,7 @@ class ServeOptions:
     chunk_bytes: int = 512 * KIB
     max_downconversion_bytes: int = 64 * MIB
     max_request_bytes: int = MIB
-    max_fetch_bytes: int = 55 * MIB
+    max_fetch_bytes: int = 1024 * MIB
     write_timeout: float = 60.0
     request_timeout: float = 60.0
     idle_timeout: float = 600.0

@@ -27,14 +27,13 @@ from kafkafmt.serve.partition_errors import error_code, leader_epoch_error_code
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
-    from kafkafmt.serve.memory import DownConversionMemory
     from kafkafmt.serve.options import ServeOptions
 
 SentRecords: TypeAlias = Records | LazyDownConvertRecords
 
-# The message format that a version of Fetch is of, where that is not v2 (KIP-32, KIP-98), and the first with zstd (KIP-110).
+# The message format that a version of Fetch is of, where that is not v2 (KIP-32, KIP-98).
 _MAGIC = {0: 0, 1: 0, 2: 1, 3: 1}
-_ZSTD_VERSION = 10
+_ZSTD_VERSION = 10  # the first whose consumers know zstd (KIP-110)
 # Of zstd batches that are compressed anew for a client of v2, no more than that at a time: it is done beforehand.
 _RECODED_BYTES = 128 * 1024
 
@@ -74,9 +73,8 @@ class PartitionAnswer:
 class PartitionReader:
     """Reads partitions for fetches, by the endpoint's options."""
 
-    def __init__(self, options: ServeOptions, memory: DownConversionMemory) -> None:
+    def __init__(self, options: ServeOptions) -> None:
         self._options = options
-        self._memory = memory
 
     async def read(self, partition: Partition, fetch: PartitionFetch) -> PartitionAnswer:
         """The answer for a partition; errors of its log are in it."""
@@ -152,13 +150,20 @@ class PartitionReader:
         while found is not None:
             opened = found.segment
             position = opened.passed.get((to_magic, fetch.offset), found.position)
-            while (size := opened.batch_size(position, found.end_position)) is not None:
+            while True:
+                size = (
+                    found.size
+                    if position == found.position
+                    else opened.batch_size(position, found.end_position)
+                )
+                if size is None:
+                    break
                 end = min(position + max(fetch.most_bytes, size), found.end_position)
                 converted = LazyDownConvertRecords(
                     RecordsRange(opened.records, position, end),
                     to_magic,
                     fetch.offset,
-                    chunk_size=self._memory.chunk_size,
+                    chunk_size=self._options.chunk_bytes,
                     zstd_fallback=self._options.zstd_fallback,
                 )
                 if converted.passed_position is None:

@@ -1,0 +1,164 @@
+"""One connection: a request is read, answered, and its response sent, before the next one is looked at.
+
+So responses are in the order of their requests, as clients that pipeline want them. What cannot be answered as the
+protocol says closes the connection, and no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+from kafka.protocol.api_key import ApiKey
+
+from kafkafmt.channel import write_bytes
+from kafkafmt.serve.fetching import Fetching
+from kafkafmt.serve.logs import bind_client_id
+from kafkafmt.serve.memory import DownConversionMemory
+from kafkafmt.serve.metrics import Metrics, Outcome
+from kafkafmt.serve.options import ServeOptions
+from kafkafmt.serve.request import Handler, Request
+from kafkafmt.serve.security.sasl import MAX_OPEN_FRAME_BYTES, SaslSession
+from kafkafmt.serve.stream import Stream
+from kafkafmt.serve.wire import api_name, decode_request, encode_response
+
+if TYPE_CHECKING:
+    from kafkafmt.fetch_response import FetchResponse, FetchSend
+
+_log = structlog.get_logger()
+
+_SIZE = struct.Struct(">i")
+# What a send may write before other connections get a turn.
+_TURN_BYTES = 1024 * 1024
+
+
+class RefusedError(Exception):
+    """The connection is closed for what the client did."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """What the connections of an endpoint share."""
+
+    options: ServeOptions
+    handlers: Mapping[int, Handler]
+    fetching: Fetching
+    memory: DownConversionMemory
+    metrics: Metrics
+
+
+class Connection:
+    """Serves one client until it goes, misbehaves, or is told to go."""
+
+    def __init__(self, stream: Stream, service: Service) -> None:
+        self._stream = stream
+        self._service = service
+        self._options = service.options
+        users = service.options.users
+        self._sasl = None if users is None else SaslSession(users)
+        self._handlers = dict(service.handlers) | ({} if self._sasl is None else self._sasl.handlers())
+        self._lease = service.memory.lease()
+        self._is_draining = False
+        self.is_busy = False
+
+    async def serve(self) -> None:
+        """Raises ConnectionError and OSError where the client has gone or stalls, RefusedError and RequestError."""
+        while not self._is_draining:
+            frame = await self._read_frame()
+            self.is_busy = True
+            try:
+                if self._sasl is not None and self._sasl.expects_bare_token:
+                    await self._answer_token(self._sasl, frame)
+                else:
+                    await self._answer(frame)
+            finally:
+                self.is_busy = False
+            if self._sasl is not None and self._sasl.failure is not None:
+                raise RefusedError(self._sasl.failure)
+
+    def drain(self) -> None:
+        """End behind the response that is being made or sent."""
+        self._is_draining = True
+
+    async def _read_frame(self) -> bytes:
+        header = await self._stream.read(_SIZE.size, self._options.idle_timeout)
+        (size,) = _SIZE.unpack(header)
+        is_known = self._sasl is None or self._sasl.principal is not None
+        most = self._options.max_request_bytes if is_known else MAX_OPEN_FRAME_BYTES
+        if not 0 < size <= most:
+            raise RefusedError(f"a request of {size} bytes: expected 1 to {most}")
+        return await self._stream.read(size, self._options.request_timeout)
+
+    async def _answer_token(self, sasl: SaslSession, token: bytes) -> None:
+        answer = sasl.token(token)
+        if answer is not None:
+            await self._write(_SIZE.pack(len(answer)) + answer)
+
+    async def _answer(self, frame: bytes) -> None:
+        request = decode_request(frame, self._stream.host)
+        bind_client_id(request.client_id)
+        if self._sasl is not None and not self._sasl.allows(request.api_key):
+            raise RefusedError(f"{api_name(request.api_key)} before authentication")
+        outcome: Outcome = "failed"
+        try:
+            if request.api_key == ApiKey.Fetch:
+                await self._answer_fetch(request)
+            else:
+                message = await self._handlers[request.api_key](request)
+                await self._write(encode_response(request.correlation_id, message))
+            outcome = "answered"
+        finally:
+            self._service.metrics.request_served(request.api_key, request.version, outcome)
+
+    async def _answer_fetch(self, request: Request) -> None:
+        try:
+            response, error_codes = await self._service.fetching.answer(request, self._lease)
+            if response.converts:
+                self._lease.begin()
+            send = response.to_send(self._service.memory.chunks)
+            await self._send(send)
+        finally:
+            self._lease.end()
+        for error_code in error_codes:
+            self._service.metrics.error_sent(error_code)
+        self._note(request, response, send)
+
+    def _note(self, request: Request, response: FetchResponse, send: FetchSend) -> None:
+        stats, metrics = send.stats, self._service.metrics
+        metrics.fetch_sent(request.version, stats.unconverted_bytes, stats.converted_bytes)
+        metrics.records_converted(stats.conversion.records_converted)
+        for error in stats.errors:  # padding went in its place; the client meets it when it comes there
+            _log.warning("conversion ended early", error=str(error))
+        _log.debug("fetch", version=request.version, size=response.size_in_bytes)
+
+    async def _send(self, send: FetchSend) -> None:
+        stream, turn = self._stream, 0
+        while not send.completed:
+            if needed := send.needed_bytes:
+                await self._lease.acquire(needed)
+                with self._service.metrics.conversion():
+                    taken = send.write_to(stream.socket)
+            else:
+                taken = send.write_to(stream.socket)
+            self._lease.resize(send.held_bytes)
+            turn += taken
+            if send.completed:
+                return
+            if not taken:
+                await stream.wait_writable(self._options.write_timeout)
+                turn = 0
+            elif needed or turn > _TURN_BYTES:
+                await asyncio.sleep(0)
+                turn = 0
+
+    async def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            taken = write_bytes(self._stream.socket, view)
+            view = view[taken:]
+            if not taken:
+                await self._stream.wait_writable(self._options.write_timeout)

@@ -1,0 +1,151 @@
+"""The endpoint: takes connections, serves each in a task of its own, and ends them when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from kafkafmt.serve import apis
+from kafkafmt.serve.catalog import Catalog
+from kafkafmt.serve.connection import Connection, RefusedError, Service
+from kafkafmt.serve.fetching import Fetching
+from kafkafmt.serve.growth import GrowthWatch
+from kafkafmt.serve.logs import bind_connection
+from kafkafmt.serve.memory import DownConversionMemory
+from kafkafmt.serve.metrics import Metrics
+from kafkafmt.serve.node import Node
+from kafkafmt.serve.options import ServeOptions
+from kafkafmt.serve.request import Handler
+from kafkafmt.serve.security.tls import tls_context
+from kafkafmt.serve.stream import Stream
+from kafkafmt.serve.wire import RequestError
+
+_log = structlog.get_logger()
+
+_BACKLOG = 1024
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0: one that is free. Raises OSError."""
+    return socket.create_server((host, port), backlog=_BACKLOG, family=_family(host))
+
+
+def _family(host: str) -> socket.AddressFamily:
+    family: socket.AddressFamily = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][0]
+    return family
+
+
+class Endpoint:
+    """Serves a log directory on a listening socket, which stays the caller's to close.
+
+    `handlers` are those of further APIs by key, groups say, made for the node that clients come back to.
+    Raises FileNotFoundError or NotADirectoryError for another directory, TlsError, and ValueError for options.
+    """
+
+    def __init__(
+        self,
+        options: ServeOptions,
+        listener: socket.socket,
+        *,
+        handlers: Callable[[Node], Mapping[int, Handler]] | None = None,
+        metrics: Metrics | None = None,
+        convert_eagerly: bool = False,
+    ) -> None:
+        self._options = options
+        self._listener = listener
+        self._metrics = Metrics() if metrics is None else metrics
+        self._tls = None if options.tls is None else tls_context(options.tls)
+        catalog = Catalog(options.directory)
+        host, port = options.advertised or listener.getsockname()[:2]
+        node = Node(host, port, catalog.cluster_id)
+        self._growth = GrowthWatch()
+        memory = DownConversionMemory(options.max_downconversion_bytes, options.chunk_bytes, self._metrics)
+        fetching = Fetching(catalog, options, self._growth, convert_eagerly=convert_eagerly)
+        all_handlers = apis.handlers(catalog, node, options) | dict(handlers(node) if handlers else {})
+        self._service = Service(options, all_handlers, fetching, memory, self._metrics)
+        self._connections: dict[asyncio.Task[None], Connection | None] = {}
+        self._numbers = itertools.count(1)
+        self._accepting: asyncio.Task[None] | None = None
+        self._drained = asyncio.Event()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The host and port that it listens on."""
+        host, port = self._listener.getsockname()[:2]
+        return host, port
+
+    async def serve(self) -> None:
+        """Serve until `drain` was called and the responses in flight have ended, or their time has."""
+        self._listener.setblocking(False)
+        self._accepting = asyncio.create_task(self._accept())
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._accepting
+        if self._connections:
+            await asyncio.wait(self._connections, timeout=self._options.shutdown_timeout)
+        for task in self._connections:
+            task.cancel()
+        if self._connections:
+            await asyncio.wait(self._connections)
+
+    def drain(self) -> None:
+        """Take no more connections, end those that are idle, and the others behind the response they are at."""
+        if self._accepting is not None:
+            self._accepting.cancel()
+        self._growth.wake_all()
+        for task, connection in self._connections.items():
+            if connection is None or not connection.is_busy:
+                task.cancel()
+            else:
+                connection.drain()
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                sock, _ = await loop.sock_accept(self._listener)
+            except OSError as error:  # out of descriptors, say: others may end
+                _log.error("connection not accepted", error=str(error))
+                await asyncio.sleep(0.1)
+                continue
+            task = loop.create_task(self._serve(sock))
+            self._connections[task] = None
+            task.add_done_callback(lambda done: self._connections.pop(done, None))
+
+    async def _serve(self, sock: socket.socket) -> None:
+        self._metrics.connection_opened()
+        stream = None
+        try:
+            stream = Stream(sock)
+            bind_connection(next(self._numbers), f"{stream.host}:{stream.port}")
+            await self._serve_stream(stream)
+        except ssl.SSLError as error:
+            self._metrics.connection_refused("tls")
+            _log.info("TLS failed", error=error.reason or str(error))
+        except (ConnectionError, TimeoutError, EOFError) as error:
+            _log.debug("connection ended", error=str(error))
+        except (RefusedError, RequestError) as error:
+            _log.warning("connection closed", error=str(error))
+        except OSError as error:
+            _log.error("connection failed", error=str(error))
+        except Exception:
+            _log.exception("connection failed")
+        finally:
+            (stream or sock).close()
+            self._metrics.connection_closed()
+
+    async def _serve_stream(self, stream: Stream) -> None:
+        if stream.socket.family != socket.AF_UNIX:
+            stream.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._tls is not None:
+            await stream.start_tls(self._tls, self._options.request_timeout)
+        connection = Connection(stream, self._service)
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections[task] = connection
+        await connection.serve()
