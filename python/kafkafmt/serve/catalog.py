@@ -84,9 +84,9 @@ class Partition:
 
     @property
     def leader_epoch(self) -> int:
-        """The last one; 0 where none is known."""
+        """The last one; -1 where none is known, as of old brokers: clients then compare none with their batches'."""
         epochs = self.leader_epochs()
-        return epochs[-1][0] if epochs else 0
+        return epochs[-1][0] if epochs else -1
 
 
 def _parse_epochs(text: str) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ from kafka.errors import InvalidRequestError, NoError, UnknownTopicOrPartitionEr
 from kafka.protocol.admin import DescribeConfigsResponse
 
 from kafkafmt.serve.node import Node
-from kafkafmt.serve.options import ServeOptions
+from kafkafmt.serve.options import ServeOptions, TopicOptions
 from kafkafmt.serve.request import Message, Request
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class DescribeConfigsApi:
     def _topic_properties(self, topic: str) -> list[_Property]:
         source = (
             ConfigSourceType.STATIC_BROKER_CONFIG
-            if self._options.topics.get(topic) is None
+            if self._options.topics.get(topic, TopicOptions()).downconversion_enable is None
             else ConfigSourceType.DYNAMIC_TOPIC_CONFIG
         )
         return [

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 _TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}", re.ASCII)
 _INTERNAL_TOPICS = {"__consumer_offsets", "__transaction_state"}
 _FIRST_VERSION_BY_TOPIC_ID = 12
+# librdkafka from 2.3 on reserves four bytes of memory for each byte of a response, which is too little for version 0
+# where topics of one partition have short names: it takes the response for a broken one. A list of three replicas, as
+# most clusters have them, is long enough.
+_REPLICAS_AT_VERSION_0 = 3
 
 _Topic = MetadataResponse.MetadataResponseTopic
 
@@ -73,7 +77,7 @@ class MetadataApi:
         return _Topic(version=version, error_code=error.errno, name=name, topic_id=topic_id)
 
     def _described(self, version: int, topic: Topic) -> Message:
-        replicas = [self._node.id]
+        replicas = [self._node.id] * (_REPLICAS_AT_VERSION_0 if version == 0 else 1)
         return _Topic(
             version=version,
             error_code=NoError.errno,

@@ -1,0 +1,7 @@
+"""What the tests of the APIs share."""
+
+from __future__ import annotations
+
+from kafkafmt.serve.node import Node
+
+NODE = Node("logs.example.org", 9092, cluster_id="a cluster of ours")
