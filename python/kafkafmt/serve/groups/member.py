@@ -16,8 +16,9 @@ Error: TypeAlias = Any
 UNKNOWN_MEMBER_ID = ""  # of one that was not given an id yet
 NO_GENERATION = -1  # of a consumer that manages its partitions by itself
 
-# What is charged for a member, and for each protocol, beside the bytes that were sent: about what objects take.
-_MEMBER_OVERHEAD_BYTES = 2048
+# What is charged for a member, in a group of its own, and for each protocol, beside the bytes that were sent: about
+# what the objects take.
+MEMBER_OVERHEAD_BYTES = 4096
 _PROTOCOL_OVERHEAD_BYTES = 256
 
 
@@ -85,7 +86,7 @@ class Join:
         protocols = sum(
             _PROTOCOL_OVERHEAD_BYTES + len(name) + len(metadata) for name, metadata in self.protocols.items()
         )
-        return _MEMBER_OVERHEAD_BYTES + sum(map(len, names)) + protocols
+        return MEMBER_OVERHEAD_BYTES + sum(map(len, names)) + protocols
 
     def refused(self, error: Error) -> JoinResult:
         return JoinResult(error, self.member_id)

@@ -8,7 +8,7 @@ from math import inf
 
 from kafka import errors
 
-from kafkafmt.serve.groups.member import Error, Join, Member
+from kafkafmt.serve.groups.member import MEMBER_OVERHEAD_BYTES, Error, Join, Member
 
 
 class Roster:
@@ -31,9 +31,8 @@ class Roster:
     @property
     def size_bytes(self) -> int:
         """About what it takes in memory."""
-        return sum(member.size_bytes for member in self.members.values()) + sum(
-            map(len, self.pending_deadlines)
-        )
+        members = sum(member.size_bytes for member in self.members.values())
+        return members + sum(MEMBER_OVERHEAD_BYTES + len(member_id) for member_id in self.pending_deadlines)
 
     @property
     def deadline(self) -> float:
