@@ -16,7 +16,7 @@ LogFormat: TypeAlias = Literal["auto", "json", "text"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 9092
-KIB, MIB = 1024, 1024 * 1024
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
 
 @dataclass(frozen=True)
