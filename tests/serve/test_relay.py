@@ -52,10 +52,11 @@ async def relayed(coordinator: Coordinator) -> AsyncIterator[tuple[dict[int, Han
     """Handlers of a worker whose requests are answered elsewhere, and the task that answers."""
     ours, theirs = socket.socketpair()
     relay = Relay(*await asyncio.open_unix_connection(sock=theirs))
-    requests = RelayedRequests(*await asyncio.open_unix_connection(sock=ours), coordinator.handlers())
+    ready = asyncio.Event()
+    requests = RelayedRequests(*await asyncio.open_unix_connection(sock=ours), coordinator.handlers(), ready)
     running, answering = asyncio.create_task(relay.run()), asyncio.create_task(requests.run())
     relay.announce()
-    await requests.ready.wait()
+    await ready.wait()
     try:
         yield relay.handlers([HEARTBEAT, JOIN]), answering
     finally:

@@ -13,7 +13,7 @@ import click
 from kafkafmt.cli.values import Address, AddressType, Size
 from kafkafmt.serve.ini import IniError
 from kafkafmt.serve.options import DEFAULT_HOST, DEFAULT_PORT, GIB, MIB, ServeOptions, TlsOptions
-from kafkafmt.serve.security.users import MECHANISMS, read_users
+from kafkafmt.serve.security.users import MECHANISMS, Users, read_users
 from kafkafmt.serve.topics_file import read_topics_file
 from kafkafmt.types import Codec
 
@@ -226,37 +226,31 @@ def serve(
     try:
         import structlog
 
+        from kafkafmt.serve.groups import OffsetsFileError
         from kafkafmt.serve.logs import configure_logs
-        from kafkafmt.serve.security.tls import TlsError, tls_context
-        from kafkafmt.serve.workers import run
+        from kafkafmt.serve.running import run
+        from kafkafmt.serve.security.tls import TlsError
+        from kafkafmt.serve.workers import WorkerError
     except ModuleNotFoundError as error:
         raise click.ClickException(f"serve needs {error.name}: pip install 'kafkafmt[serve]'") from None
 
-    tls = _tls_options(tls_cert, tls_key, tls_client_ca)
-    mechanisms = _chosen_mechanisms(sasl_mechanisms)
-    if mechanisms and sasl_users is None:
-        raise click.UsageError("--sasl-mechanisms is for --sasl-users")
     try:
-        if tls is not None:
-            tls_context(tls)
         options = ServeOptions(
             directory,
             listen.host,
             listen.port,
             topics={} if topics_file is None else read_topics_file(topics_file),
             zstd_fallback=None if zstd_fallback is None else Codec[zstd_fallback.upper()],
-            tls=tls,
-            users=None if sasl_users is None else read_users(sasl_users, mechanisms or MECHANISMS),
+            tls=_tls_options(tls_cert, tls_key, tls_client_ca),
+            users=_users(sasl_users, sasl_mechanisms),
             **settings,
         )
-    except (IniError, TlsError) as error:
+        configure_logs(options.log_format, options.log_level)
+        for event, about in _warnings(options, topics_file, sasl_users):
+            structlog.get_logger().warning(event, **about)
+        run(options, lambda host, port: click.echo(f"listening on {Address(host, port)}"))
+    except (IniError, OffsetsFileError, TlsError, WorkerError) as error:
         raise click.ClickException(str(error)) from None
-
-    configure_logs(options.log_format, options.log_level)
-    log = structlog.get_logger()
-    for event, about in _warnings(options, topics_file, sasl_users):
-        log.warning(event, **about)
-    run(options, lambda host, port: click.echo(f"listening on {Address(host, port)}"))
     return 0
 
 
@@ -270,14 +264,14 @@ def _tls_options(certificate: Path | None, key: Path | None, client_ca: Path | N
     return None
 
 
-def _chosen_mechanisms(names: str | None) -> tuple[str, ...]:
-    if names is None:
-        return ()
-    chosen = tuple(name.strip().upper() for name in names.split(","))
-    for name in chosen:
+def _users(path: Path | None, names: str | None) -> Users | None:
+    if names is not None and path is None:
+        raise click.UsageError("--sasl-mechanisms is for --sasl-users")
+    mechanisms = MECHANISMS if names is None else tuple(name.strip().upper() for name in names.split(","))
+    for name in mechanisms:
         if name not in MECHANISMS:
             raise click.UsageError(f"--sasl-mechanisms: {name!r} is none of {', '.join(MECHANISMS)}")
-    return chosen
+    return None if path is None else read_users(path, mechanisms)
 
 
 def _warnings(

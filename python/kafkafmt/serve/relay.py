@@ -112,15 +112,19 @@ class Relay:
 
 
 class RelayedRequests:
-    """The other side of one worker: its requests, answered as they come, each in a task of its own."""
+    """The other side of one worker: its requests, answered as they come, each in a task of its own.
+
+    `ready` is set once the worker takes connections.
+    """
 
     def __init__(
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         handlers: Mapping[int, Handler],
+        ready: asyncio.Event,
     ) -> None:
-        self.ready = asyncio.Event()
+        self._ready = ready
         self._frames = _Frames(reader, writer)
         self._handlers = handlers
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -131,7 +135,7 @@ class RelayedRequests:
             while (frame := await self._frames.read()) is not None:
                 number, request = frame
                 if number == _READY:
-                    self.ready.set()
+                    self._ready.set()
                 elif request:
                     self._tasks[number] = asyncio.create_task(self._answer(number, request))
                 elif number in self._tasks:
