@@ -1,4 +1,4 @@
-"""The command line: `kafkafmt inspect`, `kafkafmt verify`, `kafkafmt convert` and `kafkafmt spark-archive`.
+"""The command line: `kafkafmt` and its commands `inspect`, `verify`, `convert`, `serve` and `spark-archive`.
 
 A command returns its exit status: 0, or 1 where damage was found or a segment failed. What a user got wrong is one
 line on standard error and status 2; a traceback is a bug. A reader that closes the pipe early ends a command
@@ -16,6 +16,7 @@ import click
 from kafkafmt import __version__
 from kafkafmt.cli.convert import convert
 from kafkafmt.cli.inspect import inspect
+from kafkafmt.cli.serve import serve
 from kafkafmt.cli.spark_archive import spark_archive
 from kafkafmt.cli.verify import verify
 from kafkafmt.errors import KafkaFormatError
@@ -67,7 +68,7 @@ def _fail(message: str, status: int = 2) -> int:
 @click.version_option(__version__, prog_name="kafkafmt")
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Read, check and convert Kafka log segments, without a broker.
+    """Read, check, convert and serve Kafka log segments, without a broker.
 
     \b
     kafkafmt inspect /var/lib/kafka/page-views-0            what batches there are
@@ -75,6 +76,7 @@ def main(context: click.Context) -> None:
     kafkafmt verify /var/lib/kafka                          is anything damaged?
     kafkafmt convert /var/lib/kafka /backup/v1 --to-magic 1     for consumers of message format v1
     kafkafmt convert /var/lib/kafka /archive --codec zstd       smaller
+    kafkafmt serve /var/lib/kafka                           to consumers of any age
     kafkafmt spark-archive kafkafmt.zip                     for Spark executors without kafkafmt
 
     Exit status: 0; 1 where damage was found or a segment failed; 2 for wrong arguments.
@@ -86,4 +88,5 @@ def main(context: click.Context) -> None:
 main.add_command(inspect)
 main.add_command(verify)
 main.add_command(convert)
+main.add_command(serve)
 main.add_command(spark_archive)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -24,6 +23,7 @@ from kafkafmt.cli.output import (
     size_in_words,
     tell,
 )
+from kafkafmt.cli.values import Size
 from kafkafmt.down_conversion import DEFAULT_CHUNK_SIZE
 from kafkafmt.errors import CorruptRecordError, InvalidRecordError, UnsupportedCompressionTypeError
 from kafkafmt.jobs.convert import (
@@ -38,24 +38,8 @@ from kafkafmt.jobs.convert import (
 )
 from kafkafmt.types import Codec
 
-_UNITS = {"": 1, "K": 1024, "M": 1024**2}
 _MAX_CHUNK_BYTES = 1024**3
 _COLUMNS = ("topic", "partitions#", "segments#", "records converted#", "from#", "to#", "result")
-
-
-class _Size(click.ParamType[int]):
-    """Bytes, or with K or M KiB or MiB."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        match = re.fullmatch(r"(\d{1,10})([KM]?)", value.upper())
-        size = int(match[1]) * _UNITS[match[2]] if match else 0
-        if not 1 <= size <= _MAX_CHUNK_BYTES:
-            self.fail(f"{value!r} is not a size from 1 byte to 1024M, as 524288, 512K or 1M", param, ctx)
-        return size
 
 
 @click.command()
@@ -87,7 +71,7 @@ class _Size(click.ParamType[int]):
 )
 @click.option(
     "--chunk-size",
-    type=_Size(),
+    type=Size(_MAX_CHUNK_BYTES),
     default=DEFAULT_CHUNK_SIZE,
     metavar="SIZE",
     help="Bytes read and converted at a time: 524288, 512K, 1M.  [default: 512K]",

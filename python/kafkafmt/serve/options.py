@@ -16,7 +16,7 @@ LogFormat: TypeAlias = Literal["auto", "json", "text"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 9092
-KIB, MIB = 1024, 1024 * 1024
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,25 @@ class TlsOptions:
     certificate: Path
     key: Path
     client_ca: Path | None = None
+
+
+@dataclass(frozen=True)
+class GroupOptions:
+    """Limits of consumer groups, by Kafka's names with units apart. Sizes are in bytes, times in seconds.
+
+    max_size: members a group.
+    max_metadata_chars: `offset.metadata.max.bytes`, which Kafka counts in characters.
+    max_membership_bytes: what all members of all groups may take in memory.
+    max_offsets_bytes: what the committed offsets may take, in their file or in memory.
+    """
+
+    min_session_timeout: float = 6.0
+    max_session_timeout: float = 1800.0
+    initial_rebalance_delay: float = 0.0
+    max_size: int = 1000
+    max_metadata_chars: int = 4096
+    max_membership_bytes: int = 64 * MIB
+    max_offsets_bytes: int = 64 * MIB
 
 
 @dataclass(frozen=True)
@@ -75,6 +94,7 @@ class ServeOptions:
     metrics: tuple[str, int] | None = None
     log_format: LogFormat = "auto"
     log_level: LogLevel = "info"
+    groups: GroupOptions = field(default_factory=GroupOptions)
 
     def converts_down(self, topic: str) -> bool:
         """Are a topic's records converted for those who know older formats only?"""

@@ -1,0 +1,54 @@
+"""What values options take that click has no type for: sizes, and addresses."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import click
+
+_UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+
+
+class Size(click.ParamType[int]):
+    """Bytes, or with K, M or G, which KiB, MiB and GiB may stand for. `maximum` is a whole number of MiB."""
+
+    name = "size"
+
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        match = re.fullmatch(r"(\d{1,10})([KMG]?)(?:(?<=[KMG])IB)?", value.upper())
+        size = int(match[1]) * _UNITS[match[2]] if match else 0
+        if not 1 <= size <= self._maximum:
+            most = self._maximum // _UNITS["M"]
+            self.fail(f"{value!r} is not a size from 1 byte to {most}M, as 524288, 512K or 1M", param, ctx)
+        return size
+
+
+class Address(NamedTuple):
+    """Where something listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+class AddressType(click.ParamType[Address]):
+    """HOST:PORT; an IPv6 address in brackets."""
+
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Address:
+        if isinstance(value, Address):
+            return value
+        match = re.fullmatch(r"(?:\[([^\]\s]+)\]|([^\s:\[\]]+)):(\d{1,5})", value)
+        if match is None or int(match[3]) > 65535:
+            self.fail(f"{value!r} is not HOST:PORT, as 127.0.0.1:9092 or [::1]:9092", param, ctx)
+        return Address(match[1] or match[2], int(match[3]))

@@ -1,0 +1,38 @@
+"""The coordinator of all groups: its handlers for the wire, over the membership in memory and the store of offsets."""
+
+from __future__ import annotations
+
+from kafkafmt.serve.catalog import Catalog
+from kafkafmt.serve.groups.admin_requests import AdminRequests, CoordinatorAddress
+from kafkafmt.serve.groups.member_requests import MemberRequests
+from kafkafmt.serve.groups.membership import Membership
+from kafkafmt.serve.groups.offset_requests import OffsetRequests
+from kafkafmt.serve.groups.store import OffsetStore
+from kafkafmt.serve.options import GroupOptions
+from kafkafmt.serve.request import Handler
+
+
+class GroupCoordinator:
+    """One coordinator for all groups. All its handlers must be called on one event loop.
+
+    A handler that waits for other members, as JoinGroup's does, may be cancelled when its client is gone. `address`
+    is what FindCoordinator answers. The store is the caller's: it closes it after the coordinator.
+    """
+
+    def __init__(
+        self, store: OffsetStore, catalog: Catalog, address: CoordinatorAddress, options: GroupOptions
+    ) -> None:
+        self._membership = Membership(options)
+        self._requests = (
+            MemberRequests(self._membership),
+            OffsetRequests(self._membership, store, catalog, max_metadata_chars=options.max_metadata_chars),
+            AdminRequests(self._membership, store, address),
+        )
+
+    def handlers(self) -> dict[int, Handler]:
+        """The handlers, by API key, of FindCoordinator and the APIs of groups and their offsets."""
+        return {key: handler for each in self._requests for key, handler in each.handlers().items()}
+
+    def close(self) -> None:
+        """Answer all members who wait, so that they look for a coordinator again; nobody can join any more."""
+        self._membership.close()

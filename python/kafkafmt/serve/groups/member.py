@@ -1,0 +1,182 @@
+"""What members of a group ask for and are answered, in the words of Kafka's JoinGroup and SyncGroup requests.
+
+Nothing here knows the wire or a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, NamedTuple, TypeAlias
+
+# A class of `kafka.errors`, `NoError` among them.
+Error: TypeAlias = Any
+
+UNKNOWN_MEMBER_ID = ""  # of one that was not given an id yet
+NO_GENERATION = -1  # of a consumer that manages its partitions by itself
+
+# What is charged for a member, in a group of its own, and for each protocol, beside the bytes that were sent: about
+# what the objects take.
+MEMBER_OVERHEAD_BYTES = 4096
+_PROTOCOL_OVERHEAD_BYTES = 256
+
+
+class MemberIdentity(NamedTuple):
+    """Who a request says that it comes from. instance_id: `group.instance.id` of a static member (KIP-345)."""
+
+    member_id: str
+    generation_id: int
+    instance_id: str | None = None
+
+
+class MemberMetadata(NamedTuple):
+    """What the leader of a group is told about a member."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True)
+class JoinResult:
+    """The answer to a `Join`. Only the leader gets `members`."""
+
+    error: Error
+    member_id: str
+    generation_id: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader_id: str = UNKNOWN_MEMBER_ID
+    members: Collection[MemberMetadata] = ()
+    skip_assignment: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Join:
+    """A request to join a group; times are in seconds.
+
+    new_member_id: the id to give to one that has none yet.
+    needs_member_id: it is to join again with the id that it is given (KIP-394).
+    can_skip_assignment: it understands that a leader has nothing to assign (KIP-814).
+    """
+
+    member_id: str
+    new_member_id: str
+    protocol_type: str
+    protocols: Mapping[str, bytes]
+    session_timeout: float
+    rebalance_timeout: float
+    instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    needs_member_id: bool = False
+    can_skip_assignment: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        """What is charged for the member that it makes."""
+        names = (
+            self.new_member_id,
+            self.protocol_type,
+            self.instance_id or "",
+            self.client_id,
+            self.client_host,
+        )
+        protocols = sum(
+            _PROTOCOL_OVERHEAD_BYTES + len(name) + len(metadata) for name, metadata in self.protocols.items()
+        )
+        return MEMBER_OVERHEAD_BYTES + sum(map(len, names)) + protocols
+
+    def refused(self, error: Error) -> JoinResult:
+        return JoinResult(error, self.member_id)
+
+
+@dataclass(frozen=True)
+class SyncResult:
+    """The answer to a `Sync`."""
+
+    error: Error
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, eq=False)
+class Sync:
+    """A request for an assignment; the leader's brings those of all. A protocol that is None is not compared."""
+
+    identity: MemberIdentity
+    assignments: Mapping[str, bytes] = field(default_factory=dict)
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(map(len, self.assignments.values()))
+
+    def refused(self, error: Error) -> SyncResult:
+        return SyncResult(error)
+
+
+@dataclass(eq=False)
+class Member:
+    """A member of a group, and the requests of it that wait for others.
+
+    joined_bytes: what was charged for the request that it joined by.
+    is_new: it was not part of a generation yet.
+    needs_sync: it has not asked for its assignment in this generation.
+    deadline: when it is taken for dead unless something is heard of it.
+    """
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    protocols: Mapping[str, bytes]
+    session_timeout: float
+    rebalance_timeout: float
+    joined_bytes: int
+    assignment: bytes = b""
+    awaiting_join: Join | None = None
+    awaiting_sync: Sync | None = None
+    is_new: bool = True
+    needs_sync: bool = False
+    deadline: float = inf
+
+    @classmethod
+    def joining(cls, join: Join) -> Member:
+        return cls(
+            member_id=join.member_id or join.new_member_id,
+            instance_id=join.instance_id,
+            client_id=join.client_id,
+            client_host=join.client_host,
+            protocols=join.protocols,
+            session_timeout=join.session_timeout,
+            rebalance_timeout=join.rebalance_timeout,
+            joined_bytes=join.size_bytes,
+            awaiting_join=join,
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        return self.joined_bytes + len(self.assignment)
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.awaiting_join is not None or self.awaiting_sync is not None
+
+    def join_again(self, join: Join) -> None:
+        self.protocols = join.protocols
+        self.session_timeout = join.session_timeout
+        self.rebalance_timeout = join.rebalance_timeout
+        self.joined_bytes = join.size_bytes
+        self.awaiting_join = join
+
+    def offers(self, protocols: Mapping[str, bytes]) -> bool:
+        """Whether those are its protocols, in the same order of preference."""
+        return list(self.protocols.items()) == list(protocols.items())
+
+    def vote(self, candidates: Collection[str]) -> str:
+        """The protocol that it likes best of those that all members have."""
+        return next(name for name in self.protocols if name in candidates)

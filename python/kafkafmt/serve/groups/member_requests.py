@@ -1,0 +1,164 @@
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: from kafka-python's messages to the membership, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+from kafka import errors
+from kafka.protocol.consumer import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+from kafkafmt.serve.groups.member import (
+    Error,
+    Join,
+    JoinResult,
+    MemberIdentity,
+    Sync,
+    SyncResult,
+)
+from kafkafmt.serve.groups.membership import Membership
+from kafkafmt.serve.request import Handler, Message, Request
+
+_NEEDS_MEMBER_ID = 4  # the first version of JoinGroup whose clients ask for a member id first (KIP-394)
+_CAN_SKIP_ASSIGNMENT = 9
+_NULLABLE_PROTOCOL_NAME = 7
+_NAMES_PROTOCOL = 5  # the first version of SyncGroup that says which protocol it is about (KIP-559)
+_LEAVES_TOGETHER = 3  # the first version of LeaveGroup with several members
+
+
+class MemberRequests:
+    """What the members of groups ask their coordinator."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            JoinGroupRequest.API_KEY: self._join,
+            SyncGroupRequest.API_KEY: self._sync,
+            HeartbeatRequest.API_KEY: self._heartbeat,
+            LeaveGroupRequest.API_KEY: self._leave,
+        }
+
+    async def _join(self, request: Request) -> Message:
+        body = request.body
+        join = _join_of(request)
+        if body.group_id:
+            result = await self._membership.join(body.group_id, join)
+        else:
+            result = join.refused(errors.InvalidGroupIdError)
+        return _join_response(request.version, result)
+
+    async def _sync(self, request: Request) -> Message:
+        body = request.body
+        sync = Sync(
+            _identity(body),
+            {each.member_id: each.assignment for each in body.assignments},
+            body.protocol_type,
+            body.protocol_name,
+        )
+        is_vague = body.protocol_type is None or body.protocol_name is None
+        if not body.group_id:
+            result = sync.refused(errors.InvalidGroupIdError)
+        elif request.version >= _NAMES_PROTOCOL and is_vague:
+            result = sync.refused(errors.InconsistentGroupProtocolError)
+        else:
+            result = await self._membership.sync(body.group_id, sync)
+        return _sync_response(request.version, result)
+
+    async def _heartbeat(self, request: Request) -> Message:
+        group_id: str = request.body.group_id
+        error = errors.InvalidGroupIdError
+        if group_id:
+            error = self._membership.heartbeat(group_id, _identity(request.body))
+        return HeartbeatResponse(version=request.version, throttle_time_ms=0, error_code=error.errno)
+
+    async def _leave(self, request: Request) -> Message:
+        body = request.body
+        response = LeaveGroupResponse(version=request.version, throttle_time_ms=0, error_code=0, members=[])
+        if not body.group_id:
+            response.error_code = errors.InvalidGroupIdError.errno
+        elif request.version < _LEAVES_TOGETHER:
+            response.error_code = self._leave_one(body.group_id, body.member_id, None).errno
+        else:
+            response.members = [
+                LeaveGroupResponse.MemberResponse(
+                    version=request.version,
+                    member_id=each.member_id,
+                    group_instance_id=each.group_instance_id,
+                    error_code=self._leave_one(body.group_id, each.member_id, each.group_instance_id).errno,
+                )
+                for each in body.members
+            ]
+        return response
+
+    def _leave_one(self, group_id: str, member_id: str, instance_id: str | None) -> Error:
+        return self._membership.leave(group_id, member_id, instance_id)
+
+
+def _join_of(request: Request) -> Join:
+    body = request.body
+    client_id = request.client_id or ""
+    # Before there was a rebalance timeout, the session timeout was both; -1 stands for that.
+    rebalance_timeout_ms = body.rebalance_timeout_ms if request.version else body.session_timeout_ms
+    return Join(
+        member_id=body.member_id,
+        new_member_id=f"{body.group_instance_id or client_id}-{uuid4()}",
+        protocol_type=body.protocol_type,
+        protocols={each.name: each.metadata for each in body.protocols},
+        session_timeout=body.session_timeout_ms / 1000,
+        rebalance_timeout=max(rebalance_timeout_ms, 0) / 1000,
+        instance_id=body.group_instance_id,
+        client_id=client_id,
+        client_host=request.client_host,
+        needs_member_id=request.version >= _NEEDS_MEMBER_ID,
+        can_skip_assignment=request.version >= _CAN_SKIP_ASSIGNMENT,
+    )
+
+
+def _join_response(version: int, result: JoinResult) -> Message:
+    no_protocol = None if version >= _NULLABLE_PROTOCOL_NAME else ""
+    return JoinGroupResponse(
+        version=version,
+        throttle_time_ms=0,
+        error_code=result.error.errno,
+        generation_id=result.generation_id,
+        protocol_type=result.protocol_type,
+        protocol_name=no_protocol if result.protocol_name is None else result.protocol_name,
+        leader=result.leader_id,
+        skip_assignment=result.skip_assignment,
+        member_id=result.member_id,
+        members=[
+            JoinGroupResponse.JoinGroupResponseMember(
+                version=version,
+                member_id=each.member_id,
+                group_instance_id=each.instance_id,
+                metadata=each.metadata,
+            )
+            for each in result.members
+        ],
+    )
+
+
+def _sync_response(version: int, result: SyncResult) -> Message:
+    return SyncGroupResponse(
+        version=version,
+        throttle_time_ms=0,
+        error_code=result.error.errno,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol_name,
+        assignment=result.assignment,
+    )
+
+
+def _identity(body: Any) -> MemberIdentity:
+    return MemberIdentity(body.member_id, body.generation_id, body.group_instance_id)

@@ -1,0 +1,197 @@
+"""All groups that have members, on an event loop: requests that wait are futures, deadlines are the loop's timers."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from kafka import errors
+
+from kafkafmt.serve.groups.group import Group
+from kafkafmt.serve.groups.member import (
+    UNKNOWN_MEMBER_ID,
+    Error,
+    Join,
+    JoinResult,
+    MemberIdentity,
+    Sync,
+    SyncResult,
+)
+from kafkafmt.serve.options import GroupOptions
+
+log = structlog.get_logger()
+
+
+@dataclass
+class _Tracked:
+    """A group, what was charged for it, its timer, and the last generation that was logged."""
+
+    group: Group
+    size_bytes: int = 0
+    timer: asyncio.TimerHandle | None = None
+    logged_generation_id: int = 0
+
+
+class Membership:
+    """Who is in which group. A group is there while it has members, or somebody who was told to come back.
+
+    Must be used on one event loop. What members take in memory is limited over all groups.
+    """
+
+    def __init__(self, options: GroupOptions) -> None:
+        self._options = options
+        self._tracked: dict[str, _Tracked] = {}
+        self._size_bytes = 0
+        self._waiting: dict[Join | Sync, asyncio.Future[Any]] = {}
+        self._is_closed = False
+
+    def groups(self) -> dict[str, Group]:
+        """The groups that are there, by id."""
+        return {group_id: tracked.group for group_id, tracked in self._tracked.items()}
+
+    def group(self, group_id: str) -> Group | None:
+        tracked = self._tracked.get(group_id)
+        return None if tracked is None else tracked.group
+
+    async def join(self, group_id: str, join: Join) -> JoinResult:
+        """Join a group, which is made for the first member. Waits for the other members."""
+        group = self.group(group_id)
+        error = self._join_error(group, join)
+        if error is not None:
+            return join.refused(error)
+        if group is None:
+            group = Group(
+                initial_rebalance_delay=self._options.initial_rebalance_delay, max_size=self._options.max_size
+            )
+            self._tracked[group_id] = _Tracked(group)
+        group.join(join, self._now())
+        result: JoinResult = await self._answer(group_id, group, join)
+        return result
+
+    async def sync(self, group_id: str, sync: Sync) -> SyncResult:
+        """Get the assignment of a member. Waits for the leader to bring it."""
+        group = self.group(group_id)
+        if group is None:
+            return sync.refused(self._absence_error())
+        if not self._has_room(sync.size_bytes):
+            return sync.refused(errors.CoordinatorNotAvailableError)
+        group.sync(sync, self._now())
+        result: SyncResult = await self._answer(group_id, group, sync)
+        return result
+
+    def heartbeat(self, group_id: str, identity: MemberIdentity) -> Error:
+        tracked = self._tracked.get(group_id)
+        if tracked is None:
+            return self._absence_error()
+        error = tracked.group.heartbeat(identity, self._now())
+        self._watch(group_id, tracked)
+        return error
+
+    def leave(self, group_id: str, member_id: str, instance_id: str | None) -> Error:
+        """Remove a member; without a member id, the static one of that instance id."""
+        group = self.group(group_id)
+        if group is None:
+            return self._absence_error()
+        error = group.leave(member_id, instance_id, self._now())
+        self._settle(group_id)
+        return error
+
+    def commit(self, group_id: str, identity: MemberIdentity) -> Error:
+        """Whether that member may commit offsets now; where a group has no members, whoever has no generation."""
+        tracked = self._tracked.get(group_id)
+        if tracked is None:
+            return errors.NoError if identity.generation_id < 0 else self._absence_error()
+        error = tracked.group.commit(identity, self._now())
+        self._watch(group_id, tracked)
+        return error
+
+    def drop(self, group_id: str) -> None:
+        """Forget a group; those who were told to come back are not known then."""
+        tracked = self._tracked.pop(group_id, None)
+        if tracked is not None:
+            self._size_bytes -= tracked.size_bytes
+            if tracked.timer is not None:
+                tracked.timer.cancel()
+
+    def close(self) -> None:
+        """Send all who wait to look for a coordinator again, and take nobody in any more."""
+        self._is_closed = True
+        for request, future in self._waiting.items():
+            if not future.done():
+                future.set_result(request.refused(errors.CoordinatorNotAvailableError))
+        for group_id in list(self._tracked):
+            self.drop(group_id)
+
+    def _join_error(self, group: Group | None, join: Join) -> Error | None:
+        options = self._options
+        if not options.min_session_timeout <= join.session_timeout <= options.max_session_timeout:
+            return errors.InvalidSessionTimeoutError
+        if group is None and (self._is_closed or join.member_id != UNKNOWN_MEMBER_ID):
+            return self._absence_error()
+        known = None if group is None else group.roster.members.get(join.member_id)
+        if not self._has_room(join.size_bytes - (known.joined_bytes if known else 0)):
+            return errors.GroupMaxSizeReachedError
+        return None
+
+    def _absence_error(self) -> Error:
+        """What is said to a member of a group that is not there."""
+        return errors.CoordinatorNotAvailableError if self._is_closed else errors.UnknownMemberIdError
+
+    def _has_room(self, size_bytes: int) -> bool:
+        return self._size_bytes + size_bytes <= self._options.max_membership_bytes
+
+    async def _answer(self, group_id: str, group: Group, request: Join | Sync) -> Any:
+        """The answer to a request that the group has got."""
+        future = self._waiting[request] = asyncio.get_running_loop().create_future()
+        self._settle(group_id)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            group.abandon(request, self._now())
+            self._settle(group_id)
+            raise
+        finally:
+            del self._waiting[request]
+
+    def _settle(self, group_id: str) -> None:
+        """What an event of a group entails: answers are handed out, its timer is set, it goes with its last member."""
+        tracked = self._tracked.get(group_id)
+        if tracked is None:
+            return
+        group = tracked.group
+        for request, result in group.take_answers():
+            future = self._waiting.get(request)
+            if future is not None and not future.done():
+                future.set_result(result)
+        if group.generation_id != tracked.logged_generation_id:
+            tracked.logged_generation_id = group.generation_id
+            members, generation = len(group.roster.members), group.generation_id
+            log.info("group rebalanced", group=group_id, generation=generation, members=members)
+        if len(group.roster) == 0:
+            self.drop(group_id)
+            return
+        size_bytes = len(group_id) + group.roster.size_bytes
+        self._size_bytes += size_bytes - tracked.size_bytes
+        tracked.size_bytes = size_bytes
+        self._watch(group_id, tracked)
+
+    def _watch(self, group_id: str, tracked: _Tracked) -> None:
+        """See to it that the group is looked at when its deadline comes. A timer that is early does no harm."""
+        deadline = tracked.group.deadline
+        if tracked.timer is not None:
+            if tracked.timer.when() <= deadline:
+                return
+            tracked.timer.cancel()
+        tracked.timer = asyncio.get_running_loop().call_at(deadline, self._expire, group_id, tracked)
+
+    def _expire(self, group_id: str, tracked: _Tracked) -> None:
+        assert tracked.timer is not None
+        now = max(tracked.timer.when(), self._now())  # the loop may call a little early
+        tracked.timer = None
+        tracked.group.expire(now)
+        self._settle(group_id)
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()

@@ -1,0 +1,290 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete: from kafka-python's messages to the store, and back.
+
+Version 0 of the first two meant offsets in ZooKeeper once; here there is one store for all.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+import time
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kafka import errors
+from kafka.protocol.consumer import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription, ConsumerProtocolType
+
+from kafkafmt.serve.catalog import Catalog
+from kafkafmt.serve.groups.group import Group
+from kafkafmt.serve.groups.member import Error, MemberIdentity
+from kafkafmt.serve.groups.membership import Membership
+from kafkafmt.serve.groups.offsets import Commit, CommittedOffset
+from kafkafmt.serve.groups.store import OffsetStore, not_available
+from kafkafmt.serve.request import Handler, Message, Request
+from kafkafmt.types import TopicPartition
+
+_TOPIC_IDS = 10  # the first version of OffsetCommit and OffsetFetch that names topics by id (KIP-848)
+_SEVERAL_GROUPS = 8  # the first version of OffsetFetch with more than one group (KIP-709)
+
+_NOT_COMMITTED = CommittedOffset(offset=-1, leader_epoch=-1, metadata="", commit_timestamp_ms=-1)
+
+
+class OffsetRequests:
+    """What consumers ask about the offsets that they commit."""
+
+    def __init__(
+        self, membership: Membership, store: OffsetStore, catalog: Catalog, *, max_metadata_chars: int
+    ) -> None:
+        self._membership = membership
+        self._store = store
+        self._catalog = catalog
+        self._max_metadata_chars = max_metadata_chars
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            OffsetCommitRequest.API_KEY: self._commit,
+            OffsetFetchRequest.API_KEY: self._fetch,
+            OffsetDeleteRequest.API_KEY: self._delete,
+        }
+
+    # OffsetCommit
+
+    async def _commit(self, request: Request) -> Message:
+        body, version = request.body, request.version
+        group_error = errors.NoError
+        if version > 0:
+            identity = MemberIdentity(
+                body.member_id, body.generation_id_or_member_epoch, body.group_instance_id
+            )
+            group_error = self._membership.commit(body.group_id, identity)
+
+        commits: list[Commit] = []
+        committed: list[Message] = []
+        answers = OffsetCommitResponse.OffsetCommitResponseTopic
+        topics = []
+        for topic in body.topics:
+            name = self._topic_name(version, topic)
+            partitions = []
+            for partition in topic.partitions:
+                error = self._commit_error(version, name, partition.committed_metadata, group_error)
+                answer = answers.OffsetCommitResponsePartition(
+                    version=version, partition_index=partition.partition_index, error_code=error.errno
+                )
+                partitions.append(answer)
+                if error is errors.NoError and name is not None:
+                    commits.append(_commit_of(body.group_id, name, partition))
+                    committed.append(answer)
+            topics.append(
+                answers(version=version, name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+            )
+        if commits:
+            try:
+                await self._store.commit(commits)
+            except sqlite3.Error as failure:
+                error = not_available(failure)
+                for answer in committed:
+                    answer.error_code = error.errno
+        return OffsetCommitResponse(version=version, throttle_time_ms=0, topics=topics)
+
+    def _topic_name(self, version: int, topic: Any) -> str | None:
+        """The name of a topic in a request, or None where there is no such topic."""
+        by_id = version >= _TOPIC_IDS
+        found = self._catalog.topic_by_id(topic.topic_id) if by_id else self._catalog.topic(topic.name)
+        return None if found is None else found.name
+
+    def _commit_error(
+        self, version: int, topic: str | None, metadata: str | None, group_error: Error
+    ) -> Error:
+        if topic is None:
+            return (
+                errors.UnknownTopicIdError if version >= _TOPIC_IDS else errors.UnknownTopicOrPartitionError
+            )
+        if metadata is not None and len(metadata) > self._max_metadata_chars:
+            return errors.OffsetMetadataTooLargeError
+        return group_error
+
+    # OffsetFetch
+
+    async def _fetch(self, request: Request) -> Message:
+        body, version = request.body, request.version
+        if version < _SEVERAL_GROUPS:
+            error, topics = await self._fetch_group(version, body.group_id, body.topics)
+            return OffsetFetchResponse(
+                version=version, throttle_time_ms=0, topics=topics, error_code=error.errno
+            )
+        groups = []
+        for group in {group.group_id: group for group in body.groups}.values():
+            error, topics = await self._fetch_group(version, group.group_id, group.topics)
+            groups.append(
+                OffsetFetchResponse.OffsetFetchResponseGroup(
+                    version=version, group_id=group.group_id, topics=topics, error_code=error.errno
+                )
+            )
+        return OffsetFetchResponse(version=version, throttle_time_ms=0, groups=groups)
+
+    async def _fetch_group(
+        self, version: int, group_id: str, topics: list[Any] | None
+    ) -> tuple[Error, list[Message]]:
+        """The error of a group as a whole, and what is answered for the topics; None: for all that it has."""
+        asked = None if topics is None else self._asked(version, topics)
+        error, offsets = errors.NoError, {}
+        try:
+            names = None if asked is None else [topic.name for topic in asked if topic.name is not None]
+            offsets = await self._store.offsets(group_id, names)
+        except sqlite3.Error as failure:
+            error = not_available(failure)
+        if asked is None:
+            asked = self._kept(version, offsets)
+        return error, [
+            _fetched_topic(
+                version,
+                topic,
+                {number: offsets.get(TopicPartition(topic.name or "", number)) for number in sorted(numbers)},
+                errors.UnknownTopicIdError if topic.name is None else error,
+            )
+            for topic, numbers in asked.items()
+        ]
+
+    def _asked(self, version: int, topics: list[Any]) -> dict[_Topic, set[int]]:
+        """What is asked for, each partition once, so that no request makes a response out of proportion."""
+        asked: dict[_Topic, set[int]] = {}
+        for topic in topics:
+            name = self._topic_name(version, topic) if version >= _TOPIC_IDS else topic.name
+            asked.setdefault(_Topic(name, topic.topic_id), set()).update(topic.partition_indexes)
+        return asked
+
+    def _kept(self, version: int, offsets: Iterable[TopicPartition]) -> dict[_Topic, set[int]]:
+        """What a group has offsets for; by id only the topics that are there."""
+        kept: dict[_Topic, set[int]] = {}
+        for name, number in offsets:
+            topic = self._catalog.topic(name) if version >= _TOPIC_IDS else None
+            if topic is not None or version < _TOPIC_IDS:
+                kept.setdefault(_Topic(name, None if topic is None else topic.id), set()).add(number)
+        return kept
+
+    # OffsetDelete
+
+    async def _delete(self, request: Request) -> Message:
+        body, version = request.body, request.version
+        response = OffsetDeleteResponse(version=version, error_code=0, throttle_time_ms=0, topics=[])
+        group = self._membership.group(body.group_id)
+        try:
+            error = await self._delete_error(body.group_id, group)
+            if error is errors.NoError:
+                subscribed = _subscribed_topics(group)
+                names = {topic.name for topic in body.topics}
+                free = names - subscribed if subscribed is not None else set()
+                partitions = [
+                    TopicPartition(topic.name, each.partition_index)
+                    for topic in body.topics
+                    for each in topic.partitions
+                    if topic.name in free
+                ]
+                await self._store.delete(body.group_id, partitions)
+                response.topics = [
+                    _deleted_topic(version, topic, topic.name in free) for topic in body.topics
+                ]
+        except sqlite3.Error as failure:
+            error = not_available(failure)
+        response.error_code = error.errno
+        return response
+
+    async def _delete_error(self, group_id: str, group: Group | None) -> Error:
+        if not group_id:
+            return errors.InvalidGroupIdError
+        if group is None:
+            return errors.NoError if await self._store.has_group(group_id) else errors.GroupIdNotFoundError
+        if group.roster.members and group.roster.protocol_type != ConsumerProtocolType:
+            return errors.NonEmptyGroupError
+        return errors.NoError
+
+
+class _Topic(NamedTuple):
+    """A topic as it is asked for: by name, or by an id, which may be that of no topic."""
+
+    name: str | None
+    topic_id: UUID | None
+
+
+def _commit_of(group_id: str, topic: str, partition: Any) -> Commit:
+    timestamp_ms = partition.commit_timestamp  # of version 1 alone
+    return Commit(
+        group_id,
+        TopicPartition(topic, partition.partition_index),
+        CommittedOffset(
+            offset=partition.committed_offset,
+            leader_epoch=partition.committed_leader_epoch,
+            metadata=partition.committed_metadata or "",
+            commit_timestamp_ms=int(time.time() * 1000) if timestamp_ms < 0 else timestamp_ms,
+        ),
+    )
+
+
+def _fetched_topic(
+    version: int, topic: _Topic, partitions: dict[int, CommittedOffset | None], error: Error
+) -> Message:
+    if version >= _SEVERAL_GROUPS:
+        topic_class = OffsetFetchResponse.OffsetFetchResponseGroup.OffsetFetchResponseTopics
+        partition_class = topic_class.OffsetFetchResponsePartitions
+    else:
+        topic_class = OffsetFetchResponse.OffsetFetchResponseTopic
+        partition_class = topic_class.OffsetFetchResponsePartition
+    # ZooKeeper had no node for a partition that nothing was committed for, which was told as this error.
+    absence = errors.UnknownTopicOrPartitionError if version == 0 else errors.NoError
+    fetched = topic_class(version=version, name=topic.name, partitions=[])
+    if version >= _TOPIC_IDS:
+        fetched.topic_id = topic.topic_id
+    for number, offset in partitions.items():
+        partition_error = absence if error is errors.NoError and offset is None else error
+        found = offset or _NOT_COMMITTED
+        fetched.partitions.append(
+            partition_class(
+                version=version,
+                partition_index=number,
+                committed_offset=found.offset,
+                committed_leader_epoch=found.leader_epoch,
+                metadata=found.metadata,
+                error_code=partition_error.errno,
+            )
+        )
+    return fetched
+
+
+def _deleted_topic(version: int, topic: Any, is_free: bool) -> Message:
+    error = errors.NoError if is_free else errors.GroupSubscribedToTopicError
+    answers = OffsetDeleteResponse.OffsetDeleteResponseTopic
+    return answers(
+        version=version,
+        name=topic.name,
+        partitions=[
+            answers.OffsetDeleteResponsePartition(
+                version=version, partition_index=each.partition_index, error_code=error.errno
+            )
+            for each in topic.partitions
+        ],
+    )
+
+
+def _subscribed_topics(group: Group | None) -> set[str] | None:
+    """The topics that the members of a consumer group read; None where that cannot be told."""
+    if group is None or not group.roster.members:
+        return set()
+    if group.protocol_name is None:
+        return None  # before the first rebalance is through
+    subscribed: set[str] = set()
+    for member in group.roster.members.values():
+        try:
+            subscription = ConsumerProtocolSubscription.decode(member.protocols[group.protocol_name])
+        except (KeyError, ValueError, struct.error):
+            return None
+        subscribed.update(subscription.topics or ())
+    return subscribed

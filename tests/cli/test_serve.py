@@ -1,0 +1,106 @@
+"""`kafkafmt serve`: what it is told, what it says of wrong values, and how it begins and ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.logs import is_one_line, run, write_log
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """A log directory with one topic."""
+    return write_log(tmp_path / "logs" / "orders-0").parent
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--listen", "9092"], ["'9092' is not HOST:PORT"]),
+        (["--listen", "::1:9092"], ["'::1:9092' is not HOST:PORT, as 127.0.0.1:9092 or [::1]:9092"]),
+        (["--listen", "127.0.0.1:65536"], ["is not HOST:PORT"]),
+        (["--advertise", "host"], ["--advertise", "'host' is not HOST:PORT"]),
+        (["--chunk-size", "64Q"], ["'64Q' is not a size from 1 byte to 1024M"]),
+        (["--max-downconversion-memory", "0"], ["'0' is not a size"]),
+        (["--workers", "0"], ["--workers"]),
+        (["--write-timeout", "0"], ["--write-timeout"]),
+        (["--zstd-fallback", "zstd"], ["'zstd' is not one of"]),
+        (["--tls-cert", "cert.pem"], ["--tls-cert and --tls-key go together"]),
+        (["--tls-client-ca", "ca.pem"], ["--tls-client-ca is for --tls-cert and --tls-key"]),
+        (["--tls-cert", "none.pem", "--tls-key", "none.pem"], ["none.pem: No such file or directory"]),
+        (["--sasl-mechanisms", "PLAIN"], ["--sasl-mechanisms is for --sasl-users"]),
+        (
+            ["--sasl-users", "u", "--sasl-mechanisms", "PLAIN,GSSAPI"],
+            ["'GSSAPI' is none of PLAIN, SCRAM-SHA-256"],
+        ),
+        (["--sasl-users", "none.ini"], ["none.ini: No such file or directory"]),
+        (["--topics-file", "none.ini"], ["none.ini: No such file or directory"]),
+    ],
+    ids=lambda value: " ".join(value) if value and value[0].startswith("--") else "",
+)
+def test_value_when_wrong_then_one_line_says_what_is_expected(
+    logs: Path, arguments: list[str], words: list[str]
+) -> None:
+    result = run("serve", logs, *arguments)
+    assert result.exit_code == 2
+    assert is_one_line(result.stderr, words), result.stderr
+
+
+def test_directory_when_missing_or_a_file_then_one_line_says_so(logs: Path) -> None:
+    segment = next(logs.rglob("*.log"))
+    for path in (logs / "missing", segment):
+        result = run("serve", path)
+        assert result.exit_code == 2
+        assert is_one_line(result.stderr, [str(path)]), result.stderr
+
+
+def test_file_of_topics_or_users_when_wrong_then_one_line_names_file_and_line(
+    logs: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "wrong.ini"
+    path.write_text("# what\n[a]\ncolour = red\n")
+    for option in ("--topics-file", "--sasl-users"):
+        result = run("serve", logs, option, path)
+        assert result.exit_code == 2
+        assert is_one_line(result.stderr, [f"{path}, line 3: colour is no property"]), result.stderr
+
+
+def test_certificate_when_wrong_then_one_line_names_it(logs: Path, tmp_path: Path) -> None:
+    path = tmp_path / "text.pem"
+    path.write_text("text")
+    result = run("serve", logs, "--tls-cert", path, "--tls-key", path)
+    assert result.exit_code == 2
+    assert is_one_line(result.stderr, [str(path), "PEM"]), result.stderr
+
+
+def test_extra_when_not_installed_then_one_line_says_which(logs: Path) -> None:
+    without = "import sys; sys.modules['structlog'] = None; from kafkafmt.cli import main; main()"
+    result = subprocess.run(
+        [sys.executable, "-c", without, "serve", str(logs)], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 2
+    assert result.stderr == "kafkafmt: serve needs structlog: pip install 'kafkafmt[serve]'\n"
+
+
+def test_other_commands_when_run_then_load_nothing_of_the_server() -> None:
+    loaded = (
+        "import sys; from kafkafmt.cli import main; "
+        "print(sorted({'asyncio', 'kafka', 'prometheus_client', 'scramp', 'structlog'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"
+
+
+def test_help_then_shows_every_option_of_the_server() -> None:
+    shown = run("serve", "--help").stdout
+    for option in (
+        "--state",
+        "--no-log-message-downconversion-enable",
+        "--max-downconversion-memory",
+        "--metrics",
+    ):
+        assert option in shown
