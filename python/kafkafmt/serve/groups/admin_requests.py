@@ -30,9 +30,8 @@ from kafkafmt.serve.request import Handler, Message, Request
 _SEVERAL_KEYS = 4  # the first version of FindCoordinator with more than one key (KIP-699)
 _TELLS_ABSENCE = 6  # the first version of DescribeGroups with GROUP_ID_NOT_FOUND (KIP-1043)
 _CLASSIC = "classic"  # the group type of all that this coordinator has (KIP-848)
-# All that there is to be done with a group, as bits by their numbers.
-_GROUP_OPERATIONS = sum(1 << each for each in (ACLOperation.READ, ACLOperation.DELETE, ACLOperation.DESCRIBE))
-_NOT_ASKED_FOR = -(2**31)
+# All that there is to be done with a group.
+_GROUP_OPERATIONS = frozenset({ACLOperation.READ, ACLOperation.DELETE, ACLOperation.DESCRIBE})
 
 
 class CoordinatorAddress(NamedTuple):
@@ -105,9 +104,7 @@ class AdminRequests:
                     protocol_type=(None if group is None else group.roster.protocol_type) or "",
                     protocol_data=_stable_protocol(group) or "",
                     members=[] if group is None else _described_members(version, group),
-                    authorized_operations=(
-                        _GROUP_OPERATIONS if body.include_authorized_operations else _NOT_ASKED_FOR
-                    ),
+                    authorized_operations=(_GROUP_OPERATIONS if body.include_authorized_operations else None),
                 )
             )
         return DescribeGroupsResponse(version=version, throttle_time_ms=0, groups=groups)

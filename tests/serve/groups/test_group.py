@@ -1,0 +1,581 @@
+"""The membership of a group, event by event: Kafka's rules, each held against the answers and the time."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from kafka import errors
+
+from kafkafmt.serve.groups.group import GroupState
+from kafkafmt.serve.groups.member import Join, MemberMetadata, Sync
+from serve.groups.scene import REBALANCE, SESSION, Scene
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+# Joining
+
+
+def test_first_member_when_it_joins_then_leads_generation_1_and_sees_itself(scene: Scene) -> None:
+    result = scene.joined(scene.join(protocols={"range": b"topics"}))
+    assert result.error is errors.NoError
+    assert (result.member_id, result.leader_id, result.generation_id) == ("m1", "m1", 1)
+    assert (result.protocol_type, result.protocol_name) == ("consumer", "range")
+    assert result.members == [MemberMetadata("m1", None, b"topics")]
+
+
+def test_second_member_when_it_joins_then_waits_until_the_first_has_joined_again(scene: Scene) -> None:
+    scene.stable(1)
+    second = scene.join()
+    assert scene.waits(second)
+    assert scene.heartbeat("m1") is errors.RebalanceInProgressError
+    first = scene.join("m1")
+    assert scene.joined(first).generation_id == scene.joined(second).generation_id == 2
+    assert [member.member_id for member in scene.joined(first).members] == ["m1", "m2"]
+    assert (scene.joined(second).leader_id, scene.joined(second).members) == ("m1", [])
+
+
+def test_members_when_one_does_not_join_again_in_time_then_it_is_out(scene: Scene) -> None:
+    scene.stable(2)
+    third = scene.join()
+    scene.join("m1")
+    for _ in range(int(REBALANCE / SESSION * 2)):  # m2 is alive, but does not join
+        scene.heartbeat("m2")
+        scene.wait(SESSION / 2)
+    assert scene.joined(third).generation_id == 3
+    assert scene.heartbeat("m2") is errors.UnknownMemberIdError
+
+
+def test_leader_when_it_is_late_then_another_leads(scene: Scene) -> None:
+    scene.stable(2)
+    scene.wait(SESSION - 1)
+    assert scene.heartbeat("m2") is errors.NoError
+    scene.wait(2)
+    again = scene.join("m2")
+    assert scene.joined(again).leader_id == "m2"
+    assert [member.member_id for member in scene.joined(again).members] == ["m2"]
+
+
+def test_member_when_unknown_then_it_is_told_so(scene: Scene) -> None:
+    scene.stable(1)
+    assert scene.joined(scene.join("never")).error is errors.UnknownMemberIdError
+
+
+def test_new_member_when_the_group_is_full_then_refused_and_others_are_not(scene: Scene) -> None:
+    scene = Scene(max_size=2)
+    scene.stable(2)
+    assert scene.joined(scene.join()).error is errors.GroupMaxSizeReachedError
+    assert scene.heartbeat("m1") is errors.NoError
+    assert scene.waits(scene.join("m1")), "the leader may have a rebalance"
+
+
+def test_leader_when_it_joins_a_stable_group_again_then_all_have_to(scene: Scene) -> None:
+    scene.stable(2)
+    leader = scene.join("m1")
+    assert scene.heartbeat("m2") is errors.RebalanceInProgressError
+    scene.join("m2")
+    assert scene.joined(leader).generation_id == 3
+
+
+def test_follower_when_it_joins_again_with_the_same_metadata_then_nothing_changes(scene: Scene) -> None:
+    scene.stable(2)
+    result = scene.joined(scene.join("m2"))
+    assert (result.error, result.generation_id, result.members) == (errors.NoError, 2, [])
+    assert scene.heartbeat("m1") is errors.NoError
+
+
+def test_follower_when_it_joins_again_with_other_metadata_then_rebalance(scene: Scene) -> None:
+    scene.stable(2)
+    assert scene.waits(scene.join("m2", protocols={"range": b"other topics"}))
+    assert scene.heartbeat("m1") is errors.RebalanceInProgressError
+
+
+def test_leader_when_it_did_not_get_the_answer_then_it_may_have_it_again(scene: Scene) -> None:
+    first = scene.join()
+    assert scene.joined(scene.join("m1")) == scene.joined(first)
+
+
+def test_join_when_a_later_one_of_the_same_member_comes_then_only_that_waits(scene: Scene) -> None:
+    scene.stable(2)
+    lost = scene.join("m1")
+    again = scene.join("m1")
+    assert scene.joined(lost).error is errors.RebalanceInProgressError
+    scene.join("m2")
+    assert scene.joined(again).error is errors.NoError
+
+
+# Protocols
+
+
+def test_protocol_when_members_like_others_best_then_the_one_all_have_with_most_votes(scene: Scene) -> None:
+    preferences = [("sticky", "range", "mine"), ("range", "sticky"), ("range", "sticky")]
+    offers = [dict.fromkeys(names, b"") for names in preferences]
+    first, *others = [scene.join(protocols=offer) for offer in offers]
+    again = scene.join(scene.joined(first).member_id, protocols=offers[0])
+    assert {scene.joined(join).protocol_name for join in (again, *others)} == {"range"}
+
+
+@pytest.mark.parametrize(
+    ("protocol_type", "protocols"),
+    [("consumer", {"other": b""}), ("consumer", {}), ("connect", {"range": b""}), ("", {"range": b""})],
+)
+def test_new_member_when_it_has_no_protocol_of_the_others_then_refused(
+    scene: Scene, protocol_type: str, protocols: dict[str, bytes]
+) -> None:
+    scene.stable(1)
+    refused = scene.join(protocol_type=protocol_type, protocols=protocols)
+    assert scene.joined(refused).error is errors.InconsistentGroupProtocolError
+
+
+@pytest.mark.parametrize(("protocol_type", "protocols"), [("consumer", {}), ("", {"range": b""})])
+def test_first_member_when_it_names_no_protocol_then_refused(
+    scene: Scene, protocol_type: str, protocols: dict[str, bytes]
+) -> None:
+    refused = scene.join(protocol_type=protocol_type, protocols=protocols)
+    assert scene.joined(refused).error is errors.InconsistentGroupProtocolError
+
+
+# KIP-394: ids first
+
+
+def test_new_member_when_it_needs_an_id_then_gets_one_and_joins_with_it(scene: Scene) -> None:
+    told = scene.joined(scene.join(needs_member_id=True))
+    assert (told.error, told.member_id, told.generation_id) == (errors.MemberIdRequiredError, "m1", -1)
+    result = scene.joined(scene.join("m1", needs_member_id=True))
+    assert (result.error, result.member_id, result.generation_id) == (errors.NoError, "m1", 1)
+
+
+def test_rebalance_when_one_has_an_id_and_did_not_join_yet_then_waits_for_it(scene: Scene) -> None:
+    scene.stable(1)
+    scene.join(needs_member_id=True)
+    first = scene.join("m1")
+    assert scene.waits(first)
+    scene.join("m2", needs_member_id=True)
+    assert len(scene.joined(first).members) == 2
+
+
+def test_rebalance_when_one_with_an_id_never_comes_back_then_goes_on_after_its_session(scene: Scene) -> None:
+    scene.stable(1)
+    scene.join(needs_member_id=True)
+    first = scene.join("m1")
+    scene.wait(SESSION)
+    assert len(scene.joined(first).members) == 1
+    assert scene.joined(scene.join("m2", needs_member_id=True)).error is errors.UnknownMemberIdError
+
+
+def test_pending_member_when_it_leaves_then_the_rebalance_goes_on(scene: Scene) -> None:
+    scene.stable(1)
+    scene.join(needs_member_id=True)
+    first = scene.join("m1")
+    assert scene.leave("m2") is errors.NoError
+    assert scene.joined(first).error is errors.NoError
+
+
+def test_pending_members_when_they_are_many_then_count_for_the_size_of_the_group(scene: Scene) -> None:
+    scene = Scene(max_size=2)
+    scene.join(needs_member_id=True)
+    scene.join(needs_member_id=True)
+    assert scene.joined(scene.join(needs_member_id=True)).error is errors.GroupMaxSizeReachedError
+    scene.wait(SESSION)
+    assert len(scene.group.roster) == 0
+
+
+# KIP-134: the initial delay
+
+
+def test_first_members_when_there_is_an_initial_delay_then_are_one_generation(scene: Scene) -> None:
+    scene = Scene(initial_rebalance_delay=3)
+    first = scene.join()
+    scene.wait(2)
+    second = scene.join()
+    scene.wait(1)
+    assert scene.waits(first), "a member came, and more may"
+    scene.wait(3)
+    assert scene.joined(first).generation_id == scene.joined(second).generation_id == 1
+    assert len(scene.joined(first).members) == 2
+
+
+def test_initial_delay_when_members_keep_coming_then_ends_with_the_rebalance_timeout(scene: Scene) -> None:
+    scene = Scene(initial_rebalance_delay=3)
+    first = scene.join(rebalance=9)
+    for _ in range(4):
+        scene.wait(2)
+        scene.join(rebalance=9)
+    assert scene.waits(first)
+    scene.wait(1)
+    assert len(scene.joined(first).members) == 5
+
+
+# Assignments
+
+
+def test_sync_when_the_leader_has_not_come_then_waits_for_its_assignments(scene: Scene) -> None:
+    scene.stable(1)
+    second = scene.join()
+    scene.join("m1")
+    waiting = scene.sync("m2")
+    assert scene.waits(waiting)
+    own = scene.sync("m1", {"m1": b"p0", "m2": b"p1", "gone": b"p2"})
+    assert (scene.synced(own).assignment, scene.synced(waiting).assignment) == (b"p0", b"p1")
+    assert scene.synced(own).protocol_name == "range"
+    assert scene.group.state is GroupState.STABLE
+    assert scene.joined(second).error is errors.NoError
+
+
+def test_sync_when_the_group_is_stable_then_tells_the_assignment_again(scene: Scene) -> None:
+    scene.stable(2)
+    assert scene.synced(scene.sync("m2")).assignment == b"m2"
+
+
+def test_member_when_the_leader_assigns_it_nothing_then_gets_nothing(scene: Scene) -> None:
+    scene.join()
+    assert scene.synced(scene.sync("m1", {})).assignment == b""
+
+
+def test_sync_when_a_rebalance_begins_then_sent_back_to_join(scene: Scene) -> None:
+    scene.stable(2)
+    scene.join("m1")
+    scene.join("m2")
+    waiting = scene.sync("m2")
+    scene.join()
+    assert scene.synced(waiting).error is errors.RebalanceInProgressError
+    assert scene.synced(scene.sync("m2")).error is errors.RebalanceInProgressError
+
+
+@pytest.mark.parametrize(
+    ("generation_id", "protocol_type", "protocol_name", "error"),
+    [
+        (0, None, None, errors.IllegalGenerationError),
+        (None, "connect", "range", errors.InconsistentGroupProtocolError),
+        (None, "consumer", "sticky", errors.InconsistentGroupProtocolError),
+        (None, "consumer", "range", errors.NoError),
+    ],
+)
+def test_sync_when_it_is_about_something_else_then_refused(
+    scene: Scene, generation_id: int | None, protocol_type: str, protocol_name: str, error: type
+) -> None:
+    scene.stable(1)
+    sync = scene.sync(
+        "m1", generation_id=generation_id, protocol_type=protocol_type, protocol_name=protocol_name
+    )
+    assert scene.synced(sync).error is error
+
+
+def test_members_when_they_do_not_ask_for_their_assignment_then_they_are_out(scene: Scene) -> None:
+    scene.stable(2)
+    scene.join("m1")
+    scene.join("m2")
+    waiting = scene.sync("m2")  # m1, who leads, only sends heartbeats
+    for _ in range(int(REBALANCE / SESSION * 2)):
+        assert scene.heartbeat("m1") is errors.NoError
+        scene.wait(SESSION / 2)
+    assert scene.heartbeat("m1") is errors.UnknownMemberIdError
+    assert scene.synced(waiting).error is errors.RebalanceInProgressError
+    assert scene.joined(scene.join("m2")).leader_id == "m2"
+
+
+# Sessions
+
+
+def test_member_when_its_session_is_over_then_out_and_others_join_again(scene: Scene) -> None:
+    scene.stable(2)
+    scene.wait(SESSION - 1)
+    assert scene.heartbeat("m1") is errors.NoError
+    scene.wait(2)
+    assert scene.heartbeat("m2") is errors.UnknownMemberIdError
+    assert scene.heartbeat("m1") is errors.RebalanceInProgressError
+    assert scene.joined(scene.join("m1")).generation_id == 3
+
+
+def test_member_when_it_sends_heartbeats_or_commits_then_stays(scene: Scene) -> None:
+    scene.stable(2)
+    for _ in range(5):
+        scene.wait(SESSION - 1)
+        assert scene.heartbeat("m1") is errors.NoError
+        assert scene.commit("m2") is errors.NoError
+
+
+def test_member_when_it_waits_for_others_then_needs_no_heartbeats(scene: Scene) -> None:
+    scene.stable(2)
+    scene.heartbeat("m2")
+    join = scene.join("m1")
+    for _ in range(4):
+        scene.wait(SESSION - 1)
+        scene.heartbeat("m2")
+    scene.join("m2")
+    assert scene.joined(join).error is errors.NoError
+    scene.wait(SESSION - 1)
+    assert scene.heartbeat("m1") is errors.NoError, "its session begins when it is answered"
+
+
+def test_group_when_all_are_gone_then_nothing_is_left(scene: Scene) -> None:
+    scene.stable(3)
+    scene.wait(SESSION)
+    assert len(scene.group.roster) == 0
+    assert scene.group.state is GroupState.EMPTY
+    assert scene.group.deadline == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("member_id", "generation_id", "error"),
+    [
+        ("m1", 1, errors.NoError),
+        ("m1", 0, errors.IllegalGenerationError),
+        ("m9", 1, errors.UnknownMemberIdError),
+        ("", -1, errors.UnknownMemberIdError),
+    ],
+)
+def test_heartbeat_and_commit_when_of_another_member_or_generation_then_refused(
+    scene: Scene, member_id: str, generation_id: int, error: type
+) -> None:
+    scene.stable(1)
+    assert scene.heartbeat(member_id, generation_id) is error
+    assert scene.commit(member_id, generation_id) is error
+
+
+# Commits
+
+
+def test_commit_when_a_rebalance_is_being_prepared_then_taken_and_later_not(scene: Scene) -> None:
+    scene.stable(2)
+    scene.join("m1")
+    assert scene.commit("m2") is errors.NoError
+    scene.join("m2")
+    assert scene.commit("m2", generation_id=2) is errors.IllegalGenerationError
+    assert scene.commit("m2") is errors.RebalanceInProgressError
+
+
+def test_commit_when_the_group_has_no_members_then_taken_from_simple_consumers_alone(scene: Scene) -> None:
+    scene.join(needs_member_id=True)
+    assert scene.commit("", generation_id=-1) is errors.NoError
+    assert scene.commit("m1", generation_id=0) is errors.UnknownMemberIdError
+
+
+# Leaving
+
+
+def test_member_when_it_leaves_then_others_go_on_at_once(scene: Scene) -> None:
+    scene.stable(2)
+    assert scene.leave("m1") is errors.NoError
+    assert scene.heartbeat("m2") is errors.RebalanceInProgressError
+    assert scene.joined(scene.join("m2")).leader_id == "m2"
+    assert scene.leave("m1") is errors.UnknownMemberIdError
+
+
+def test_member_when_it_leaves_while_others_wait_for_it_then_they_go_on(scene: Scene) -> None:
+    scene.stable(2)
+    first = scene.join("m1")
+    scene.leave("m2")
+    assert scene.joined(first).error is errors.NoError
+
+
+def test_client_of_a_new_member_when_it_vanishes_then_nobody_waits_for_it(scene: Scene) -> None:
+    scene.stable(1)
+    vanished = scene.join()
+    scene.group.abandon(vanished, scene.at)
+    assert scene.joined(scene.join("m1")).members == [MemberMetadata("m1", None, b"range")]
+    assert scene.waits(vanished)
+
+
+def test_client_of_a_member_when_it_vanishes_then_it_may_come_back_within_its_session(scene: Scene) -> None:
+    scene.stable(2)
+    vanished = scene.join("m1")
+    scene.group.abandon(vanished, scene.at)
+    scene.wait(SESSION - 1)
+    scene.heartbeat("m2")
+    again = scene.join("m1")
+    scene.join("m2")
+    assert scene.joined(again).error is errors.NoError
+
+
+def test_client_of_a_member_when_it_vanishes_and_stays_away_then_others_go_on(scene: Scene) -> None:
+    scene.stable(2)
+    scene.join("m1")
+    scene.join("m2")
+    waiting = scene.sync("m2")
+    scene.group.abandon(waiting, scene.at)
+    scene.sync("m1", {})
+    scene.wait(SESSION - 1)
+    scene.heartbeat("m1")
+    scene.wait(2)
+    assert scene.heartbeat("m2") is errors.UnknownMemberIdError
+    assert scene.waits(waiting)
+
+
+# KIP-345: static members
+
+
+def test_static_member_when_it_restarts_then_takes_its_place_without_a_rebalance(scene: Scene) -> None:
+    scene.join(instance_id="i1", needs_member_id=True)
+    scene.sync("m1", {"m1": b"p0"})
+    result = scene.joined(scene.join(instance_id="i1", needs_member_id=True))
+    assert (result.error, result.member_id, result.generation_id) == (errors.NoError, "m2", 1)
+    assert result.leader_id == "m1", "so that an older client does not assign"
+    assert scene.group.state is GroupState.STABLE
+    assert scene.synced(scene.sync("m2", instance_id="i1")).assignment == b"p0"
+
+
+def test_static_leader_when_it_can_skip_the_assignment_then_leads_and_is_told_to(scene: Scene) -> None:
+    scene.join(instance_id="i1")
+    scene.sync("m1", {"m1": b"p0"})
+    result = scene.joined(scene.join(instance_id="i1", can_skip_assignment=True))
+    assert (result.leader_id, result.skip_assignment) == ("m2", True)
+    assert result.members == [MemberMetadata("m2", "i1", b"range")]
+
+
+def test_static_member_when_another_has_its_place_then_fenced(scene: Scene) -> None:
+    scene.join(instance_id="i1")
+    scene.sync("m1", {"m1": b"p0"})
+    scene.join(instance_id="i1")
+    assert scene.heartbeat("m1", instance_id="i1") is errors.FencedInstanceIdError
+    assert scene.commit("m1", instance_id="i1") is errors.FencedInstanceIdError
+    assert scene.synced(scene.sync("m1", instance_id="i1")).error is errors.FencedInstanceIdError
+    assert scene.leave("m1", "i1") is errors.FencedInstanceIdError
+    assert scene.joined(scene.join("m1", instance_id="i1")).error is errors.FencedInstanceIdError
+    assert scene.heartbeat("m1") is errors.UnknownMemberIdError
+
+
+def test_static_member_when_it_waits_and_another_takes_its_place_then_told(scene: Scene) -> None:
+    scene.stable(1)
+    waiting = scene.join(instance_id="i1")
+    scene.join(instance_id="i1")
+    assert scene.joined(waiting).error is errors.FencedInstanceIdError
+
+
+def test_static_member_when_it_restarts_with_other_protocols_then_rebalance(scene: Scene) -> None:
+    both = {"range": b"", "sticky": b""}
+    scene.join(instance_id="i1", protocols=both)
+    scene.sync("m1", {"m1": b"p0"})
+    again = scene.join(instance_id="i1", protocols={"sticky": b"", "range": b""})
+    assert (scene.joined(again).generation_id, scene.joined(again).protocol_name) == (2, "sticky")
+
+
+def test_static_member_when_it_restarts_before_the_assignment_then_rebalance(scene: Scene) -> None:
+    scene.join(instance_id="i1")
+    assert scene.joined(scene.join(instance_id="i1")).generation_id == 2
+
+
+def test_static_members_when_they_are_late_then_stay_until_their_session_is_over(scene: Scene) -> None:
+    scene.join(instance_id="i1", session=100, rebalance=20)
+    scene.sync("m1", {"m1": b"p0"})
+    second = scene.join(session=100, rebalance=20)
+    scene.wait(20)
+    assert scene.joined(second).generation_id == 2
+    assert [member.instance_id for member in scene.joined(second).members] == ["i1", None]
+
+
+def test_static_members_when_none_joins_again_then_sessions_decide(scene: Scene) -> None:
+    scene.join(instance_id="i1", session=100, rebalance=20)
+    scene.sync("m1", {"m1": b"p0"})
+    abandoned = scene.join("", session=100, rebalance=20)
+    scene.group.abandon(abandoned, scene.at)
+    scene.wait(90)
+    assert scene.heartbeat("m1", instance_id="i1") is errors.RebalanceInProgressError
+    scene.wait(100)
+    assert len(scene.group.roster) == 0
+
+
+def test_static_member_when_an_administrator_removes_it_then_gone(scene: Scene) -> None:
+    scene.join(instance_id="i1")
+    assert scene.leave("", "i2") is errors.UnknownMemberIdError
+    assert scene.leave("", "i1") is errors.NoError
+    assert scene.heartbeat("m1", instance_id="i1") is errors.UnknownMemberIdError
+
+
+# Whatever comes
+
+
+class AnyEvents(RuleBasedStateMachine):
+    """Members that do anything at any time: every request is answered once, and none waits for longer than it may."""
+
+    members = st.sampled_from(["", "m1", "m2", "m3", "m4", "m5", "m6", "m9"])
+    instances = st.sampled_from([None, None, "i1", "i2"])
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scene = Scene(max_size=4)
+        self.requests: list[tuple[float, Join | Sync]] = []
+
+    @rule(
+        member=members,
+        instance=instances,
+        flags=st.tuples(st.booleans(), st.booleans()),
+        protocols=st.lists(st.sampled_from(["range", "sticky"]), min_size=1, unique=True),
+        metadata=st.sampled_from([b"a", b"b"]),
+    )
+    def join(
+        self,
+        member: str,
+        instance: str | None,
+        flags: tuple[bool, bool],
+        protocols: list[str],
+        metadata: bytes,
+    ) -> None:
+        join = self.scene.join(
+            member,
+            instance_id=instance,
+            needs_member_id=flags[0],
+            can_skip_assignment=flags[1],
+            protocols=dict.fromkeys(protocols, metadata),
+        )
+        self.requests.append((self.scene.at, join))
+
+    @rule(member=members, instance=instances)
+    def sync(self, member: str, instance: str | None) -> None:
+        self.requests.append((self.scene.at, self.scene.sync(member, {"m1": b"p"}, instance_id=instance)))
+
+    @rule(member=members, instance=instances)
+    def heartbeat(self, member: str, instance: str | None) -> None:
+        self.scene.heartbeat(member, instance_id=instance)
+
+    @rule(member=members, instance=instances)
+    def commit(self, member: str, instance: str | None) -> None:
+        self.scene.commit(member, instance_id=instance)
+
+    @rule(member=members, instance=instances)
+    def leave(self, member: str, instance: str | None) -> None:
+        self.scene.leave(member, instance)
+
+    @rule(choice=st.randoms(use_true_random=False))
+    def vanish(self, choice: object) -> None:
+        waiting = [each for each in self.requests if self.scene.waits(each[1])]
+        if waiting:
+            gone = choice.choice(waiting)  # type: ignore[attr-defined]
+            self.scene.group.abandon(gone[1], self.scene.at)
+            self.requests.remove(gone)
+
+    @rule(seconds=st.sampled_from([1.0, 5.0, SESSION, REBALANCE]))
+    def wait(self, seconds: float) -> None:
+        self.scene.wait(seconds)
+
+    @invariant()
+    def nobody_waits_for_ever(self) -> None:
+        self.requests = [each for each in self.requests if self.scene.waits(each[1])]
+        for since, _ in self.requests:
+            assert self.scene.at - since <= 2 * REBALANCE + SESSION
+
+    @invariant()
+    def the_roster_holds_together(self) -> None:
+        group = self.scene.group
+        roster = group.roster
+        assert len(roster) <= 4
+        assert (roster.leader_id in roster.members) == bool(roster.members)
+        assert (group.state is GroupState.EMPTY) <= (not roster.members)
+        for member_id, member in roster.members.items():
+            assert member.member_id == member_id
+            if member.instance_id is not None:
+                assert roster.static_member(member.instance_id) is member
+
+    def teardown(self) -> None:
+        self.scene.wait(10 * REBALANCE + 1000)
+        assert len(self.scene.group.roster) == 0
+        assert not [each for each in self.requests if self.scene.waits(each[1])]
+
+
+TestAnyEvents = AnyEvents.TestCase
+TestAnyEvents.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
