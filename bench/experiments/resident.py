@@ -7,21 +7,22 @@ import sys
 from pathlib import Path
 
 MIB = 1024 * 1024
-_STATUS = Path("/proc/self/status")
+THIS = "self"
 _PRINT_PEAK = "print(next(l for l in open('/proc/self/status') if l.startswith('VmHWM')).split()[1])"
 
 
-def _kibibytes(name: str) -> int:
-    return int(next(line for line in _STATUS.read_text().splitlines() if line.startswith(name)).split()[1])
+def _kibibytes(name: str, process: int | str) -> int:
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(name)).split()[1])
 
 
-def peak_mib() -> float:
+def peak_mib(process: int | str = THIS) -> float:
     """The most that was ever resident; unlike ru_maxrss it starts anew with the program."""
-    return _kibibytes("VmHWM") / 1024
+    return _kibibytes("VmHWM", process) / 1024
 
 
-def virtual_bytes() -> int:
-    return _kibibytes("VmSize") * 1024
+def virtual_bytes(process: int | str = THIS) -> int:
+    return _kibibytes("VmSize", process) * 1024
 
 
 def bare_interpreter_mib() -> float:
