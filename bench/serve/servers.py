@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.process_memory import peak_mib
 from tests.serve.endpoint_process import EndpointProcess
 
 from bench import processes
 from bench.broker import broker_of
-from bench.experiments.resident import peak_mib
 from bench.serve.logs import LOGS, ROOT, Topic
 
 OURS, BROKER = "ours", "Kafka 3.9.1"

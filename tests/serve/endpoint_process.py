@@ -29,6 +29,10 @@ class EndpointProcess:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def __enter__(self) -> EndpointProcess:
         self.start()
         return self

@@ -1,7 +1,8 @@
-"""Resident and virtual memory of this process, and of another; of Linux, which alone tells them apart."""
+"""Resident and virtual memory of this process, and of another: by /proc, which Linux has."""
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,12 @@ def peak_mib(process: int | str = THIS) -> float:
 
 def virtual_bytes(process: int | str = THIS) -> int:
     return _kibibytes("VmSize", process) * 1024
+
+
+def limit_virtual_bytes(beyond: int, process: int | str = THIS) -> None:
+    """Let a process have so much address space beyond what it has, and no more: it is refused memory then."""
+    most = virtual_bytes(process) + beyond
+    resource.prlimit(0 if process == THIS else int(process), resource.RLIMIT_AS, (most, most))
 
 
 def bare_interpreter_mib() -> float:
