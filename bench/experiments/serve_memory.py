@@ -26,7 +26,7 @@ from bench.experiments.fetch_memory import (
     RECORD_BYTES,
 )
 from bench.segments import Segment
-from bench.serve.eager import SERVE_EAGERLY
+from tests.serve.eager_endpoint import SERVE_EAGERLY
 from bench.serve.logs import Topic, topic_of
 from bench.table import aligned
 

@@ -17,7 +17,7 @@ from bench import BUILD
 from bench.experiments.chunk_size import ALL_AT_ONCE, KIB, KIP_283, PARTITION_BYTES, PARTITIONS, table
 from bench.segments import Segment
 from bench.serve.client import RAW, Client
-from bench.serve.eager import SERVE_EAGERLY
+from tests.serve.eager_endpoint import SERVE_EAGERLY
 from bench.serve.logs import Topic, topic_of
 
 VERSION = 3
