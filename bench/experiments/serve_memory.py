@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.process_memory import limit_virtual_bytes, peak_mib
+from tests.serve.eager_endpoint import SERVE_EAGERLY
 from tests.serve.endpoint_process import SERVE, EndpointProcess
 from tests.serve.raw_consumer import Consumption, ConsumptionError, consume
 
@@ -26,7 +27,6 @@ from bench.experiments.fetch_memory import (
     RECORD_BYTES,
 )
 from bench.segments import Segment
-from tests.serve.eager_endpoint import SERVE_EAGERLY
 from bench.serve.logs import Topic, topic_of
 from bench.table import aligned
 

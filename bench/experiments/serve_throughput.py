@@ -10,6 +10,7 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.serve.eager_endpoint import SERVE_EAGERLY
 from tests.serve.endpoint_process import EndpointProcess
 from tests.serve.raw_consumer import Consumption, ConsumptionError
 
@@ -17,7 +18,6 @@ from bench import BUILD
 from bench.experiments.chunk_size import ALL_AT_ONCE, KIB, KIP_283, PARTITION_BYTES, PARTITIONS, table
 from bench.segments import Segment
 from bench.serve.client import RAW, Client
-from tests.serve.eager_endpoint import SERVE_EAGERLY
 from bench.serve.logs import Topic, topic_of
 
 VERSION = 3
