@@ -11,7 +11,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build lint test-asan fuzz coverage bench bench-spark bench-experiments wheel clean
+.PHONY: help demo test build lint test-asan fuzz coverage bench bench-spark bench-serve bench-experiments wheel clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 26
@@ -64,9 +64,13 @@ bench-spark: build ## compare on a local Spark with a ceiling, Spark's Kafka sou
 	@tools/system.sh java maven
 	@$(JAVA) $(BIN)/python -m bench.spark $(BENCH_ARGS)
 
-bench-experiments: build ## run the documents' own experiments: chunk sizes, and memory
+bench-serve: build ## compare the endpoint with a real Kafka broker over the same segments (BENCH_ARGS="-k lz4")
+	@tools/system.sh java maven
+	@$(JAVA) $(BIN)/python -m bench.serve $(BENCH_ARGS)
+
+bench-experiments: build ## run the documents' own experiments: chunk sizes, memory, and connections
 	@tools/system.sh java
-	@for name in chunk_size fetch_memory lazy_memory spark_memory; do $(JAVA) $(BIN)/python -m bench.experiments.$$name && echo || exit 1; done
+	@for name in chunk_size fetch_memory lazy_memory serve_throughput serve_memory serve_connections spark_memory; do $(JAVA) $(BIN)/python -m bench.experiments.$$name && echo || exit 1; done
 
 wheel: build ## make the sdist and the wheel in dist/
 	rm -rf dist

@@ -68,10 +68,11 @@ def main() -> None:
     print(
         f"{PARTITIONS} partitions of {source.records} messages of 1 kB, v2 to v1, {ROUNDS} rounds of {size} bytes"
     )
-    print(_table({chunk: [size / 1e6 / second for second in taken] for chunk, taken in seconds.items()}))
+    print(table({chunk: [size / 1e6 / second for second in taken] for chunk, taken in seconds.items()}))
 
 
-def _table(rates: dict[int, list[float]]) -> str:
+def table(rates: dict[int, list[float]]) -> str:
+    """Rates in MB/s by chunk size in KiB, beside the KIP's."""
     rows = [("chunk", "median MB/s", "best MB/s", "of that of 128 KiB", "KIP-283 MB/s", "of that of 128 KiB")]
     reference = statistics.median(rates[128])
     for chunk, measured in rates.items():

@@ -7,16 +7,16 @@ own. Exits with status 1 where one does not do what it must.
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.process_memory import limit_virtual_bytes, peak_mib
+
 from bench import BUILD, ROOT
 from bench.experiments.drain import draining
-from bench.experiments.resident import peak_mib, virtual_bytes
 from bench.segments import Segment, repeated, stored
 from bench.table import aligned
 from kafkafmt import FileRecords, LazyDownConvertRecords, MemoryRecords
@@ -67,7 +67,7 @@ def lazy(folder: str) -> tuple[int, int]:
 def limited(way: Callable[[str], tuple[int, int]], folder: str) -> None:
     """In a process of its own: print partitions, bytes sent, and the peak in MiB above the start."""
     start = peak_mib()
-    resource.setrlimit(resource.RLIMIT_AS, (virtual_bytes() + LIMIT_BYTES,) * 2)
+    limit_virtual_bytes(LIMIT_BYTES)
     converted, sent = way(folder)
     print(converted, sent, peak_mib() - start)
 

@@ -11,8 +11,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.process_memory import MIB, bare_interpreter_mib, peak_mib
+
 from bench import BUILD, ROOT
-from bench.experiments.resident import MIB, bare_interpreter_mib, peak_mib
 from bench.segments import Segment, repeated, stored
 from bench.table import aligned
 from kafkafmt import Codec, ConversionStats, FileRecords, LazyDownConvertRecords

@@ -20,9 +20,9 @@ from tests.broker.broker import Broker
 from tests.broker.jars import SPARK_KAFKA
 
 import kafkafmt
+from bench.broker import broker_of
 from bench.compare import machine, notes_of_load, show_progress
-from bench.spark.broker import broker_of
-from bench.spark.logs import GIB, KEY_SIZE, MIB, PARTITION_BYTES, Topic
+from bench.spark.logs import GIB, KEY_SIZE, MIB, PARTITION_BYTES, ROOT, Topic
 from bench.spark.measure import WORKS, Contender, Measured, local_spark, on_one_processor, take_turns
 from bench.spark.sources import decoded_by_udf, rows_of_tasks
 from bench.table import aligned
@@ -116,7 +116,7 @@ def against_others(wanted: str, gibibytes: int) -> Iterator[Row]:
     partitions = gibibytes * PARTITIONS_A_GIB
     paths = {topic: _paths(topic, partitions) for topic in topics}
     with (
-        broker_of(topics, partitions) as broker,
+        broker_of({topic.name: topic.stored(partitions) for topic in topics}, ROOT) as broker,
         local_spark(CORES, SPARK_KAFKA.fetch()) as spark,
     ):
         bench = Bench(spark, CORES, wanted)

@@ -16,14 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from bench import ROOT as PROJECT
+from bench.processes import Process, tree
 from bench.spark.logs import ROOT
 from bench.spark.sources import CeilingSource
 from kafkafmt.spark.data_source import KafkafmtDataSource
 
 WRITTEN = ROOT / "written"
-_TICKS = os.sysconf("SC_CLK_TCK")
-# Of /proc/PID/stat, behind the name: the parent, and the processor's time of the process and of children that ended.
-_PARENT, _TIMES = 1, slice(11, 15)
 
 
 @contextmanager
@@ -134,32 +132,12 @@ def _measured(work: Work, contender: Contender) -> Measured:
 def _processor_seconds() -> tuple[float, float]:
     """What all processes under this one have taken so far: Python's, and others', which are Java's."""
     totals = [0.0, 0.0]
-    for name, seconds in _processes_under_this().values():
-        totals[not name.startswith("python")] += seconds
+    for process in _processes_under_this().values():
+        totals[not process.name.startswith("python")] += process.processor_seconds
     return totals[0], totals[1]
 
 
-def _processes_under_this() -> dict[int, tuple[str, float]]:
-    """The name of each, and the processors' time that it has taken."""
-    processes = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            name, _, rest = path.read_text().partition("(")[2].rpartition(")")
-        except OSError:  # it ended
-            continue
-        fields = rest.split()
-        seconds = sum(map(int, fields[_TIMES])) / _TICKS
-        processes[int(path.parent.name)] = int(fields[_PARENT]), name, seconds
-    return {
-        process: (name, seconds)
-        for process, (_, name, seconds) in processes.items()
-        if process != os.getpid() and _is_under(process, processes)
-    }
-
-
-def _is_under(process: int, processes: dict[int, tuple[int, str, float]]) -> bool:
-    while process in processes:
-        process = processes[process][0]
-        if process == os.getpid():
-            return True
-    return False
+def _processes_under_this() -> dict[int, Process]:
+    processes = tree(os.getpid())
+    del processes[os.getpid()]
+    return processes

@@ -99,6 +99,12 @@ class Broker:
     def bootstrap(self) -> str:
         return f"{HOST}:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        """Of the JVM; a broker that was started again has another."""
+        assert self._process is not None
+        return self._process.pid
+
     def __enter__(self) -> Broker:
         self.start()
         return self

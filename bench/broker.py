@@ -1,0 +1,58 @@
+"""A running broker that has logs which were made beforehand for its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.broker.broker import Broker
+
+# Of kafka-server-start.sh and kafka-run-class.sh.
+JVM_OPTIONS = (
+    "-Xms1G",
+    "-Xmx1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+# Where the tests' brokers are told less than Kafka's own defaults.
+_CONFIG = {"log.index.size.max.bytes": 10 << 20, "num.network.threads": 3, "num.io.threads": 8}
+
+
+@contextmanager
+def broker_of(
+    topics: Mapping[str, Sequence[Path]], folder: Path, config: Mapping[str, Any] | None = None
+) -> Iterator[Broker]:
+    """With topics whose partitions have the segments in these folders; they are linked, not copied.
+
+    Its own folder is made in `folder`, on the same file system. It has a server's JVM, and a server's threads.
+    """
+    with tempfile.TemporaryDirectory(dir=folder, prefix="broker-") as own:
+        broker = Broker(Path(own), {**_CONFIG, **(config or {})}, JVM_OPTIONS)
+        with broker:
+            for topic, partitions in topics.items():
+                broker.create_topic(topic, len(partitions))
+            broker.stop()
+            for topic, partitions in topics.items():
+                for number, partition in enumerate(partitions):
+                    _link(partition, broker.log_dir / f"{topic}-{number}")
+            broker.start()
+            yield broker
+
+
+def _link(source: Path, folder: Path) -> None:
+    for file in folder.glob("0*"):
+        file.unlink()
+    for file in source.iterdir():
+        if file.suffix == ".log":
+            os.link(file, folder / file.name)
+        else:  # which the broker enlarges
+            shutil.copy(file, folder / file.name)
