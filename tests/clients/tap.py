@@ -38,23 +38,28 @@ class Fetch:
     """What a Fetch response had for one partition.
 
     magics: of every complete message or batch, in order; a wrapper counts once, whatever is in it.
+    size: of the records, padding and a cut last message included, in bytes.
     """
 
     version: int
     topic: str
     partition: int
     magics: tuple[int, ...]
+    size: int
     isolation_level: int
     error_code: int
 
 
 class Tap:
-    """A proxy to `upstream`, listening at `address`. A context manager: its connections end with it."""
+    """A proxy to `upstream`, listening at `address`. A context manager: its connections end with it.
+
+    `upstream` and `fetch_cap` may be changed; connections that are made from then on follow.
+    """
 
     def __init__(self, upstream: tuple[str, int], fetch_cap: int | None = None) -> None:
         self.upstream = upstream
         self.fetches: list[Fetch] = []
-        self._fetch_cap = fetch_cap
+        self.fetch_cap = fetch_cap
         self._topic_names: dict[Any, str] = {}  # by topic id
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tap", daemon=True)
@@ -81,8 +86,8 @@ class Tap:
     def noted(self, request: Any, response: Any, frame: bytes) -> bytes:
         """Note what a response says, which kafka-python decoded; returns the frame to pass on."""
         key, version = request.API_KEY, request.API_VERSION
-        if key == ApiVersionsRequest.API_KEY and self._fetch_cap is not None:
-            return _capped(response, self._fetch_cap)
+        if key == ApiVersionsRequest.API_KEY and self.fetch_cap is not None:
+            return _capped(response, self.fetch_cap)
         if key == MetadataRequest.API_KEY and version >= METADATA_WITH_TOPIC_IDS:
             self._topic_names |= {topic.topic_id: topic.name for topic in response.topics}
         elif key == FetchRequest.API_KEY:
@@ -99,6 +104,7 @@ class Tap:
                     topic=name,
                     partition=partition.partition_index,
                     magics=tuple(magics(partition.records or b"")),
+                    size=len(partition.records or b""),
                     isolation_level=request.isolation_level,
                     error_code=partition.error_code,
                 )

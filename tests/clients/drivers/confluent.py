@@ -10,7 +10,6 @@ from driver import Range, Task
 
 MAX_WAIT_MS = 50
 POLL_SECONDS = 0.5
-MOST_MESSAGES = 1_000
 
 
 def settings(version: str | None) -> dict[str, object]:
@@ -33,17 +32,19 @@ def read(task: Task, wanted: Range) -> None:
     topic, partition = wanted.topic, wanted.partition
     consumer.assign([TopicPartition(topic, partition, wanted.start)])
     while task.is_reading(topic, partition) and not task.is_done:
-        for message in consumer.consume(MOST_MESSAGES, POLL_SECONDS):
-            if message.error() is None:
-                kind, timestamp = message.timestamp()
-                if kind == TIMESTAMP_NOT_AVAILABLE:
-                    timestamp = None
-                key, value, headers = message.key(), message.value(), message.headers() or ()
-                task.record(topic, partition, message.offset(), key, value, timestamp, headers)
-            elif message.error().code() == KafkaError._PARTITION_EOF:
-                task.reached(topic, partition, message.offset())
-            elif task.is_reading(topic, partition):
-                raise KafkaException(message.error())
+        message = consumer.poll(POLL_SECONDS)
+        if message is None:
+            continue
+        if message.error() is None:
+            kind, timestamp = message.timestamp()
+            if kind == TIMESTAMP_NOT_AVAILABLE:
+                timestamp = None
+            key, value, headers = message.key(), message.value(), message.headers() or ()
+            task.record(topic, partition, message.offset(), key, value, timestamp, headers)
+        elif message.error().code() == KafkaError._PARTITION_EOF:
+            task.reached(topic, partition, message.offset())
+        else:
+            raise KafkaException(message.error())
     consumer.close()
 
 

@@ -2,9 +2,9 @@
 
     DRIVER BOOTSTRAP RANGE... [--version V] [--isolation I] [--seconds N]
 
-A RANGE is `topic:partition:start:end`, end exclusive. A driver prints a line of JSON for each record: topic, partition,
-offset, key and value (base64 or null), timestamp (ms, null for none), and headers where the client has them. It ends once
-the client's position is at the end of every range, and fails where that takes too long.
+A RANGE is `topic:partition:start:end`, end exclusive. A driver prints a line of JSON for each record: topic,
+partition, offset, key and value (base64 or null), timestamp (ms, null for none), and headers where the client has
+them. It ends once the client's position is at the end of every range, and fails where that takes too long.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def main() -> None:
                 offset, timestamp, key_length, value_length = map(int, line.split())
                 key, value = content(kcat.stdout, key_length), content(kcat.stdout, value_length)
                 kcat.stdout.readline()
-                task.record(wanted.topic, wanted.partition, offset, key, value, timestamp)
+                task.record(wanted.topic, wanted.partition, offset, key, value, timestamp or None)
             kcat.terminate()
 
 
