@@ -19,17 +19,19 @@ REQUIREMENTS = {
 }
 
 
-def install(name: str) -> None:
-    SITES.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="installing-", dir=SITES) as partial:
-        site = Path(partial) / name
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "install"]
-        subprocess.run([*pip, "--no-deps", "--target", str(site), *REQUIREMENTS[name]], check=True)
-        site.replace(SITES / name)
+def site(name: str) -> Path:
+    """The folder of a client, after installing it where it is absent."""
+    folder = SITES / name
+    if not folder.is_dir():
+        SITES.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="installing-", dir=SITES) as partial:
+            new = Path(partial) / name
+            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "install"]
+            subprocess.run([*pip, "--no-deps", "--target", str(new), *REQUIREMENTS[name]], check=True)
+            new.rename(folder)
+    return folder
 
 
 if __name__ == "__main__":
     for name in REQUIREMENTS:
-        if not (SITES / name).is_dir():
-            print(f"Installing {name} into build/clients.")
-            install(name)
+        site(name)

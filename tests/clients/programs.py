@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from clients.install import SITES
+from clients.install import site
 from clients.tap import Fetch, Tap
 
 DRIVERS = Path(__file__).with_name("drivers")
@@ -91,7 +91,7 @@ class Program:
             command += ["--version", self.version]
         environment = {**os.environ, "PYTHONWARNINGS": "ignore::SyntaxWarning"}
         if self.site is not None:
-            environment["PYTHONPATH"] = str(SITES / self.site)
+            environment["PYTHONPATH"] = str(site(self.site))
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=seconds + SECONDS
         )
