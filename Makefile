@@ -3,7 +3,7 @@
 
 BIN := .venv/bin
 JAVA := tools/with_java.sh
-NO_JVM := not broker and not oracle and not spark
+NO_JVM := not broker and not clients and not oracle and not spark
 SANITIZED_TESTS := tests/records tests/fuzz
 TEST_ARGS ?=
 BENCH_ARGS ?=
@@ -22,10 +22,11 @@ demo: ## convert real topics to message format v1 on a local Spark, and check th
 	@$(JAVA) tools/demo.sh
 
 test: ## run all checks and tests (TEST_ARGS="-k crc" picks some)
-	@tools/system.sh python compiler java maven
+	@tools/system.sh python compiler java maven kcat
 	@tools/install.sh
 	@$(MAKE) --no-print-directory lint
 	@$(JAVA) $(BIN)/python tests/broker/jars.py
+	@$(BIN)/python tests/clients/install.py
 	@$(JAVA) $(BIN)/python -m pytest -n auto --dist loadgroup $(TEST_ARGS)
 ifndef TEST_ARGS
 	@! tools/sanitized.sh --available || tools/sanitized.sh $(SANITIZED_TESTS)

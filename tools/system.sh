@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# See that the system has what is asked for: `system.sh python compiler clang java maven`.
+# See that the system has what is asked for: `system.sh python compiler clang java maven kcat`.
 # What lacks is installed through apt where the user may (root, or sudo without a password), and named with the command
 # to type where not. Where nothing lacks, this does nothing.
 set -euo pipefail
@@ -53,6 +53,12 @@ check_java() {
 check_maven() {
     if ! command -v mvn >/dev/null; then
         lacks "Maven" maven
+    fi
+}
+
+check_kcat() {
+    if ! command -v kcat >/dev/null; then
+        lacks "kcat" kcat
     fi
 }
 

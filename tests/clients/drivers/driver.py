@@ -1,0 +1,102 @@
+"""What every driver is told, and how it tells what its client handed out.
+
+    DRIVER BOOTSTRAP RANGE... [--version V] [--isolation I] [--seconds N]
+
+A RANGE is `topic:partition:start:end`, end exclusive. A driver prints a line of JSON for each record: topic,
+partition, offset, key and value (base64 or null), timestamp (ms, null for none), and headers where the client has
+them. It ends once the client's position is at the end of every range, and fails where that takes too long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from base64 import b64encode
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+NO_TIMESTAMP = -1
+DEADLINE_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Range:
+    """Offsets of one partition."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @classmethod
+    def parse(cls, text: str) -> Range:
+        topic, partition, start, end = text.split(":")
+        return cls(topic, int(partition), int(start), int(end))
+
+
+class Task:
+    """What to read with which settings, and how far that has come."""
+
+    def __init__(self) -> None:
+        parser = argparse.ArgumentParser()
+        parser.add_argument("bootstrap")
+        parser.add_argument("ranges", nargs="+", type=Range.parse)
+        parser.add_argument("--version", help="of the broker that the client is to speak to")
+        parser.add_argument("--isolation", default="read_uncommitted")
+        parser.add_argument("--seconds", type=float, default=DEADLINE_SECONDS)
+        told = parser.parse_args()
+        self.bootstrap: str = told.bootstrap
+        self.ranges: list[Range] = told.ranges
+        self.version: str | None = told.version
+        self.isolation: str = told.isolation
+        self._deadline = time.monotonic() + told.seconds
+        self._ends = {(r.topic, r.partition): r.end for r in self.ranges}
+
+    @property
+    def version_numbers(self) -> tuple[int, ...] | None:
+        return tuple(map(int, self.version.split("."))) if self.version else None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all ends are reached; ends the process after the deadline."""
+        if self._ends and time.monotonic() > self._deadline:
+            sys.exit(f"too slow; these ends were not reached: {self._ends}")
+        return not self._ends
+
+    def is_reading(self, topic: str, partition: int) -> bool:
+        return (topic, partition) in self._ends
+
+    def record(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int | None,
+        headers: Iterable[tuple[str, bytes | None]] | None = None,
+    ) -> None:
+        """Tell of a record; behind it the client's position is the next offset."""
+        line = {
+            "topic": topic,
+            "partition": partition,
+            "offset": offset,
+            "key": _text(key),
+            "value": _text(value),
+            "timestamp": None if timestamp == NO_TIMESTAMP else timestamp,
+        }
+        if headers is not None:
+            line["headers"] = [(name, _text(content)) for name, content in headers]
+        print(json.dumps(line), flush=True)
+        self.reached(topic, partition, offset + 1)
+
+    def reached(self, topic: str, partition: int, position: int) -> None:
+        """The client will not hand out what lies before `position`."""
+        if position >= self._ends.get((topic, partition), position + 1):
+            del self._ends[topic, partition]
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else b64encode(data).decode()

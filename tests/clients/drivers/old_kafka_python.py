@@ -1,0 +1,41 @@
+"""kafka-python 1.3.5, the last one whose consumer takes no newer format than it asks for."""
+
+from __future__ import annotations
+
+import sys
+import types
+from importlib.util import find_spec
+from pathlib import Path
+
+from driver import Task
+from kafka_python import MAX_WAIT_MS, read
+
+# The packages' own `__init__` import producers, which name a variable `async`: no module since Python 3.7.
+PACKAGES = ("kafka", "kafka.consumer")
+
+
+def import_past_init() -> None:
+    """Put empty packages in the place of those whose `__init__` does not compile; their modules are found as ever."""
+    for name in PACKAGES:
+        spec = find_spec(name)
+        assert spec is not None
+        assert spec.origin is not None
+        package = types.ModuleType(name)
+        package.__path__ = [str(Path(spec.origin).parent)]
+        sys.modules[name] = package
+
+
+def main() -> None:
+    import_past_init()
+    from kafka.consumer.group import KafkaConsumer
+    from kafka.structs import TopicPartition
+
+    task = Task()
+    consumer = KafkaConsumer(
+        bootstrap_servers=task.bootstrap, api_version=task.version_numbers, fetch_max_wait_ms=MAX_WAIT_MS
+    )
+    read(task, consumer, TopicPartition)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""pykafka: a consumer for a topic, one after the other."""
+
+from __future__ import annotations
+
+from driver import Task
+from pykafka import KafkaClient
+from pykafka.common import OffsetType
+
+MAX_WAIT_MS = 50
+POLL_MS = 1_000
+
+
+def main() -> None:
+    task = Task()
+    client = KafkaClient(hosts=task.bootstrap, broker_version=task.version)
+    for wanted in task.ranges:
+        topic = client.topics[wanted.topic.encode()]
+        partition = topic.partitions[wanted.partition]
+        consumer = topic.get_simple_consumer(
+            partitions=[partition],
+            auto_start=False,
+            compacted_topic=True,  # it expects gaps
+            consumer_timeout_ms=POLL_MS,
+            fetch_wait_max_ms=MAX_WAIT_MS,
+        )
+        last_consumed = wanted.start - 1 if wanted.start else OffsetType.EARLIEST  # whose own number is -2
+        consumer.reset_offsets([(partition, last_consumed)])
+        consumer.start()
+        while task.is_reading(wanted.topic, wanted.partition) and not task.is_done:
+            message = consumer.consume()
+            if message is not None:
+                timestamp = message.timestamp if message.protocol_version else None
+                key, value = message.partition_key, message.value
+                task.record(wanted.topic, wanted.partition, message.offset, key, value, timestamp)
+        consumer.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""A real broker over the logs of tests/data, as a server that the same clients read."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from broker.broker import HOST, Broker
+from clients.tap import Tap
+from data.real_logs import LOGS, NAMES
+
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+
+
+@contextmanager
+def serving_broker(folder: Path, tap: Tap) -> Iterator[Broker]:
+    """A running broker that advertises the tap, whose upstream it becomes.
+
+    The logs are put into its folder while it is down, and it recovers them when it starts: one of them was copied
+    from a running broker and ends in zeros.
+    """
+    with Broker(folder, {"advertised.listeners": f"PLAINTEXT://{tap.bootstrap}"}) as broker:
+        for topic, partitions in Counter(name.rpartition("-")[0] for name in NAMES).items():
+            broker.create_topic(topic, partitions)
+        broker.stop()
+        for name in NAMES:
+            _replace_segments(broker.log_dir / name, LOGS / name)
+        (broker.log_dir / CLEAN_SHUTDOWN).unlink()
+        broker.start()
+        tap.upstream = (HOST, broker.port)
+        yield broker
+
+
+def _replace_segments(folder: Path, source: Path) -> None:
+    for old in folder.glob("0*"):
+        old.unlink()
+    for new in source.glob("0*"):
+        shutil.copy(new, folder)

@@ -1,0 +1,120 @@
+"""Unmodified consumers of every age read the logs of tests/data, from the endpoint and from a real broker.
+
+The broker still converts down (3.9 is the last one that does): what holds for it shows that what is asserted here is
+Kafka's own behaviour. Only zstd for old consumers is told apart: the broker refuses it, the endpoint recompresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import pytest
+
+from clients.endpoint import Endpoint
+from clients.logs import COMMITTED, real_log
+from clients.programs import PROGRAMS, TRANSACTIONAL, Program, Range, Reading
+from clients.real_broker import serving_broker
+from clients.tap import Fetch, Tap
+from data.real_logs import LOGS, NAMES
+
+pytestmark = pytest.mark.clients
+UNCOMMITTED = "read_uncommitted"
+NOWHERE = ("127.0.0.1", 0)
+NO_ERROR, UNSUPPORTED_COMPRESSION_TYPE = 0, 76
+PADDING_ALONE = {
+    "compacted-0"
+}  # is what a broker sends for batches that convert to nothing; consumers fail on it
+ISOLATION_LEVELS = {UNCOMMITTED: 0, COMMITTED: 1}
+
+
+@dataclass(frozen=True)
+class Server:
+    """What consumers read from, through the tap."""
+
+    tap: Tap
+    is_broker: bool
+
+    def end(self, name: str, program: Program, isolation: str) -> int:
+        """Where a program that starts at the beginning has read all that the server has for it."""
+        log = real_log(name)
+        if not self.is_broker or program.magic == 2:
+            return log.end(program, isolation)
+        return 0 if name in PADDING_ALONE else log.end_before_zstd(program)
+
+    def is_right(self, fetch: Fetch) -> bool:
+        """Whether a response is one that the server should give."""
+        if self.is_broker:
+            return fetch.error_code in (NO_ERROR, UNSUPPORTED_COMPRESSION_TYPE)
+        return fetch.error_code == NO_ERROR and bool(fetch.magics) == bool(fetch.size)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("endpoint", marks=pytest.mark.xdist_group("clients")),
+        pytest.param("broker", marks=[pytest.mark.broker, pytest.mark.xdist_group("clients-broker")]),
+    ],
+)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Tap(NOWHERE) as tap:
+        if request.param == "broker":
+            with serving_broker(tmp_path_factory.mktemp("broker"), tap):
+                yield Server(tap, is_broker=True)
+        else:
+            with Endpoint(LOGS, tap, "--zstd-fallback", "lz4"):
+                yield Server(tap, is_broker=False)
+
+
+def read(server: Server, program: Program, starts: dict[str, int], isolation: str) -> None:
+    """Run a program over its logs, and assert all that it was handed and all that passed on the wire."""
+    ranges = [
+        Range(name, start, server.end(name, program, isolation))
+        for name, start in starts.items()
+        if name not in program.cannot_read
+    ]
+    ranges = [wanted for wanted in ranges if wanted.start < wanted.end]
+    reading = program.run(server.tap, ranges, isolation)
+    assert reading.status == 0, reading.errors[-2000:]
+    assert [fetch for fetch in reading.fetches if not server.is_right(fetch)][:5] == []
+    for each in ranges:
+        assert_delivered(program, reading, each, isolation)
+        assert_fetched(program, reading, each, isolation)
+
+
+def assert_delivered(program: Program, reading: Reading, read: Range, isolation: str) -> None:
+    records = real_log(read.log).wanted(program, isolation, read.start, read.end)
+    for wanted, found in zip_longest(records, reading.records.get(read.log, [])):
+        assert (read.log, wanted and wanted.known_to(found)) == (read.log, found)
+
+
+def assert_fetched(program: Program, reading: Reading, read: Range, isolation: str) -> None:
+    fetches = reading.fetches_of(read.log)
+    if program.fetch_version is not None:
+        assert (read.log, {fetch.version for fetch in fetches}) == (read.log, {program.fetch_version})
+    if program.magic == 2:
+        assert {fetch.isolation_level for fetch in fetches} == {ISOLATION_LEVELS[isolation]}
+    found = {magic for fetch in fetches for magic in fetch.magics}
+    assert (read.log, found) == (read.log, real_log(read.log).wanted_magics(program, read.start))
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+def test_consume_when_it_starts_at_the_beginning_then_gets_every_record(
+    server: Server, program: Program
+) -> None:
+    read(server, program, dict.fromkeys(NAMES, 0), UNCOMMITTED)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+def test_consume_when_it_starts_in_the_middle_of_a_batch_then_gets_nothing_before(
+    server: Server, program: Program
+) -> None:
+    read(server, program, {name: real_log(name).middle for name in NAMES}, UNCOMMITTED)
+
+
+@pytest.mark.parametrize("program", TRANSACTIONAL, ids=str)
+def test_consume_when_it_wants_committed_records_then_the_aborted_and_the_open_are_left_out(
+    server: Server, program: Program
+) -> None:
+    read(server, program, dict.fromkeys(NAMES, 0), COMMITTED)
