@@ -1,0 +1,200 @@
+"""A TCP proxy on loopback, between consumers and a server of Kafka's protocol, that notes what was fetched.
+
+Frames are passed on whole and unchanged. Of those that matter kafka-python decodes a copy: a Fetch response leaves a
+`Fetch` for each partition in it; Metadata tells the names behind the topic ids of later versions. With `fetch_cap`
+the Fetch versions in ApiVersions responses end there, which is how librdkafka comes to send v2 or v3.
+
+Clients go on to the address that Metadata names, so the server has to advertise the tap's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.consumer import FetchRequest
+from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+HOST = "127.0.0.1"
+FRAME_LENGTH = struct.Struct(">i")
+REQUEST_START = struct.Struct(">hh")  # API key, API version
+CORRELATION_ID = struct.Struct(">i")
+BATCH_START = struct.Struct(">8xi4xb")  # the length of what follows it, and the magic: alike in v0, v1 and v2
+BATCH_LENGTH_END = 12
+FOLLOWED = {request.API_KEY: request for request in (FetchRequest, MetadataRequest, ApiVersionsRequest)}
+METADATA_WITH_TOPIC_IDS, FETCH_BY_TOPIC_ID = 10, 13
+STOP_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """What a Fetch response had for one partition.
+
+    magics: of every complete message or batch, in order; a wrapper counts once, whatever is in it.
+    """
+
+    version: int
+    topic: str
+    partition: int
+    magics: tuple[int, ...]
+    isolation_level: int
+    error_code: int
+
+
+class Tap:
+    """A proxy to `upstream`, listening at `address`. A context manager: its connections end with it."""
+
+    def __init__(self, upstream: tuple[str, int], fetch_cap: int | None = None) -> None:
+        self.upstream = upstream
+        self.fetches: list[Fetch] = []
+        self._fetch_cap = fetch_cap
+        self._topic_names: dict[Any, str] = {}  # by topic id
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="tap", daemon=True)
+        self._connections: set[asyncio.Task[Any]] = set()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        listening = asyncio.start_server(self._serve, HOST, 0)
+        self._server = asyncio.run_coroutine_threadsafe(listening, self._loop).result(STOP_SECONDS)
+        self.address: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(STOP_SECONDS)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(STOP_SECONDS)
+        self._loop.close()
+
+    @property
+    def bootstrap(self) -> str:
+        host, port = self.address
+        return f"{host}:{port}"
+
+    def noted(self, request: Any, response: Any, frame: bytes) -> bytes:
+        """Note what a response says, which kafka-python decoded; returns the frame to pass on."""
+        key, version = request.API_KEY, request.API_VERSION
+        if key == ApiVersionsRequest.API_KEY and self._fetch_cap is not None:
+            return _capped(response, self._fetch_cap)
+        if key == MetadataRequest.API_KEY and version >= METADATA_WITH_TOPIC_IDS:
+            self._topic_names |= {topic.topic_id: topic.name for topic in response.topics}
+        elif key == FetchRequest.API_KEY:
+            self.fetches += self._fetched(request, response)
+        return frame
+
+    def _fetched(self, request: Any, response: Any) -> Iterator[Fetch]:
+        version = request.API_VERSION
+        for topic in response.responses:
+            name = topic.topic if version < FETCH_BY_TOPIC_ID else self._topic_names[topic.topic_id]
+            for partition in topic.partitions:
+                yield Fetch(
+                    version=version,
+                    topic=name,
+                    partition=partition.partition_index,
+                    magics=tuple(magics(partition.records or b"")),
+                    isolation_level=request.isolation_level,
+                    error_code=partition.error_code,
+                )
+
+    async def _close(self) -> None:
+        self._server.close()
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        """Pass frames both ways until one side ends the connection, then end it for the other."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            server, to_server = await asyncio.open_connection(*self.upstream)
+            try:
+                await _Exchange(self).run(client, to_client, server, to_server)
+            finally:
+                to_server.close()
+        except (OSError, EOFError, asyncio.CancelledError):
+            pass  # how connections end, and how the tap does
+        finally:
+            to_client.close()
+            self._connections.discard(task)
+
+
+def _capped(api_versions: Any, fetch_cap: int) -> bytes:
+    for api in api_versions.api_keys:
+        if api.api_key == FetchRequest.API_KEY:
+            api.max_version = min(api.max_version, fetch_cap)
+    return bytes(api_versions.encode(header=True))
+
+
+def magics(records: bytes) -> Iterator[int]:
+    """The magic of each complete message or batch of a record set; padding and a cut last message have none."""
+    position = 0
+    while position + BATCH_START.size <= len(records):
+        length, magic = BATCH_START.unpack_from(records, position)
+        if length < 0:
+            raise ValueError(f"at {position} of {len(records)} bytes of records: length {length}")
+        position += BATCH_LENGTH_END + length
+        if position > len(records):
+            return
+        yield magic
+
+
+class _Exchange:
+    """What passes on one connection, and the requests on it that wait for their response."""
+
+    def __init__(self, tap: Tap) -> None:
+        self._tap = tap
+        self._waiting: dict[int, Any] = {}  # by correlation id
+
+    async def run(
+        self,
+        client: asyncio.StreamReader,
+        to_client: asyncio.StreamWriter,
+        server: asyncio.StreamReader,
+        to_server: asyncio.StreamWriter,
+    ) -> None:
+        ways = [
+            asyncio.ensure_future(_pass_on(client, to_server, self._request)),
+            asyncio.ensure_future(_pass_on(server, to_client, self._response)),
+        ]
+        try:
+            ended, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            for way in ended:
+                way.result()  # raises what ended it
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+
+    def _request(self, frame: bytes) -> bytes:
+        key, version = REQUEST_START.unpack_from(frame)
+        request = FOLLOWED.get(key)
+        if request is not None and version <= request.max_version:
+            decoded = request.decode(frame, version=version, header=True)
+            self._waiting[decoded.header.correlation_id] = decoded
+        return frame
+
+    def _response(self, frame: bytes) -> bytes:
+        request = self._waiting.pop(*CORRELATION_ID.unpack_from(frame), None)
+        if request is None:
+            return frame
+        response = request.header.get_response_class().decode(frame, header=True)
+        return self._tap.noted(request, response, frame)
+
+
+async def _pass_on(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, look: Callable[[bytes], bytes]
+) -> None:
+    while True:
+        (length,) = FRAME_LENGTH.unpack(await reader.readexactly(FRAME_LENGTH.size))
+        frame = look(await reader.readexactly(length))
+        writer.write(FRAME_LENGTH.pack(len(frame)) + frame)
+        await writer.drain()
