@@ -21,7 +21,9 @@ GO_DRIVER = INSTALLED / "go" / "driver"
 NODE_FOLDER = INSTALLED / "node"
 # Modules for the drivers: those that npm installed, and ours that stand in for what would have to be compiled.
 NODE_ENVIRONMENT = {
-    "NODE_PATH": os.pathsep.join(str(path) for path in (NODE_FOLDER / "node_modules", DRIVERS / "node" / "codecs"))
+    "NODE_PATH": os.pathsep.join(
+        str(path) for path in (NODE_FOLDER / "node_modules", DRIVERS / "node" / "codecs")
+    )
 }
 
 

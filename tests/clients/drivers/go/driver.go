@@ -1,6 +1,6 @@
 // Go's clients of Kafka, each behind the interface of all drivers:
 //
-//	driver CLIENT BOOTSTRAP TOPIC:PARTITION:START:END... [--version V] [--seconds N]
+//	driver CLIENT BOOTSTRAP TOPIC:PARTITION:START:END... [--version V] [--isolation I] [--seconds N]
 //
 // END is exclusive. Prints a line of JSON for each record, as driver.py beside this folder says, reads range after range,
 // and fails with the client's error, or where a range takes too long.
@@ -15,6 +15,8 @@ import (
 	"time"
 )
 
+const noTimestamp = -1
+
 type partitionRange struct {
 	topic      string
 	partition  int
@@ -25,6 +27,7 @@ type task struct {
 	bootstrap string
 	ranges    []partitionRange
 	version   string
+	isolation string
 	timeout   time.Duration // of one range
 }
 
@@ -48,7 +51,7 @@ func main() {
 	var err error
 	switch name := os.Args[1]; name {
 	case "sarama":
-		reader, err = newSarama(told.bootstrap, told.version)
+		reader, err = newSarama(told)
 	case "kafka-go":
 		reader = kafkaGo{told.bootstrap}
 	default:
@@ -71,29 +74,39 @@ func main() {
 }
 
 func parse(arguments []string) task {
-	told := task{bootstrap: arguments[0], timeout: time.Minute}
-	for i := 1; i < len(arguments); i++ {
+	told := task{isolation: "read_uncommitted", timeout: time.Minute}
+	for i := 0; i < len(arguments); i++ {
 		switch text := arguments[i]; text {
 		case "--version":
 			i++
 			told.version = arguments[i]
+		case "--isolation":
+			i++
+			told.isolation = arguments[i]
 		case "--seconds":
 			i++
 			told.timeout = time.Duration(integer(arguments[i])) * time.Second
 		default:
-			part := strings.Split(text, ":")
-			wanted := partitionRange{part[0], int(integer(part[1])), integer(part[2]), integer(part[3])}
-			told.ranges = append(told.ranges, wanted)
+			if told.bootstrap == "" {
+				told.bootstrap = text
+			} else {
+				told.ranges = append(told.ranges, parseRange(text))
+			}
 		}
 	}
 	return told
 }
 
+func parseRange(text string) partitionRange {
+	part := strings.Split(text, ":")
+	return partitionRange{part[0], int(integer(part[1])), integer(part[2]), integer(part[3])}
+}
+
 func milliseconds(t time.Time) *int64 {
-	if t.IsZero() {
+	ms := t.UnixNano() / int64(time.Millisecond)
+	if t.IsZero() || ms == noTimestamp {
 		return nil
 	}
-	ms := t.UnixNano() / int64(time.Millisecond)
 	return &ms
 }
 

@@ -10,15 +10,18 @@ import (
 // sarama sends what the version of Kafka that it is told knows.
 type saramaClient struct{ sarama.Consumer }
 
-func newSarama(bootstrap, version string) (saramaClient, error) {
+func newSarama(told task) (saramaClient, error) {
 	config := sarama.NewConfig()
 	config.Consumer.Return.Errors = true
 	config.Consumer.MaxWaitTime = 100 * time.Millisecond
+	if told.isolation == "read_committed" {
+		config.Consumer.IsolationLevel = sarama.ReadCommitted
+	}
 	var err error
-	if config.Version, err = sarama.ParseKafkaVersion(version); err != nil {
+	if config.Version, err = sarama.ParseKafkaVersion(told.version); err != nil {
 		return saramaClient{}, err
 	}
-	consumer, err := sarama.NewConsumer([]string{bootstrap}, config)
+	consumer, err := sarama.NewConsumer([]string{told.bootstrap}, config)
 	return saramaClient{consumer}, err
 }
 
