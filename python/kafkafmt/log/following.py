@@ -19,7 +19,7 @@ from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.directory import PartitionLog, part_of_run
 from kafkafmt.log.indexes import NO_TIMESTAMP, AbortedTransaction, TimestampOffset
-from kafkafmt.log.open_segment import OpenSegment
+from kafkafmt.log.open_segment import READ_BYTES, OpenSegment
 from kafkafmt.log.segment import SNAPSHOT_SUFFIX, Segment
 from kafkafmt.log.transactions import TransactionTracker, parse_producer_snapshot
 from kafkafmt.records import RecordsRange
@@ -34,7 +34,7 @@ _ABANDONED_NS = 2_000_000_000
 
 
 class SegmentCache:
-    """Segments that are open, of many logs; those not asked for longest are let go.
+    """Segments that are open, of many logs, for one thread; those not asked for longest are let go.
 
     What is let go is closed once nothing reads it any more.
     """
@@ -42,12 +42,13 @@ class SegmentCache:
     def __init__(self, most: int = 512) -> None:
         self._most = most
         self._open: OrderedDict[Path, OpenSegment] = OrderedDict()
+        self._memory = bytearray(READ_BYTES)
 
     def get(self, segment: Segment, max_decompressed_bytes: int) -> OpenSegment:
         """Raises FileNotFoundError where the file is gone."""
         found = self._open.get(segment.path)
         if found is None:
-            found = OpenSegment(segment, max_decompressed_bytes=max_decompressed_bytes)
+            found = OpenSegment(segment, max_decompressed_bytes=max_decompressed_bytes, memory=self._memory)
             self._open[segment.path] = found
             if len(self._open) > self._most:
                 self._open.popitem(last=False)

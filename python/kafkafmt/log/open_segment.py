@@ -9,29 +9,32 @@ from typing import TYPE_CHECKING
 
 from _kafkafmt.layout import LOG_OVERHEAD
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.segment import Segment, find_row
+from kafkafmt.log.segment import Segment
 from kafkafmt.records import RecordsRange
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from _kafkafmt.scan import BatchRun
-
 # From a place that is known a batch is looked for that far; farther away an index leads nearer.
 _NEAR_BYTES = 4 * 1024 * 1024
 _MOST_PLACES = 4096
 _MOST_PASSED = 256
-_CHECKED_BYTES = 256 * 1024
+READ_BYTES = 256 * 1024
+_SEARCH_BYTES = 32 * 1024
 
 
 class OpenSegment:
     """The records of a segment, and the places in it where batches begin and were found sound.
 
-    The file stays readable once it is deleted. Where it may have grown, `extend` looks.
+    The file stays readable once it is deleted. Where it may have grown, `extend` looks. memory: of `READ_BYTES`, to
+    read into, which segments that one thread reads may share.
     """
 
-    def __init__(self, segment: Segment, *, max_decompressed_bytes: int) -> None:
+    def __init__(
+        self, segment: Segment, *, max_decompressed_bytes: int, memory: bytearray | None = None
+    ) -> None:
         self.segment = segment
+        self._memory = bytearray(READ_BYTES) if memory is None else memory
         self.records = segment.open(max_decompressed_bytes=max_decompressed_bytes)
         self._places: list[tuple[int, int]] = [
             (segment.base_offset, 0)
@@ -66,7 +69,7 @@ class OpenSegment:
         near_end = min(position + _NEAR_BYTES, self.records.end_position)
         row = None
         with contextlib.suppress(KafkaFormatError):  # an index leads past damage, where it does
-            row = find_row(RecordsRange(self.records, position, near_end), offset, position)
+            row = self._find_from(position, near_end, offset)
             if row is None and near_end == self.records.end_position:
                 return None
         if row is None:
@@ -85,9 +88,20 @@ class OpenSegment:
             if len(self._places) > _MOST_PLACES:
                 del self._places[1::2]
 
+    def _find_from(self, position: int, end: int, offset: int) -> np.void | None:
+        """The first batch from `position` on that ends at `offset` or later, and is whole in front of `end`."""
+        records = RecordsRange(self.records, position, end)
+        while (run := records.first_run(position, _SEARCH_BYTES, self._memory)) is not None:
+            reaches = run.index["last_offset"] >= offset
+            if reaches.any():
+                row: np.void = run.index[reaches.argmax()]
+                return row
+            position = run.end_position
+        return None
+
     def batch_size(self, position: int, end: int) -> int | None:
         """The size of the batch that begins at `position`; None where no whole one is in front of `end`."""
-        row = find_row(RecordsRange(self.records, position, end), -1, position)
+        row = self._find_from(position, end, -1)
         return None if row is None else int(row["size"])
 
     def remember_passed(self, key: tuple[int, int], position: int) -> None:
@@ -112,11 +126,11 @@ class OpenSegment:
         position = max(start, known)
         reached = position
         try:
-            for run in RecordsRange(self.records, position, end).runs(
-                run_bytes=_CHECKED_BYTES, reuse_memory=True
-            ):
-                self._check(run)
+            records = RecordsRange(self.records, position, end)
+            while (run := records.first_run(reached, READ_BYTES, self._memory)) is not None:
+                run.ensure_valid()
                 reached = run.end_position
+                self.remember(int(run.index["last_offset"][-1]) + 1, reached)
         except KafkaFormatError as error:
             reached = max(reached, error.position or 0)
             if reached <= start:
@@ -125,10 +139,6 @@ class OpenSegment:
         if reached > position:
             self._add_sound(start, reached)
         return end
-
-    def _check(self, run: BatchRun) -> None:
-        run.ensure_valid()
-        self.remember(int(run.index["last_offset"][-1]) + 1, run.end_position)
 
     def _add_sound(self, start: int, end: int) -> None:
         """Join a stretch with those that it touches."""

@@ -162,7 +162,7 @@ class Segment:
     def __str__(self) -> str:
         return str(self.path)
 
-    @property
+    @cached_property
     def base_offset(self) -> int:
         """The offset that the file is named for; no record in it has a lower one."""
         return int(self.path.stem)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 _SIZE = struct.Struct(">i")
+_LARGE_FRAME_BYTES = 64 * 1024
 # What a send may write before other connections get a turn.
 _TURN_BYTES = 1024 * 1024
 
@@ -99,7 +100,10 @@ class Connection:
             await self._write(_SIZE.pack(len(answer)) + answer)
 
     async def _answer(self, frame: bytes) -> None:
-        request = decode_request(frame, self._stream.host)
+        if len(frame) > _LARGE_FRAME_BYTES:  # decoding one that is made to be slow would stop all others
+            request = await asyncio.to_thread(decode_request, frame, self._stream.host)
+        else:
+            request = decode_request(frame, self._stream.host)
         bind_client_id(request.client_id)
         if self._sasl is not None and not self._sasl.allows(request.api_key):
             raise RefusedError(f"{api_name(request.api_key)} before authentication")
