@@ -11,12 +11,16 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import structlog
+
 from kafkafmt.serve.catalog import Catalog
 from kafkafmt.serve.endpoint import Endpoint, listen
 from kafkafmt.serve.groups import CoordinatorAddress, GroupCoordinator, OffsetStore
 from kafkafmt.serve.metrics import Metrics, PrometheusMetrics, metrics_server, workers_registry
 from kafkafmt.serve.options import ServeOptions
 from kafkafmt.serve.workers import Supervisor
+
+_log = structlog.get_logger()
 
 
 def run(options: ServeOptions, on_listening: Callable[[str, int], None]) -> None:
@@ -83,10 +87,16 @@ async def _group_coordinator(
 def _told_to_end(first: Callable[[], object], second: Callable[[], object]) -> Iterator[None]:
     """Call `first` when SIGTERM or SIGINT comes, and `second` when it comes again."""
     loop = asyncio.get_running_loop()
-    calls = itertools.chain([first], itertools.repeat(second))
+    calls = itertools.chain([("draining", first)], itertools.repeat(("ending at once", second)))
     signals = (signal.SIGTERM, signal.SIGINT)
+
+    def told() -> None:
+        event, call = next(calls)
+        _log.info(event)
+        call()
+
     for number in signals:
-        loop.add_signal_handler(number, lambda: next(calls)())
+        loop.add_signal_handler(number, told)
     try:
         yield
     finally:

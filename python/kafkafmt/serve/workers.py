@@ -132,6 +132,7 @@ class Supervisor:
         with theirs:
             process.start()
         self._processes[number] = process
+        _log.info("worker started", worker=number, pid=process.pid)
         requests = RelayedRequests(*await asyncio.open_unix_connection(sock=ours), self._handlers, ready)
         answering = asyncio.create_task(requests.run())
         try:
