@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import struct
@@ -89,19 +88,6 @@ def consumer(served: ServeProcess, **settings: object) -> KafkaConsumer:
     )
 
 
-def wait_until_gone(pid: int) -> None:
-    """Wait for the end of a process that is not ours to wait for."""
-    descriptor = os.pidfd_open(pid) if Path(f"/proc/{pid}").exists() else None
-    if descriptor is None:
-        return
-    try:
-        import select
-
-        assert select.select([descriptor], [], [], DEADLINE)[0], f"process {pid} is still there"
-    finally:
-        os.close(descriptor)
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_records_when_served_then_are_those_of_the_log_and_sigterm_ends_it(logs: Path, workers: int) -> None:
     with ServeProcess(logs, "--workers", workers) as served:
@@ -161,3 +147,14 @@ def test_host_when_unknown_then_one_line_says_so(logs: Path) -> None:
     result = run_process("serve", logs, "--listen", "no.such.host.invalid:9092")
     assert result.returncode == 2
     assert is_one_line(result.stderr, ["no.such.host.invalid:9092"]), result.stderr
+
+
+def test_warnings_when_something_is_seldom_meant_then_are_logged(logs: Path, tmp_path: Path) -> None:
+    topics, users = tmp_path / "topics.ini", tmp_path / "users.ini"
+    topics.write_text("[payments]\n")
+    users.write_text("[alice]\npassword = x\n")
+    users.chmod(0o644)
+    with ServeProcess(logs, "--topics-file", topics, "--sasl-users", users, listen="0.0.0.0:0") as served:
+        assert served.event("the topics file names a topic that is not there")["topic"] == "payments"
+        assert served.event("without TLS others on the network can read what is sent")["host"] == "0.0.0.0"
+        assert served.event("others can read a file of secrets")["file"] == str(users)
