@@ -246,9 +246,13 @@ def serve(
             **settings,
         )
         configure_logs(options.log_format, options.log_level)
-        for event, about in _warnings(options, topics_file, sasl_users):
-            structlog.get_logger().warning(event, **about)
-        run(options, lambda host, port: click.echo(f"listening on {Address(host, port)}"))
+
+        def on_listening(host: str, port: int) -> None:
+            click.echo(f"listening on {Address(host, port)}")
+            for event, about in _warnings(options, topics_file, sasl_users):
+                structlog.get_logger().warning(event, **about)
+
+        run(options, on_listening)
     except (IniError, OffsetsFileError, TlsError, WorkerError) as error:
         raise click.ClickException(str(error)) from None
     return 0

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import click
 
+from kafkafmt.serve.options import host_and_port
+
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
 
@@ -36,8 +38,7 @@ class Address(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        return host_and_port(*self)
 
 
 class AddressType(click.ParamType[Address]):

@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.values import MultiProcessValue
 
+from kafkafmt.serve.options import host_and_port
 from kafkafmt.serve.wire import SUPPORTED, api_name
 
 # answered: with a response, error codes included. refused: the connection was closed, as the protocol has no other
@@ -180,7 +181,10 @@ def workers_registry(folder: Path) -> CollectorRegistry:
 @contextmanager
 def metrics_server(registry: CollectorRegistry, host: str, port: int) -> Iterator[int]:
     """Serve metrics over HTTP, from a thread, until the block is left; gives the port. Raises OSError."""
-    server, thread = start_http_server(port, host, registry)
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, host_and_port(host, port)) from None
     try:
         yield server.server_port
     finally:

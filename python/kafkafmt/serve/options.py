@@ -19,6 +19,11 @@ DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 9092
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
 
+def host_and_port(host: str, port: int) -> str:
+    """An address as people write it: `127.0.0.1:9092`, `[::1]:9092`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 @dataclass(frozen=True)
 class TopicOptions:
     """What a topics file says of one topic; None: as the endpoint's own option."""

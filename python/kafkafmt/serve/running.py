@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+import structlog
+from prometheus_client import CollectorRegistry
 
 from kafkafmt.serve.catalog import Catalog
 from kafkafmt.serve.endpoint import Endpoint, listen
 from kafkafmt.serve.groups import CoordinatorAddress, GroupCoordinator, OffsetStore
 from kafkafmt.serve.metrics import Metrics, PrometheusMetrics, metrics_server, workers_registry
-from kafkafmt.serve.options import ServeOptions
+from kafkafmt.serve.options import ServeOptions, host_and_port
 from kafkafmt.serve.workers import Supervisor
+
+_log = structlog.get_logger()
 
 
 def run(options: ServeOptions, on_listening: Callable[[str, int], None]) -> None:
@@ -28,7 +32,7 @@ def run(options: ServeOptions, on_listening: Callable[[str, int], None]) -> None
     try:
         listener = listen(options.host, options.port)
     except OSError as error:
-        raise OSError(error.errno, error.strerror, f"{options.host}:{options.port}") from None
+        raise OSError(error.errno, error.strerror, host_and_port(options.host, options.port)) from None
     with listener:
         serve = _serve_alone if options.workers == 1 else _serve_by_workers
         host, port = listener.getsockname()[:2]
@@ -40,12 +44,12 @@ async def _serve_alone(options: ServeOptions, listener: socket.socket, on_ready:
         metrics = Metrics()
         if options.metrics is not None:
             metrics = PrometheusMetrics()
-            stack.enter_context(metrics_server(metrics.registry, *options.metrics))
+            _serve_metrics(stack, metrics.registry, options.metrics)
         async with _group_coordinator(options, listener) as coordinator:
             handlers = coordinator.handlers()
             endpoint = Endpoint(options, listener, handlers=lambda _: handlers, metrics=metrics)
             serving = asyncio.create_task(endpoint.serve())
-            with _told_to_end(lambda: (coordinator.close(), endpoint.drain()), serving.cancel):
+            with _told_to_end((coordinator.close, endpoint.drain), serving.cancel):
                 on_ready()
                 with suppress(asyncio.CancelledError):
                     await serving
@@ -58,11 +62,18 @@ async def _serve_by_workers(
         folder = None
         if options.metrics is not None:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="kafkafmt-metrics-")))
-            stack.enter_context(metrics_server(workers_registry(folder), *options.metrics))
+            _serve_metrics(stack, workers_registry(folder), options.metrics)
         async with _group_coordinator(options, listener) as coordinator:
             supervisor = Supervisor(options, listener, coordinator.handlers(), folder)
-            with _told_to_end(lambda: (coordinator.close(), supervisor.drain()), supervisor.end):
+            with _told_to_end((coordinator.close, supervisor.drain), supervisor.end):
                 await supervisor.run(on_ready)
+
+
+def _serve_metrics(stack: ExitStack, registry: CollectorRegistry, address: tuple[str, int]) -> None:
+    """Serve metrics until the stack is left."""
+    host, port = address
+    port = stack.enter_context(metrics_server(registry, host, port))
+    _log.info("metrics are served", address=host_and_port(host, port))
 
 
 @asynccontextmanager
@@ -80,13 +91,25 @@ async def _group_coordinator(
 
 
 @contextmanager
-def _told_to_end(first: Callable[[], object], second: Callable[[], object]) -> Iterator[None]:
-    """Call `first` when SIGTERM or SIGINT comes, and `second` when it comes again."""
+def _told_to_end(drain: Iterable[Callable[[], None]], end: Callable[[], object]) -> Iterator[None]:
+    """Call all of `drain` when SIGTERM or SIGINT comes, and `end` when one comes again."""
     loop = asyncio.get_running_loop()
-    calls = itertools.chain([first], itertools.repeat(second))
     signals = (signal.SIGTERM, signal.SIGINT)
+    is_draining = False
+
+    def told() -> None:
+        nonlocal is_draining
+        if is_draining:
+            _log.info("ending at once")
+            end()
+            return
+        is_draining = True
+        _log.info("draining")
+        for call in drain:
+            call()
+
     for number in signals:
-        loop.add_signal_handler(number, lambda: next(calls)())
+        loop.add_signal_handler(number, told)
     try:
         yield
     finally:

@@ -75,13 +75,13 @@ class Supervisor:
         """Until `drain`. `on_ready` is called once every worker takes connections; raises WorkerError where one
         never did."""
         ready = [asyncio.Event() for _ in range(self._options.workers)]
-        places = [asyncio.create_task(self._fill(number, event)) for number, event in enumerate(ready)]
+        places = asyncio.gather(*(self._fill(number, event) for number, event in enumerate(ready)))
         all_ready = asyncio.gather(*(event.wait() for event in ready))
         try:
-            await asyncio.wait({all_ready, *places}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((places, all_ready), return_when=asyncio.FIRST_COMPLETED)
             if all_ready.done():
                 on_ready()
-            await asyncio.gather(*places)
+            await places
         finally:
             all_ready.cancel()
             self.end()
@@ -132,6 +132,7 @@ class Supervisor:
         with theirs:
             process.start()
         self._processes[number] = process
+        _log.info("worker started", worker=number, pid=process.pid)
         requests = RelayedRequests(*await asyncio.open_unix_connection(sock=ours), self._handlers, ready)
         answering = asyncio.create_task(requests.run())
         try:
