@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from kafkafmt.serve.catalog import Catalog
-from kafkafmt.serve.groups import CoordinatorAddress, GroupCoordinator, OffsetStore
+from kafkafmt.serve.groups import GroupCoordinator, OffsetStore
+from kafkafmt.serve.node import Node
 from kafkafmt.serve.options import GroupOptions
 from kafkafmt.serve.wire import decode_request, encode_response
 from log.samples import batch, put_segment
 from serve.messages import CORRELATION_ID, frame, response_class
 
-ADDRESS = CoordinatorAddress(7, "kafka.example", 9092)
+NODE = Node("kafka.example", 9092, "cluster", 7)
 QUICK = GroupOptions(min_session_timeout=0.05)
 
 
@@ -47,7 +48,7 @@ async def serving(
             put_segment(folder / f"{topic}-{number}", 0, [batch(0)])
     store = OffsetStore(state, options.max_offsets_bytes)
     catalog = Catalog(folder)
-    coordinator = GroupCoordinator(store, catalog, ADDRESS, options)
+    coordinator = GroupCoordinator(store, catalog, NODE, options)
     try:
         yield Served(coordinator, store, catalog)
     finally:

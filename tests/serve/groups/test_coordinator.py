@@ -23,7 +23,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from kafka.protocol.metadata import FindCoordinatorRequest
 
 from kafkafmt.serve.options import GroupOptions
-from serve.groups.served import ADDRESS, Served, run
+from serve.groups.served import NODE, Served, run
 
 SUBSCRIPTION = ConsumerProtocolSubscription(
     version=0, topics=["orders"], user_data=b"", owned_partitions=[]
@@ -174,7 +174,8 @@ def test_life_of_a_group_when_spoken_at_any_version_then_the_same(tmp_path: Path
         )
         found = await served.ask(find)
         for each in found.coordinators if find.version >= 4 else [found]:
-            assert (each.error_code, each.node_id, each.host, each.port) == (0, *ADDRESS)
+            assert (each.error_code, each.node_id) == (0, NODE.id)
+            assert (each.host, each.port) == (NODE.host, NODE.port)
 
         joined = await served.ask(join("", version))
         if version >= 4:
