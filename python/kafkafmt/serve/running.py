@@ -15,8 +15,9 @@ from prometheus_client import CollectorRegistry
 
 from kafkafmt.serve.catalog import Catalog
 from kafkafmt.serve.endpoint import Endpoint, listen
-from kafkafmt.serve.groups import CoordinatorAddress, GroupCoordinator, OffsetStore
+from kafkafmt.serve.groups import GroupCoordinator, OffsetStore
 from kafkafmt.serve.metrics import Metrics, PrometheusMetrics, metrics_server, workers_registry
+from kafkafmt.serve.node import Node
 from kafkafmt.serve.options import ServeOptions, host_and_port
 from kafkafmt.serve.workers import Supervisor
 
@@ -84,8 +85,8 @@ async def _group_coordinator(
     host, port = options.advertised or listener.getsockname()[:2]
     store = OffsetStore(options.state, options.groups.max_offsets_bytes)
     try:
-        address = CoordinatorAddress(0, host, port)
-        yield GroupCoordinator(store, Catalog(options.directory), address, options.groups)
+        catalog = Catalog(options.directory)
+        yield GroupCoordinator(store, catalog, Node(host, port, catalog.cluster_id), options.groups)
     finally:
         await store.close()
 

@@ -211,6 +211,13 @@ def test_initial_delay_when_members_keep_coming_then_ends_with_the_rebalance_tim
     assert len(scene.joined(first).members) == 5
 
 
+def test_initial_delay_when_longer_than_the_rebalance_timeout_then_that_counts(scene: Scene) -> None:
+    scene = Scene(initial_rebalance_delay=30)
+    first = scene.join(rebalance=5)
+    scene.wait(5)
+    assert scene.joined(first).generation_id == 1
+
+
 # Assignments
 
 
@@ -225,6 +232,24 @@ def test_sync_when_the_leader_has_not_come_then_waits_for_its_assignments(scene:
     assert scene.synced(own).protocol_name == "range"
     assert scene.group.state is GroupState.STABLE
     assert scene.joined(second).error is errors.NoError
+
+
+def test_sync_when_a_later_one_of_the_same_member_comes_then_only_that_waits(scene: Scene) -> None:
+    scene.stable(2)
+    scene.join("m1")
+    scene.join("m2")
+    lost, again = scene.sync("m2"), scene.sync("m2")
+    assert scene.synced(lost).error is errors.RebalanceInProgressError
+    assert scene.waits(again)
+
+
+def test_sync_when_its_member_leaves_over_another_connection_then_told(scene: Scene) -> None:
+    scene.stable(2)
+    scene.join("m1")
+    scene.join("m2")
+    waiting = scene.sync("m2")
+    scene.leave("m2")
+    assert scene.synced(waiting).error is errors.UnknownMemberIdError
 
 
 def test_sync_when_the_group_is_stable_then_tells_the_assignment_again(scene: Scene) -> None:
@@ -447,6 +472,15 @@ def test_static_member_when_it_waits_and_another_takes_its_place_then_told(scene
     assert scene.joined(waiting).error is errors.FencedInstanceIdError
 
 
+def test_static_member_when_it_waits_for_its_assignment_and_another_comes_then_told(scene: Scene) -> None:
+    scene.stable(1)
+    scene.join(instance_id="i1")
+    scene.join("m1")
+    waiting = scene.sync("m2", instance_id="i1")
+    scene.join(instance_id="i1")
+    assert scene.synced(waiting).error is errors.FencedInstanceIdError
+
+
 def test_static_member_when_it_restarts_with_other_protocols_then_rebalance(scene: Scene) -> None:
     both = {"range": b"", "sticky": b""}
     scene.join(instance_id="i1", protocols=both)
@@ -493,13 +527,18 @@ def test_static_member_when_an_administrator_removes_it_then_gone(scene: Scene) 
 class AnyEvents(RuleBasedStateMachine):
     """Members that do anything at any time: every request is answered once, and none waits for longer than it may."""
 
-    members = st.sampled_from(["", "m1", "m2", "m3", "m4", "m5", "m6", "m9"])
+    members = st.integers(0, 7)  # a place among those that are there, or nobody's
     instances = st.sampled_from([None, None, "i1", "i2"])
 
     def __init__(self) -> None:
         super().__init__()
         self.scene = Scene(max_size=4)
         self.requests: list[tuple[float, Join | Sync]] = []
+
+    def member_id(self, place: int) -> str:
+        roster = self.scene.group.roster
+        ids = ["", "nobody", *roster.members, *roster.pending_deadlines]
+        return ids[place % len(ids)]
 
     @rule(
         member=members,
@@ -517,7 +556,7 @@ class AnyEvents(RuleBasedStateMachine):
         metadata: bytes,
     ) -> None:
         join = self.scene.join(
-            member,
+            self.member_id(member),
             instance_id=instance,
             needs_member_id=flags[0],
             can_skip_assignment=flags[1],
@@ -526,20 +565,22 @@ class AnyEvents(RuleBasedStateMachine):
         self.requests.append((self.scene.at, join))
 
     @rule(member=members, instance=instances)
-    def sync(self, member: str, instance: str | None) -> None:
-        self.requests.append((self.scene.at, self.scene.sync(member, {"m1": b"p"}, instance_id=instance)))
+    def sync(self, member: int, instance: str | None) -> None:
+        self.requests.append(
+            (self.scene.at, self.scene.sync(self.member_id(member), {"m1": b"p"}, instance_id=instance))
+        )
 
     @rule(member=members, instance=instances)
-    def heartbeat(self, member: str, instance: str | None) -> None:
-        self.scene.heartbeat(member, instance_id=instance)
+    def heartbeat(self, member: int, instance: str | None) -> None:
+        self.scene.heartbeat(self.member_id(member), instance_id=instance)
 
     @rule(member=members, instance=instances)
-    def commit(self, member: str, instance: str | None) -> None:
-        self.scene.commit(member, instance_id=instance)
+    def commit(self, member: int, instance: str | None) -> None:
+        self.scene.commit(self.member_id(member), instance_id=instance)
 
     @rule(member=members, instance=instances)
-    def leave(self, member: str, instance: str | None) -> None:
-        self.scene.leave(member, instance)
+    def leave(self, member: int, instance: str | None) -> None:
+        self.scene.leave(self.member_id(member), instance)
 
     @rule(choice=st.randoms(use_true_random=False))
     def vanish(self, choice: object) -> None:

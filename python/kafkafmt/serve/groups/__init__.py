@@ -5,16 +5,15 @@ UNKNOWN_MEMBER_ID and join again. What they committed is kept by an `OffsetStore
 is durable before it is answered. What clients can make either hold is limited (`GroupOptions`).
 
     store = OffsetStore(options.state, options.groups.max_offsets_bytes)
-    coordinator = GroupCoordinator(store, catalog, CoordinatorAddress(0, host, port), options.groups)
+    coordinator = GroupCoordinator(store, catalog, node, options.groups)
     handlers = {**handlers, **coordinator.handlers()}
     ...
     coordinator.close()
     await store.close()
 """
 
-from kafkafmt.serve.groups.admin_requests import CoordinatorAddress
 from kafkafmt.serve.groups.coordinator import GroupCoordinator
 from kafkafmt.serve.groups.offsets import OffsetsFileError
 from kafkafmt.serve.groups.store import OffsetStore
 
-__all__ = ["CoordinatorAddress", "GroupCoordinator", "OffsetStore", "OffsetsFileError"]
+__all__ = ["GroupCoordinator", "OffsetStore", "OffsetsFileError"]

@@ -6,7 +6,6 @@ A group is known for its members, by the membership, or for its offsets, by the 
 from __future__ import annotations
 
 import sqlite3
-from typing import NamedTuple
 
 from kafka import errors
 from kafka.protocol.admin import (
@@ -25,6 +24,7 @@ from kafkafmt.serve.groups.group import Group, GroupState
 from kafkafmt.serve.groups.member import Error, Member
 from kafkafmt.serve.groups.membership import Membership
 from kafkafmt.serve.groups.store import OffsetStore, not_available
+from kafkafmt.serve.node import Node
 from kafkafmt.serve.request import Handler, Message, Request
 
 _SEVERAL_KEYS = 4  # the first version of FindCoordinator with more than one key (KIP-699)
@@ -34,21 +34,13 @@ _CLASSIC = "classic"  # the group type of all that this coordinator has (KIP-848
 _GROUP_OPERATIONS = frozenset({ACLOperation.READ, ACLOperation.DELETE, ACLOperation.DESCRIBE})
 
 
-class CoordinatorAddress(NamedTuple):
-    """Where clients find the coordinator of all groups."""
-
-    node_id: int
-    host: str
-    port: int
-
-
 class AdminRequests:
     """What clients ask to find their group, and administrators about all of them."""
 
-    def __init__(self, membership: Membership, store: OffsetStore, address: CoordinatorAddress) -> None:
+    def __init__(self, membership: Membership, store: OffsetStore, node: Node) -> None:
         self._membership = membership
         self._store = store
-        self._address = address
+        self._node = node
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -61,24 +53,24 @@ class AdminRequests:
     async def _find_coordinator(self, request: Request) -> Message:
         body, version = request.body, request.version
         error, message = _coordinator_error(body.key_type)
-        node_id, host, port = self._address if error is errors.NoError else CoordinatorAddress(-1, "", -1)
+        found = self._node if error is errors.NoError else Node(host="", port=-1, cluster_id="", id=-1)
         response = FindCoordinatorResponse(
             version=version,
             throttle_time_ms=0,
             error_code=error.errno,
             error_message=message,
-            node_id=node_id,
-            host=host,
-            port=port,
+            node_id=found.id,
+            host=found.host,
+            port=found.port,
         )
         if version >= _SEVERAL_KEYS:
             response.coordinators = [
                 FindCoordinatorResponse.Coordinator(
                     version=version,
                     key=key,
-                    node_id=node_id,
-                    host=host,
-                    port=port,
+                    node_id=found.id,
+                    host=found.host,
+                    port=found.port,
                     error_code=error.errno,
                     error_message=message,
                 )

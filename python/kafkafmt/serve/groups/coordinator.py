@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from kafkafmt.serve.catalog import Catalog
-from kafkafmt.serve.groups.admin_requests import AdminRequests, CoordinatorAddress
+from kafkafmt.serve.groups.admin_requests import AdminRequests
 from kafkafmt.serve.groups.member_requests import MemberRequests
 from kafkafmt.serve.groups.membership import Membership
 from kafkafmt.serve.groups.offset_requests import OffsetRequests
 from kafkafmt.serve.groups.store import OffsetStore
+from kafkafmt.serve.node import Node
 from kafkafmt.serve.options import GroupOptions
 from kafkafmt.serve.request import Handler
 
@@ -15,18 +16,16 @@ from kafkafmt.serve.request import Handler
 class GroupCoordinator:
     """One coordinator for all groups. All its handlers must be called on one event loop.
 
-    A handler that waits for other members, as JoinGroup's does, may be cancelled when its client is gone. `address`
-    is what FindCoordinator answers. The store is the caller's: it closes it after the coordinator.
+    A handler that waits for other members, as JoinGroup's does, may be cancelled when its client is gone. `node` is
+    what FindCoordinator answers. The store is the caller's: it closes it after the coordinator.
     """
 
-    def __init__(
-        self, store: OffsetStore, catalog: Catalog, address: CoordinatorAddress, options: GroupOptions
-    ) -> None:
+    def __init__(self, store: OffsetStore, catalog: Catalog, node: Node, options: GroupOptions) -> None:
         self._membership = Membership(options)
         self._requests = (
             MemberRequests(self._membership),
             OffsetRequests(self._membership, store, catalog, max_metadata_chars=options.max_metadata_chars),
-            AdminRequests(self._membership, store, address),
+            AdminRequests(self._membership, store, node),
         )
 
     def handlers(self) -> dict[int, Handler]:

@@ -158,8 +158,11 @@ class OffsetRequests:
         """What is asked for, each partition once, so that no request makes a response out of proportion."""
         asked: dict[_Topic, set[int]] = {}
         for topic in topics:
-            name = self._topic_name(version, topic) if version >= _TOPIC_IDS else topic.name
-            asked.setdefault(_Topic(name, topic.topic_id), set()).update(topic.partition_indexes)
+            if version >= _TOPIC_IDS:
+                named = _Topic(self._topic_name(version, topic), topic.topic_id)
+            else:
+                named = _Topic(topic.name, None)  # there or not: what was committed for it can be told
+            asked.setdefault(named, set()).update(topic.partition_indexes)
         return asked
 
     def _kept(self, version: int, offsets: Iterable[TopicPartition]) -> dict[_Topic, set[int]]:
