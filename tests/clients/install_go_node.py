@@ -1,4 +1,4 @@
-"""Go's and Node's clients and their drivers: `python tests/clients/install_go_node.py` puts them in build/clients.
+"""Go and Node clients and their drivers, in build/clients: `python tests/clients/install_go_node.py` puts them there.
 
 Versions are pinned in drivers/go/go.mod and drivers/node/package.json. Where nothing changed this does nothing; a
 toolchain that is not on the machine is told of, and the tests of its clients skip.

@@ -18,6 +18,8 @@ from kafkafmt.types import TopicPartition
 _METADATA_FILE = "partition.metadata"
 _EPOCH_FILE = "leader-epoch-checkpoint"
 _CLUSTER_FILE = "meta.properties"
+# A log among the others of a broker that is a controller too (KIP-595), but no topic.
+_METADATA_LOG = "__cluster_metadata"
 # Of topics whose folders tell no ID: made of their names, so that it stays the same.
 _ID_NAMESPACE = uuid.UUID("5d0c1d1b-6f4e-4f0a-9a52-0c6a6d2f9a11")
 # As for the followed logs: what changed just now may change again unseen.
@@ -175,6 +177,8 @@ class Catalog:
         topics: dict[str, Topic] = {}
         for topic_partition, folder in sorted(self._directory.folders().items()):
             name, number = topic_partition
+            if name == _METADATA_LOG:
+                continue
             before = self._topics.get(name)
             known_partition = None if before is None else before.partitions.get(number)
             partition = known_partition or Partition(topic_partition, folder, self._cache)
