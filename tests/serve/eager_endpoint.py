@@ -14,9 +14,9 @@ SERVE_EAGERLY = (sys.executable, str(Path(__file__).resolve()))
 
 def main() -> None:
     from kafkafmt.cli import main
-    from kafkafmt.serve import workers
+    from kafkafmt.serve import running
 
-    workers.Endpoint = partial(workers.Endpoint, convert_eagerly=True)  # type: ignore[misc]
+    running.Endpoint = partial(running.Endpoint, convert_eagerly=True)  # type: ignore[misc]
     main(["serve", *sys.argv[1:]])
 
 
