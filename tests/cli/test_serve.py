@@ -23,6 +23,8 @@ def logs(tmp_path: Path) -> Path:
         (["--listen", "9092"], ["'9092' is not HOST:PORT"]),
         (["--listen", "::1:9092"], ["'::1:9092' is not HOST:PORT, as 127.0.0.1:9092 or [::1]:9092"]),
         (["--listen", "127.0.0.1:65536"], ["is not HOST:PORT"]),
+        (["--listen", "0.0.0.0:9092"], ["--listen 0.0.0.0:9092 needs --advertise"]),
+        (["--listen", "[::]:9092"], ["--listen [::]:9092 needs --advertise"]),
         (["--advertise", "host"], ["--advertise", "'host' is not HOST:PORT"]),
         (["--chunk-size", "64Q"], ["'64Q' is not a size from 1 byte to 1024M"]),
         (["--max-downconversion-memory", "0"], ["'0' is not a size"]),

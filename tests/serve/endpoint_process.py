@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import IO
 
 HOST = "127.0.0.1"
 STOP_SECONDS = 30
@@ -17,9 +20,14 @@ class EndpointProcess:
     """Serves a log directory; a context manager. `command` is what runs in place of `kafkafmt serve`."""
 
     def __init__(
-        self, directory: Path, *options: str, log: Path | None = None, command: Sequence[str] = SERVE
+        self,
+        directory: Path,
+        *options: str,
+        log: Path | None = None,
+        command: Sequence[str] = SERVE,
+        listen: str = f"{HOST}:0",
     ) -> None:
-        self._command = [*command, str(directory), "--listen", f"{HOST}:0", *options]
+        self._command = [*command, str(directory), "--listen", listen, *options]
         self._log = log
         self._process: subprocess.Popen[str] | None = None
         self.host, self.port = HOST, -1
@@ -28,6 +36,10 @@ class EndpointProcess:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
 
     @property
     def is_running(self) -> bool:
@@ -42,14 +54,10 @@ class EndpointProcess:
 
     def start(self) -> None:
         """Start, and return once it takes connections."""
-        errors = self._log.open("w") if self._log is not None else None
-        try:
+        with self._open_log() as errors:
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
             )
-        finally:
-            if errors is not None:
-                errors.close()
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line.startswith(_LISTENING):
@@ -57,14 +65,27 @@ class EndpointProcess:
             raise RuntimeError(f"{' '.join(self._command)} did not start; it printed {line!r}")
         self.port = int(line.rpartition(":")[2])
 
+    def _open_log(self) -> AbstractContextManager[IO[str] | None]:
+        """Where it is to write its log."""
+        return nullcontext() if self._log is None else self._log.open("w")
+
+    def send_signal(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        """Its exit status, once it has ended. Raises subprocess.TimeoutExpired where that takes too long."""
+        assert self._process is not None
+        self._process.communicate(timeout=STOP_SECONDS)
+        return self._process.returncode
+
     def stop(self) -> None:
         """Have it end by itself; kill it where that takes too long."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.terminate()
-        try:
-            process.communicate(timeout=STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
+        if self.is_running:
+            self.send_signal(signal.SIGTERM)
+            try:
+                self.wait()
+            except subprocess.TimeoutExpired:
+                self.send_signal(signal.SIGKILL)
+                self.wait()
+        self._process = None

@@ -18,7 +18,7 @@ from kafka.structs import TopicPartition
 from cli.logs import is_one_line, run_process, write_log
 from kafkafmt import RecordBatchBuilder
 from kafkafmt.log import PartitionLogWriter
-from serve.endpoint import ServeProcess
+from serve.logged_endpoint import LoggedEndpoint
 
 RECORDS = 120
 LARGE_VALUE = bytes(1024 * 1024)
@@ -45,7 +45,7 @@ def large_logs(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def slow_reader(served: ServeProcess) -> Iterator[socket.socket]:
+def slow_reader(served: LoggedEndpoint) -> Iterator[socket.socket]:
     """A client that has asked for all of a large log, and takes nothing by itself."""
     request = FetchRequest[4](replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=2**30, isolation_level=0)
     partition = request.FetchTopic.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=2**30)
@@ -79,7 +79,7 @@ def consume(consumer: KafkaConsumer, count: int) -> dict[TopicPartition, list[in
     return found
 
 
-def consumer(served: ServeProcess, **settings: object) -> KafkaConsumer:
+def consumer(served: LoggedEndpoint, **settings: object) -> KafkaConsumer:
     return KafkaConsumer(
         bootstrap_servers=served.address,
         auto_offset_reset="earliest",
@@ -90,13 +90,14 @@ def consumer(served: ServeProcess, **settings: object) -> KafkaConsumer:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_records_when_served_then_are_those_of_the_log_and_sigterm_ends_it(logs: Path, workers: int) -> None:
-    with ServeProcess(logs, "--workers", workers) as served:
+    with LoggedEndpoint(logs, "--workers", workers) as served:
         reading = consumer(served)
         reading.assign([TopicPartition("orders", 0), TopicPartition("orders", 1)])
         found = consume(reading, 2 * RECORDS)
         reading.close()
         assert found == {TopicPartition("orders", number): list(range(RECORDS)) for number in (0, 1)}
-        assert served.stop() == 0
+        served.send_signal(signal.SIGTERM)
+        assert served.wait() == 0
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection((served.host, served.port))
 
@@ -105,9 +106,9 @@ def test_records_when_served_then_are_those_of_the_log_and_sigterm_ends_it(logs:
 def test_response_when_in_flight_at_sigterm_then_is_sent_whole_and_then_all_ends(
     large_logs: Path, workers: int
 ) -> None:
-    with ServeProcess(large_logs, "--workers", workers) as served, slow_reader(served) as client:
+    with LoggedEndpoint(large_logs, "--workers", workers) as served, slow_reader(served) as client:
         (size,) = struct.unpack(">i", read(client, 4))
-        served.process.send_signal(signal.SIGTERM)
+        served.send_signal(signal.SIGTERM)
         assert served.event("draining")
         assert size > LARGE_BYTES
         assert len(read(client, size)) == size
@@ -118,11 +119,11 @@ def test_response_when_in_flight_at_sigterm_then_is_sent_whole_and_then_all_ends
 @pytest.mark.parametrize("workers", [1, 2])
 def test_signal_when_it_comes_twice_then_nothing_is_waited_for(large_logs: Path, workers: int) -> None:
     arguments = ("--workers", workers, "--shutdown-timeout", 1000, "--write-timeout", 1000)
-    with ServeProcess(large_logs, *arguments) as served, slow_reader(served) as client:
+    with LoggedEndpoint(large_logs, *arguments) as served, slow_reader(served) as client:
         read(client, 4)
-        served.process.send_signal(signal.SIGINT)
+        served.send_signal(signal.SIGINT)
         assert served.event("draining")
-        served.process.send_signal(signal.SIGTERM)
+        served.send_signal(signal.SIGTERM)
         served.wait()
 
 
@@ -131,13 +132,14 @@ def test_response_when_nobody_takes_it_then_the_shutdown_timeout_ends_it(
     large_logs: Path, workers: int
 ) -> None:
     arguments = ("--workers", workers, "--shutdown-timeout", 0.5, "--write-timeout", 1000)
-    with ServeProcess(large_logs, *arguments) as served, slow_reader(served) as client:
+    with LoggedEndpoint(large_logs, *arguments) as served, slow_reader(served) as client:
         read(client, 4)
-        assert served.stop() == 0
+        served.send_signal(signal.SIGTERM)
+        assert served.wait() == 0
 
 
 def test_port_when_taken_then_one_line_says_so(logs: Path) -> None:
-    with ServeProcess(logs) as served:
+    with LoggedEndpoint(logs) as served:
         result = run_process("serve", logs, "--listen", served.address)
     assert result.returncode == 2
     assert is_one_line(result.stderr, [served.address, "Address already in use"]), result.stderr
@@ -154,7 +156,8 @@ def test_warnings_when_something_is_seldom_meant_then_are_logged(logs: Path, tmp
     topics.write_text("[payments]\n")
     users.write_text("[alice]\npassword = x\n")
     users.chmod(0o644)
-    with ServeProcess(logs, "--topics-file", topics, "--sasl-users", users, listen="0.0.0.0:0") as served:
+    options = ("--topics-file", topics, "--sasl-users", users, "--advertise", "localhost:9092")
+    with LoggedEndpoint(logs, *options, listen="0.0.0.0:0") as served:
         assert served.event("the topics file names a topic that is not there")["topic"] == "payments"
         assert served.event("without TLS others on the network can read what is sent")["host"] == "0.0.0.0"
         assert served.event("others can read a file of secrets")["file"] == str(users)

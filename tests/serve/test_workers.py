@@ -7,6 +7,7 @@ import select
 import signal
 import socket
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -16,7 +17,7 @@ from kafka.structs import TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from cli.logs import write_log
-from serve.endpoint import ServeProcess
+from serve.logged_endpoint import LoggedEndpoint
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +35,7 @@ def logs(tmp_path: Path) -> Path:
     return tmp_path / "logs"
 
 
-def consumer(served: ServeProcess, **settings: object) -> KafkaConsumer:
+def consumer(served: LoggedEndpoint, **settings: object) -> KafkaConsumer:
     return KafkaConsumer(
         bootstrap_servers=served.address,
         auto_offset_reset="earliest",
@@ -52,7 +53,7 @@ def everything(*partitions: TopicPartition) -> list[tuple[int, int]]:
     return [(partition.partition, offset) for partition in partitions for offset in range(RECORDS)]
 
 
-def read_all(served: ServeProcess) -> None:
+def read_all(served: LoggedEndpoint) -> None:
     """Have a consumer of its own read all there is."""
     reading = consumer(served)
     reading.assign(PARTITIONS)
@@ -80,7 +81,7 @@ def test_group_when_its_members_are_at_several_workers_then_has_one_coordinator_
     logs: Path, tmp_path: Path
 ) -> None:
     arguments = (*TWO_WORKERS, "--state", tmp_path / "state")
-    with ServeProcess(logs, *arguments) as served:
+    with LoggedEndpoint(logs, *arguments) as served:
         members = [consumer(served, group_id="g", client_id=f"member-{i}") for i in range(4)]
         found: list[tuple[int, int]] = []
         deadline = time.monotonic() + SECONDS
@@ -93,8 +94,9 @@ def test_group_when_its_members_are_at_several_workers_then_has_one_coordinator_
         for member in members:
             member.close()
         assert set(found) == set(everything(*PARTITIONS))
-        assert served.stop() == 0
-    with ServeProcess(logs, *arguments) as served:
+        served.send_signal(signal.SIGTERM)
+        assert served.wait() == 0
+    with LoggedEndpoint(logs, *arguments) as served:
         later = consumer(served, group_id="g")
         assert {partition: later.committed(partition) for partition in PARTITIONS} == dict.fromkeys(
             PARTITIONS, RECORDS
@@ -103,7 +105,7 @@ def test_group_when_its_members_are_at_several_workers_then_has_one_coordinator_
 
 
 def test_worker_when_killed_then_another_takes_its_place_and_nothing_is_lost(logs: Path) -> None:
-    with ServeProcess(logs, *TWO_WORKERS, "--metrics", "127.0.0.1:0") as served:
+    with LoggedEndpoint(logs, *TWO_WORKERS, "--metrics", "127.0.0.1:0") as served:
         metrics = served.event("metrics are served")["address"]
         pids = {started["worker"]: started["pid"] for started in (next(served.events()) for _ in range(2))}
         reading = consumer(served, group_id="g", max_poll_records=10)
@@ -125,31 +127,42 @@ def test_worker_when_killed_then_another_takes_its_place_and_nothing_is_lost(log
         assert sorted(found) == everything(*PARTITIONS)
         assert metric(metrics, "kafkafmt_requests_total", api="Fetch", outcome="answered") > fetches
         reading.close()
-        assert served.stop() == 0
+        served.send_signal(signal.SIGTERM)
+        assert served.wait() == 0
 
 
 @pytest.mark.skipif(
     not hasattr(os, "pidfd_open"), reason="Linux, where the end of others' children can be awaited"
 )
 def test_supervisor_when_killed_then_its_workers_end_and_the_port_is_free(logs: Path) -> None:
-    with ServeProcess(logs, *TWO_WORKERS) as served:
+    with LoggedEndpoint(logs, *TWO_WORKERS) as served:
         workers = [os.pidfd_open(next(served.events())["pid"]) for _ in range(2)]
         with socket.create_connection((served.host, served.port)):
-            served.process.kill()
+            served.send_signal(signal.SIGKILL)
             for worker in workers:
                 assert select.select([worker], [], [], SECONDS)[0], "a worker outlived its supervisor"
                 os.close(worker)
-        with ServeProcess(logs, *TWO_WORKERS, listen=served.address) as again:
+        with LoggedEndpoint(logs, *TWO_WORKERS, listen=served.address) as again:
             read_all(again)
-            assert again.stop() == 0
+            again.send_signal(signal.SIGTERM)
+            assert again.wait() == 0
 
 
-def test_connections_when_there_are_many_then_all_workers_serve_them(logs: Path) -> None:
-    with ServeProcess(logs, *TWO_WORKERS, "--metrics", "127.0.0.1:0") as served:
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="Linux, which tells what others have open")
+def test_connections_when_there_are_many_then_each_worker_has_some_and_all_are_counted(logs: Path) -> None:
+    def sockets(pid: int) -> int:
+        return sum(str(fd.readlink()).startswith("socket:") for fd in Path(f"/proc/{pid}/fd").iterdir())
+
+    with ExitStack() as stack:
+        served = stack.enter_context(LoggedEndpoint(logs, *TWO_WORKERS, "--metrics", "127.0.0.1:0"))
         metrics = served.event("metrics are served")["address"]
-        clients = [socket.create_connection((served.host, served.port)) for _ in range(50)]
+        workers = [served.event("worker started")["pid"] for _ in range(2)]
+        before, connections = [sockets(pid) for pid in workers], 0
         deadline = time.monotonic() + SECONDS
-        while metric(metrics, "kafkafmt_connections") < len(clients):
+        while not all(sockets(pid) > count for pid, count in zip(workers, before, strict=True)):
             assert time.monotonic() < deadline
-        for client in clients:
-            client.close()
+            stack.enter_context(socket.create_connection((served.host, served.port)))
+            connections += 1
+        while metric(metrics, "kafkafmt_connections") < connections:
+            assert time.monotonic() < deadline
+        assert metric(metrics, "kafkafmt_connections") == connections

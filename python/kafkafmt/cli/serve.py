@@ -48,7 +48,7 @@ _network_options = _options(
         "advertised",
         type=AddressType(),
         metavar="HOST:PORT",
-        help="Where clients are told to connect to.  [default: where they have connected to]",
+        help="Where clients are told to connect to.  [default: where it listens]",
     ),
     click.option(
         "--workers",
@@ -234,6 +234,8 @@ def serve(
     except ModuleNotFoundError as error:
         raise click.ClickException(f"serve needs {error.name}: pip install 'kafkafmt[serve]'") from None
 
+    if _is_wildcard(listen.host) and settings["advertised"] is None:
+        raise click.UsageError(f"--listen {listen} needs --advertise HOST:PORT, for clients to connect to")
     try:
         options = ServeOptions(
             directory,
@@ -302,7 +304,18 @@ def _warnings(
 
 
 def _is_loopback(host: str) -> bool:
+    address = _address(host)
+    return host == "localhost" or (address is not None and address.is_loopback)
+
+
+def _is_wildcard(host: str) -> bool:
+    address = _address(host)
+    return address is not None and address.is_unspecified
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """None where it is a name."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(host)
     except ValueError:
-        return host == "localhost"
+        return None

@@ -162,7 +162,6 @@ def _gauge(name: str, documentation: str, registry: CollectorRegistry) -> Gauge:
 def keep_metrics_in(folder: Path, worker: int) -> None:
     """Have this process keep its metrics in files of the folder, as the worker of this number: before any is made."""
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
-    forget_worker(folder, worker)
     values.ValueClass = MultiProcessValue(lambda: worker)  # type: ignore[no-untyped-call]
 
 

@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from multiprocessing.context import SpawnProcess
@@ -170,16 +171,19 @@ def _end(process: SpawnProcess) -> str:
 
 def _work(job: _Job, channel: socket.socket) -> None:
     """A worker's process."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # a terminal sends it to all; the supervisor tells its workers
+    # A terminal sends SIGINT to all processes; a worker is told by its supervisor.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     configure_logs(job.options.log_format, job.options.log_level)
     structlog.contextvars.bind_contextvars(worker=job.number)
     metrics = Metrics()
     if job.metrics is not None:
         keep_metrics_in(job.metrics, job.number)
         metrics = PrometheusMetrics()
-    asyncio.run(_serve(job, channel, metrics))
+    try:
+        asyncio.run(_serve(job, channel, metrics))
+    except Exception:
+        _log.exception("the worker failed")
+        sys.exit(1)
 
 
 async def _serve(job: _Job, channel: socket.socket, metrics: Metrics) -> None:

@@ -20,7 +20,7 @@ from kafka.errors import KafkaError as PythonKafkaError
 from kafka.structs import TopicPartition
 
 from cli.logs import write_log
-from serve.endpoint import ServeProcess
+from serve.logged_endpoint import LoggedEndpoint
 from serve.security.certificates import Certificates, make_certificates
 
 pytestmark = pytest.mark.clients
@@ -59,7 +59,7 @@ class Access:
         return context
 
 
-def kafka_python(served: ServeProcess, access: Access) -> list[int]:
+def kafka_python(served: LoggedEndpoint, access: Access) -> list[int]:
     try:
         consumer = KafkaConsumer(
             bootstrap_servers=served.address,
@@ -83,7 +83,7 @@ def kafka_python(served: ServeProcess, access: Access) -> list[int]:
     return offsets
 
 
-def confluent(served: ServeProcess, access: Access) -> list[int]:
+def confluent(served: LoggedEndpoint, access: Access) -> list[int]:
     errors: list[KafkaError] = []
     settings: dict[str, object] = {
         "bootstrap.servers": served.address,
@@ -120,7 +120,7 @@ def confluent(served: ServeProcess, access: Access) -> list[int]:
     return offsets
 
 
-def aiokafka(served: ServeProcess, access: Access) -> list[int]:
+def aiokafka(served: LoggedEndpoint, access: Access) -> list[int]:
     async def consume() -> list[int]:
         consumer = AIOKafkaConsumer(
             bootstrap_servers=served.address,
@@ -148,7 +148,7 @@ def aiokafka(served: ServeProcess, access: Access) -> list[int]:
     return asyncio.run(asyncio.wait_for(consume(), SECONDS))
 
 
-Client = Callable[[ServeProcess, Access], list[int]]
+Client = Callable[[LoggedEndpoint, Access], list[int]]
 CLIENTS: list[Client] = [kafka_python, confluent, aiokafka]
 
 
@@ -176,33 +176,33 @@ def users(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def in_plain_text(logs: Path, users: Path) -> Iterator[ServeProcess]:
+def in_plain_text(logs: Path, users: Path) -> Iterator[LoggedEndpoint]:
     """Asks for SASL, without TLS."""
-    with ServeProcess(logs, "--sasl-users", users) as served:
+    with LoggedEndpoint(logs, "--sasl-users", users, "--metrics", "127.0.0.1:0") as served:
         yield served
 
 
 @pytest.fixture(scope="module")
-def over_tls(logs: Path, users: Path, certificates: Certificates) -> Iterator[ServeProcess]:
+def over_tls(logs: Path, users: Path, certificates: Certificates) -> Iterator[LoggedEndpoint]:
     """Asks for SASL, over TLS."""
     tls = ("--tls-cert", certificates.server, "--tls-key", certificates.server_key)
-    with ServeProcess(logs, "--sasl-users", users, *tls) as served:
+    with LoggedEndpoint(logs, "--sasl-users", users, *tls) as served:
         yield served
 
 
 @pytest.fixture(scope="module")
-def by_certificate(logs: Path, certificates: Certificates) -> Iterator[ServeProcess]:
+def by_certificate(logs: Path, certificates: Certificates) -> Iterator[LoggedEndpoint]:
     """Asks for a client certificate, in two workers."""
     tls = ("--tls-cert", certificates.server, "--tls-key", certificates.server_key)
-    with ServeProcess(logs, *tls, "--tls-client-ca", certificates.client_ca, "--workers", 2) as served:
+    with LoggedEndpoint(logs, *tls, "--tls-client-ca", certificates.client_ca, "--workers", 2) as served:
         yield served
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("client", CLIENTS)
 def test_client_when_its_password_is_right_then_reads_all_records(
-    in_plain_text: ServeProcess,
-    over_tls: ServeProcess,
+    in_plain_text: LoggedEndpoint,
+    over_tls: LoggedEndpoint,
     certificates: Certificates,
     client: Client,
     mechanism: str,
@@ -214,7 +214,7 @@ def test_client_when_its_password_is_right_then_reads_all_records(
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("client", [kafka_python, confluent])
 def test_client_of_the_time_before_sasl_authenticate_then_reads_all_records(
-    in_plain_text: ServeProcess, client: Client, mechanism: str
+    in_plain_text: LoggedEndpoint, client: Client, mechanism: str
 ) -> None:
     assert client(in_plain_text, Access(mechanism, before=True)) == list(range(RECORDS))
 
@@ -222,7 +222,7 @@ def test_client_of_the_time_before_sasl_authenticate_then_reads_all_records(
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("client", CLIENTS)
 def test_client_when_its_password_is_wrong_then_is_told_so(
-    in_plain_text: ServeProcess, client: Client, mechanism: str, caplog: pytest.LogCaptureFixture
+    in_plain_text: LoggedEndpoint, client: Client, mechanism: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(RefusedError) as refused:
         client(in_plain_text, Access(mechanism, password="wrong"))
@@ -232,7 +232,7 @@ def test_client_when_its_password_is_wrong_then_is_told_so(
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_client_certificate_when_asked_for_then_only_clients_that_have_it_read(
-    by_certificate: ServeProcess, certificates: Certificates, client: Client
+    by_certificate: LoggedEndpoint, certificates: Certificates, client: Client
 ) -> None:
     known = Access(ca=certificates.server_ca, certificate=(certificates.client, certificates.client_key))
     assert client(by_certificate, known) == list(range(RECORDS))
