@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from kafkafmt.serve.catalog import Catalog
 from kafkafmt.serve.endpoint import Endpoint, listen
-from kafkafmt.serve.groups import CoordinatorAddress, GroupCoordinator, OffsetStore
+from kafkafmt.serve.groups import GroupCoordinator, OffsetStore
+from kafkafmt.serve.node import Node
 from kafkafmt.serve.options import ServeOptions
 
 if TYPE_CHECKING:
@@ -44,8 +45,9 @@ class Served:
         self._loop = asyncio.get_running_loop()
         options = self._options
         store = OffsetStore(options.state, options.groups.max_offsets_bytes)
-        address = CoordinatorAddress(0, *(options.advertised or self.address))
-        self._coordinator = GroupCoordinator(store, Catalog(options.directory), address, options.groups)
+        catalog = Catalog(options.directory)
+        node = Node(*(options.advertised or self.address), catalog.cluster_id)
+        self._coordinator = GroupCoordinator(store, catalog, node, options.groups)
         handlers = self._coordinator.handlers()
         self._endpoint = Endpoint(options, self._listener, handlers=lambda _: handlers)
         self._loop.call_soon(self._started.set)
