@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
@@ -18,14 +17,16 @@ from typing import Any
 import pytest
 
 import kafkafmt as kf
-from broker.broker import HOST, Broker
+from broker.broker import HOST
 from clients.install_go_node import DRIVERS, GO, GO_DRIVER, NODE, NODE_ENVIRONMENT, Toolchain
+from clients.real_broker import serving_broker
 from clients.tap import Tap
 from data.real_logs import LOGS, NAMES, ExpectedRecord, expected
 from kafkafmt import Codec
 from kafkafmt.log import PartitionLog
+from serve.served import Served
 
-pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("clients-go-node")]
+pytestmark = pytest.mark.clients
 
 SECONDS = "20"
 READS_UP_TO_SNAPPY = frozenset({Codec.NONE, Codec.GZIP, Codec.SNAPPY})
@@ -158,31 +159,22 @@ class Server:
     zstd_fallback: Codec | None = None
 
 
-@pytest.fixture(scope="module")
-def real_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A broker that was down when the logs were put into its folder."""
-    with ExitStack() as stack:
-        tap = stack.enter_context(Tap(("", 0)))
-        advertised = {"advertised.listeners": f"PLAINTEXT://{tap.bootstrap}"}
-        broker = stack.enter_context(Broker(tmp_path_factory.mktemp("broker-with-logs"), advertised))
-        partitions: dict[str, int] = {}
-        for name in NAMES:
-            topic, _, number = name.rpartition("-")
-            partitions[topic] = max(partitions.get(topic, 0), int(number) + 1)
-        for topic, count in partitions.items():
-            broker.create_topic(topic, count)
-        broker.stop()
-        for name in NAMES:
-            shutil.copytree(
-                LOGS / name,
-                broker.log_dir / name,
-                ignore=shutil.ignore_patterns("partition.metadata"),
-                dirs_exist_ok=True,
-            )
-        (broker.log_dir / ".kafka_cleanshutdown").unlink()  # one of the logs is as a crash left it
-        broker.start()
-        tap.upstream = (HOST, broker.port)
-        yield Server(tap)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("endpoint", marks=pytest.mark.xdist_group("go-and-node")),
+        pytest.param("broker", marks=[pytest.mark.broker, pytest.mark.xdist_group("go-and-node-broker")]),
+    ],
+)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Tap((HOST, 0)) as tap:
+        if request.param == "broker":
+            with serving_broker(tmp_path_factory.mktemp("broker"), tap):
+                yield Server(tap)
+        else:
+            with Served(LOGS, advertised=tap.address, zstd_fallback=Codec.LZ4) as served:
+                tap.upstream = served.address
+                yield Server(tap, Codec.LZ4)
 
 
 def can_read(client: Client, wanted: Range, server: Server) -> bool:
@@ -257,10 +249,15 @@ def check(client: Client, server: Server, ranges: Sequence[Range]) -> None:
         assert {magic for f in found for magic in f.magics} == {min(magic, client.magic) for magic in in_log}
 
 
-@pytest.mark.broker
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: f"{client.name}-{client.isolation}")
-def test_consume_when_a_real_broker_serves_the_logs_then_the_client_hands_out_every_record(
-    client: Client, real_broker: Server
+def test_consume_when_it_starts_at_the_beginning_then_it_hands_out_every_record(
+    client: Client, server: Server
 ) -> None:
-    check(client, real_broker, [from_the_beginning(name, client.isolation) for name in NAMES])
-    check(client, real_broker, [from_the_middle_of_a_batch(name, client.isolation) for name in NAMES])
+    check(client, server, [from_the_beginning(name, client.isolation) for name in NAMES])
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: f"{client.name}-{client.isolation}")
+def test_consume_when_it_starts_in_the_middle_of_a_batch_then_it_hands_out_every_record_from_there(
+    client: Client, server: Server
+) -> None:
+    check(client, server, [from_the_middle_of_a_batch(name, client.isolation) for name in NAMES])

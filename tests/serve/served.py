@@ -7,7 +7,10 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kafkafmt.serve.catalog import Catalog
 from kafkafmt.serve.endpoint import Endpoint, listen
+from kafkafmt.serve.groups import GroupCoordinator, OffsetStore
+from kafkafmt.serve.node import Node
 from kafkafmt.serve.options import ServeOptions
 
 if TYPE_CHECKING:
@@ -33,13 +36,24 @@ class Served:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self.endpoint.drain)
+        self._loop.call_soon_threadsafe(self._drain)
         self._thread.join(SECONDS)
         self._listener.close()
         assert not self._thread.is_alive()
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self.endpoint = Endpoint(self._options, self._listener)
+        options = self._options
+        store = OffsetStore(options.state, options.groups.max_offsets_bytes)
+        catalog = Catalog(options.directory)
+        node = Node(*(options.advertised or self.address), catalog.cluster_id)
+        self._coordinator = GroupCoordinator(store, catalog, node, options.groups)
+        handlers = self._coordinator.handlers()
+        self._endpoint = Endpoint(options, self._listener, handlers=lambda _: handlers)
         self._loop.call_soon(self._started.set)
-        await self.endpoint.serve()
+        await self._endpoint.serve()
+        await store.close()
+
+    def _drain(self) -> None:
+        self._coordinator.close()
+        self._endpoint.drain()

@@ -22,7 +22,7 @@ from kafkafmt.serve.memory import DownConversionMemory
 from kafkafmt.serve.metrics import Metrics, Outcome
 from kafkafmt.serve.options import ServeOptions
 from kafkafmt.serve.request import Handler, Request
-from kafkafmt.serve.security.sasl import MAX_OPEN_FRAME_BYTES, SaslSession
+from kafkafmt.serve.security.sasl import MAX_OPEN_FRAME_BYTES, SaslSession, refusing_handlers
 from kafkafmt.serve.stream import Stream
 from kafkafmt.serve.wire import api_name, decode_request, encode_response
 
@@ -61,7 +61,9 @@ class Connection:
         self._options = service.options
         users = service.options.users
         self._sasl = None if users is None else SaslSession(users)
-        self._handlers = dict(service.handlers) | ({} if self._sasl is None else self._sasl.handlers())
+        self._handlers = dict(service.handlers) | (
+            refusing_handlers() if self._sasl is None else self._sasl.handlers()
+        )
         self._lease = service.memory.lease()
         self._is_draining = False
         self.is_busy = False

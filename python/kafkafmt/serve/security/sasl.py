@@ -115,3 +115,22 @@ class SaslSession:
             self.expects_bare_token = False
             self._exchange = None
         return answer
+
+
+def refusing_handlers() -> dict[int, Handler]:
+    """For an endpoint that everyone may use: there SASL is out of turn, which is no reason to close a connection."""
+
+    async def refuse_handshake(request: Request) -> Message:
+        return SaslHandshakeResponse[request.version](error_code=IllegalSaslStateError.errno, mechanisms=[])
+
+    async def refuse_authenticate(request: Request) -> Message:
+        return SaslAuthenticateResponse[request.version](
+            error_code=IllegalSaslStateError.errno,
+            error_message="SASL is not in use here",
+            auth_bytes=b"",
+        )
+
+    return {
+        SaslHandshakeRequest.API_KEY: refuse_handshake,
+        SaslAuthenticateRequest.API_KEY: refuse_authenticate,
+    }
