@@ -23,6 +23,7 @@ from bench.experiments.fetch_memory import (
     FETCH_BYTES_A_PARTITION,
     LIMIT_BYTES,
     MESSAGES_A_PARTITION,
+    OUT_OF_MEMORY,
     PARTITIONS,
     RECORD_BYTES,
 )
@@ -73,7 +74,7 @@ def attempted(attempt: Attempt, directory: Path, topic: Topic) -> tuple[int, flo
         try:
             records, failure = consume(wanted).records, ""
         except (OSError, ConsumptionError) as error:
-            records, failure = 0, str(error)
+            records, failure = 0, OUT_OF_MEMORY if "MemoryError" in log.read_text() else str(error)
         peak = peak_mib(endpoint.pid) - start if endpoint.is_running else None
     return records, peak, failure
 
@@ -87,7 +88,7 @@ def main() -> int:
         topic = topic_of(segment, PARTITIONS, Path(folder))
         for attempt in ATTEMPTS:
             records, peak, failure = attempted(attempt, Path(folder), topic)
-            as_expected &= bool(failure) if attempt.must_fail else records == topic.records
+            as_expected &= failure == OUT_OF_MEMORY if attempt.must_fail else records == topic.records
             limit = UNLIMITED if attempt.limit is None else f"{attempt.limit // 10**6} MB"
             shown = "it ended" if peak is None else f"{peak:.1f} MiB"
             rows.append((attempt.way, limit, str(records), shown, failure or "completes"))

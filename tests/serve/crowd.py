@@ -109,9 +109,7 @@ async def _receive(connection: socket.socket, memory: memoryview, pace: Pace) ->
         wanted = memory[done : done + pace.read_bytes]
         taken = await asyncio.wait_for(loop.sock_recv_into(connection, wanted), DEADLINE_SECONDS)
         if not taken:
-            raise ConnectionError(
-                f"the server closed the connection {len(memory) - done} bytes before an end"
-            )
+            raise ConnectionError(f"closed by the server, with {done} of {len(memory)} bytes received")
         done += taken
         if pace.pause_seconds and done < len(memory):
             await asyncio.sleep(pace.pause_seconds)

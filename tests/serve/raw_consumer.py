@@ -269,6 +269,6 @@ class RawConnection:
         while done < size:
             taken = self._socket.recv_into(wanted[done:], 0, socket.MSG_WAITALL)
             if not taken:
-                raise ConnectionError(f"the server closed the connection {size - done} bytes before an end")
+                raise ConnectionError(f"closed by the server, with {done} of {size} bytes received")
             done += taken
         return wanted
