@@ -32,7 +32,7 @@ def request_class(api_key: int) -> Any:
 
 
 def response_class(api_key: int) -> Any:
-    return ResponseClassRegistry._response_class_registry[api_key]
+    return ResponseClassRegistry._response_class_registry[api_key][None]  # it may know the class of one version
 
 
 def filled(message_class: Any, version: int) -> Any:
