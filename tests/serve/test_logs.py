@@ -21,6 +21,7 @@ async def connection(number):
     log.info("answered", api="Fetch")
 
 async def main():
+    structlog.contextvars.bind_contextvars(worker=3)
     await asyncio.gather(connection(1), connection(2))
     log.debug("detail")
     logging.getLogger("asyncio").warning("slow %s", "callback")
@@ -48,6 +49,7 @@ def test_logs_when_not_for_a_terminal_then_are_json_lines_bound_to_their_connect
         "event": "answered",
         "api": "Fetch",
         "level": "info",
+        "worker": 3,
         "connection": 1,
         "client": "127.0.0.1:1",
         "client_id": "c",

@@ -6,12 +6,10 @@ import multiprocessing
 import signal
 from multiprocessing.connection import Connection
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 from kafka.protocol.consumer import FetchRequest
 from prometheus_client import CollectorRegistry
-from prometheus_client.parser import text_string_to_metric_families
 
 from kafkafmt.serve.metrics import (
     Metrics,
@@ -21,23 +19,19 @@ from kafkafmt.serve.metrics import (
     metrics_server,
     workers_registry,
 )
+from serve.scraping import scrape
 
 FETCH = FetchRequest.API_KEY
 
 
 def served(registry: CollectorRegistry) -> dict[tuple[str, ...], float]:
     """What a scrape gives: values by a sample's name and labels, in the order of their names."""
-    with (
-        metrics_server(registry, "127.0.0.1", 0) as port,
-        urlopen(f"http://127.0.0.1:{port}/metrics") as response,
-    ):
-        text = response.read().decode()
-    return {
-        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-        if not sample.name.endswith("_created")
-    }
+    with metrics_server(registry, "127.0.0.1", 0) as port:
+        return {
+            (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+            for sample in scrape(f"127.0.0.1:{port}")
+            if not sample.name.endswith("_created")
+        }
 
 
 def use(metrics: Metrics) -> None:

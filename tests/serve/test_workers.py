@@ -9,15 +9,14 @@ import socket
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 from kafka import KafkaConsumer
 from kafka.structs import TopicPartition
-from prometheus_client.parser import text_string_to_metric_families
 
 from cli.logs import write_log
 from serve.logged_endpoint import LoggedEndpoint
+from serve.scraping import metric
 
 pytestmark = pytest.mark.slow
 
@@ -63,18 +62,6 @@ def read_all(served: LoggedEndpoint) -> None:
         found += polled(reading)
     reading.close()
     assert sorted(found) == everything(*PARTITIONS)
-
-
-def metric(address: str, name: str, **labels: str) -> float:
-    """The sum of a metric's samples that have these labels."""
-    with urlopen(f"http://{address}/metrics") as response:
-        text = response.read().decode()
-    return sum(
-        sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-        if sample.name == name and labels.items() <= sample.labels.items()
-    )
 
 
 def test_group_when_its_members_are_at_several_workers_then_has_one_coordinator_that_remembers(

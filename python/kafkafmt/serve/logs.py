@@ -55,7 +55,6 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
 
 def bind_connection(connection: int, client: str) -> None:
     """Bind all that this task logs from here on to a connection, by its number and its client's address."""
-    structlog.contextvars.clear_contextvars()
     structlog.contextvars.bind_contextvars(connection=connection, client=client)
 
 
