@@ -1,4 +1,8 @@
-"""Real consumers in groups, all polled in the same way. They commit what they were handed, and nothing by themselves."""
+"""Real consumers in groups, all polled in the same way.
+
+They commit what they are handed, at once, and nothing by themselves. Where they are told that they are no members any
+more, which a commit may be the first to hear, they forget it: it comes again, to them or to another.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,22 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import aiokafka
+import aiokafka.errors
 import confluent_kafka
 import kafka
+import kafka.errors
 
 MOST_RECORDS = 10
 POLL_SECONDS = 0.1
 SESSION_SECONDS, HEARTBEAT_SECONDS = 6, 0.5
+_NO_MEMBER = (confluent_kafka.KafkaError.UNKNOWN_MEMBER_ID, confluent_kafka.KafkaError.ILLEGAL_GENERATION)
 
 
 class Consumer(Protocol):
     """A member of a group."""
 
     def poll(self) -> list[tuple[int, int]]:
-        """Some records, by partition and offset; they are committed already."""
+        """Some records that are committed, by partition and offset."""
 
     def assigned(self) -> set[int]:
         """The partitions that it has."""
@@ -52,7 +59,10 @@ class KafkaPython:
         polled = self._consumer.poll(timeout_ms=int(POLL_SECONDS * 1000))
         records = [(record.partition, record.offset) for batch in polled.values() for record in batch]
         if records:
-            self._consumer.commit()
+            try:
+                self._consumer.commit()
+            except kafka.errors.CommitFailedError:
+                return []
         return records
 
     def assigned(self) -> set[int]:
@@ -82,7 +92,12 @@ class Confluent:
         messages = self._consumer.consume(MOST_RECORDS, POLL_SECONDS)
         records = [(message.partition(), message.offset()) for message in messages if message.error() is None]
         if records:
-            self._consumer.commit(asynchronous=False)
+            try:
+                self._consumer.commit(asynchronous=False)
+            except confluent_kafka.KafkaException as error:
+                if error.args[0].code() not in _NO_MEMBER:
+                    raise
+                return []
         return records
 
     def assigned(self) -> set[int]:
@@ -121,7 +136,10 @@ class Aiokafka:
             )
             records = [(record.partition, record.offset) for batch in polled.values() for record in batch]
             if records:
-                await self._consumer.commit()
+                try:
+                    await self._consumer.commit()
+                except aiokafka.errors.CommitFailedError:
+                    return []
             return records
 
         return self._loop.run_until_complete(once())

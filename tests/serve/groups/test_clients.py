@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -20,27 +22,36 @@ pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("group-clients")]
 SECONDS = 60
 TOPIC, RECORDS = "orders", 100
 ALL = [(partition, offset) for partition in range(2) for offset in range(RECORDS)]
+HALVES = {frozenset({0}), frozenset({1})}
 
-Serve = Callable[..., EndpointProcess]
 MakeConsumer = Callable[[str, str, str], Consumer]
 
 
-@pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Serve]:
-    """Serves two partitions, on a free port or on the one that is named; commits are kept from one to the next."""
+def endpoint_in(folder: Path, port: int = 0) -> EndpointProcess:
+    """Serves what is in `logs` of a folder, keeps commits in `state`."""
+    options = ("--state", str(folder / "state"), "--listen", f"{HOST}:{port}")
+    return EndpointProcess(folder / "logs", *options, log=folder / "log")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("groups")
     for partition in range(2):
-        put_segment(tmp_path / "logs" / f"{TOPIC}-{partition}", 0, batches(0, RECORDS, 10))
-    with ExitStack() as stack:
-
-        def start(port: int = 0) -> EndpointProcess:
-            options = ("--state", str(tmp_path / "state"), "--listen", f"{HOST}:{port}")
-            return stack.enter_context(EndpointProcess(tmp_path / "logs", *options, log=tmp_path / "log"))
-
-        yield start
+        put_segment(folder / "logs" / f"{TOPIC}-{partition}", 0, batches(0, RECORDS, 10))
+    return folder
 
 
-def consumer(make: MakeConsumer, endpoint: EndpointProcess) -> closing[Consumer]:
-    return closing(make(f"{endpoint.host}:{endpoint.port}", TOPIC, "g"))
+@pytest.fixture(scope="module")
+def bootstrap(folder: Path) -> Iterator[str]:
+    with endpoint_in(folder) as endpoint:
+        yield f"{endpoint.host}:{endpoint.port}"
+
+
+@pytest.fixture
+def group(request: pytest.FixtureRequest) -> str:
+    """A group of the test's own."""
+    name: str = request.node.name
+    return name
 
 
 def poll(consumers: Sequence[Consumer], records: list[tuple[int, int]], is_done: Callable[[], bool]) -> None:
@@ -53,56 +64,61 @@ def poll(consumers: Sequence[Consumer], records: list[tuple[int, int]], is_done:
 
 
 @pytest.mark.parametrize("make", CONSUMERS)
-def test_consumers_when_one_leaves_then_the_other_takes_over(serve: Serve, make: MakeConsumer) -> None:
-    endpoint = serve()
+def test_consumers_when_one_leaves_then_the_other_takes_over(
+    bootstrap: str, group: str, make: MakeConsumer
+) -> None:
     records: list[tuple[int, int]] = []
-    with consumer(make, endpoint) as first:
+    with closing(make(bootstrap, TOPIC, group)) as first:
         poll([first], records, lambda: first.assigned() == {0, 1})
-        with consumer(make, endpoint) as second:
-            poll(
-                [first, second],
-                records,
-                lambda: (
-                    {frozenset(first.assigned()), frozenset(second.assigned())}
-                    == {frozenset({0}), frozenset({1})}
-                ),
-            )
+        with closing(make(bootstrap, TOPIC, group)) as second:
+            both = first, second
+            poll(both, records, lambda: {frozenset(each.assigned()) for each in both} == HALVES)
         poll([first], records, lambda: first.assigned() == {0, 1} and len(records) >= len(ALL))
     assert sorted(records) == ALL, "nothing twice: all was committed before partitions moved"
 
 
+@pytest.mark.parametrize("make", [*CONSUMERS, confluent_static])
+def test_consumer_when_another_comes_after_it_then_that_goes_on_behind_its_commits(
+    bootstrap: str, group: str, make: MakeConsumer
+) -> None:
+    records: list[tuple[int, int]] = []
+    with closing(make(bootstrap, TOPIC, group)) as first:
+        poll([first], records, lambda: len(records) >= 50)
+    with closing(make(bootstrap, TOPIC, group)) as second:
+        poll([second], records, lambda: len(records) >= len(ALL))
+    assert sorted(records) == ALL
+
+
 @pytest.mark.parametrize("make", CONSUMERS)
 def test_consumer_when_the_endpoint_is_killed_then_goes_on_behind_its_commits(
-    serve: Serve, make: MakeConsumer
+    folder: Path, group: str, make: MakeConsumer, tmp_path: Path
 ) -> None:
-    endpoint = serve()
+    (tmp_path / "logs").symlink_to(folder / "logs")
     records: list[tuple[int, int]] = []
-    with consumer(make, endpoint) as alone:
-        poll([alone], records, lambda: len(records) >= 50)
-        os.kill(endpoint.pid, signal.SIGKILL)
-        endpoint.stop()
-        serve(endpoint.port)
-        poll([alone], records, lambda: len(records) >= len(ALL))
+    with ExitStack() as endpoints:
+        killed = endpoints.enter_context(endpoint_in(tmp_path))
+        with closing(make(f"{HOST}:{killed.port}", TOPIC, group)) as consumer:
+            poll([consumer], records, lambda: len(records) >= 50)
+            os.kill(killed.pid, signal.SIGKILL)
+            killed.stop()
+            endpoints.enter_context(endpoint_in(tmp_path, killed.port))
+            poll([consumer], records, lambda: len(records) >= len(ALL))
     assert sorted(records) == ALL
 
 
-@pytest.mark.parametrize("make", CONSUMERS)
-def test_consumer_when_another_comes_after_it_then_that_goes_on_behind_its_commits(
-    serve: Serve, make: MakeConsumer
+@pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not there")
+@pytest.mark.parametrize(
+    "version", [(), ("-X", "api.version.request=false", "-X", "broker.version.fallback=0.9.0.1")]
+)
+def test_kcat_when_run_again_then_goes_on_behind_its_commits(
+    bootstrap: str, group: str, version: tuple[str, ...]
 ) -> None:
-    endpoint = serve()
     records: list[tuple[int, int]] = []
-    for wanted in (50, len(ALL)):
-        with consumer(make, endpoint) as alone:
-            poll([alone], records, lambda: len(records) >= wanted)  # noqa: B023
-    assert sorted(records) == ALL
-
-
-def test_static_member_when_it_is_away_for_a_short_time_then_keeps_its_partitions(serve: Serve) -> None:
-    endpoint = serve()
-    records: list[tuple[int, int]] = []
-    with consumer(confluent_static, endpoint) as first:
-        poll([first], records, lambda: len(records) >= 50)
-    with consumer(confluent_static, endpoint) as again:
-        poll([again], records, lambda: len(records) >= len(ALL))
+    for count in (50, len(ALL) - 50):
+        command = ["kcat", "-b", bootstrap, "-q", "-u", "-f", "%p %o\n", "-c", str(count), *version]
+        command += ["-X", "auto.offset.reset=earliest", "-G", group, TOPIC]
+        found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=SECONDS)
+        records += [
+            (int(partition), int(offset)) for partition, offset in map(str.split, found.stdout.splitlines())
+        ]
     assert sorted(records) == ALL

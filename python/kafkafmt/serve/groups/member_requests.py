@@ -18,7 +18,6 @@ from kafka.protocol.consumer import (
 )
 
 from kafkafmt.serve.groups.member import (
-    Error,
     Join,
     JoinResult,
     MemberIdentity,
@@ -88,21 +87,20 @@ class MemberRequests:
         if not body.group_id:
             response.error_code = errors.InvalidGroupIdError.errno
         elif request.version < _LEAVES_TOGETHER:
-            response.error_code = self._leave_one(body.group_id, body.member_id, None).errno
+            response.error_code = self._membership.leave(body.group_id, body.member_id, None).errno
         else:
             response.members = [
                 LeaveGroupResponse.MemberResponse(
                     version=request.version,
                     member_id=each.member_id,
                     group_instance_id=each.group_instance_id,
-                    error_code=self._leave_one(body.group_id, each.member_id, each.group_instance_id).errno,
+                    error_code=self._membership.leave(
+                        body.group_id, each.member_id, each.group_instance_id
+                    ).errno,
                 )
                 for each in body.members
             ]
         return response
-
-    def _leave_one(self, group_id: str, member_id: str, instance_id: str | None) -> Error:
-        return self._membership.leave(group_id, member_id, instance_id)
 
 
 def _join_of(request: Request) -> Join:

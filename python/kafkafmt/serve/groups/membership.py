@@ -23,6 +23,8 @@ from kafkafmt.serve.options import GroupOptions
 
 log = structlog.get_logger()
 
+_LOGGED_CHARS = 200  # of a group id, which clients choose
+
 
 @dataclass
 class _Tracked:
@@ -168,7 +170,9 @@ class Membership:
         if group.generation_id != tracked.logged_generation_id:
             tracked.logged_generation_id = group.generation_id
             members, generation = len(group.roster.members), group.generation_id
-            log.info("group rebalanced", group=group_id, generation=generation, members=members)
+            log.info(
+                "group rebalanced", group=group_id[:_LOGGED_CHARS], generation=generation, members=members
+            )
         if len(group.roster) == 0:
             self.drop(group_id)
             return
