@@ -32,7 +32,8 @@ def request_class(api_key: int) -> Any:
 
 
 def response_class(api_key: int) -> Any:
-    return ResponseClassRegistry._response_class_registry[api_key][None]  # it may know the class of one version
+    """That of all versions: what is registered may be the class of one."""
+    return ResponseClassRegistry._response_class_registry[api_key][None]
 
 
 def filled(message_class: Any, version: int) -> Any:
