@@ -103,9 +103,11 @@ def commit(
                         committed_leader_epoch=4,
                         **{"committed_metadata": "a note", "commit_timestamp": -1, **fields},
                     )
+                    for (name, number), offset in offsets.items()
+                    if name == topic
                 ],
             )
-            for (topic, number), offset in offsets.items()
+            for topic in dict.fromkeys(topic for topic, _ in offsets)
         ],
     )
 
@@ -119,8 +121,11 @@ def fetch(
     topics = None
     if partitions is not None:
         topics = [
-            topic_class(**{"topic_id" if by_id else "name": topic}, partition_indexes=[number])
-            for topic, number in partitions
+            topic_class(
+                **{"topic_id" if by_id else "name": topic},
+                partition_indexes=[number for name, number in partitions if name == topic],
+            )
+            for topic in dict.fromkeys(topic for topic, _ in partitions)
         ]
     if not several:
         return OffsetFetchRequest(version=version, group_id=groups[0], topics=topics)

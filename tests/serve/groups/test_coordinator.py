@@ -284,7 +284,9 @@ def test_offsets_when_of_several_groups_then_each_group_once(tmp_path: Path) -> 
 def test_offsets_when_asked_for_again_and_again_then_answered_once(tmp_path: Path) -> None:
     async def scenario(served: Served) -> None:
         await served.ask(commit({("orders", 0): 5}, committed_metadata="x" * 4096))
-        response = await served.ask(fetch([("orders", 0)] * 1000))
+        request = fetch([("orders", 0)] * 1000)
+        request.topics *= 10
+        response = await served.ask(request)
         assert len(response.topics) == 1
         assert len(response.topics[0].partitions) == 1
 
@@ -307,12 +309,12 @@ def test_offsets_when_topics_are_named_by_id_then_unknown_ones_are_errors(tmp_pa
 def test_commit_when_some_of_it_cannot_be_kept_then_the_rest_is(tmp_path: Path) -> None:
     async def scenario(served: Served) -> None:
         request = commit({("orders", 0): 5, ("nowhere", 0): 6, ("orders", 1): 7})
-        request.topics[2].partitions[0].committed_metadata = "x" * 4097
+        request.topics[0].partitions[1].committed_metadata = "x" * 4097
         too_large, unknown = (
             errors.OffsetMetadataTooLargeError.errno,
             errors.UnknownTopicOrPartitionError.errno,
         )
-        assert codes(await served.ask(request)) == [0, unknown, too_large]
+        assert codes(await served.ask(request)) == [0, too_large, unknown]
         assert list(fetched(await served.ask(fetch(None)))) == [("orders", 0)]
 
     run(scenario, tmp_path)
