@@ -18,6 +18,7 @@ from kafka.protocol.consumer import (
 from kafka.protocol.metadata import FindCoordinatorRequest
 
 from kafkafmt.serve.options import GroupOptions
+from kafkafmt.serve.wire import SUPPORTED
 from serve.groups.requests import (
     SUBSCRIPTION,
     capped,
@@ -31,6 +32,7 @@ from serve.groups.requests import (
     sync,
 )
 from serve.groups.served import NODE, Served, run
+from serve.messages import filled, request_class
 
 
 async def stable(served: Served, members: int = 1, version: int = 3) -> list[str]:
@@ -118,6 +120,16 @@ def test_life_of_a_group_when_spoken_at_any_version_then_the_same(tmp_path: Path
         [deleted] = (await served.ask(delete)).results
         assert deleted.error_code == 0
         assert (await served.ask(listing)).groups == []
+
+    run(scenario, tmp_path)
+
+
+def test_requests_when_nothing_in_them_makes_sense_then_answered(tmp_path: Path) -> None:
+    async def scenario(served: Served) -> None:
+        for api_key in served.coordinator.handlers():
+            for version in SUPPORTED[api_key]:
+                answer = await served.ask(filled(request_class(api_key), version))
+                assert answer.version == version
 
     run(scenario, tmp_path)
 
