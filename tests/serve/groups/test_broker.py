@@ -25,7 +25,7 @@ from serve.messages import frame, response_class
 if TYPE_CHECKING:
     from broker.broker import Broker
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("broker")]
 
 SECONDS = 30
 TOPIC = "coordinated"
