@@ -215,7 +215,7 @@ def serve(
     A topics file has a section for each topic:    A users file has one for each user:
         [orders]                                       [alice]
         message.downconversion.enable = false          password = wonderland
-    In place of a password there may be SCRAM credentials as kafka-configs.sh prints them:
+    In place of a password there may be SCRAM credentials, in the form that Kafka keeps them in:
         SCRAM-SHA-256 = [salt=...,stored_key=...,server_key=...,iterations=4096]
 
     Sizes are bytes, or have a unit: 524288, 512K, 64MiB. SIGTERM and SIGINT end it once responses in flight are

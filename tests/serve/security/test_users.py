@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from kafkafmt.serve.ini import IniError, read_ini
 from kafkafmt.serve.security.users import MECHANISMS, SCRAM_HASHES, ScramCredential, Users, read_users
 
-# As `kafka-configs.sh --describe --entity-type users` prints it, of the password `pencil`.
 KAFKA_CREDENTIAL = (
     "[salt=ZXkwYjNyd2dhZmU0,stored_key={stored},server_key={server},iterations=4096]"  # ey0b3rwgafe4
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafka.errors import (
@@ -58,18 +59,20 @@ class ListOffsetsApi:
         )
         return ListOffsetsResponse(
             version=request.version,
-            topics=[
-                _TopicResponse(
-                    version=request.version,
-                    name=topic.name,
-                    partitions=[
-                        await self._partition(request, topic.name, asked)
-                        if times_asked[topic.name, asked.partition_index] == 1
-                        else _answered(asked, InvalidRequestError.errno)
-                        for asked in topic.partitions
-                    ],
-                )
-                for topic in topics
+            topics=[await self._topic(request, topic, times_asked) for topic in topics],
+        )
+
+    async def _topic(
+        self, request: Request, topic: Message, times_asked: Mapping[tuple[str, int], int]
+    ) -> Message:
+        return _TopicResponse(
+            version=request.version,
+            name=topic.name,
+            partitions=[
+                await self._partition(request, topic.name, asked)
+                if times_asked[topic.name, asked.partition_index] == 1
+                else _answered(asked, InvalidRequestError.errno)
+                for asked in topic.partitions
             ],
         )
 

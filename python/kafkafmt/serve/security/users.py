@@ -1,7 +1,8 @@
 """The users file, and what is known of users: enough to hold a password or a SCRAM proof against it.
 
-An INI with a section for each user: a password, which does for every mechanism, or SCRAM credentials as
-`kafka-configs.sh --describe --entity-type users` prints them, which do for theirs only.
+An INI with a section for each user: a password, which does for every mechanism, or SCRAM credentials in Kafka's own
+form (`ScramCredentialUtils`), as `kafka-configs.sh --describe` prints those kept in ZooKeeper, which do for theirs
+only.
 
     [alice]
     password = wonderland
