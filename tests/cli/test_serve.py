@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from cli.logs import is_one_line, run, write_log
+from kafkafmt.cli.values import Size, size_text
+from kafkafmt.serve.options import ServeOptions
 
 
 @pytest.fixture
@@ -106,3 +108,11 @@ def test_help_then_shows_every_option_of_the_server() -> None:
         "--metrics",
     ):
         assert option in shown
+
+
+def test_help_then_shows_sizes_that_are_the_defaults_with_their_units() -> None:
+    shown = " ".join(run("serve", "--help").stdout.split())
+    for name in ("max_downconversion_bytes", "chunk_bytes", "max_request_bytes", "max_fetch_bytes"):
+        default = getattr(ServeOptions, name)
+        assert f"[default: {size_text(default)}]" in shown
+        assert Size(default).convert(size_text(default), None, None) == default

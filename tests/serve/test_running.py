@@ -161,3 +161,8 @@ def test_warnings_when_something_is_seldom_meant_then_are_logged(logs: Path, tmp
         assert served.event("the topics file names a topic that is not there")["topic"] == "payments"
         assert served.event("without TLS others on the network can read what is sent")["host"] == "0.0.0.0"
         assert served.event("others can read a file of secrets")["file"] == str(users)
+
+
+def test_directory_when_without_topics_then_is_served_and_a_warning_says_so(tmp_path: Path) -> None:
+    with LoggedEndpoint(tmp_path) as served:
+        assert served.event("there are no topics in the directory")["directory"] == str(tmp_path)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from kafkafmt.cli.values import Address, AddressType, Size
+from kafkafmt.cli.values import Address, AddressType, Size, size_text
 from kafkafmt.serve.ini import IniError
 from kafkafmt.serve.options import DEFAULT_HOST, DEFAULT_PORT, GIB, MIB, ServeOptions, TlsOptions
 from kafkafmt.serve.security.users import MECHANISMS, Users, read_users
@@ -31,6 +31,19 @@ def _options(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _
         return command
 
     return decorate
+
+
+def _size_option(name: str, setting: str, maximum: int, help_text: str) -> Callable[[_Command], _Command]:
+    """An option for a size of ServeOptions, whose default is shown with a unit."""
+    default = getattr(ServeOptions, setting)
+    return click.option(
+        name,
+        setting,
+        type=Size(maximum),
+        default=default,
+        metavar="SIZE",
+        help=f"{help_text}  [default: {size_text(default)}]",
+    )
 
 
 # The names of parameters are those of ServeOptions where the values are what it takes.
@@ -83,22 +96,13 @@ _conversion_options = _options(
         type=click.Choice(["gzip", "snappy", "lz4", "none"]),
         help="The codec that zstd batches get for clients that cannot have zstd.  [default: they get an error]",
     ),
-    click.option(
+    _size_option(
         "--max-downconversion-memory",
         "max_downconversion_bytes",
-        type=Size(64 * GIB),
-        default=ServeOptions.max_downconversion_bytes,
-        metavar="SIZE",
-        help="What converted chunks of all connections may take together.  [default: 64MiB]",
+        64 * GIB,
+        "What converted chunks of all connections, over all workers, may take together.",
     ),
-    click.option(
-        "--chunk-size",
-        "chunk_bytes",
-        type=Size(GIB),
-        default=ServeOptions.chunk_bytes,
-        metavar="SIZE",
-        help="Bytes read and converted at a time.  [default: 512KiB]",
-    ),
+    _size_option("--chunk-size", "chunk_bytes", GIB, "Bytes read and converted at a time."),
 )
 _security_options = _options(
     click.option(
@@ -119,21 +123,9 @@ _security_options = _options(
     ),
 )
 _limit_options = _options(
-    click.option(
-        "--max-request-size",
-        "max_request_bytes",
-        type=Size(100 * MIB),
-        default=ServeOptions.max_request_bytes,
-        metavar="SIZE",
-        help="The largest request that is read.  [default: 1MiB]",
-    ),
-    click.option(
-        "--max-fetch-size",
-        "max_fetch_bytes",
-        type=Size(GIB),
-        default=ServeOptions.max_fetch_bytes,
-        metavar="SIZE",
-        help="The most that a fetch gets, whatever it asks for.  [default: 55MiB]",
+    _size_option("--max-request-size", "max_request_bytes", 100 * MIB, "The largest request that is read."),
+    _size_option(
+        "--max-fetch-size", "max_fetch_bytes", GIB, "The most that a fetch gets, whatever it asks for."
     ),
     *(
         click.option(
@@ -287,6 +279,8 @@ def _warnings(
     from kafkafmt.log import LogDirectory
 
     there = set(LogDirectory(options.directory).topics())
+    if not there:
+        yield "there are no topics in the directory", {"directory": str(options.directory)}
     for topic in options.topics:
         if topic not in there:
             yield (

@@ -31,6 +31,12 @@ class Size(click.ParamType[int]):
         return size
 
 
+def size_text(size: int) -> str:
+    """A size as people write it, `512K` or `64M`: in the largest unit that it is a whole number of."""
+    unit = max((unit for unit in _UNITS if size % _UNITS[unit] == 0), key=_UNITS.__getitem__)
+    return f"{size // _UNITS[unit]}{unit}"
+
+
 class Address(NamedTuple):
     """Where something listens."""
 
