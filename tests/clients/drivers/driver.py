@@ -1,10 +1,11 @@
 """What every driver is told, and how it tells what its client handed out.
 
-    DRIVER BOOTSTRAP RANGE... [--version V] [--isolation I] [--seconds N]
+    DRIVER BOOTSTRAP RANGE... [--version V] [--isolation I] [--group G] [--seconds N]
 
 A RANGE is `topic:partition:start:end`, end exclusive. A driver prints a line of JSON for each record: topic,
 partition, offset, key and value (base64 or null), timestamp (ms, null for none), and headers where the client has
-them. It ends once the client's position is at the end of every range, and fails where that takes too long.
+them. It ends once the client's position is at the end of every range, and fails where that takes too long. Of a group
+it is the only member, subscribes to the topics, and commits what it has told of.
 """
 
 from __future__ import annotations
@@ -45,18 +46,24 @@ class Task:
         parser.add_argument("ranges", nargs="+", type=Range.parse)
         parser.add_argument("--version", help="of the broker that the client is to speak to")
         parser.add_argument("--isolation", default="read_uncommitted")
+        parser.add_argument("--group")
         parser.add_argument("--seconds", type=float, default=DEADLINE_SECONDS)
         told = parser.parse_args()
         self.bootstrap: str = told.bootstrap
         self.ranges: list[Range] = told.ranges
         self.version: str | None = told.version
         self.isolation: str = told.isolation
+        self.group: str | None = told.group
         self._deadline = time.monotonic() + told.seconds
         self._ends = {(r.topic, r.partition): r.end for r in self.ranges}
 
     @property
     def version_numbers(self) -> tuple[int, ...] | None:
         return tuple(map(int, self.version.split("."))) if self.version else None
+
+    @property
+    def topics(self) -> list[str]:
+        return sorted({r.topic for r in self.ranges})
 
     @property
     def is_done(self) -> bool:

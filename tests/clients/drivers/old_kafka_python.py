@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from driver import Task
-from kafka_python import MAX_WAIT_MS, read
+from kafka_python import run, settings
 
 # The packages' own `__init__` import producers, which name a variable `async`: no module since Python 3.7.
 PACKAGES = ("kafka", "kafka.consumer")
@@ -28,13 +28,11 @@ def import_past_init() -> None:
 def main() -> None:
     import_past_init()
     from kafka.consumer.group import KafkaConsumer
+    from kafka.errors import KafkaError
     from kafka.structs import TopicPartition
 
     task = Task()
-    consumer = KafkaConsumer(
-        bootstrap_servers=task.bootstrap, api_version=task.version_numbers, fetch_max_wait_ms=MAX_WAIT_MS
-    )
-    read(task, consumer, TopicPartition)
+    run(task, KafkaConsumer(**settings(task)), TopicPartition, KafkaError)
 
 
 if __name__ == "__main__":
