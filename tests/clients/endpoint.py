@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from cli.logs import command
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -29,7 +30,7 @@ class Endpoint:
     def __init__(self, directory: Path, log: Path, *options: str) -> None:
         self.address = (HOST, 0)  # a port that the system picks
         self.log = log
-        self._command = [sys.executable, "-m", "kafkafmt.cli", "serve", str(directory), *options]
+        self._command = command("serve", directory, *options)
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:

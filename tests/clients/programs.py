@@ -17,6 +17,7 @@ from clients.tap import Fetch, Tap
 
 DRIVERS = Path(__file__).with_name("drivers")
 SECONDS = 60
+UNCOMMITTED, COMMITTED = "read_uncommitted", "read_committed"
 TIMESTAMPS_FROM, HEADERS_FROM = 2, 4  # Fetch versions
 
 
@@ -79,23 +80,41 @@ class Program:
         """The newest format that its Fetch version asks for."""
         return 2 if self.has(4) else 1 if self.has(2) else 0
 
-    def run(
-        self, tap: Tap, ranges: Iterable[Range], isolation: str = "read_uncommitted", seconds: float = SECONDS
-    ) -> Reading:
-        """Run it through the tap until it has read the ranges, or has failed."""
+    def start(
+        self,
+        tap: Tap,
+        ranges: Iterable[Range],
+        *,
+        isolation: str = UNCOMMITTED,
+        group: str | None = None,
+        seconds: float = SECONDS,
+    ) -> subprocess.Popen[str]:
+        """A process that reads ranges through the tap; its output is lines of JSON (drivers/driver.py)."""
         tap.fetch_cap = self.fetch_cap
         tap.fetches.clear()
-        command = [sys.executable, str(DRIVERS / self.driver), tap.bootstrap, *map(str, ranges)]
-        command += ["--isolation", isolation, "--seconds", str(seconds)]
-        if self.version is not None:
-            command += ["--version", self.version]
+        options = {
+            "--version": self.version,
+            "--group": group,
+            "--isolation": isolation,
+            "--seconds": seconds,
+        }
+        told = [str(word) for option in options.items() if option[1] is not None for word in option]
         environment = {**os.environ, "PYTHONWARNINGS": "ignore::SyntaxWarning"}
         if self.site is not None:
             environment["PYTHONPATH"] = str(site(self.site))
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=seconds + SECONDS
+        return subprocess.Popen(
+            [sys.executable, str(DRIVERS / self.driver), tap.bootstrap, *map(str, ranges), *told],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
-        return Reading(done.returncode, done.stderr, _by_log(done.stdout), list(tap.fetches))
+
+    def run(self, tap: Tap, ranges: Iterable[Range], isolation: str = UNCOMMITTED) -> Reading:
+        """Read ranges, to their ends or until it fails."""
+        with self.start(tap, ranges, isolation=isolation) as process:
+            output, errors = process.communicate()  # it has a deadline of its own
+        return Reading(process.returncode, errors, _by_log(output), list(tap.fetches))
 
 
 @dataclass(frozen=True)

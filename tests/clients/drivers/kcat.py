@@ -38,7 +38,9 @@ def follow(task: Task, group: str) -> None:
     with subprocess.Popen(kcat(task, "-G", group, *task.topics), stdout=subprocess.PIPE) as process:
         while not task.is_done and tell(task, process):
             pass
-        process.terminate()  # it commits, and leaves the group
+        process.terminate()  # it commits what it has written, and leaves the group
+        while tell(task, process):
+            pass
 
 
 def tell(task: Task, process: subprocess.Popen[bytes]) -> bool:
