@@ -155,6 +155,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 LZ4_OF_V0 = frozenset({"legacy-v0-0", "upgraded-0"})  # which comes unconverted from Fetch v2 on
 APPEND_TIMES = frozenset({"append-time-0", "legacy-v1-0"})  # whose bit in v1 is read as a codec
+GAPS = frozenset({"compacted-0"})  # in wrappers of v1, whose offsets are counted from their last one
 
 OLD_KAFKA_PYTHON = [
     Program(f"kafka-python-1.3.5-v{fetch}", "old_kafka_python.py", fetch, version, site="kafka-python-1.3.5")
@@ -167,7 +168,7 @@ PYKAFKA = [
         fetch,
         version,
         site="pykafka-2.8.0",
-        cannot_read=LZ4_OF_V0 | APPEND_TIMES if fetch == 2 else frozenset(),
+        cannot_read=LZ4_OF_V0 | APPEND_TIMES | GAPS if fetch == 2 else frozenset(),
     )
     for fetch, version in enumerate(("0.8.2", "0.9.0", "0.10.0"))
 ]

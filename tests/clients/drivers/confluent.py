@@ -46,7 +46,7 @@ def read(task: Task, wanted: Range) -> None:
     consumer = consumer_of(task)
     topic, partition = wanted.topic, wanted.partition
     consumer.assign([TopicPartition(topic, partition, wanted.start)])
-    while task.is_reading(topic, partition) and not task.is_done:
+    while task.is_reading(topic, partition):
         message = consumer.poll(POLL_SECONDS)
         if message is None:
             continue

@@ -4,16 +4,15 @@
 
 A RANGE is `topic:partition:start:end`, end exclusive. A driver prints a line of JSON for each record: topic,
 partition, offset, key and value (base64 or null), timestamp (ms, null for none), and headers where the client has
-them. It ends once the client's position is at the end of every range, and fails where that takes too long. Of a group
-it is the only member, subscribes to the topics, and commits what it has told of.
+them. It ends once the client's position is at the end of every range; after N seconds it fails with a traceback. Of a
+group it is the only member, subscribes to the topics, and commits what it has told of.
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
-import sys
-import time
 from base64 import b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -54,7 +53,7 @@ class Task:
         self.version: str | None = told.version
         self.isolation: str = told.isolation
         self.group: str | None = told.group
-        self._deadline = time.monotonic() + told.seconds
+        faulthandler.dump_traceback_later(told.seconds, exit=True)
         self._ends = {(r.topic, r.partition): r.end for r in self.ranges}
 
     @property
@@ -67,9 +66,6 @@ class Task:
 
     @property
     def is_done(self) -> bool:
-        """Whether all ends are reached; ends the process after the deadline."""
-        if self._ends and time.monotonic() > self._deadline:
-            sys.exit(f"too slow; these ends were not reached: {self._ends}")
         return not self._ends
 
     def is_reading(self, topic: str, partition: int) -> bool:

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from driver import Task
+
+Polled: TypeAlias = Callable[[Any], list[Any]]  # what a consumer hands out next
 
 POLL_MS = 200
 MAX_WAIT_MS = 50
 
 
-def run(task: Task, consumer: Any, topic_partition: Any, error: type[Exception]) -> None:
+def run(task: Task, consumer: Any, topic_partition: Any, error: type[Exception], polled: Polled) -> None:
     if task.group is None:
-        read(task, consumer, {topic_partition(r.topic, r.partition): r.start for r in task.ranges})
+        read(task, consumer, {topic_partition(r.topic, r.partition): r.start for r in task.ranges}, polled)
     else:
         consumer.subscribe(task.topics)
         follow(task, consumer, error)
     consumer.close()
 
 
-def read(task: Task, consumer: Any, starts: dict[Any, int]) -> None:
+def read(task: Task, consumer: Any, starts: dict[Any, int], polled: Polled) -> None:
     consumer.assign(list(starts))
     for partition, start in starts.items():
         consumer.seek(partition, start)
     while not task.is_done:
-        tell(task, consumer)
+        tell(task, polled(consumer))
         for partition in consumer.assignment() - consumer.paused():
             task.reached(*partition, consumer.position(partition))
             if not task.is_reading(*partition):
@@ -34,19 +37,23 @@ def read(task: Task, consumer: Any, starts: dict[Any, int]) -> None:
 
 def follow(task: Task, consumer: Any, error: type[Exception]) -> None:
     while not task.is_done:
-        if tell(task, consumer):
+        records = poll(consumer)
+        tell(task, records)
+        if records:
             try:
                 consumer.commit()
-            except error:
-                print(f"not committed: {sys.exc_info()[1]}", file=sys.stderr)
+            except error as failure:
+                print(f"not committed: {failure!r}", file=sys.stderr)
 
 
-def tell(task: Task, consumer: Any) -> int:
-    polled = [r for records in consumer.poll(POLL_MS).values() for r in records]
-    for r in polled:
+def poll(consumer: Any) -> list[Any]:
+    return [record for records in consumer.poll(POLL_MS).values() for record in records]
+
+
+def tell(task: Task, records: list[Any]) -> None:
+    for r in records:
         headers = getattr(r, "headers", None)
         task.record(r.topic, r.partition, r.offset, r.key, r.value, r.timestamp, headers)
-    return len(polled)
 
 
 def settings(task: Task) -> dict[str, Any]:
@@ -66,7 +73,7 @@ def main() -> None:
 
     task = Task()
     consumer = KafkaConsumer(isolation_level=task.isolation, **settings(task))
-    run(task, consumer, TopicPartition, KafkaError)
+    run(task, consumer, TopicPartition, KafkaError, poll)
 
 
 if __name__ == "__main__":
