@@ -10,7 +10,7 @@ from base64 import b64decode
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from clients.install import site
 from clients.tap import Fetch, Tap
@@ -87,7 +87,7 @@ class Program:
         *,
         isolation: str = UNCOMMITTED,
         group: str | None = None,
-        seconds: float = SECONDS,
+        errors: IO[str] | int = subprocess.PIPE,
     ) -> subprocess.Popen[str]:
         """A process that reads ranges through the tap; its output is lines of JSON (drivers/driver.py)."""
         tap.fetch_cap = self.fetch_cap
@@ -106,15 +106,17 @@ class Program:
             [sys.executable, str(DRIVERS / self.driver), tap.bootstrap, *map(str, ranges), *told],
             env=environment,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=errors,
             text=True,
         )
 
-    def run(self, tap: Tap, ranges: Iterable[Range], isolation: str = UNCOMMITTED) -> Reading:
+    def run(
+        self, tap: Tap, ranges: Iterable[Range], *, isolation: str = UNCOMMITTED, group: str | None = None
+    ) -> Reading:
         """Read ranges, to their ends or until it fails."""
-        with self.start(tap, ranges, isolation=isolation) as process:
-            output, errors = process.communicate()  # it has a deadline of its own
-        return Reading(process.returncode, errors, _by_log(output), list(tap.fetches))
+        with self.start(tap, ranges, isolation=isolation, group=group) as process:
+            output, logged = process.communicate()  # it has a deadline of its own
+        return Reading(process.returncode, logged, _by_log(output), list(tap.fetches))
 
 
 @dataclass(frozen=True)

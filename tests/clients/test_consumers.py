@@ -76,7 +76,7 @@ def read(server: Server, program: Program, starts: dict[str, int], isolation: st
         if name not in program.cannot_read
     ]
     ranges = [wanted for wanted in ranges if wanted.start < wanted.end]
-    reading = program.run(server.tap, ranges, isolation)
+    reading = program.run(server.tap, ranges, isolation=isolation)
     assert reading.status == 0, reading.errors[-2000:]
     assert [fetch for fetch in reading.fetches if not server.is_right(fetch)][:5] == []
     for each in ranges:

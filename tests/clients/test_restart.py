@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -53,6 +55,13 @@ IN_GROUPS = (
 )
 
 
+class Read(NamedTuple):
+    """Offsets in the order in which a consumer handed them out, and what was committed when the endpoint died."""
+
+    offsets: dict[int, list[int]]
+    committed: dict[int, int]
+
+
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three partitions, of each codec in turn."""
@@ -71,75 +80,83 @@ def value(partition: int, offset: int) -> bytes:
     return b"value %d of partition %d " % (offset, partition) * 4
 
 
-@pytest.fixture
-def tap() -> Iterator[Tap]:
+@dataclass
+class Server:
+    """An endpoint, the tap in front of it, and a file for what consumers log."""
+
+    endpoint: Endpoint
+    tap: Tap
+    errors: Path
+
+    def restart(self) -> None:
+        self.endpoint.kill()
+        self.endpoint.start()
+
+
+@pytest.fixture(scope="module")
+def server(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("endpoint")
     with Tap(NOWHERE) as tap:
-        yield tap
+        options = ("--advertise", tap.bootstrap, "--state", str(folder / "state"))
+        with Endpoint(logs, folder / "endpoint.log", *options) as endpoint:
+            tap.upstream = endpoint.address
+            yield Server(endpoint, tap, folder / "errors.log")
 
 
-@pytest.fixture
-def endpoint(logs: Path, tap: Tap, tmp_path: Path) -> Iterator[Endpoint]:
-    options = ("--advertise", tap.bootstrap, "--state", str(tmp_path / "state"))
-    with Endpoint(logs, tmp_path / "endpoint.log", *options) as endpoint:
-        tap.upstream = endpoint.address
-        yield endpoint
-
-
-def killed_and_started_again(
-    program: Program, endpoint: Endpoint, tap: Tap, group: str | None = None
-) -> tuple[list[tuple[int, int]], dict[int, int]]:
-    """What a consumer hands out whose endpoint is killed underway, and what had been committed by then.
-
-    Returns the partition and offset of each record, in order, and the committed offsets by partition.
-    """
-    with program.start(tap, RANGES, group=group) as process:
+def read_through_restart(program: Program, server: Server, group: str | None = None) -> Read:
+    """Run a consumer whose endpoint is killed when it is halfway, and started again."""
+    with (
+        server.errors.open("w+") as errors,
+        program.start(server.tap, RANGES, group=group, errors=errors) as process,
+    ):
         assert process.stdout is not None
-        assert process.stderr is not None
         lines = [process.stdout.readline() for _ in range(KILLED_AFTER)]
-        endpoint.kill()
-        committed = {commit.partition: commit.offset for commit in tap.commits}
-        endpoint.start()
-        rest, errors = process.communicate()
-    assert process.returncode == 0, errors[-2000:]
-    told = [json.loads(line) for line in [*lines, *rest.splitlines()]]
-    for record in told:
-        assert b64decode(record["value"]) == value(record["partition"], record["offset"])
-    return [(record["partition"], record["offset"]) for record in told], committed
+        server.restart()
+        committed = {
+            commit.partition: commit.offset for commit in server.tap.commits if commit.group == group
+        }
+        lines += process.stdout.readlines()
+    assert process.returncode == 0, server.errors.read_text()[-2000:]
+    read = Read({partition: [] for partition in range(PARTITIONS)}, committed)
+    for record in map(json.loads, lines):
+        partition, offset = record["partition"], record["offset"]
+        assert b64decode(record["value"]) == value(partition, offset)
+        read.offsets[partition].append(offset)
+    return read
 
 
 @pytest.mark.parametrize("name", ALONE)
 def test_consumer_when_the_endpoint_is_killed_and_started_again_then_gets_each_record_once(
-    name: str, endpoint: Endpoint, tap: Tap
+    name: str, server: Server
 ) -> None:
-    delivered, _ = killed_and_started_again(BY_NAME[name], endpoint, tap)
-    for partition in range(PARTITIONS):
-        assert [offset for where, offset in delivered if where == partition] == list(range(END))
+    read = read_through_restart(BY_NAME[name], server)
+    for offsets in read.offsets.values():
+        assert offsets == list(range(END))
 
 
 @pytest.mark.parametrize("name", IN_GROUPS)
 def test_group_member_when_the_endpoint_is_killed_and_started_again_then_goes_on_at_what_was_committed(
-    name: str, endpoint: Endpoint, tap: Tap
+    name: str, server: Server
 ) -> None:
-    delivered, committed = killed_and_started_again(BY_NAME[name], endpoint, tap, group="restarted")
-    for partition in range(PARTITIONS):
-        expected = 0
-        for offset in (offset for where, offset in delivered if where == partition):
-            assert offset == expected or committed.get(partition, 0) <= offset < expected
-            expected = max(expected, offset + 1)
-        assert expected == END
+    read = read_through_restart(BY_NAME[name], server, group=f"restarted-{name}")
+    assert read.committed
+    for partition, offsets in read.offsets.items():
+        next_offset = 0
+        for offset in offsets:
+            assert offset == next_offset or read.committed.get(partition, 0) <= offset < next_offset
+            next_offset = max(next_offset, offset + 1)
+        assert next_offset == END
 
 
 @pytest.mark.parametrize("name", IN_GROUPS)
 def test_group_when_its_next_member_comes_after_a_restart_then_that_goes_on_where_the_last_one_ended(
-    name: str, endpoint: Endpoint, tap: Tap
+    name: str, server: Server
 ) -> None:
-    program = BY_NAME[name]
-    halves = [wanted._replace(end=END // 2) for wanted in RANGES]
-    readings = [program.run(tap, halves, group="members")]
-    endpoint.kill()
-    endpoint.start()
-    readings.append(program.run(tap, RANGES, group="members"))
-    assert [reading.status for reading in readings] == [0, 0], readings[-1].errors[-2000:]
+    program, group = BY_NAME[name], f"continued-{name}"
+    readings = [program.run(server.tap, [wanted._replace(end=END // 2) for wanted in RANGES], group=group)]
+    server.restart()
+    readings.append(program.run(server.tap, RANGES, group=group))
+    assert [reading.status for reading in readings] == [0, 0], [reading.errors for reading in readings]
     for log, _, _ in RANGES:
         first, second = ([record.offset for record in reading.records[log]] for reading in readings)
         assert END // 2 <= len(first) < END

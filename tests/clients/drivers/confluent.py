@@ -70,7 +70,7 @@ def follow(task: Task) -> None:
             try:
                 consumer.commit(asynchronous=False)
             except KafkaException as failure:
-                print(f"not committed: {failure}", file=sys.stderr)
+                print(repr(failure), file=sys.stderr)
     consumer.close()
 
 

@@ -37,13 +37,13 @@ def read(task: Task, consumer: Any, starts: dict[Any, int], polled: Polled) -> N
 
 def follow(task: Task, consumer: Any, error: type[Exception]) -> None:
     while not task.is_done:
-        records = poll(consumer)
-        tell(task, records)
-        if records:
-            try:
+        try:
+            records = poll(consumer)
+            tell(task, records)
+            if records:
                 consumer.commit()
-            except error as failure:
-                print(f"not committed: {failure!r}", file=sys.stderr)
+        except error as failure:  # the server is away, or the group has to be joined again, which `poll` does
+            print(repr(failure), file=sys.stderr)
 
 
 def poll(consumer: Any) -> list[Any]:
