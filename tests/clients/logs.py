@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 
 import kafkafmt as kf
-from clients.programs import HEADERS_FROM, TIMESTAMPS_FROM, Delivered, Program
+from clients.programs import COMMITTED, HEADERS_FROM, TIMESTAMPS_FROM, UNCOMMITTED, Delivered, Program
 from data.real_logs import LOGS, ExpectedRecord, expected
 from kafkafmt.log import LogDirectory
 
-COMMITTED = "read_committed"
 NO_TIMESTAMP = -1
 
 
@@ -59,7 +58,7 @@ class RealLog:
     def end_before_zstd(self, program: Program) -> int:
         """As `end`, where zstd is an error; 0 where the log begins with it."""
         if self.zstd_offset is None:
-            return self.end(program, "read_uncommitted")
+            return self.end(program, UNCOMMITTED)
         return next((r.offset + 1 for r in reversed(self.records) if r.offset < self.zstd_offset), 0)
 
 

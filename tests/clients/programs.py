@@ -10,13 +10,14 @@ from base64 import b64decode
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from clients.install import site
 from clients.tap import Fetch, Tap
 
 DRIVERS = Path(__file__).with_name("drivers")
 SECONDS = 60
+UNCOMMITTED, COMMITTED = "read_uncommitted", "read_committed"
 TIMESTAMPS_FROM, HEADERS_FROM = 2, 4  # Fetch versions
 
 
@@ -79,23 +80,43 @@ class Program:
         """The newest format that its Fetch version asks for."""
         return 2 if self.has(4) else 1 if self.has(2) else 0
 
-    def run(
-        self, tap: Tap, ranges: Iterable[Range], isolation: str = "read_uncommitted", seconds: float = SECONDS
-    ) -> Reading:
-        """Run it through the tap until it has read the ranges, or has failed."""
+    def start(
+        self,
+        tap: Tap,
+        ranges: Iterable[Range],
+        *,
+        isolation: str = UNCOMMITTED,
+        group: str | None = None,
+        errors: IO[str] | int = subprocess.PIPE,
+    ) -> subprocess.Popen[str]:
+        """A process that reads ranges through the tap; its output is lines of JSON (drivers/driver.py)."""
         tap.fetch_cap = self.fetch_cap
         tap.fetches.clear()
-        command = [sys.executable, str(DRIVERS / self.driver), tap.bootstrap, *map(str, ranges)]
-        command += ["--isolation", isolation, "--seconds", str(seconds)]
-        if self.version is not None:
-            command += ["--version", self.version]
+        options = {
+            "--version": self.version,
+            "--group": group,
+            "--isolation": isolation,
+            "--seconds": seconds,
+        }
+        told = [str(word) for option in options.items() if option[1] is not None for word in option]
         environment = {**os.environ, "PYTHONWARNINGS": "ignore::SyntaxWarning"}
         if self.site is not None:
             environment["PYTHONPATH"] = str(site(self.site))
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=seconds + SECONDS
+        return subprocess.Popen(
+            [sys.executable, str(DRIVERS / self.driver), tap.bootstrap, *map(str, ranges), *told],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
         )
-        return Reading(done.returncode, done.stderr, _by_log(done.stdout), list(tap.fetches))
+
+    def run(
+        self, tap: Tap, ranges: Iterable[Range], *, isolation: str = UNCOMMITTED, group: str | None = None
+    ) -> Reading:
+        """Read ranges, to their ends or until it fails."""
+        with self.start(tap, ranges, isolation=isolation, group=group) as process:
+            output, logged = process.communicate()  # it has a deadline of its own
+        return Reading(process.returncode, logged, _by_log(output), list(tap.fetches))
 
 
 @dataclass(frozen=True)
@@ -136,6 +157,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 LZ4_OF_V0 = frozenset({"legacy-v0-0", "upgraded-0"})  # which comes unconverted from Fetch v2 on
 APPEND_TIMES = frozenset({"append-time-0", "legacy-v1-0"})  # whose bit in v1 is read as a codec
+GAPS = frozenset({"compacted-0"})  # in wrappers of v1, whose offsets are counted from their last one
 
 OLD_KAFKA_PYTHON = [
     Program(f"kafka-python-1.3.5-v{fetch}", "old_kafka_python.py", fetch, version, site="kafka-python-1.3.5")
@@ -148,7 +170,7 @@ PYKAFKA = [
         fetch,
         version,
         site="pykafka-2.8.0",
-        cannot_read=LZ4_OF_V0 | APPEND_TIMES if fetch == 2 else frozenset(),
+        cannot_read=LZ4_OF_V0 | APPEND_TIMES | GAPS if fetch == 2 else frozenset(),
     )
     for fetch, version in enumerate(("0.8.2", "0.9.0", "0.10.0"))
 ]

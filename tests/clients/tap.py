@@ -1,8 +1,9 @@
 """A TCP proxy on loopback, between consumers and a server of Kafka's protocol, that notes what was fetched.
 
 Frames are passed on whole and unchanged. Of those that matter kafka-python decodes a copy: a Fetch response leaves a
-`Fetch` for each partition in it; Metadata tells the names behind the topic ids of later versions. With `fetch_cap`
-the Fetch versions in ApiVersions responses end there, which is how librdkafka comes to send v2 or v3.
+`Fetch` for each partition in it, an offset that was committed a `Commit`; Metadata tells the names behind the topic
+ids of later versions. With `fetch_cap` the Fetch versions in ApiVersions responses end there, which is how librdkafka
+comes to send v2 or v3.
 
 Clients go on to the address that Metadata names, so the server has to advertise the tap's.
 """
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kafka.protocol.consumer import FetchRequest
+from kafka.protocol.consumer import FetchRequest, OffsetCommitRequest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
 if TYPE_CHECKING:
@@ -28,7 +29,10 @@ REQUEST_START = struct.Struct(">hh")  # API key, API version
 CORRELATION_ID = struct.Struct(">i")
 BATCH_START = struct.Struct(">8xi4xb")  # the length of what follows it, and the magic: alike in v0, v1 and v2
 BATCH_LENGTH_END = 12
-FOLLOWED = {request.API_KEY: request for request in (FetchRequest, MetadataRequest, ApiVersionsRequest)}
+FOLLOWED = {
+    request.API_KEY: request
+    for request in (FetchRequest, MetadataRequest, OffsetCommitRequest, ApiVersionsRequest)
+}
 METADATA_WITH_TOPIC_IDS, FETCH_BY_TOPIC_ID = 10, 13
 STOP_SECONDS = 10
 
@@ -50,6 +54,16 @@ class Fetch:
     error_code: int
 
 
+@dataclass(frozen=True)
+class Commit:
+    """An offset that a server acknowledged."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+
+
 class Tap:
     """A proxy to `upstream`, listening at `address`. A context manager: its connections end with it.
 
@@ -59,6 +73,7 @@ class Tap:
     def __init__(self, upstream: tuple[str, int], fetch_cap: int | None = None) -> None:
         self.upstream = upstream
         self.fetches: list[Fetch] = []
+        self.commits: list[Commit] = []
         self.fetch_cap = fetch_cap
         self._topic_names: dict[Any, str] = {}  # by topic id
         self._loop = asyncio.new_event_loop()
@@ -92,6 +107,8 @@ class Tap:
             self._topic_names |= {topic.topic_id: topic.name for topic in response.topics}
         elif key == FetchRequest.API_KEY:
             self.fetches += self._fetched(request, response)
+        elif key == OffsetCommitRequest.API_KEY:
+            self.commits += _committed(request, response)
         return frame
 
     def _fetched(self, request: Any, response: Any) -> Iterator[Fetch]:
@@ -131,6 +148,21 @@ class Tap:
         finally:
             to_client.close()
             self._connections.discard(task)
+
+
+def _committed(request: Any, response: Any) -> Iterator[Commit]:
+    failed = {
+        (topic.name, partition.partition_index)
+        for topic in response.topics
+        for partition in topic.partitions
+        if partition.error_code
+    }
+    for topic in request.topics:
+        for partition in topic.partitions:
+            if (topic.name, partition.partition_index) not in failed:
+                yield Commit(
+                    request.group_id, topic.name, partition.partition_index, partition.committed_offset
+                )
 
 
 def _capped(api_versions: Any, fetch_cap: int) -> bytes:

@@ -13,14 +13,13 @@ from itertools import zip_longest
 import pytest
 
 from clients.endpoint import Endpoint
-from clients.logs import COMMITTED, real_log
-from clients.programs import PROGRAMS, TRANSACTIONAL, Program, Range, Reading
+from clients.logs import real_log
+from clients.programs import COMMITTED, PROGRAMS, TRANSACTIONAL, UNCOMMITTED, Program, Range, Reading
 from clients.real_broker import serving_broker
 from clients.tap import Fetch, Tap
 from data.real_logs import LOGS, NAMES
 
 pytestmark = pytest.mark.clients
-UNCOMMITTED = "read_uncommitted"
 NOWHERE = ("127.0.0.1", 0)
 NO_ERROR, UNSUPPORTED_COMPRESSION_TYPE = 0, 76
 PADDING_ALONE = {
@@ -63,7 +62,9 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             with serving_broker(tmp_path_factory.mktemp("broker"), tap):
                 yield Server(tap, is_broker=True)
         else:
-            with Endpoint(LOGS, tap, "--zstd-fallback", "lz4"):
+            log = tmp_path_factory.mktemp("endpoint") / "endpoint.log"
+            with Endpoint(LOGS, log, "--advertise", tap.bootstrap, "--zstd-fallback", "lz4") as endpoint:
+                tap.upstream = endpoint.address
                 yield Server(tap, is_broker=False)
 
 
@@ -75,7 +76,7 @@ def read(server: Server, program: Program, starts: dict[str, int], isolation: st
         if name not in program.cannot_read
     ]
     ranges = [wanted for wanted in ranges if wanted.start < wanted.end]
-    reading = program.run(server.tap, ranges, isolation)
+    reading = program.run(server.tap, ranges, isolation=isolation)
     assert reading.status == 0, reading.errors[-2000:]
     assert [fetch for fetch in reading.fetches if not server.is_right(fetch)][:5] == []
     for each in ranges:

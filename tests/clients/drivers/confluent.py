@@ -5,11 +5,21 @@ One for many topics fails at api.version.request=false, as librdkafka takes no M
 
 from __future__ import annotations
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, TopicPartition
+import sys
+
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 from driver import Range, Task
 
 MAX_WAIT_MS = 50
 POLL_SECONDS = 0.5
+MOST_MESSAGES = 500
 
 
 def settings(version: str | None) -> dict[str, object]:
@@ -17,39 +27,71 @@ def settings(version: str | None) -> dict[str, object]:
     return {"api.version.request": False, "broker.version.fallback": version} if version else {}
 
 
-def read(task: Task, wanted: Range) -> None:
-    consumer = Consumer(
+def consumer_of(task: Task) -> Consumer:
+    return Consumer(
         {
             "bootstrap.servers": task.bootstrap,
-            "group.id": "none",
+            "group.id": task.group or "none",
             "enable.auto.commit": False,
-            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": task.group is None,
             "isolation.level": task.isolation,
             "fetch.wait.max.ms": MAX_WAIT_MS,
             **settings(task.version),
         }
     )
+
+
+def read(task: Task, wanted: Range) -> None:
+    consumer = consumer_of(task)
     topic, partition = wanted.topic, wanted.partition
     consumer.assign([TopicPartition(topic, partition, wanted.start)])
-    while task.is_reading(topic, partition) and not task.is_done:
+    while task.is_reading(topic, partition):
         message = consumer.poll(POLL_SECONDS)
         if message is None:
             continue
         if message.error() is None:
-            kind, timestamp = message.timestamp()
-            if kind == TIMESTAMP_NOT_AVAILABLE:
-                timestamp = None
-            key, value, headers = message.key(), message.value(), message.headers() or ()
-            task.record(topic, partition, message.offset(), key, value, timestamp, headers)
+            tell(task, message)
         elif message.error().code() == KafkaError._PARTITION_EOF:
             task.reached(topic, partition, message.offset())
-        else:
+        elif not message.error().retriable():
             raise KafkaException(message.error())
     consumer.close()
 
 
+def follow(task: Task) -> None:
+    consumer = consumer_of(task)
+    consumer.subscribe(task.topics)
+    while not task.is_done:
+        messages = [m for m in consumer.consume(MOST_MESSAGES, POLL_SECONDS) if m.error() is None]
+        for message in messages:
+            tell(task, message)
+        if messages:
+            try:
+                consumer.commit(asynchronous=False)
+            except KafkaException as failure:
+                print(repr(failure), file=sys.stderr)
+    consumer.close()
+
+
+def tell(task: Task, message: Message) -> None:
+    kind, timestamp = message.timestamp()
+    task.record(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.key(),
+        message.value(),
+        None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
+        message.headers() or (),
+    )
+
+
 def main() -> None:
     task = Task()
+    if task.group is not None:
+        follow(task)
+        return
     for wanted in task.ranges:
         read(task, wanted)
 

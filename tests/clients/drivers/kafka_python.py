@@ -2,42 +2,78 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from driver import Task
+
+Polled: TypeAlias = Callable[[Any], list[Any]]  # what a consumer hands out next
 
 POLL_MS = 200
 MAX_WAIT_MS = 50
 
 
-def read(task: Task, consumer: Any, topic_partition: Any) -> None:
-    partitions = {topic_partition(r.topic, r.partition): r.start for r in task.ranges}
-    consumer.assign(list(partitions))
-    for partition, start in partitions.items():
+def run(task: Task, consumer: Any, topic_partition: Any, error: type[Exception], polled: Polled) -> None:
+    if task.group is None:
+        read(task, consumer, {topic_partition(r.topic, r.partition): r.start for r in task.ranges}, polled)
+    else:
+        consumer.subscribe(task.topics)
+        follow(task, consumer, error)
+    consumer.close()
+
+
+def read(task: Task, consumer: Any, starts: dict[Any, int], polled: Polled) -> None:
+    consumer.assign(list(starts))
+    for partition, start in starts.items():
         consumer.seek(partition, start)
     while not task.is_done:
-        for records in consumer.poll(POLL_MS).values():
-            for r in records:
-                headers = getattr(r, "headers", None)
-                task.record(r.topic, r.partition, r.offset, r.key, r.value, r.timestamp, headers)
+        tell(task, polled(consumer))
         for partition in consumer.assignment() - consumer.paused():
             task.reached(*partition, consumer.position(partition))
             if not task.is_reading(*partition):
                 consumer.pause(partition)  # old ones fail on what a broker sends for control records alone
-    consumer.close()
+
+
+def follow(task: Task, consumer: Any, error: type[Exception]) -> None:
+    while not task.is_done:
+        try:
+            records = poll(consumer)
+            tell(task, records)
+            if records:
+                consumer.commit()
+        except error as failure:  # the server is away, or the group has to be joined again, which `poll` does
+            print(repr(failure), file=sys.stderr)
+
+
+def poll(consumer: Any) -> list[Any]:
+    return [record for records in consumer.poll(POLL_MS).values() for record in records]
+
+
+def tell(task: Task, records: list[Any]) -> None:
+    for r in records:
+        headers = getattr(r, "headers", None)
+        task.record(r.topic, r.partition, r.offset, r.key, r.value, r.timestamp, headers)
+
+
+def settings(task: Task) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": task.bootstrap,
+        "api_version": task.version_numbers,
+        "group_id": task.group,
+        "enable_auto_commit": False,
+        "auto_offset_reset": "earliest",
+        "fetch_max_wait_ms": MAX_WAIT_MS,
+    }
 
 
 def main() -> None:
     from kafka import KafkaConsumer, TopicPartition
+    from kafka.errors import KafkaError
 
     task = Task()
-    consumer = KafkaConsumer(
-        bootstrap_servers=task.bootstrap,
-        api_version=task.version_numbers,
-        isolation_level=task.isolation,
-        fetch_max_wait_ms=MAX_WAIT_MS,
-    )
-    read(task, consumer, TopicPartition)
+    consumer = KafkaConsumer(isolation_level=task.isolation, **settings(task))
+    run(task, consumer, TopicPartition, KafkaError, poll)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""kcat: a process for each partition, whose output says the lengths of what follows."""
+"""kcat: a process for each partition, or one in a group; its output says the lengths of what follows."""
 
 from __future__ import annotations
 
@@ -9,18 +9,53 @@ from confluent import settings
 from driver import Range, Task
 
 MAX_WAIT_MS = 50
-FORMAT = r"%o %T %K %S\n%k%s\n"  # offset, timestamp, length of the key and of the value (-1: null), both
+COMMIT_INTERVAL_MS = 50
+FORMAT = r"%t %p %o %T %K %S\n%k%s\n"  # ... timestamp, lengths of key and value (-1: null), and both
 
 
-def command(task: Task, wanted: Range) -> list[str]:
+def kcat(task: Task, *options: str) -> list[str]:
+    """The command. -E: go on when the server is away; -u: hand each message out at once."""
     properties = {
         "fetch.wait.max.ms": MAX_WAIT_MS,
         "isolation.level": task.isolation,
+        "auto.offset.reset": "earliest",
+        "auto.commit.interval.ms": COMMIT_INTERVAL_MS,
         **settings(task.version),
     }
+    told = [f"-X{name}={str(value).lower()}" for name, value in properties.items()]
+    return ["kcat", "-u", "-q", "-E", "-b", task.bootstrap, "-f", FORMAT, *told, *options]
+
+
+def read(task: Task, wanted: Range) -> None:
     where = ["-t", wanted.topic, "-p", str(wanted.partition), "-o", str(wanted.start)]
-    options = [f"-X{name}={str(value).lower()}" for name, value in properties.items()]
-    return ["kcat", "-C", "-u", "-q", "-e", "-b", task.bootstrap, *where, *options, "-f", FORMAT]
+    with subprocess.Popen(kcat(task, "-C", "-e", *where), stdout=subprocess.PIPE) as process:
+        while task.is_reading(wanted.topic, wanted.partition) and tell(task, process):
+            pass
+        process.terminate()
+
+
+def follow(task: Task, group: str) -> None:
+    with subprocess.Popen(kcat(task, "-G", group, *task.topics), stdout=subprocess.PIPE) as process:
+        while not task.is_done and tell(task, process):
+            pass
+        process.terminate()  # it commits what it has written, and leaves the group
+        while tell(task, process):
+            pass
+
+
+def tell(task: Task, process: subprocess.Popen[bytes]) -> bool:
+    """Tell of the next message; False where kcat has ended."""
+    output = process.stdout
+    assert output is not None
+    line = output.readline()
+    if not line:
+        return False
+    topic, *numbers = line.decode().split()
+    partition, offset, timestamp, key_length, value_length = map(int, numbers)
+    key, value = content(output, key_length), content(output, value_length)
+    output.readline()
+    task.record(topic, partition, offset, key, value, timestamp or None)
+    return True
 
 
 def content(output: IO[bytes], length: int) -> bytes | None:
@@ -29,15 +64,11 @@ def content(output: IO[bytes], length: int) -> bytes | None:
 
 def main() -> None:
     task = Task()
+    if task.group is not None:
+        follow(task, task.group)
+        return
     for wanted in task.ranges:
-        with subprocess.Popen(command(task, wanted), stdout=subprocess.PIPE) as kcat:
-            assert kcat.stdout is not None
-            while task.is_reading(wanted.topic, wanted.partition) and (line := kcat.stdout.readline()):
-                offset, timestamp, key_length, value_length = map(int, line.split())
-                key, value = content(kcat.stdout, key_length), content(kcat.stdout, value_length)
-                kcat.stdout.readline()
-                task.record(wanted.topic, wanted.partition, offset, key, value, timestamp or None)
-            kcat.terminate()
+        read(task, wanted)
 
 
 if __name__ == "__main__":

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 import types
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from driver import Task
-from kafka_python import MAX_WAIT_MS, read
+from kafka_python import POLL_MS, run, settings
 
 # The packages' own `__init__` import producers, which name a variable `async`: no module since Python 3.7.
 PACKAGES = ("kafka", "kafka.consumer")
+MOST_RECORDS = 500
 
 
 def import_past_init() -> None:
@@ -25,16 +28,20 @@ def import_past_init() -> None:
         sys.modules[name] = package
 
 
+def iterated(consumer: Any) -> list[Any]:
+    """What `poll` should give: that fails where no record has the very offset that was fetched."""
+    return list(islice(consumer, MOST_RECORDS))
+
+
 def main() -> None:
     import_past_init()
     from kafka.consumer.group import KafkaConsumer
+    from kafka.errors import KafkaError
     from kafka.structs import TopicPartition
 
     task = Task()
-    consumer = KafkaConsumer(
-        bootstrap_servers=task.bootstrap, api_version=task.version_numbers, fetch_max_wait_ms=MAX_WAIT_MS
-    )
-    read(task, consumer, TopicPartition)
+    consumer = KafkaConsumer(consumer_timeout_ms=POLL_MS, **settings(task))
+    run(task, consumer, TopicPartition, KafkaError, iterated)
 
 
 if __name__ == "__main__":

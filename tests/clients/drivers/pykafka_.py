@@ -26,7 +26,7 @@ def main() -> None:
         last_consumed = wanted.start - 1 if wanted.start else OffsetType.EARLIEST  # whose own number is -2
         consumer.reset_offsets([(partition, last_consumed)])
         consumer.start()
-        while task.is_reading(wanted.topic, wanted.partition) and not task.is_done:
+        while task.is_reading(wanted.topic, wanted.partition):
             message = consumer.consume()
             if message is not None:
                 timestamp = message.timestamp if message.protocol_version else None
