@@ -19,10 +19,9 @@ from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.directory import PartitionLog, part_of_run
 from kafkafmt.log.indexes import NO_TIMESTAMP, AbortedTransaction, TimestampOffset
-from kafkafmt.log.open_segment import READ_BYTES, OpenSegment
-from kafkafmt.log.segment import SNAPSHOT_SUFFIX, Segment
+from kafkafmt.log.open_segment import HEAD_BYTES, READ_BYTES, OpenSegment
+from kafkafmt.log.segment import MAX_OFFSET, SNAPSHOT_SUFFIX, Segment, check_tail
 from kafkafmt.log.transactions import TransactionTracker, parse_producer_snapshot
-from kafkafmt.records import RecordsRange
 
 if TYPE_CHECKING:
     from _kafkafmt.scan import BatchRun
@@ -47,13 +46,14 @@ class SegmentCache:
     def get(self, segment: Segment, max_decompressed_bytes: int) -> OpenSegment:
         """Raises FileNotFoundError where the file is gone."""
         found = self._open.get(segment.path)
-        if found is None:
+        if (
+            found is None or found.segment != segment
+        ):  # it was rolled: it may have grown before, and its tail counts
             found = OpenSegment(segment, max_decompressed_bytes=max_decompressed_bytes, memory=self._memory)
             self._open[segment.path] = found
-            if len(self._open) > self._most:
-                self._open.popitem(last=False)
-        else:
-            self._open.move_to_end(segment.path)
+        self._open.move_to_end(segment.path)
+        if len(self._open) > self._most:
+            self._open.popitem(last=False)
         return found
 
     def forget(self, segment: Segment) -> None:
@@ -68,11 +68,16 @@ class SegmentCache:
 
 
 class LogEnd(NamedTuple):
-    """Behind a batch: the next offset, and the segment and the position in it where the next batch will be."""
+    """Behind a batch: the next offset, and the segment and the position in it where the next batch will be.
+
+    The batch itself begins at last_position with the bytes last_head, which are empty where there is none.
+    """
 
     offset: int
     base_offset: int
     position: int
+    last_position: int = 0
+    last_head: bytes = b""
 
 
 class FoundBatch(NamedTuple):
@@ -132,19 +137,24 @@ class FollowedLog:
     def refresh(self) -> bool:
         """Look for what is new; was there anything? Raises FileNotFoundError once the folder is gone."""
         before = (self.start_offset, self._end)
+        self._list()
         while True:
-            self._list()
             try:
                 self._follow()
                 return before != (self.start_offset, self._end)
             except FileNotFoundError:  # a segment that was listed is deleted: so the folder has changed
-                self._folder_stamp = None
+                listed, self._folder_stamp = self._segments, None
+                self._list()
+                if self._segments == listed:
+                    raise
 
     def find(self, offset: int) -> FoundBatch | None:
         """The batch that holds `offset`, or the first behind it; None from the end on.
 
         Raises KafkaFormatError where damage is in the way.
         """
+        if offset >= self.end_offset:
+            return None
         number = max(bisect_right(self._segments, offset, key=_base_offset) - 1, 0)
         for segment in self._segments[number:]:
             opened = self._open(segment)
@@ -209,6 +219,7 @@ class FollowedLog:
         segments = self._log.segments()
         if segments != self._segments:
             self._segments, self._file_stamp = segments, None
+            del self._aborted[: bisect_left(self._aborted, self.start_offset, key=_last_offset)]
         self._cache.forget_replaced(segments)
 
     def _follow(self) -> None:
@@ -223,66 +234,78 @@ class FollowedLog:
             return
         age = now - found.st_mtime_ns
         self._damage = None
-        if not self._goes_on(last, found.st_size):
+        if not self._goes_on(last):
             self._begin(last)
         number = bisect_left(self._segments, self._end.base_offset, key=_base_offset)
         for segment in self._segments[number:]:
             if segment.base_offset > self._end.base_offset:
-                self._end = LogEnd(max(self._end.offset, segment.base_offset), segment.base_offset, 0)
+                offset = max(self._end.offset, segment.base_offset)
+                self._end, self._damage = LogEnd(offset, segment.base_offset, 0), None
             self._advance(segment, is_abandoned=not segment.is_active or age > _ABANDONED_NS)
         is_told = self._end.position == found.st_size or age > _ABANDONED_NS
         self._file_stamp = stamp if is_told and age > _SETTLED_NS else None
 
-    def _goes_on(self, last: Segment, size: int) -> bool:
-        """Does what is known lead to the log's end?"""
-        if self._end.base_offset == last.base_offset:
-            return size >= self._end.position
-        is_listed = any(segment.base_offset == self._end.base_offset for segment in self._segments)
-        return is_listed and self._tracker is not None
+    def _goes_on(self, last: Segment) -> bool:
+        """Does what is known lead to the log's end? Not where the log was cut off, though it may be longer again."""
+        number = bisect_left(self._segments, self._end.base_offset, key=_base_offset)
+        if number == len(self._segments):
+            return False
+        known = self._segments[number]
+        if known.base_offset != self._end.base_offset or (known is not last and self._tracker is None):
+            return False
+        opened, end = self._open(known), self._end
+        opened.extend()
+        is_there = opened.head(end.last_position)[: len(end.last_head)] == end.last_head
+        return is_there and opened.records.end_position >= end.position
 
     def _begin(self, last: Segment) -> None:
-        """Find the end of the last segment by its index, nothing being known."""
+        """Find the end of the last segment, nothing being known: from where its index leads, if the end is there."""
         self._cache.forget(last)
         self._tracker, self._aborted = None, []
-        self._end = LogEnd(last.base_offset, last.base_offset, 0)
-        with contextlib.suppress(
-            KafkaFormatError
-        ):  # reading from the segment's start tells where the damage is
-            row = Segment(last.path, is_active=True).indexes.find_last_row(self._open(last).records)
-            if row is not None:  # that batch is read again, for its CRC
-                offset = max(int(row["base_offset"]), last.base_offset)
-                self._end = LogEnd(offset, last.base_offset, int(row["position"]))
+        opened = self._open(last)
+        indexed = Segment(last.path).indexes.search_start(opened.records, MAX_OFFSET)
+        for position in dict.fromkeys((indexed, 0)):
+            self._end = LogEnd(last.base_offset, last.base_offset, position)
+            self._advance(last, is_abandoned=False)
+            if opened.is_over(self._end.position):
+                return
 
     def _advance(self, segment: Segment, *, is_abandoned: bool) -> None:
-        """Go through the headers behind the end that is known, to the end of a segment."""
+        """Go through the headers behind the end that is known, to the end of a segment.
+
+        is_abandoned: what is no whole batch is damage, and not one that is being written.
+        """
         opened = self._open(segment)
         opened.extend()
-        position = self._end.position
-        while position < opened.records.end_position:
-            rest = RecordsRange(opened.records, position, opened.records.end_position)
-            if opened.is_blank(position):  # all of what is preallocated would be read
-                return
+        records, position = opened.records, self._end.position
+        while not opened.is_over(position, look_behind_zeros=is_abandoned):
             try:
-                for run in rest.runs(reuse_memory=True):
-                    self._take(run, opened)
-                    position = run.end_position
-                return
+                run = opened.run_at(position)
+                if run is None:
+                    if is_abandoned:
+                        check_tail(records, position, is_active=segment.is_active)
+                    return
+                self._take(run, opened)
+                position = run.end_position
             except KafkaFormatError as error:
                 if not is_abandoned:
                     return
-                self._damage = opened.records.described(error)
-                position = rest.position_after(error)
+                self._damage = records.described(error)
+                position = records.position_after(error)
 
     def _take(self, run: BatchRun, opened: OpenSegment) -> None:
         """Move the end behind the last batch of a run whose CRC holds; raise for what stands behind that."""
         sound = run.valid().nonzero()[0].tolist()
         if sound:
             row = run.index[sound[-1]]
-            end = int(row["position"]) + int(row["size"])
+            position = int(row["position"])
+            end = position + int(row["size"])
             offset = max(int(row["last_offset"]) + 1, self._end.offset)
             if self._tracker is not None:
                 self._track(self._tracker, run, sound)
-            self._end, self._damage = LogEnd(offset, opened.segment.base_offset, end), None
+            head = bytes(run.batch(sound[-1])[:HEAD_BYTES])
+            self._end = LogEnd(offset, opened.segment.base_offset, end, position, head)
+            self._damage = None
             opened.remember(offset, end)
         run.ensure_valid(sound[-1] + 1 if sound else 0)
 
@@ -299,19 +322,22 @@ class FollowedLog:
             self._aborted, opened_before, number = self._indexed_transactions() or ([], {}, 0)
             tracker = TransactionTracker(opened_before)
             for segment in self._segments[number:]:
-                opened = self._open(segment)
-                position, end = 0, self._end_in(opened)
-                while position < end:
-                    rest = RecordsRange(opened.records, position, end)
-                    try:
-                        for run in rest.runs(reuse_memory=True):
-                            self._track(tracker, run, run.valid().nonzero()[0].tolist())
-                            position = run.end_position
-                        break
-                    except KafkaFormatError as error:
-                        position = rest.position_after(error)
+                self._track_segment(tracker, self._open(segment))
             self._tracker = tracker
         return self._tracker
+
+    def _track_segment(self, tracker: TransactionTracker, opened: OpenSegment) -> None:
+        """Go through a segment, past what is damaged in it."""
+        position, end = 0, self._end_in(opened)
+        while position < end:
+            try:
+                run = opened.run_at(position, end)
+                if run is None:
+                    return
+                self._track(tracker, run, run.valid().nonzero()[0].tolist())
+                position = run.end_position
+            except KafkaFormatError as error:
+                position = opened.records.position_after(error)
 
     def _indexed_transactions(self) -> tuple[list[AbortedTransaction], dict[int, int], int] | None:
         """Those aborted in front of the last segment, those open there, and its number; None where files lack."""
@@ -338,7 +364,7 @@ def _last_offset(transaction: AbortedTransaction) -> int:
 
 def _max_timestamp(segment: Segment) -> int:
     """The highest timestamp in a segment; of a closed one its index tells it, where there is one."""
-    entries = segment.time_index.entries
+    entries = Segment(segment.path).time_index.entries  # read anew: of many segments they take megabytes
     if len(entries) and not segment.is_active:
         return int(entries["timestamp"][-1])
     highest = NO_TIMESTAMP

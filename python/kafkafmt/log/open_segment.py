@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from bisect import bisect_left, bisect_right, insort
 from typing import TYPE_CHECKING
 
-from _kafkafmt.layout import LOG_OVERHEAD
+from _kafkafmt.layout import CRC_LENGTH, CRC_OFFSET, LOG_OVERHEAD
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.segment import Segment
 from kafkafmt.records import RecordsRange
@@ -15,12 +16,17 @@ from kafkafmt.records import RecordsRange
 if TYPE_CHECKING:
     import numpy as np
 
+    from _kafkafmt.scan import BatchRun
+
 # From a place that is known a batch is looked for that far; farther away an index leads nearer.
 _NEAR_BYTES = 4 * 1024 * 1024
 _MOST_PLACES = 4096
 _MOST_PASSED = 256
+_MOST_STRETCHES = 1024
 READ_BYTES = 256 * 1024
 _SEARCH_BYTES = 32 * 1024
+# Of a batch of any format its CRC is in there.
+HEAD_BYTES = CRC_OFFSET + CRC_LENGTH
 
 
 class OpenSegment:
@@ -55,9 +61,39 @@ class OpenSegment:
         """Take in what was appended to the file."""
         self.records.end_position = os.fstat(self.records.fileno()).st_size
 
-    def is_blank(self, position: int) -> bool:
-        """Are there zeros in place of a batch's offset and size?"""
-        return os.pread(self.records.fileno(), LOG_OVERHEAD, position) == bytes(LOG_OVERHEAD)
+    def is_over(self, position: int, *, look_behind_zeros: bool = False) -> bool:
+        """Is that the end, or are there zeros in place of a batch: not written yet, in a preallocated file?
+
+        look_behind_zeros: not where anything else is behind them.
+        """
+        if position >= self.records.end_position:
+            return True
+        is_blank = self.head(position)[:LOG_OVERHEAD] == bytes(LOG_OVERHEAD)
+        return is_blank and not (look_behind_zeros and self._has_data(position))
+
+    def _has_data(self, position: int) -> bool:
+        """Is there a byte other than zero from `position` on? Holes in the file are not read."""
+        descriptor = self.records.fileno()
+        while True:
+            try:
+                position = os.lseek(descriptor, position, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+                return False
+            end = os.lseek(descriptor, position, os.SEEK_HOLE)
+            if not RecordsRange(self.records, position, end)._only_zeros(position):
+                return True
+            position = end
+
+    def run_at(self, position: int, end: int | None = None) -> BatchRun | None:
+        """The batches from `position` on, as many as are read at a time; valid until the next ones are read."""
+        end = self.records.end_position if end is None else end
+        return RecordsRange(self.records, position, end).first_run(position, READ_BYTES, self._memory)
+
+    def head(self, position: int) -> bytes:
+        """The first bytes of the batch at `position`, which tell it from every other that may stand there."""
+        return os.pread(self.records.fileno(), HEAD_BYTES, position)
 
     def find(self, offset: int) -> np.void | None:
         """The row, in the shallow index, of the first batch that ends at `offset` or later; None where none does.
@@ -66,12 +102,9 @@ class OpenSegment:
         """
         number = bisect_right(self._places, offset, key=lambda place: place[0]) - 1
         _, position = self._places[max(number, 0)]
-        near_end = min(position + _NEAR_BYTES, self.records.end_position)
         row = None
         with contextlib.suppress(KafkaFormatError):  # an index leads past damage, where it does
-            row = self._find_from(position, near_end, offset)
-            if row is None and near_end == self.records.end_position:
-                return None
+            row = self._find_from(position, position + _NEAR_BYTES, self.records.end_position, offset)
         if row is None:
             # Made anew and dropped: an index of a large segment takes megabytes, and is seldom asked.
             row = Segment(self.segment.path).indexes.find_row(self.records, offset)
@@ -88,10 +121,15 @@ class OpenSegment:
             if len(self._places) > _MOST_PLACES:
                 del self._places[1::2]
 
-    def _find_from(self, position: int, end: int, offset: int) -> np.void | None:
-        """The first batch from `position` on that ends at `offset` or later, and is whole in front of `end`."""
+    def _find_from(self, position: int, stop: int, end: int, offset: int) -> np.void | None:
+        """The first batch that ends at `offset` or later; of those that begin a little behind `stop` none is looked at.
+
+        All of them are whole in front of `end`.
+        """
         records = RecordsRange(self.records, position, end)
-        while (run := records.first_run(position, _SEARCH_BYTES, self._memory)) is not None:
+        while (
+            position < stop and (run := records.first_run(position, _SEARCH_BYTES, self._memory)) is not None
+        ):
             reaches = run.index["last_offset"] >= offset
             if reaches.any():
                 row: np.void = run.index[reaches.argmax()]
@@ -101,7 +139,7 @@ class OpenSegment:
 
     def batch_size(self, position: int, end: int) -> int | None:
         """The size of the batch that begins at `position`; None where no whole one is in front of `end`."""
-        row = self._find_from(position, end, -1)
+        row = self._find_from(position, end, end, -1)
         return None if row is None else int(row["size"])
 
     def remember_passed(self, key: tuple[int, int], position: int) -> None:
@@ -126,8 +164,7 @@ class OpenSegment:
         position = max(start, known)
         reached = position
         try:
-            records = RecordsRange(self.records, position, end)
-            while (run := records.first_run(reached, READ_BYTES, self._memory)) is not None:
+            while (run := self.run_at(reached, end)) is not None:
                 run.ensure_valid()
                 reached = run.end_position
                 self.remember(int(run.index["last_offset"][-1]) + 1, reached)
@@ -149,4 +186,4 @@ class OpenSegment:
             else:
                 start, end = min(start, other_start), max(end, other_end)
         insort(apart, (start, end))
-        self._sound = apart
+        self._sound = apart if len(apart) <= _MOST_STRETCHES else [(start, end)]

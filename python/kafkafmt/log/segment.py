@@ -40,7 +40,7 @@ TIME_INDEX_SUFFIX = ".timeindex"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 _FILE_NAME = re.compile(r"\d{20}\.log")
-_MAX_OFFSET = 2**63 - 1
+MAX_OFFSET = 2**63 - 1
 
 _Found = TypeVar("_Found")
 
@@ -59,7 +59,7 @@ def segment_file_name(base_offset: int, suffix: str = LOG_SUFFIX) -> str:
 
 def is_segment_file_name(name: str) -> bool:
     """Is it twenty digits, an offset, and `.log`?"""
-    return _FILE_NAME.fullmatch(name) is not None and int(name[:20]) <= _MAX_OFFSET
+    return _FILE_NAME.fullmatch(name) is not None and int(name[:20]) <= MAX_OFFSET
 
 
 class SegmentRecords(FileRecords):
@@ -272,7 +272,7 @@ class SegmentIndexes:
 
     def find_last_row(self, records: Records) -> np.void | None:
         """The row, in the shallow index, of the last whole batch."""
-        return _search(records, self.search_start(records, _MAX_OFFSET), _last_row)
+        return _search(records, self.search_start(records, MAX_OFFSET), _last_row)
 
     def _start_for_timestamp(self, records: Records, timestamp: int) -> int:
         """Where a batch begins, at or in front of the first one with a record at `timestamp` or later."""
