@@ -7,6 +7,7 @@ fetches at v3. Exits with status 1 where a server does not do what it must.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ from bench.experiments.fetch_memory import (
     RECORD_BYTES,
 )
 from bench.segments import Segment
+from bench.serve import old_consumer
 from bench.serve.logs import Topic, topic_of
 from bench.table import aligned
 
@@ -36,14 +38,31 @@ FETCH_BYTES = PARTITIONS * FETCH_BYTES_A_PARTITION
 UNLIMITED = "no limit"
 
 
+def consume_raw(endpoint: EndpointProcess, topic: Topic) -> int:
+    address = endpoint.host, endpoint.port
+    limits = FETCH_BYTES_A_PARTITION, FETCH_BYTES
+    return consume(Consumption(*address, topic.name, VERSION, topic.ends, *limits)).records
+
+
+def consume_by_kafka_python(endpoint: EndpointProcess, topic: Topic) -> int:
+    limits = FETCH_BYTES_A_PARTITION, FETCH_BYTES
+    address = f"{endpoint.host}:{endpoint.port}"
+    return old_consumer.consume(address, topic.name, PARTITIONS, topic.records_a_partition, *limits)
+
+
+RAW, KAFKA_PYTHON = "raw", "kafka-python 1.3.5"
+CONSUMERS = {RAW: consume_raw, KAFKA_PYTHON: consume_by_kafka_python}
+
+
 @dataclass(frozen=True)
 class Attempt:
-    """A server, what it may take beyond its start (None: what it will), and whether it must fail."""
+    """A server, what it may take beyond its start (None: what it will), whether it must fail; who consumes."""
 
     way: str
     command: Sequence[str]
     limit: int | None
     must_fail: bool
+    consumer: str = RAW
 
 
 EAGER, LAZY = ("eager", SERVE_EAGERLY), ("lazy", SERVE)
@@ -51,6 +70,7 @@ ATTEMPTS = [
     Attempt(*EAGER, None, False),  # so that it is for want of memory that it fails
     *(Attempt(*EAGER, LIMIT_BYTES, True) for _ in range(3)),
     *(Attempt(*LAZY, LIMIT_BYTES, False) for _ in range(3)),
+    Attempt(*LAZY, LIMIT_BYTES, False, KAFKA_PYTHON),
 ]
 
 
@@ -62,18 +82,9 @@ def attempted(attempt: Attempt, directory: Path, topic: Topic) -> tuple[int, flo
         start = peak_mib(endpoint.pid)
         if attempt.limit is not None:
             limit_virtual_bytes(attempt.limit, endpoint.pid)
-        wanted = Consumption(
-            endpoint.host,
-            endpoint.port,
-            topic.name,
-            VERSION,
-            topic.ends,
-            partition_max_bytes=FETCH_BYTES_A_PARTITION,
-            max_bytes=FETCH_BYTES,
-        )
         try:
-            records, failure = consume(wanted).records, ""
-        except (OSError, ConsumptionError) as error:
+            records, failure = CONSUMERS[attempt.consumer](endpoint, topic), ""
+        except (OSError, ConsumptionError, subprocess.CalledProcessError) as error:
             records, failure = 0, OUT_OF_MEMORY if "MemoryError" in log.read_text() else str(error)
         peak = peak_mib(endpoint.pid) - start if endpoint.is_running else None
     return records, peak, failure
@@ -81,7 +92,7 @@ def attempted(attempt: Attempt, directory: Path, topic: Topic) -> tuple[int, flo
 
 def main() -> int:
     BUILD.mkdir(parents=True, exist_ok=True)
-    rows = [("conversion", "limit", "records", "peak above start", "")]
+    rows = [("conversion", "consumer", "limit", "records", "peak above start", "")]
     as_expected = True
     with tempfile.TemporaryDirectory(dir=BUILD) as folder:
         segment = Segment(value_size=1000, size=MESSAGES_A_PARTITION * RECORD_BYTES)
@@ -91,11 +102,11 @@ def main() -> int:
             as_expected &= failure == OUT_OF_MEMORY if attempt.must_fail else records == topic.records
             limit = UNLIMITED if attempt.limit is None else f"{attempt.limit // 10**6} MB"
             shown = "it ended" if peak is None else f"{peak:.1f} MiB"
-            rows.append((attempt.way, limit, str(records), shown, failure or "completes"))
+            rows.append((attempt.way, attempt.consumer, limit, str(records), shown, failure or "completes"))
     print(
         f"{PARTITIONS} partitions of {topic.records_a_partition} messages of 1 kB; Fetch v3 of 1 MB of each"
     )
-    print(aligned(rows, left=(0, 4)))
+    print(aligned(rows, left=(0, 1, 5)))
     return int(not as_expected)
 
 

@@ -1,6 +1,7 @@
 """Put the clients that .venv cannot hold into build/clients: a folder each, for PYTHONPATH.
 
-`python tests/clients/install.py` installs what is absent. A folder is made beside its place and renamed into it.
+`python tests/clients/install.py` installs what is absent, all or those named, and prints the folders. A folder is made
+beside its place and renamed into it.
 """
 
 from __future__ import annotations
@@ -33,5 +34,5 @@ def site(name: str) -> Path:
 
 
 if __name__ == "__main__":
-    for name in REQUIREMENTS:
-        site(name)
+    for name in sys.argv[1:] or REQUIREMENTS:
+        print(site(name))
