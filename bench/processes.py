@@ -24,9 +24,14 @@ def tree(root: int) -> dict[int, Process]:
     return {process: processes[process] for process in processes if _is_under(process, root, processes)}
 
 
-def _all() -> dict[int, Process]:
+def threads() -> dict[int, Process]:
+    """The threads of this process, by their ids."""
+    return _all(Path("/proc/self/task"))
+
+
+def _all(folder: Path = Path("/proc")) -> dict[int, Process]:
     processes = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    for path in folder.glob("[0-9]*/stat"):
         try:
             name, _, rest = path.read_text().partition("(")[2].rpartition(")")
         except OSError:  # it ended

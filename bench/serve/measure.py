@@ -14,13 +14,15 @@ from bench.serve.client import Client
 from bench.serve.logs import Topic
 from bench.serve.servers import Server
 
-ROUNDS = 5
 RUN_SECONDS = 0.5  # that a run takes at least
 
 
 @dataclass
 class Measured:
-    """A server's runs, each of `gigabytes` of values: seconds of the wall, and of processors in all of them."""
+    """A server's runs, each of `gigabytes` of values: seconds of the wall of each, and of processors in all of them.
+
+    client_seconds are those of its busiest thread: what a server that takes no time would have a run take.
+    """
 
     gigabytes: float
     seconds: list[float] = field(default_factory=list)
@@ -50,9 +52,14 @@ class Measured:
     def client_share(self) -> float:
         return self.client_seconds / sum(self.seconds)
 
+    @property
+    def least_seconds(self) -> float:
+        """That a run would take if it were for the client alone."""
+        return self.client_seconds / len(self.seconds)
+
 
 def take_turns(
-    client: Client, topic: Topic, version: int, servers: Sequence[Server], rounds: int = ROUNDS
+    client: Client, topic: Topic, version: int, servers: Sequence[Server], rounds: int
 ) -> dict[str, Measured]:
     """Consume a topic from each server, `rounds` times, the order changing from round to round."""
     wanted = {server.name: _wanted(server, topic, version) for server in servers}
@@ -94,7 +101,7 @@ def _run(
 
 
 def _pass(client: Client, topic: Topic, wanted: Consumption) -> tuple[float, float]:
-    """Seconds of the wall, and of the client's processor."""
+    """Seconds of the wall, and of the client's busiest thread."""
     consumed = client.consume(wanted)
     if consumed.records != topic.records:
         raise ConsumptionError(f"{topic.name}: {consumed.records} records of {topic.records}")
