@@ -107,6 +107,11 @@ class Converter:
         self._kernel.use_memory(memory)
 
     @property
+    def memory(self) -> NDArray[np.uint8]:
+        """Where the output is: what it was told to use, unless that was too small."""
+        return self._memory
+
+    @property
     def output(self) -> memoryview:
         """What was converted since `clear()`, read-only; overwritten by the next conversion after that."""
         return self._view[: self._kernel.position]

@@ -39,6 +39,7 @@ _FILLER = memoryview(bytes(16 * 1024))
 # What is read to find the first batch that converts to something.
 _FIRST_BYTES = 64 * 1024
 _NO_MEMORY = np.empty(0, np.uint8)
+_NOTHING = memoryview(b"")
 
 
 class ChunkMemory:
@@ -131,9 +132,13 @@ class ConvertedChunks:
 
     def release(self) -> None:
         """Give the memory back until the next chunk is asked for."""
-        if self._memory is not None and self._buffer is not None:
+        if self._memory is not None:
             self._converter.use_memory(_NO_MEMORY)
-            self._memory.give_back(self._buffer)
+            self._give_back(self._memory)
+
+    def _give_back(self, memory: ChunkMemory) -> None:
+        if self._buffer is not None:
+            memory.give_back(self._buffer)
             self._buffer = None
 
     def _read(self) -> bool:
@@ -162,7 +167,10 @@ class ConvertedChunks:
             self._position, self._run = run.end_position, None
         elif self._memory is not None:  # others read into the same memory before this goes on
             self._position, self._run = int(run.index["position"][self._row]), None
-        return converter.output
+        output = converter.output
+        if self._memory is not None and converter.memory is not self._buffer:  # a large batch has outgrown it
+            self._give_back(self._memory)
+        return output
 
 
 def chunk_memory_bytes(chunk_size: int) -> int:
@@ -355,10 +363,12 @@ class LazyDownConvertSend:
         taken = write_bytes(channel, self._pending)
         self._pending = self._pending[taken:]
         self._remaining -= taken
-        if self._chunks is not None and not len(self._pending):
-            self._chunks.release()
-            if self.completed:
-                self._chunks = None
+        if not len(self._pending):
+            self._pending = _NOTHING  # an empty view would hold the chunk
+            if self._chunks is not None:
+                self._chunks.release()
+                if self.completed:
+                    self._chunks = None
         return taken
 
     def _next(self) -> memoryview:

@@ -57,13 +57,15 @@ class FetchResponse:
 class FetchSend:
     """Writes `size_in_bytes` bytes to channels that take what they can; resumes where they stopped.
 
-    Between two calls it holds what is left of one chunk at the most.
+    Between two calls it holds what is left of one chunk at the most, and what was converted beforehand of parts that
+    are still to be sent: nothing of those that are, once the response itself is let go.
     """
 
     def __init__(self, response: FetchResponse, memory: ChunkMemory | None = None) -> None:
         self.stats = SendStats()
         self._parts = deque(response.parts)
         self._remaining = response.size_in_bytes
+        self._first_bytes = sum(map(_first_bytes, response.parts))  # of conversions that are still to begin
         self._memory = memory
         self._position = 0  # in the current part, if that is no conversion
         self._conversion: LazyDownConvertSend | None = None
@@ -85,8 +87,9 @@ class FetchSend:
 
     @property
     def held_bytes(self) -> int:
-        """The memory of the chunk of which a part is still to be taken."""
-        return self._conversion.held_bytes if self._conversion is not None else 0
+        """The memory of the chunk of which a part is still to be taken, and of what was converted beforehand."""
+        conversion = self._current_conversion()
+        return self._first_bytes + (conversion.held_bytes if conversion is not None else 0)
 
     def write_to(self, channel: Channel | socket.socket) -> int:
         """Offer the channel what comes next, once; return how many bytes it took, 0 where none or all is written.
@@ -108,7 +111,9 @@ class FetchSend:
 
     def _current_conversion(self) -> LazyDownConvertSend | None:
         if self._conversion is None and self._parts and isinstance(self._parts[0], LazyDownConvertRecords):
+            self._first_bytes -= _first_bytes(self._parts[0])
             self._conversion = self._parts[0].to_send(self._memory)
+            self._parts.popleft()  # it holds what was converted beforehand
         return self._conversion
 
     def _end_conversion(self, conversion: LazyDownConvertSend) -> None:
@@ -116,7 +121,6 @@ class FetchSend:
         if conversion.error is not None:
             self.stats.errors.append(conversion.error)
         self._conversion = None
-        self._parts.popleft()
 
     def _write_stored(self, channel: Channel | socket.socket) -> int:
         part = self._parts[0]
@@ -135,3 +139,7 @@ class FetchSend:
 
 def _size(part: ResponsePart) -> int:
     return len(part) if isinstance(part, bytes) else part.size_in_bytes
+
+
+def _first_bytes(part: ResponsePart) -> int:
+    return part.first_bytes if isinstance(part, LazyDownConvertRecords) else 0
