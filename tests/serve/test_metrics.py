@@ -42,8 +42,8 @@ def use(metrics: Metrics) -> None:
     metrics.connection_refused("sasl")
     metrics.request_served(FETCH, 3, "answered")
     metrics.request_served(FETCH, 3, "answered")
-    metrics.request_served(12345, 1, "refused")
-    metrics.request_served(FETCH, 9999, "refused")
+    metrics.request_served(12345, 1, "failed")
+    metrics.request_served(FETCH, 9999, "failed")
     metrics.error_sent(1)
     metrics.fetch_sent(3, 100, 20)
     metrics.fetch_sent(11, 1000, 0)
@@ -63,8 +63,8 @@ def test_events_when_counted_then_are_served_by_names_of_the_field() -> None:
         ("kafkafmt_connections",): 1,
         ("kafkafmt_connections_refused_total", "sasl"): 1,
         ("kafkafmt_requests_total", "Fetch", "answered", "3"): 2,
-        ("kafkafmt_requests_total", "other", "refused", "other"): 1,
-        ("kafkafmt_requests_total", "Fetch", "refused", "other"): 1,
+        ("kafkafmt_requests_total", "other", "failed", "other"): 1,
+        ("kafkafmt_requests_total", "Fetch", "failed", "other"): 1,
         ("kafkafmt_errors_total", "OFFSET_OUT_OF_RANGE"): 1,
         ("kafkafmt_fetch_sent_bytes_total", "3", "zero_copy"): 100,
         ("kafkafmt_fetch_sent_bytes_total", "3", "conversion"): 20,

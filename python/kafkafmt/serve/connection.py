@@ -19,10 +19,15 @@ from kafkafmt.channel import write_bytes
 from kafkafmt.serve.fetching import Fetching
 from kafkafmt.serve.logs import bind_client_id
 from kafkafmt.serve.memory import DownConversionMemory
-from kafkafmt.serve.metrics import Metrics, Outcome
+from kafkafmt.serve.metrics import Metrics, Outcome, Refusal
 from kafkafmt.serve.options import ServeOptions
 from kafkafmt.serve.request import Handler, Request
-from kafkafmt.serve.security.sasl import MAX_OPEN_FRAME_BYTES, SaslSession, refusing_handlers
+from kafkafmt.serve.security.sasl import (
+    FAILED_AUTHENTICATION_DELAY,
+    MAX_OPEN_FRAME_BYTES,
+    SaslSession,
+    refusing_handlers,
+)
 from kafkafmt.serve.stream import Stream
 from kafkafmt.serve.wire import api_name, decode_request, encode_response
 
@@ -39,6 +44,10 @@ _TURN_BYTES = 1024 * 1024
 
 class RefusedError(Exception):
     """The connection is closed for what the client did."""
+
+    def __init__(self, message: str, reason: Refusal = "request") -> None:
+        super().__init__(message)
+        self.reason: Refusal = reason
 
 
 @dataclass(frozen=True)
@@ -81,7 +90,8 @@ class Connection:
             finally:
                 self.is_busy = False
             if self._sasl is not None and self._sasl.failure is not None:
-                raise RefusedError(self._sasl.failure)
+                await asyncio.sleep(FAILED_AUTHENTICATION_DELAY)
+                raise RefusedError(self._sasl.failure, "sasl")
 
     def drain(self) -> None:
         """End behind the response that is being made or sent."""
@@ -108,7 +118,7 @@ class Connection:
             request = decode_request(frame, self._stream.host)
         bind_client_id(request.client_id)
         if self._sasl is not None and not self._sasl.allows(request.api_key):
-            raise RefusedError(f"{api_name(request.api_key)} before authentication")
+            raise RefusedError(f"{api_name(request.api_key)} before authentication", "sasl")
         outcome: Outcome = "failed"
         try:
             if request.api_key == ApiKey.Fetch:

@@ -130,6 +130,7 @@ class Endpoint:
         except (ConnectionError, TimeoutError, EOFError) as error:
             _log.debug("connection ended", error=str(error))
         except (RefusedError, RequestError) as error:
+            self._metrics.connection_refused(error.reason if isinstance(error, RefusedError) else "request")
             _log.warning("connection closed", error=str(error))
         except OSError as error:
             _log.error("connection failed", error=str(error))

@@ -24,11 +24,10 @@ from prometheus_client.values import MultiProcessValue
 from kafkafmt.serve.options import host_and_port
 from kafkafmt.serve.wire import SUPPORTED, api_name
 
-# answered: with a response, error codes included. refused: the connection was closed, as the protocol has no other
-# answer. failed: a fault of the endpoint.
-Outcome: TypeAlias = Literal["answered", "refused", "failed"]
-# Why a connection was closed before it was any use.
-Refusal: TypeAlias = Literal["limit", "tls", "sasl"]
+# answered: with a response, error codes included. failed: the connection ended before that.
+Outcome: TypeAlias = Literal["answered", "failed"]
+# Why a connection is closed: no TLS session, no authentication, a request that has no answer.
+Refusal: TypeAlias = Literal["tls", "sasl", "request"]
 
 _OTHER = "other"
 # A chunk takes a millisecond or so; one batch that goes through slow codecs, seconds.
@@ -45,7 +44,7 @@ class Metrics:
         """A connection that was opened is gone."""
 
     def connection_refused(self, reason: Refusal) -> None:
-        """A client was sent away: too many connections, no TLS session, no authentication."""
+        """A client was sent away."""
 
     def request_served(self, api_key: int, version: int, outcome: Outcome) -> None:
         """A request is dealt with, and its response sent where there is one."""
@@ -79,7 +78,7 @@ class PrometheusMetrics(Metrics):
         self._connections = _gauge("connections", "Connections that are open.", registry)
         self._refused = Counter(
             "kafkafmt_connections_refused",
-            "Connections closed before they were any use, by reason.",
+            "Connections closed for what the client did or failed to do, by reason.",
             ["reason"],
             registry=registry,
         )

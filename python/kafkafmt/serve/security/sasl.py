@@ -33,6 +33,9 @@ OPEN_API_KEYS = frozenset(
     request.API_KEY for request in (ApiVersionsRequest, SaslHandshakeRequest, SaslAuthenticateRequest)
 )
 MAX_OPEN_FRAME_BYTES = 16 * 1024
+# In seconds, before the connection of a client that failed is closed, as Kafka's
+# `connection.failed.authentication.delay.ms`: some clients do not look at an answer with the end right behind it.
+FAILED_AUTHENTICATION_DELAY = 0.1
 
 
 class SaslSession:
