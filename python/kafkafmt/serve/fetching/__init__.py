@@ -27,6 +27,7 @@ from kafkafmt.serve.growth import GrowthWatch
 from kafkafmt.serve.memory import Lease
 from kafkafmt.serve.options import ServeOptions
 from kafkafmt.serve.request import Message, Request
+from kafkafmt.serve.turns import Turns
 from kafkafmt.serve.wire import encode_fetch_response
 
 # The response has a limit of its own from that version on; before, each partition gets at least one batch.
@@ -101,10 +102,17 @@ class Fetching:
         if version >= _MAX_BYTES_VERSION:
             left = min(left, max(body.max_bytes, 0))
         plan = _Plan([], {})
+        turns = Turns()
+        asked = set()
         for wanted in body.topics:
             topic = self._topic(wanted, version)
             answers = []
             for spec in wanted.partitions:
+                await turns.give()
+                place = (wanted.topic, wanted.topic_id, spec.partition)
+                if place in asked:  # answered once, as by Kafka
+                    continue
+                asked.add(place)
                 fetch = PartitionFetch(
                     offset=spec.fetch_offset,
                     most_bytes=min(max(spec.partition_max_bytes, 0), left),
