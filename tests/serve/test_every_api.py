@@ -1,4 +1,4 @@
-"""Every API at every version that the endpoint advertises is answered over a socket, by the response to that request."""
+"""Every API at every version that the endpoint advertises is answered over a socket, at that version."""
 
 from __future__ import annotations
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
 import socket
 import struct
 import time
 from collections.abc import Iterator
-from itertools import count
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,9 @@ from kafka.protocol.api_key import ApiKey
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 import kafkafmt as kf
-from data.real_logs import LOGS
 from kafkafmt.log import PartitionLogWriter
 from kafkafmt.serve.wire import SUPPORTED
+from serve.endpoint_process import EndpointProcess
 from serve.raw_client import SIZE, RawClient, frame, plain
 from serve.requests import MIB, Wanted, fetch, list_offsets, metadata
 from serve.served import Served
@@ -46,7 +45,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def served(logs: Path) -> Iterator[Served]:
     """An endpoint of little patience; every test leaves it serving others."""
-    limits = {"request_timeout": SHORT, "idle_timeout": 5.0, "write_timeout": SHORT}
+    limits = {"request_timeout": SHORT, "idle_timeout": 60.0, "write_timeout": SHORT}
     with Served(logs, max_request_bytes=MOST_REQUEST_BYTES, **limits) as served:
         yield served
 
@@ -145,10 +144,8 @@ def test_request_when_it_is_garbage_then_it_is_answered_or_the_connection_closed
     header = HEADER.pack(api_key, rng.choice(SUPPORTED[api_key]), 1, -1)
     body = header + rng.randbytes(rng.randrange(1, MOST_REQUEST_BYTES - len(header)))
     client.socket.sendall(SIZE.pack(len(body)) + body)
-    try:
+    with suppress(ConnectionError):  # that or an answer, but no hang
         client.receive_frame()
-    except ConnectionError:
-        pass  # either is right; a hang is not
 
 
 def test_request_when_http_comes_then_the_connection_is_closed(client: RawClient) -> None:
@@ -171,32 +168,28 @@ def test_requests_when_many_are_sent_at_once_then_they_are_answered_in_their_ord
         client.receive(*each)
 
 
-def test_client_when_it_takes_nothing_of_its_response_then_it_loses_the_connection(served: Served) -> None:
-    for version in (3, 12):  # converted, and as it is
-        with RawClient(served.address) as client:
-            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            client.send(fetch(Wanted("large", 0, 0, 64 * MIB)), version)
-            time.sleep(3 * SHORT)  # what the client does: nothing
-            taken = 0
-            with pytest.raises(ConnectionError):
-                while True:
-                    data = client.socket.recv(MIB)
-                    if not data:
-                        raise ConnectionResetError
-                    taken += len(data)
-            assert taken < LARGE_BATCHES * LARGE_VALUE_BYTES
+@pytest.mark.parametrize("version", [3, 12], ids=["converted", "stored"])
+def test_client_when_it_takes_nothing_of_its_response_then_it_loses_the_connection(
+    client: RawClient, version: int
+) -> None:
+    client.send(fetch(Wanted("large", 0, 0, 64 * MIB)), version)
+    time.sleep(5 * SHORT)  # what this client does: nothing
+    taken = 0
+    with suppress(ConnectionResetError):
+        while data := client.socket.recv(MIB):
+            taken += len(data)
+    assert taken < LARGE_BATCHES * LARGE_VALUE_BYTES
 
 
 def test_client_when_it_reads_slowly_then_it_gets_all(client: RawClient) -> None:
-    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    client.send(fetch(Wanted("large", 0, 0, 4 * MIB)), 4)
+    client.send(fetch(Wanted("large", 0, 0, 64 * MIB)), 3)
     (size,) = SIZE.unpack(client.socket.recv(SIZE.size, socket.MSG_WAITALL))
-    assert size > 4 * MIB - 1
-    pauses = count()
+    assert size > LARGE_BATCHES * LARGE_VALUE_BYTES
+    begun = time.monotonic()
     while size:
-        size -= len(client.socket.recv(min(size, 256 * 1024)))
-        if next(pauses) % 8 == 0:
-            time.sleep(0.02)  # in all much longer than the time that a client may take nothing
+        size -= len(client.socket.recv(min(size, MIB), socket.MSG_WAITALL))
+        time.sleep(SHORT / 6)
+    assert time.monotonic() - begun > SHORT  # longer than it may take nothing
 
 
 def test_client_when_it_goes_in_the_middle_of_its_response_then_nothing_of_it_is_left(
@@ -238,7 +231,7 @@ def test_clients_when_ten_thousand_come_and_go_then_nothing_of_them_is_left(
 
 def open_files() -> int:
     """How many descriptors this process has, whose endpoint it is."""
-    return len(os.listdir("/proc/self/fd"))
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def assert_files_are_closed(other: RawClient, before: int) -> None:
@@ -253,16 +246,41 @@ def assert_files_are_closed(other: RawClient, before: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 3, 12])
-def test_fetch_when_it_names_a_partition_many_times_then_others_wait_for_no_long(
+def test_fetch_when_it_names_a_partition_many_times_then_others_have_their_turn(
     logs: Path, version: int
 ) -> None:
     with Served(logs) as served, RawClient(served.address) as greedy, RawClient(served.address) as other:
-        request = fetch(*(Wanted("large", 0, 0, 1) for _ in range(30_000)), max_bytes=1)
-        greedy.send(request, version)
+        greedy.send(fetch(*(Wanted("large", 0, 0, 1) for _ in range(30_000))), version)
         longest = 0.0
-        deadline = time.monotonic() + 2
+        deadline = time.monotonic() + 3
         while time.monotonic() < deadline:
             begun = time.monotonic()
             other.ask(metadata(["large"]), 9)
             longest = max(longest, time.monotonic() - begun)
-        assert longest < 1
+        assert longest < 2  # most of it is kafka-python's decoding
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux's /proc")
+@pytest.mark.parametrize("version", [0, 3])
+def test_fetch_when_many_partitions_are_converted_then_one_batch_is_held_of_all(
+    tmp_path: Path, logs: Path, version: int
+) -> None:
+    partitions = 200  # each with a first batch of half a megabyte
+    (segment,) = (logs / "large-0").glob("*.log")
+    for number in range(partitions):
+        folder = tmp_path / f"many-{number}"
+        folder.mkdir()
+        (folder / segment.name).hardlink_to(segment)
+    wanted = [Wanted("many", number, 0, LARGE_VALUE_BYTES + 1000) for number in range(partitions)]
+    with EndpointProcess(tmp_path) as endpoint, RawClient((endpoint.host, endpoint.port)) as client:
+        client.ask(metadata(), 1)
+        before = peak_memory(endpoint.pid)
+        client.send(fetch(*wanted, max_bytes=1024 * MIB), version)
+        assert len(client.receive_frame()) > partitions * LARGE_VALUE_BYTES
+        assert peak_memory(endpoint.pid) - before < 40 * MIB
+
+
+def peak_memory(pid: int) -> int:
+    """The most that a process has had in memory, in bytes."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))

@@ -23,12 +23,15 @@ class StalledError(ConnectionError):
 
 
 class Stream:
-    """The server's end of a connection. `peer` is the address of the other."""
+    """The server's end of a connection. `host` and `port` are the address of the other.
+
+    Raises ClosedByPeerError where that has gone already.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self.socket = sock
-        name = sock.getpeername() if sock.family != socket.AF_UNIX else ("", 0)
+        name = _peer_name(sock) if sock.family != socket.AF_UNIX else ("", 0)
         self.host, self.port = str(name[0]), int(name[1])
         self._received = bytearray()
         self._loop = asyncio.get_running_loop()
@@ -91,3 +94,11 @@ class Stream:
 
     def close(self) -> None:
         self.socket.close()
+
+
+def _peer_name(sock: socket.socket) -> tuple[Any, ...]:
+    try:
+        name: tuple[Any, ...] = sock.getpeername()
+    except OSError as error:
+        raise ClosedByPeerError("closed by the client at once") from error
+    return name

@@ -12,6 +12,7 @@ from kafka.protocol.consumer import OffsetForLeaderEpochResponse
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.serve.partition_errors import UNKNOWN_LEADER_EPOCH, error_code, leader_epoch_error_code
 from kafkafmt.serve.request import Message, Request
+from kafkafmt.serve.turns import Turns
 
 if TYPE_CHECKING:
     from kafkafmt.serve.catalog import Catalog
@@ -28,19 +29,23 @@ class OffsetForLeaderEpochApi:
         self._catalog = catalog
 
     async def answer(self, request: Request) -> Message:
+        turns = Turns()
         return OffsetForLeaderEpochResponse(
             version=request.version,
             topics=[
                 _TopicResult(
                     version=request.version,
                     topic=topic.topic,
-                    partitions=[self._partition(topic.topic, asked) for asked in topic.partitions],
+                    partitions=[
+                        await self._partition(topic.topic, asked, turns) for asked in topic.partitions
+                    ],
                 )
                 for topic in request.body.topics
             ],
         )
 
-    def _partition(self, topic: str, asked: Message) -> Message:
+    async def _partition(self, topic: str, asked: Message, turns: Turns) -> Message:
+        await turns.give()
         epoch, end_offset = UNKNOWN_LEADER_EPOCH, UNKNOWN_OFFSET
         partition = self._catalog.partition(topic, asked.partition)
         if partition is None:

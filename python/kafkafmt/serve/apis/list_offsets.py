@@ -21,6 +21,7 @@ from kafkafmt.log.directory import PartitionLog
 from kafkafmt.serve.apis.leader_epochs import UNKNOWN_OFFSET, epoch_of
 from kafkafmt.serve.partition_errors import UNKNOWN_LEADER_EPOCH, error_code, leader_epoch_error_code
 from kafkafmt.serve.request import Message, Request
+from kafkafmt.serve.turns import Turns
 
 if TYPE_CHECKING:
     from kafkafmt.serve.catalog import Catalog, Partition
@@ -57,26 +58,28 @@ class ListOffsetsApi:
         times_asked = Counter(
             (topic.name, asked.partition_index) for topic in topics for asked in topic.partitions
         )
+        turns = Turns()
         return ListOffsetsResponse(
             version=request.version,
-            topics=[await self._topic(request, topic, times_asked) for topic in topics],
+            topics=[await self._topic(request, topic, times_asked, turns) for topic in topics],
         )
 
     async def _topic(
-        self, request: Request, topic: Message, times_asked: Mapping[tuple[str, int], int]
+        self, request: Request, topic: Message, times_asked: Mapping[tuple[str, int], int], turns: Turns
     ) -> Message:
         return _TopicResponse(
             version=request.version,
             name=topic.name,
             partitions=[
-                await self._partition(request, topic.name, asked)
+                await self._partition(request, topic.name, asked, turns)
                 if times_asked[topic.name, asked.partition_index] == 1
                 else _answered(asked, InvalidRequestError.errno)
                 for asked in topic.partitions
             ],
         )
 
-    async def _partition(self, request: Request, topic: str, asked: Message) -> Message:
+    async def _partition(self, request: Request, topic: str, asked: Message, turns: Turns) -> Message:
+        await turns.give()
         if asked.timestamp < 0 and request.version < _FIRST_VERSIONS.get(
             asked.timestamp, request.version + 1
         ):

@@ -27,6 +27,7 @@ from kafkafmt.serve.growth import GrowthWatch
 from kafkafmt.serve.memory import Lease
 from kafkafmt.serve.options import ServeOptions
 from kafkafmt.serve.request import Message, Request
+from kafkafmt.serve.turns import Turns
 from kafkafmt.serve.wire import encode_fetch_response
 
 # The response has a limit of its own from that version on; before, each partition gets at least one batch.
@@ -48,6 +49,17 @@ class _Plan:
     seen: dict[Partition, int]
     size: int = 0
     has_error: bool = False
+    first_converted: LazyDownConvertRecords | None = None
+
+    def add(self, answer: PartitionAnswer) -> None:
+        """Count an answer. Of batches that were converted to learn sizes, that alone is held which is sent first."""
+        self.size += answer.size
+        self.has_error = self.has_error or answer.error_code != 0
+        if isinstance(answer.records, LazyDownConvertRecords):
+            if self.first_converted is None:
+                self.first_converted = answer.records
+            else:
+                answer.records.forget_first()
 
     def answers(self) -> list[PartitionAnswer]:
         return [answer for _, _, partitions in self.topics for _, answer in partitions]
@@ -89,9 +101,13 @@ class Fetching:
             left = deadline - loop.time()
             if plan.size >= body.min_bytes or plan.has_error or not plan.topics or left <= 0:
                 break
+            if plan.first_converted is not None:
+                plan.first_converted.forget_first()  # many may wait
             if not await self._growth.wait(plan.seen, left):
                 break
-        self._keep_first(plan, lease)
+        first = plan.first_converted
+        if first is not None and not lease.try_acquire(first.first_bytes):
+            first.forget_first()
         codes = [answer.error_code for answer in plan.answers() if answer.error_code]
         return self._response(request, plan), codes
 
@@ -101,10 +117,17 @@ class Fetching:
         if version >= _MAX_BYTES_VERSION:
             left = min(left, max(body.max_bytes, 0))
         plan = _Plan([], {})
+        turns = Turns()
+        asked = set()
         for wanted in body.topics:
             topic = self._topic(wanted, version)
             answers = []
             for spec in wanted.partitions:
+                await turns.give()
+                place = (wanted.topic, wanted.topic_id, spec.partition)
+                if place in asked:  # answered once, as by Kafka
+                    continue
+                asked.add(place)
                 fetch = PartitionFetch(
                     offset=spec.fetch_offset,
                     most_bytes=min(max(spec.partition_max_bytes, 0), left),
@@ -114,8 +137,7 @@ class Fetching:
                     current_leader_epoch=spec.current_leader_epoch,
                 )
                 answer = await self._read(plan, topic, spec.partition, fetch)
-                plan.size += answer.size
-                plan.has_error = plan.has_error or answer.error_code != 0
+                plan.add(answer)
                 left = max(left - answer.size, 0)
                 answers.append((spec, answer))
             plan.topics.append((wanted, topic, answers))
@@ -141,13 +163,6 @@ class Fetching:
         if not answer.error_code:
             plan.seen[partition] = answer.high_watermark
         return answer
-
-    def _keep_first(self, plan: _Plan, lease: Lease) -> None:
-        """Of batches that were converted to learn sizes, hold the one that is sent first, if there is room for it."""
-        converted = [a.records for a in plan.answers() if isinstance(a.records, LazyDownConvertRecords)]
-        for number, records in enumerate(converted):
-            if number or not lease.try_acquire(records.first_bytes):
-                records.forget_first()
 
     def _response(self, request: Request, plan: _Plan) -> FetchResponse:
         version = request.version
