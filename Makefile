@@ -27,6 +27,7 @@ test: ## run all checks and tests (TEST_ARGS="-k crc" picks some)
 	@$(MAKE) --no-print-directory lint
 	@$(JAVA) $(BIN)/python tests/broker/jars.py
 	@$(BIN)/python tests/clients/install.py
+	@$(BIN)/python tests/clients/install_go_node.py
 	@$(JAVA) $(BIN)/python -m pytest -n auto --dist loadgroup $(TEST_ARGS)
 ifndef TEST_ARGS
 	@! tools/sanitized.sh --available || tools/sanitized.sh $(SANITIZED_TESTS)
