@@ -12,10 +12,11 @@ import sys
 
 import atheris
 
-TARGETS = ("decode", "convert", "log", "codec")
+TARGETS = ("decode", "convert", "log", "codec", "request")
 
 with atheris.instrument_imports(include=["kafkafmt"]):
-    import kafkafmt.log  # noqa: F401
+    import kafkafmt.log
+    import kafkafmt.serve.endpoint  # noqa: F401
 
 from fuzz import seeds  # noqa: E402
 from fuzz.mutation import Mutator  # noqa: E402
@@ -30,7 +31,7 @@ def main() -> None:
     def mutate(data: bytes, max_size: int, seed: int) -> bytes:
         rng = random.Random(seed)
         options, body = data[:options_length].ljust(options_length, b"\0"), data[options_length:]
-        if name == "codec" or rng.random() < 0.1:
+        if name in ("codec", "request") or rng.random() < 0.1:
             return atheris.Mutate(data, max_size)
         if rng.random() < 0.2:
             options = atheris.Mutate(options, options_length).ljust(options_length, b"\0")

@@ -13,10 +13,15 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
+from kafka.protocol.api_key import ApiKey
+
 import reference as ref
 from fuzz.log import SIZES
+from kafkafmt.serve.wire import SUPPORTED
 from records.samples import DAY, EVERY_KIND, SAMPLES, end_marker
 from reference import Row
+from serve import messages, raw_client
+from serve.requests import Wanted, fetch, list_offsets, metadata, offset_for_leader_epoch
 
 VECTORS = Path(__file__).resolve().parents[3] / "shared" / "golden" / "records.jsonl.xz"
 MAX_VECTORS, MAX_VECTOR_BYTES = 100, 4000
@@ -50,6 +55,8 @@ def inputs(target: str) -> list[bytes]:
         ]
     if target == "log":
         return [_log_input(b"", b"", b"", one) for one in sets] + _logs()
+    if target == "request":
+        return _requests()
     return [
         bytes([codec - 1, 2, 0]) + ref.compress(codec, plain)
         for codec in range(1, 5)
@@ -80,6 +87,23 @@ def _logs() -> list[bytes]:
         transactions = struct.pack(">hqqqq", 0, 7, 12, 15, 16)
         found.append(_log_input(index, time_index, transactions, b"".join(batches + aborted)))
     return found
+
+
+def _requests() -> list[bytes]:
+    """Every API at every version that an endpoint serves, and such as get something of the logs of tests/data."""
+    some = [
+        (fetch(Wanted("none"), Wanted("upgraded", 0, 60, 500)), range(13)),  # by name
+        (list_offsets(("segments", 0, 1_700_000_003_000), ("none", 0, -1)), SUPPORTED[ApiKey.ListOffsets]),
+        (metadata(["none", "partitions"]), SUPPORTED[ApiKey.Metadata]),
+        (offset_for_leader_epoch(("none", 0, 0)), SUPPORTED[ApiKey.OffsetForLeaderEpoch]),
+    ]
+    any_version = [
+        messages.frame(messages.filled(messages.request_class(api_key), version))
+        for api_key, versions in SUPPORTED.items()
+        for version in versions
+    ]
+    framed = [raw_client.frame(request, version, 1) for request, versions in some for version in versions]
+    return any_version + [one[raw_client.SIZE.size :] for one in framed]
 
 
 def main() -> None:

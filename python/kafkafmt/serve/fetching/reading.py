@@ -7,6 +7,7 @@ batch that converts, since some clients fetch again at once, forever.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -181,9 +182,10 @@ class PartitionReader:
 
 
 def _first_zstd(records: RecordsRange) -> int | None:
-    """Where the first zstd batch begins."""
-    for run in records.runs(reuse_memory=True):
-        is_zstd = run.index["codec"] == Codec.ZSTD
-        if is_zstd.any():
-            return int(run.index["position"][is_zstd.argmax()])
+    """Where the first zstd batch begins, if one does in front of damage."""
+    with contextlib.suppress(KafkaFormatError):
+        for run in records.runs(reuse_memory=True):
+            is_zstd = run.index["codec"] == Codec.ZSTD
+            if is_zstd.any():
+                return int(run.index["position"][is_zstd.argmax()])
     return None

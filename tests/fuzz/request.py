@@ -1,0 +1,103 @@
+"""Target: what a client sends: a request's frame, decoded and answered.
+
+Input: the frame, without its size field. Whatever the bytes are:
+
+- decoding gives a request, or raises the documented error;
+- what was decoded, encoded again, decodes to the same;
+- an endpoint answers it: the response encodes at the request's version, and decodes.
+
+Groups are left out: their answers wait for other members.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+from typing import Any
+
+from kafka.protocol.api_key import ApiKey
+
+from data.real_logs import LOGS
+from kafkafmt.serve import apis
+from kafkafmt.serve.catalog import Catalog
+from kafkafmt.serve.fetching import Fetching
+from kafkafmt.serve.growth import GrowthWatch
+from kafkafmt.serve.memory import DownConversionMemory
+from kafkafmt.serve.metrics import Metrics
+from kafkafmt.serve.node import Node
+from kafkafmt.serve.options import ServeOptions
+from kafkafmt.serve.request import Request
+from kafkafmt.serve.wire import SUPPORTED, RequestError, decode_request, encode_response
+from serve.messages import frame, response_class
+
+OPTIONS_LENGTH = 0
+CLIENT_HOST = "127.0.0.1"
+SIZE_FIELD = 4  # bytes
+MIB = 1024 * 1024
+
+
+def check(data: bytes) -> None:
+    try:
+        request = decode_request(data, CLIENT_HOST)
+    except RequestError:
+        return
+    if request.version in SUPPORTED[request.api_key]:
+        _check_decoding(request)
+    asyncio.run(_check_answer(request))
+
+
+def _check_decoding(request: Request) -> None:
+    again = decode_request(frame(request.body), CLIENT_HOST)
+    assert (again.api_key, again.version) == (request.api_key, request.version)
+    assert again.body.to_dict(json=False) == request.body.to_dict(json=False)
+
+
+async def _check_answer(request: Request) -> None:
+    known = request.version in SUPPORTED[request.api_key]
+    version = request.version if known else 0
+    if request.api_key == ApiKey.Fetch:
+        request.body.max_wait_ms = 0
+        answered = await _fetched(request)
+    else:
+        handler = _handlers().get(request.api_key)
+        if handler is None:
+            return
+        answered = encode_response(request.correlation_id, await handler(request))
+    decoded = response_class(request.api_key).decode(answered[SIZE_FIELD:], version=version, header=True)
+    assert decoded.header.correlation_id == request.correlation_id
+
+
+async def _fetched(request: Request) -> bytes:
+    lease = DownConversionMemory(64 * MIB, MIB, Metrics()).lease()
+    response, _ = await Fetching(_catalog(), _options(), GrowthWatch()).answer(request, lease)
+    sink, send = Sink(), response.to_send()
+    while not send.completed:
+        send.write_to(sink)
+    assert len(sink.taken) == response.size_in_bytes
+    return bytes(sink.taken)
+
+
+class Sink:
+    """A channel that takes all."""
+
+    def __init__(self) -> None:
+        self.taken = bytearray()
+
+    def write(self, data: memoryview) -> int:
+        self.taken += data
+        return len(data)
+
+
+@cache
+def _options() -> ServeOptions:
+    return ServeOptions(LOGS)
+
+
+@cache
+def _catalog() -> Catalog:
+    return Catalog(LOGS)
+
+
+@cache
+def _handlers() -> dict[int, Any]:
+    return apis.handlers(_catalog(), Node("localhost", 9092, _catalog().cluster_id), _options())
