@@ -96,7 +96,7 @@ class Program:
             "--version": self.version,
             "--group": group,
             "--isolation": isolation,
-            "--seconds": seconds,
+            "--seconds": SECONDS,
         }
         told = [str(word) for option in options.items() if option[1] is not None for word in option]
         environment = {**os.environ, "PYTHONWARNINGS": "ignore::SyntaxWarning"}

@@ -44,12 +44,13 @@ class Served:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         options = self._options
-        store = OffsetStore(options.state, options.groups.max_offsets_bytes)
+        store = OffsetStore(options.state, options.groups)
         catalog = Catalog(options.directory)
         node = Node(*(options.advertised or self.address), catalog.cluster_id)
         self._coordinator = GroupCoordinator(store, catalog, node, options.groups)
         handlers = self._coordinator.handlers()
         self._endpoint = Endpoint(options, self._listener, handlers=lambda _: handlers)
+        self._coordinator.begin_sessions()
         self._loop.call_soon(self._started.set)
         await self._endpoint.serve()
         await store.close()

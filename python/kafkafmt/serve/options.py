@@ -50,7 +50,7 @@ class GroupOptions:
 
     max_size: members a group.
     max_metadata_chars: `offset.metadata.max.bytes`, which Kafka counts in characters.
-    max_membership_bytes: what all members of all groups may take in memory.
+    max_membership_bytes: what all members of all groups may take in memory, and add to the file of offsets.
     max_offsets_bytes: what the committed offsets may take, in their file or in memory.
     """
 
@@ -68,7 +68,7 @@ class ServeOptions:
     """How a log directory is served. Sizes are in bytes, times in seconds.
 
     advertised: the host and port that clients are told to come back to; None: those it listens on.
-    state: the folder for committed offsets; None: they are kept in memory.
+    state: the folder for committed offsets and who is in which group; None: that is kept in memory.
     downconversion_enable: `log.message.downconversion.enable`, and `topics` says otherwise for single topics.
     zstd_fallback: the codec that zstd batches get for clients that cannot have it; None: an error code.
     max_downconversion_bytes: what all chunks that are being sent may take together.

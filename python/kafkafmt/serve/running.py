@@ -51,6 +51,7 @@ async def _serve_alone(options: ServeOptions, listener: socket.socket, on_ready:
             endpoint = Endpoint(options, listener, handlers=lambda _: handlers, metrics=metrics)
             serving = asyncio.create_task(endpoint.serve())
             with _told_to_end((coordinator.close, endpoint.drain), serving.cancel):
+                coordinator.begin_sessions()
                 on_ready()
                 with suppress(asyncio.CancelledError):
                     await serving
@@ -66,8 +67,13 @@ async def _serve_by_workers(
             _serve_metrics(stack, workers_registry(folder), options.metrics)
         async with _group_coordinator(options, listener) as coordinator:
             supervisor = Supervisor(options, listener, coordinator.handlers(), folder)
+
+            def on_all_ready() -> None:
+                coordinator.begin_sessions()
+                on_ready()
+
             with _told_to_end((coordinator.close, supervisor.drain), supervisor.end):
-                await supervisor.run(on_ready)
+                await supervisor.run(on_all_ready)
 
 
 def _serve_metrics(stack: ExitStack, registry: CollectorRegistry, address: tuple[str, int]) -> None:
@@ -83,7 +89,7 @@ async def _group_coordinator(
 ) -> AsyncIterator[GroupCoordinator]:
     """The coordinator of this endpoint, which finds itself where clients are told to connect to."""
     host, port = options.advertised or listener.getsockname()[:2]
-    store = OffsetStore(options.state, options.groups.max_offsets_bytes)
+    store = OffsetStore(options.state, options.groups)
     try:
         catalog = Catalog(options.directory)
         yield GroupCoordinator(store, catalog, Node(host, port, catalog.cluster_id), options.groups)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kafka import errors
 
+from kafkafmt.serve.groups.generation import Generation
 from kafkafmt.serve.groups.group import Group
 from kafkafmt.serve.groups.member import Error, Join, JoinResult, MemberIdentity, Sync, SyncResult
 
@@ -11,13 +14,46 @@ SESSION, REBALANCE = 10.0, 60.0
 
 
 class Scene:
-    """`at` is the time. A deadline that passes is acted on, as the owner of a group does."""
+    """`at` is the time. A deadline that passes is acted on, as the owner of a group does.
+
+    keeps: generations are kept as soon as they are to be; else by `keep` and `fail_to_keep`.
+    """
 
     def __init__(self, *, initial_rebalance_delay: float = 0.0, max_size: int = 1000) -> None:
-        self.group = Group(initial_rebalance_delay=initial_rebalance_delay, max_size=max_size)
+        self._limits: dict[str, Any] = {
+            "initial_rebalance_delay": initial_rebalance_delay,
+            "max_size": max_size,
+        }
+        self.group = Group(**self._limits)
         self.at = 0.0
+        self.keeps = True
+        self._kept: Generation | None = None
         self._answers: dict[Join | Sync, JoinResult | SyncResult] = {}
         self._ids = 0
+
+    def keep(self) -> None:
+        """The generation that is to be kept is."""
+        self._kept = self.group.unkept
+        assert self._kept is not None
+        self.group.kept(self._kept, self.at)
+
+    def fail_to_keep(self) -> None:
+        assert self.group.unkept is not None
+        self.group.not_kept(self.group.unkept, self.at)
+
+    @property
+    def has_kept(self) -> bool:
+        return self._kept is not None
+
+    def restart(self) -> None:
+        """The group is lost, but for the last generation that was kept; nobody is answered."""
+        assert self._kept is not None
+        self.group = Group.restored(self._kept, **self._limits)
+        self.group.begin_sessions(self.at)
+
+    def _keep_if_to(self) -> None:
+        if self.keeps and self.group.unkept is not None:
+            self.keep()
 
     def wait(self, seconds: float) -> None:
         """Let time pass, deadline by deadline."""
@@ -54,6 +90,7 @@ class Scene:
             can_skip_assignment=can_skip_assignment,
         )
         self.group.join(join, self.at)
+        self._keep_if_to()
         return join
 
     def sync(
@@ -69,6 +106,7 @@ class Scene:
         identity = self.identity(member_id, generation_id, instance_id)
         sync = Sync(identity, assignments or {}, protocol_type, protocol_name)
         self.group.sync(sync, self.at)
+        self._keep_if_to()
         return sync
 
     def identity(

@@ -46,9 +46,10 @@ async def serving(
         for number in range(2):
             (folder / f"{topic}-{number}").mkdir(parents=True, exist_ok=True)
             put_segment(folder / f"{topic}-{number}", 0, [batch(0)])
-    store = OffsetStore(state, options.max_offsets_bytes)
+    store = OffsetStore(state, options)
     catalog = Catalog(folder)
     coordinator = GroupCoordinator(store, catalog, NODE, options)
+    coordinator.begin_sessions()
     try:
         yield Served(coordinator, store, catalog)
     finally:

@@ -1,4 +1,4 @@
-"""The coordinator of all groups: its handlers for the wire, over the membership in memory and the store of offsets."""
+"""The coordinator of all groups: its handlers for the wire, over the membership in memory and the store."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ class GroupCoordinator:
     """One coordinator for all groups. All its handlers must be called on one event loop.
 
     A handler that waits for other members, as JoinGroup's does, may be cancelled when its client is gone. `node` is
-    what FindCoordinator answers. The store is the caller's: it closes it after the coordinator.
+    what FindCoordinator answers. The store is the caller's: it closes it after the coordinator. Groups whose
+    generation it kept go on in that; raises OffsetsFileError where they make no sense.
     """
 
     def __init__(self, store: OffsetStore, catalog: Catalog, node: Node, options: GroupOptions) -> None:
-        self._membership = Membership(options)
+        self._membership = Membership(store, options)
+        self._membership.restore()
         self._requests = (
             MemberRequests(self._membership),
             OffsetRequests(self._membership, store, catalog, max_metadata_chars=options.max_metadata_chars),
@@ -31,6 +33,10 @@ class GroupCoordinator:
     def handlers(self) -> dict[int, Handler]:
         """The handlers, by API key, of FindCoordinator and the APIs of groups and their offsets."""
         return {key: handler for each in self._requests for key, handler in each.handlers().items()}
+
+    def begin_sessions(self) -> None:
+        """Call this once members can be heard: the sessions of those who were there before a restart begin now."""
+        self._membership.begin_sessions()
 
     def close(self) -> None:
         """Answer all members who wait, so that they look for a coordinator again; nobody can join any more."""

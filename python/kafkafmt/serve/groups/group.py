@@ -1,8 +1,9 @@
 """One group as a state machine: Kafka's classic rebalance protocol, without sockets, timers or a clock.
 
 Requests and the time come in by method calls. What is answered comes out of `take_answers`, sooner or later: a join
-waits until all have joined, a sync until the leader has brought the assignments. `deadline` says when `expire` is to
-be called at the latest. Times are seconds of any clock that does not go back.
+waits until all have joined, a sync until the leader has brought the assignments and they are kept: `unkept` is the
+generation that is to be made durable before anybody is told of it, and `kept` or `not_kept` says what became of that.
+`deadline` says when `expire` is to be called at the latest. Times are seconds of any clock that does not go back.
 
 The rules are those of Kafka's own coordinator: KIP-62 (rebalance timeout), KIP-134 (initial delay), KIP-345 (static
 members), KIP-394 (member ids first), KIP-559 (protocols compared), KIP-814 (assignment skipped). It differs where
@@ -19,6 +20,7 @@ from typing import TypeAlias
 
 from kafka import errors
 
+from kafkafmt.serve.groups.generation import Generation
 from kafkafmt.serve.groups.member import (
     UNKNOWN_MEMBER_ID,
     Error,
@@ -57,6 +59,7 @@ class Group:
         self.protocol_name: str | None = None
         self.roster = Roster()
         self.deadline = inf
+        self.unkept: Generation | None = None
         self._initial_rebalance_delay = initial_rebalance_delay
         self._max_size = max_size
         self._join_deadline = inf
@@ -64,6 +67,22 @@ class Group:
         self._initial_delay_left: float | None = None  # None where a rebalance does not wait for more members
         self._member_was_added = False
         self._answers: list[Answer] = []
+        self._answers_when_kept: dict[Join, JoinResult] = {}
+
+    @classmethod
+    def restored(cls, generation: Generation, *, initial_rebalance_delay: float, max_size: int) -> Group:
+        """A group in a generation that was kept: stable, and its sessions begin with `begin_sessions`."""
+        group = cls(initial_rebalance_delay=initial_rebalance_delay, max_size=max_size)
+        group.state = GroupState.STABLE
+        group.generation_id = generation.generation_id
+        group.protocol_name = generation.protocol_name
+        group.roster = Roster.restored(generation)
+        return group
+
+    def begin_sessions(self, now: float) -> None:
+        """Members have all of their session timeout from now."""
+        for member in self.roster.members.values():
+            self._restart_session(member, now)
 
     def take_answers(self) -> list[Answer]:
         """What has been answered since the last call."""
@@ -99,13 +118,12 @@ class Group:
         self._answer_sync(member, sync.refused(errors.RebalanceInProgressError), now)
         member.awaiting_sync = sync
         member.needs_sync = False
-        if self.state is GroupState.COMPLETING_REBALANCE and member.member_id == self.roster.leader_id:
+        if self.state is GroupState.STABLE:
+            self._answer_sync(member, self._assigned(member), now)
+        elif member.member_id == self.roster.leader_id and self.unkept is None:
             for each in self.roster.members.values():
                 each.assignment = sync.assignments.get(each.member_id, b"")
-            self.state = GroupState.STABLE
-        if self.state is GroupState.STABLE:
-            for each in [each for each in self.roster.members.values() if each.awaiting_sync]:
-                self._answer_sync(each, self._assigned(each), now)
+            self._keep()
 
     def heartbeat(self, identity: MemberIdentity, now: float) -> Error:
         error = self._member_error(identity)
@@ -154,6 +172,28 @@ class Group:
                 if member.is_new:
                     self._remove([member], now)
                 return
+
+    def kept(self, generation: Generation, now: float) -> None:
+        """A generation is durable: unless there is a later one, its members are told of it."""
+        if generation is not self.unkept:
+            return
+        self.unkept = None
+        self.state = GroupState.STABLE
+        answers, self._answers_when_kept = self._answers_when_kept, {}
+        for member in self.roster.members.values():
+            if member.awaiting_join in answers:
+                self._answer_join(member, answers[member.awaiting_join])
+                self._restart_session(member, now)
+            self._answer_sync(member, self._assigned(member), now)
+
+    def not_kept(self, generation: Generation, now: float) -> None:
+        """A generation could not be made durable: unless there is a later one, its members join again."""
+        if generation is not self.unkept:
+            return
+        for member in self.roster.members.values():
+            self._answer_sync(member, SyncResult(errors.CoordinatorNotAvailableError), now)
+        self._rebalance(now)
+        self._check_join(now)
 
     def expire(self, now: float) -> None:
         """Do what is due: members are taken for dead, rebalances go on without those that are late."""
@@ -216,12 +256,15 @@ class Group:
 
         if self.state is not GroupState.STABLE or self.roster.selected_protocol() != self.protocol_name:
             self._rebalance(now)
-        elif join.can_skip_assignment:
+            return
+        if join.can_skip_assignment:
             leads = member.member_id == self.roster.leader_id
-            self._answer_join(member, self._joined(member, skip_assignment=leads))
+            result = self._joined(member, skip_assignment=leads)
         else:
             # With the former id for the leader's, no older client takes itself for the leader and assigns.
-            self._answer_join(member, self._joined(member, leader_id=old_leader_id))
+            result = self._joined(member, leader_id=old_leader_id)
+        self._answers_when_kept[join] = result
+        self._keep()
 
     def _remove(self, members: Sequence[Member], now: float) -> None:
         for member in members:
@@ -266,6 +309,8 @@ class Group:
         for member in self.roster.members.values():
             self._answer_sync(member, SyncResult(errors.RebalanceInProgressError), now)
         self._sync_deadline = inf
+        self.unkept = None
+        self._answers_when_kept.clear()
         if self.state is GroupState.EMPTY:
             self._initial_delay_left = self.roster.rebalance_timeout
             self._wait_for_more(now)
@@ -331,6 +376,19 @@ class Group:
         """Those who never asked for their assignment are gone."""
         self._sync_deadline = inf
         self._remove([member for member in self.roster.members.values() if member.needs_sync], now)
+
+    def _keep(self) -> None:
+        """Have the generation kept as it is now, instead of what is about to be."""
+        assert self.roster.protocol_type is not None
+        assert self.roster.leader_id is not None
+        assert self.protocol_name is not None
+        self.unkept = Generation(
+            self.generation_id,
+            self.roster.protocol_type,
+            self.protocol_name,
+            self.roster.leader_id,
+            tuple(member.to_keep() for member in self.roster.members.values()),
+        )
 
     # Answers
 

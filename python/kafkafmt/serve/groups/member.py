@@ -5,10 +5,12 @@ Nothing here knows the wire or a clock.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple, TypeAlias
+
+from kafkafmt.serve.groups.generation import GenerationMember
 
 # A class of `kafka.errors`, `NoError` among them.
 Error: TypeAlias = Any
@@ -76,20 +78,17 @@ class Join:
     @property
     def size_bytes(self) -> int:
         """What is charged for the member that it makes."""
-        names = (
-            self.new_member_id,
-            self.protocol_type,
-            self.instance_id or "",
-            self.client_id,
-            self.client_host,
-        )
-        protocols = sum(
-            _PROTOCOL_OVERHEAD_BYTES + len(name) + len(metadata) for name, metadata in self.protocols.items()
-        )
-        return MEMBER_OVERHEAD_BYTES + sum(map(len, names)) + protocols
+        names = (self.new_member_id, self.protocol_type, self.instance_id, self.client_id, self.client_host)
+        return _charge(names, self.protocols)
 
     def refused(self, error: Error) -> JoinResult:
         return JoinResult(error, self.member_id)
+
+
+def _charge(names: Iterable[str | None], protocols: Mapping[str, bytes]) -> int:
+    """What is charged for a member, in bytes."""
+    listed = sum(_PROTOCOL_OVERHEAD_BYTES + len(name) + len(metadata) for name, metadata in protocols.items())
+    return MEMBER_OVERHEAD_BYTES + sum(len(name) for name in names if name) + listed
 
 
 @dataclass(frozen=True)
@@ -156,6 +155,24 @@ class Member:
             rebalance_timeout=join.rebalance_timeout,
             joined_bytes=join.size_bytes,
             awaiting_join=join,
+        )
+
+    @classmethod
+    def restored(cls, kept: GenerationMember, protocol_type: str) -> Member:
+        """A member of a generation that was kept; nothing is waited for from it until its session begins."""
+        names = (kept.member_id, protocol_type, kept.instance_id, kept.client_id, kept.client_host)
+        return cls(**kept._asdict(), joined_bytes=_charge(names, kept.protocols), is_new=False)
+
+    def to_keep(self) -> GenerationMember:
+        return GenerationMember(
+            self.member_id,
+            self.instance_id,
+            self.client_id,
+            self.client_host,
+            self.session_timeout,
+            self.rebalance_timeout,
+            self.protocols,
+            self.assignment,
         )
 
     @property

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 from kafka import errors
 
+from kafkafmt.serve.groups.generation import Generation
 from kafkafmt.serve.groups.group import Group
 from kafkafmt.serve.groups.member import (
     UNKNOWN_MEMBER_ID,
@@ -19,6 +21,7 @@ from kafkafmt.serve.groups.member import (
     Sync,
     SyncResult,
 )
+from kafkafmt.serve.groups.store import OffsetStore, not_available
 from kafkafmt.serve.options import GroupOptions
 
 log = structlog.get_logger()
@@ -28,26 +31,56 @@ _LOGGED_CHARS = 200  # of a group id, which clients choose
 
 @dataclass
 class _Tracked:
-    """A group, what was charged for it, its timer, and the last generation that was logged."""
+    """A group, what was charged for it, its timer, and the last generation that was logged.
+
+    is_kept: the store has a generation of it, or is about to. keeping: writes a generation to the store.
+    """
 
     group: Group
     size_bytes: int = 0
     timer: asyncio.TimerHandle | None = None
     logged_generation_id: int = 0
+    is_kept: bool = False
+    keeping: asyncio.Task[None] | None = None
 
 
 class Membership:
     """Who is in which group. A group is there while it has members, or somebody who was told to come back.
 
-    Must be used on one event loop. What members take in memory is limited over all groups.
+    Must be used on one event loop. What members take in memory is limited over all groups. Members are told of a
+    generation once the store has it.
     """
 
-    def __init__(self, options: GroupOptions) -> None:
+    def __init__(self, store: OffsetStore, options: GroupOptions) -> None:
+        self._store = store
         self._options = options
         self._tracked: dict[str, _Tracked] = {}
         self._size_bytes = 0
         self._waiting: dict[Join | Sync, asyncio.Future[Any]] = {}
+        self._forgetting: set[asyncio.Task[None]] = set()
         self._is_closed = False
+
+    def restore(self) -> None:
+        """Take the groups in that the store has; their sessions begin with `begin_sessions`."""
+        options = self._options
+        for group_id, generation in self._store.generations():
+            group = Group.restored(
+                generation, initial_rebalance_delay=options.initial_rebalance_delay, max_size=options.max_size
+            )
+            tracked = _Tracked(group, logged_generation_id=generation.generation_id, is_kept=True)
+            if self._has_room(_size_bytes(group_id, group)):
+                self._tracked[group_id] = tracked
+                self._charge(group_id, tracked)
+            else:
+                log.warning("no room for the members of a group", group=group_id[:_LOGGED_CHARS])
+        if self._tracked:
+            log.info("groups restored", groups=len(self._tracked))
+
+    def begin_sessions(self) -> None:
+        """Members have to be heard of from now on, within their session timeouts."""
+        for group_id, tracked in self._tracked.items():
+            tracked.group.begin_sessions(self._now())
+            self._watch(group_id, tracked)
 
     def groups(self) -> dict[str, Group]:
         """The groups that are there, by id."""
@@ -173,13 +206,46 @@ class Membership:
             log.info(
                 "group rebalanced", group=group_id[:_LOGGED_CHARS], generation=generation, members=members
             )
+        if tracked.keeping is None and group.unkept is not None:
+            tracked.is_kept = True
+            tracked.keeping = asyncio.create_task(self._keep(group_id, tracked, group.unkept))
+        if tracked.is_kept and not group.roster.members:
+            tracked.is_kept = False
+            self._forget(group_id)
         if len(group.roster) == 0:
             self.drop(group_id)
             return
-        size_bytes = len(group_id) + group.roster.size_bytes
+        self._charge(group_id, tracked)
+        self._watch(group_id, tracked)
+
+    def _charge(self, group_id: str, tracked: _Tracked) -> None:
+        size_bytes = _size_bytes(group_id, tracked.group)
         self._size_bytes += size_bytes - tracked.size_bytes
         tracked.size_bytes = size_bytes
-        self._watch(group_id, tracked)
+
+    async def _keep(self, group_id: str, tracked: _Tracked, generation: Generation) -> None:
+        try:
+            await self._store.keep(group_id, generation)
+        except sqlite3.Error as failure:
+            not_available(failure)
+            tracked.group.not_kept(generation, self._now())
+        else:
+            tracked.group.kept(generation, self._now())
+        tracked.keeping = None
+        self._settle(group_id)
+
+    def _forget(self, group_id: str) -> None:
+        """Have the store forget the generation of a group; nobody waits for that."""
+
+        async def forget() -> None:
+            try:
+                await self._store.keep(group_id, None)
+            except sqlite3.Error as failure:
+                not_available(failure)
+
+        task = asyncio.create_task(forget())
+        self._forgetting.add(task)
+        task.add_done_callback(self._forgetting.discard)
 
     def _watch(self, group_id: str, tracked: _Tracked) -> None:
         """See to it that the group is looked at when its deadline comes. A timer that is early does no harm."""
@@ -199,3 +265,8 @@ class Membership:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+def _size_bytes(group_id: str, group: Group) -> int:
+    """What is charged for a group."""
+    return len(group_id) + group.roster.size_bytes

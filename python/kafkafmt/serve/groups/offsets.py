@@ -1,22 +1,24 @@
-"""Committed offsets in a SQLite file: the group's position in each partition, once it is durable.
+"""What a coordinator has to know behind a restart, in a SQLite file: Kafka's `__consumer_offsets`.
 
-One file is one endpoint's: it is locked while it is open. It has a limit, so that no client can fill a disk. All
-methods block; `store.py` calls them in a thread.
+That is the committed offsets of each group, its position in each partition, and its last complete generation. One
+file is one endpoint's: it is locked while it is open. It has a limit, so that no client can fill a disk. All methods
+block; `store.py` calls them in a thread.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kafkafmt.serve.groups.generation import Generation, GenerationMember
 from kafkafmt.types import TopicPartition
 
 _APPLICATION_ID = 0x6B666D74  # "kfmt"
-_SCHEMA_VERSION = 1
-_SCHEMA = """
+_COMMITTED_OFFSETS = """
     CREATE TABLE committed_offsets (
         group_id TEXT NOT NULL,
         topic TEXT NOT NULL,
@@ -28,10 +30,48 @@ _SCHEMA = """
         PRIMARY KEY (group_id, topic, partition)
     ) WITHOUT ROWID
 """
+_GENERATIONS = """
+    CREATE TABLE generations (
+        number INTEGER PRIMARY KEY,
+        group_id TEXT NOT NULL UNIQUE CHECK (typeof(group_id) = 'text'),
+        generation_id INTEGER NOT NULL CHECK (generation_id BETWEEN 1 AND 0x7FFFFFFF),
+        protocol_type TEXT NOT NULL CHECK (typeof(protocol_type) = 'text'),
+        protocol_name TEXT NOT NULL CHECK (typeof(protocol_name) = 'text'),
+        leader_id TEXT NOT NULL CHECK (typeof(leader_id) = 'text')
+    )
+"""
+_MEMBERS = """
+    CREATE TABLE members (
+        generation INTEGER NOT NULL REFERENCES generations ON DELETE CASCADE,
+        place INTEGER NOT NULL,
+        member_id TEXT NOT NULL CHECK (typeof(member_id) = 'text'),
+        instance_id TEXT CHECK (typeof(instance_id) IN ('text', 'null')),
+        client_id TEXT NOT NULL CHECK (typeof(client_id) = 'text'),
+        client_host TEXT NOT NULL CHECK (typeof(client_host) = 'text'),
+        session_timeout_ms INTEGER NOT NULL CHECK (session_timeout_ms BETWEEN 0 AND 0x7FFFFFFF),
+        rebalance_timeout_ms INTEGER NOT NULL CHECK (rebalance_timeout_ms BETWEEN 0 AND 0x7FFFFFFF),
+        assignment BLOB NOT NULL CHECK (typeof(assignment) = 'blob'),
+        PRIMARY KEY (generation, place)
+    )
+"""
+_PROTOCOLS = """
+    CREATE TABLE protocols (
+        generation INTEGER NOT NULL,
+        member INTEGER NOT NULL,
+        preference INTEGER NOT NULL,
+        name TEXT NOT NULL CHECK (typeof(name) = 'text'),
+        metadata BLOB NOT NULL CHECK (typeof(metadata) = 'blob'),
+        PRIMARY KEY (generation, member, preference),
+        FOREIGN KEY (generation, member) REFERENCES members ON DELETE CASCADE
+    )
+"""
+# What makes each version of the schema out of the one before, the first out of nothing.
+_STEPS = ((_COMMITTED_OFFSETS,), (_GENERATIONS, _MEMBERS, _PROTOCOLS))
+_SCHEMA_VERSION = len(_STEPS)
 
 
 class OffsetsFileError(ValueError):
-    """The file that offsets are to be kept in is not one of them, is damaged, or another process has it."""
+    """The file that a coordinator is to keep its state in is not one of them, is damaged, or another process has it."""
 
 
 class CommittedOffset(NamedTuple):
@@ -52,7 +92,7 @@ class Commit(NamedTuple):
 
 
 class OffsetsFile:
-    """The committed offsets of all groups, in a file, or in memory where path is None.
+    """The committed offsets and generations of all groups, in a file, or in memory where path is None.
 
     Raises OffsetsFileError when it cannot be opened, and sqlite3.Error where a later call fails; nothing of a call
     that fails is kept. It may be used in any thread, by one at a time.
@@ -61,36 +101,56 @@ class OffsetsFile:
     def __init__(self, path: Path | None, max_bytes: int) -> None:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
         self._connection = sqlite3.connect(
             path or ":memory:", timeout=0, isolation_level=None, check_same_thread=False
         )
         try:
-            self._open(max_bytes)
-        except (sqlite3.Error, OffsetsFileError) as error:
+            with self._wanted_fit():
+                self._open(max_bytes)
+        except OffsetsFileError:
             self._connection.close()
-            expected = f"{path}: expected a file of committed offsets that nobody else has open"
-            raise OffsetsFileError(f"{expected}, found: {error}") from error
+            raise
+
+    @contextmanager
+    def _wanted_fit(self) -> Iterator[None]:
+        """Whatever is wrong is said of the file."""
+        try:
+            yield
+        except (sqlite3.Error, ValueError) as error:
+            expected = f"{self._path}: expected a file of committed offsets that nobody else has open"
+            raise OffsetsFileError(f"{expected}, found: {' '.join(str(error).split())}") from error
 
     def _open(self, max_bytes: int) -> None:
         self._pragma("locking_mode = EXCLUSIVE")
         is_new = self._pragma("schema_version") == 0
         application_id, version = self._pragma("application_id"), self._pragma("user_version")
         if not is_new and application_id != _APPLICATION_ID:
-            raise OffsetsFileError(f"a database of something else, application_id {application_id:#x}")
-        if not is_new and version != _SCHEMA_VERSION:
-            raise OffsetsFileError(f"schema version {version}, and {_SCHEMA_VERSION} is the one known here")
+            raise ValueError(f"a database of something else, application_id {application_id:#x}")
+        if not is_new and not 1 <= version <= _SCHEMA_VERSION:
+            raise ValueError(f"schema version {version}, and {_SCHEMA_VERSION} is the latest known here")
         self._pragma("journal_mode = WAL")
         self._pragma("synchronous = FULL")
-        with self._transaction():
-            if is_new:
-                self._connection.execute(_SCHEMA)
-                self._pragma(f"application_id = {_APPLICATION_ID}")
-                self._pragma(f"user_version = {_SCHEMA_VERSION}")
+        self._pragma("foreign_keys = ON")
         damage = self._pragma("quick_check(1)")
         if damage != "ok":
-            raise OffsetsFileError(f"damage: {' '.join(str(damage).split())}")
+            raise ValueError(f"damage: {damage}")
+        if is_new or version < _SCHEMA_VERSION:
+            with self._transaction():
+                for statement in chain.from_iterable(_STEPS[0 if is_new else version :]):
+                    self._connection.execute(statement)
+                self._pragma(f"application_id = {_APPLICATION_ID}")
+                self._pragma(f"user_version = {_SCHEMA_VERSION}")
+        self._check_tables()
         page_size = self._pragma("page_size")
         self._pragma(f"max_page_count = {max_bytes // page_size}")
+
+    def _check_tables(self) -> None:
+        """The tables are as they were made, with their checks, which the search for damage has thus looked at."""
+        tables = self._connection.execute("SELECT sql FROM sqlite_master WHERE type = 'table'")
+        found = {sql.strip() for (sql,) in tables}
+        if not found.issuperset(statement.strip() for statement in chain.from_iterable(_STEPS)):
+            raise ValueError(f"tables that are not those of schema version {_SCHEMA_VERSION}")
 
     def _pragma(self, pragma: str) -> Any:
         row = self._connection.execute(f"PRAGMA {pragma}").fetchone()
@@ -107,11 +167,74 @@ class OffsetsFile:
                 self._connection.execute("ROLLBACK")
             raise
 
-    def write(self, commits: Iterable[Commit]) -> None:
-        """Keep offsets, all or none; they are durable when this returns."""
+    def write(
+        self, commits: Iterable[Commit], generations: Mapping[str, Generation | None] | None = None
+    ) -> None:
+        """Keep offsets, and generations by group id, all or none; they are durable when this returns.
+
+        A generation takes the place of the one that its group had; None: the group has none any more.
+        """
         rows = ((group_id, *partition, *committed) for group_id, partition, committed in commits)
         with self._transaction():
             self._connection.executemany("REPLACE INTO committed_offsets VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            for group_id, generation in (generations or {}).items():
+                self._connection.execute("DELETE FROM generations WHERE group_id = ?", (group_id,))
+                if generation is not None:
+                    self._insert(group_id, generation)
+
+    def _insert(self, group_id: str, generation: Generation) -> None:
+        *about, members = generation
+        cursor = self._connection.execute(
+            "INSERT INTO generations VALUES (NULL, ?, ?, ?, ?, ?)", (group_id, *about)
+        )
+        number = cursor.lastrowid
+        self._connection.executemany(
+            "INSERT INTO members VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                (
+                    number,
+                    place,
+                    member.member_id,
+                    member.instance_id,
+                    member.client_id,
+                    member.client_host,
+                    round(member.session_timeout * 1000),
+                    round(member.rebalance_timeout * 1000),
+                    member.assignment,
+                )
+                for place, member in enumerate(members)
+            ),
+        )
+        self._connection.executemany(
+            "INSERT INTO protocols VALUES (?, ?, ?, ?, ?)",
+            (
+                (number, place, preference, *protocol)
+                for place, member in enumerate(members)
+                for preference, protocol in enumerate(member.protocols.items())
+            ),
+        )
+
+    def generations(self) -> Iterator[tuple[str, Generation]]:
+        """The last complete generation of each group that had members, by group id. Raises OffsetsFileError."""
+        with self._wanted_fit():
+            rows = self._connection.execute("SELECT * FROM generations ORDER BY number")
+            for number, group_id, *about in rows:
+                generation = Generation._make((*about, tuple(self._members(number))))
+                generation.check()
+                yield group_id, generation
+
+    def _members(self, number: int) -> Iterator[GenerationMember]:
+        """The members of the generation of that number."""
+        members = self._connection.execute(
+            "SELECT * FROM members WHERE generation = ? ORDER BY place", (number,)
+        )
+        for _, place, *names, session_timeout_ms, rebalance_timeout_ms, assignment in members:
+            protocols = self._connection.execute(
+                "SELECT name, metadata FROM protocols WHERE generation = ? AND member = ? ORDER BY preference",
+                (number, place),
+            )
+            timeouts = session_timeout_ms / 1000, rebalance_timeout_ms / 1000
+            yield GenerationMember._make((*names, *timeouts, dict(protocols), assignment))
 
     def read(self, group_id: str, topics: Iterable[str] | None) -> dict[TopicPartition, CommittedOffset]:
         """The offsets of a group for all partitions of topics; None: of all topics."""

@@ -8,6 +8,7 @@ from math import inf
 
 from kafka import errors
 
+from kafkafmt.serve.groups.generation import Generation
 from kafkafmt.serve.groups.member import MEMBER_OVERHEAD_BYTES, Error, Join, Member
 
 
@@ -23,6 +24,15 @@ class Roster:
         self.leader_id: str | None = None
         self.protocol_type: str | None = None
         self._static_member_ids: dict[str, str] = {}
+
+    @classmethod
+    def restored(cls, generation: Generation) -> Roster:
+        """The members of a generation that was kept."""
+        roster = cls()
+        roster.protocol_type, roster.leader_id = generation.protocol_type, generation.leader_id
+        for kept in generation.members:
+            roster._put(Member.restored(kept, generation.protocol_type))
+        return roster
 
     def __len__(self) -> int:
         """Members, and those that may become one."""
@@ -80,19 +90,21 @@ class Roster:
         if not self.members:
             self.protocol_type = join.protocol_type
             self.leader_id = member.member_id
+        self._put(member)
+        return member
+
+    def _put(self, member: Member) -> None:
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self._static_member_ids[member.instance_id] = member.member_id
-        return member
 
     def rename(self, member: Member, member_id: str) -> None:
         """Give a static member another id; the former one is fenced from now on."""
-        assert member.instance_id is not None
         del self.members[member.member_id]
         if self.leader_id == member.member_id:
             self.leader_id = member_id
-        member.member_id = self._static_member_ids[member.instance_id] = member_id
-        self.members[member_id] = member
+        member.member_id = member_id
+        self._put(member)
 
     def forget(self, members: Iterable[Member]) -> None:
         for member in members:
