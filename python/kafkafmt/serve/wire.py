@@ -99,8 +99,9 @@ def api_name(api_key: int) -> str:
 def decode_request(frame: bytes | bytearray | memoryview, client_host: str) -> Request:
     """The request in a frame, without its size field.
 
-    An ApiVersions request of a later version than is known comes with the version it has and an empty body of
-    version 0, for the answer that KIP-511 wants. Raises MalformedRequestError and UnsupportedRequestError.
+    Bytes behind the body are passed over, as by a broker: librdkafka leaves some there (librdkafka#5049). An
+    ApiVersions request of a later version than is known comes with the version it has and an empty body of version 0,
+    for the answer that KIP-511 wants. Raises MalformedRequestError and UnsupportedRequestError.
     """
     data = _Frame(frame)
     if len(data) < 4:
@@ -120,13 +121,9 @@ def decode_request(frame: bytes | bytearray | memoryview, client_host: str) -> R
             RequestHeader, 2 if flexible else 1, data, 0, compact=False, tagged=flexible
         )
         if known:
-            body, position = _decode(
-                request_class, version, data, position, compact=flexible, tagged=flexible
-            )
+            body, _ = _decode(request_class, version, data, position, compact=flexible, tagged=flexible)
             for rule in _nullness(request_class, version):
                 rule.check(body)
-            if position != len(data):
-                raise ValueError(f"{len(data) - position} bytes are left over")
         else:
             body = request_class(version=0)
     except (ValueError, AssertionError, struct.error) as error:
