@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +16,7 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 
 @contextmanager
-def serving_broker(folder: Path, tap: Tap) -> Iterator[Broker]:
+def serving_broker(folder: Path, tap: Tap, empty_topics: Iterable[str] = ()) -> Iterator[Broker]:
     """A running broker that advertises the tap, whose upstream it becomes.
 
     The logs are put into its folder while it is down, and it recovers them when it starts: one of them was copied
@@ -25,6 +25,8 @@ def serving_broker(folder: Path, tap: Tap) -> Iterator[Broker]:
     with Broker(folder, {"advertised.listeners": f"PLAINTEXT://{tap.bootstrap}"}) as broker:
         for topic, partitions in Counter(name.rpartition("-")[0] for name in NAMES).items():
             broker.create_topic(topic, partitions)
+        for topic in empty_topics:
+            broker.create_topic(topic)
         broker.stop()
         for name in NAMES:
             _replace_segments(broker.log_dir / name, LOGS / name)

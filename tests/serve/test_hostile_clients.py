@@ -7,7 +7,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 import kafkafmt as kf
 from kafkafmt.log import PartitionLogWriter
 from kafkafmt.serve.wire import SUPPORTED
-from serve.endpoint_process import EndpointProcess
+from serve.endpoint_process import SERVE, EndpointProcess
 from serve.raw_client import SIZE, RawClient, frame, plain
 from serve.requests import MIB, Wanted, fetch, list_offsets, metadata
 from serve.served import Served
@@ -227,6 +227,21 @@ def test_clients_when_ten_thousand_come_and_go_then_nothing_of_them_is_left(
             if number % 2:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     assert_files_are_closed(other, before)
+
+
+def test_clients_when_they_take_all_descriptors_then_others_are_served_once_they_have_gone(
+    logs: Path,
+) -> None:
+    few = ("bash", "-c", 'ulimit -n 40; exec "$@"', "bash", *SERVE)
+    with EndpointProcess(logs, command=few) as endpoint:
+        address = (endpoint.host, endpoint.port)
+        with RawClient(address) as first, ExitStack() as crowd:
+            first.ask(metadata(), 1)
+            for _ in range(100):
+                crowd.enter_context(socket.create_connection(address))
+            first.ask(metadata(), 1)  # a connection that is there stays
+        with RawClient(address) as later:
+            assert_serves(later)
 
 
 def open_files() -> int:

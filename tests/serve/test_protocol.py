@@ -15,6 +15,7 @@ from uuid import UUID
 import pytest
 from kafka.protocol.api_key import ApiKey
 from kafka.protocol.metadata import ApiVersionsRequest
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 import kafkafmt as kf
 from broker.broker import HOST
@@ -85,7 +86,7 @@ class Pair(NamedTuple):
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """The endpoint serves a copy of the broker's folder, so that topic ids are the same."""
     folder = tmp_path_factory.mktemp("broker")
-    with Tap((HOST, 0)) as tap, serving_broker(folder, tap) as broker:
+    with Tap((HOST, 0)) as tap, serving_broker(folder, tap, ["empty"]) as broker:
         shutil.copytree(broker.log_dir, folder / "copy")
         with (
             Served(folder / "copy") as served,
@@ -170,7 +171,8 @@ def test_metadata_when_topics_are_asked_for_by_id_then_as_a_broker_tells_it(pair
 def test_list_offsets_when_asked_of_every_partition_then_as_a_broker_tells_it(
     pair: Pair, timestamp: int
 ) -> None:
-    assert_same(pair, ApiKey.ListOffsets, lambda: list_offsets(*((*p, timestamp) for p in PARTITIONS)))
+    wanted = [(*partition, timestamp) for partition in [*PARTITIONS, ("empty", 0)]]
+    assert_same(pair, ApiKey.ListOffsets, lambda: list_offsets(*wanted))
 
 
 @pytest.mark.parametrize(
@@ -218,6 +220,22 @@ def test_leader_epoch_when_it_is_of_the_future_then_refused_as_by_a_broker(pair:
         lambda: offset_for_leader_epoch(("none", 0, 0), current_leader_epoch=future),
     )
     assert_same_fetch(pair, lambda v: [pair.wanted(v, "none", leader_epoch=future)])
+
+
+# SASL
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [lambda: SaslHandshakeRequest(mechanism="PLAIN"), lambda: SaslAuthenticateRequest(auth_bytes=b"\0a\0b")],
+    ids=["handshake", "authenticate"],
+)
+def test_sasl_when_everyone_is_let_in_then_refused_as_by_a_broker(
+    pair: Pair, request_of: Callable[[], Any]
+) -> None:
+    for version in versions(pair, request_of().API_KEY):
+        ours, theirs = pair.answers(request_of(), version)
+        assert ours["error_code"] == theirs["error_code"]
 
 
 # Fetch
@@ -352,10 +370,13 @@ def test_fetch_when_of_transactions_then_as_a_broker_answers(
         pytest.param([("none", 7, 0)], id="unknown-partition"),
         pytest.param([("nosuch", 0, 0)], id="unknown-topic"),
         pytest.param([("none", 0, 0), ("nosuch", 0, 0), ("lz4", 0, 5000)], id="errors-beside-records"),
+        pytest.param([("empty", 0, 0)], id="empty"),
+        pytest.param([("empty", 0, 1)], id="behind-empty"),
+        pytest.param([("none", 0, 0), ("none", 0, 0)], id="twice"),
         pytest.param([], id="nothing"),
     ],
 )
-def test_fetch_when_there_is_nothing_to_give_then_as_a_broker_answers(
+def test_fetch_when_not_all_of_it_gets_records_then_as_a_broker_answers(
     pair: Pair, wanted: list[tuple[str, int, int]]
 ) -> None:
     assert_same_fetch(pair, lambda v: [pair.wanted(v, *one) for one in wanted])
