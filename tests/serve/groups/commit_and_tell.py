@@ -1,4 +1,7 @@
-"""Commits offset after offset to the store in a folder, and tells each on standard output once it is durable."""
+"""Commits offset after offset, in a generation of its own each, to the store in a folder.
+
+Tells each on standard output once both are durable.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,25 @@ import sys
 from pathlib import Path
 
 from kafkafmt.serve.groups import OffsetStore
+from kafkafmt.serve.groups.generation import Generation, GenerationMember
 from kafkafmt.serve.groups.offsets import Commit, CommittedOffset
+from kafkafmt.serve.options import GroupOptions
 from kafkafmt.types import TopicPartition
 
 
 async def main(state: Path) -> None:
-    store = OffsetStore(state, 1 << 20)
+    store = OffsetStore(state, GroupOptions())
     for offset in itertools.count():
         committed = CommittedOffset(offset, -1, "", 0)
-        await store.commit(Commit("g", TopicPartition("t", number), committed) for number in range(3))
+        protocols = {"range": b"metadata"}
+        members = [
+            GenerationMember(f"m{number}", None, "", "", 10.0, 60.0, protocols, b"%d" % offset)
+            for number in range(3)
+        ]
+        await asyncio.gather(
+            store.keep("g", Generation(offset + 1, "consumer", "range", "m0", tuple(members))),
+            store.commit(Commit("g", TopicPartition("t", number), committed) for number in range(3)),
+        )
         print(offset, flush=True)
 
 

@@ -241,20 +241,123 @@ def test_members_when_memory_is_full_then_new_ones_are_refused_and_others_stay(t
     run(scenario, tmp_path, options=GroupOptions(max_membership_bytes=100_000))
 
 
-# Offsets
+# Members whose coordinator started again
 
 
-def test_offsets_when_the_coordinator_starts_again_then_kept_and_members_join_again(tmp_path: Path) -> None:
+def test_members_when_the_coordinator_starts_again_then_go_on_without_a_rebalance(tmp_path: Path) -> None:
+    members: list[str] = []
+
+    async def before(served: Served) -> None:
+        members.extend(await stable(served, 2))
+
+    async def after(served: Served) -> None:
+        first, second = members
+        for member_id in members:
+            assert (await served.ask(heartbeat(member_id, 2))).error_code == 0
+            assert codes(await served.ask(commit({("orders", 0): 4}, member_id, 2))) == [0]
+            assert (await served.ask(sync(member_id, 2, {}))).assignment == member_id.encode()
+        [group] = (await served.ask(DescribeGroupsRequest(version=5, groups=["g"]))).groups
+        assert (group.group_state, group.protocol_type, group.protocol_data) == (
+            "Stable",
+            "consumer",
+            "range",
+        )
+        assert [(each.member_id, each.client_id, each.client_host) for each in group.members] == [
+            (member_id, "a client", "/192.0.2.1") for member_id in members
+        ]
+        await served.ask(leave(second))
+        joined = await served.ask(join(first))
+        assert (joined.generation_id, joined.leader) == (3, first)
+
+    run(before, tmp_path / "logs", state=tmp_path / "state")
+    run(after, tmp_path / "logs", state=tmp_path / "state")
+
+
+def test_members_when_they_were_gone_before_the_coordinator_starts_again_then_unknown(tmp_path: Path) -> None:
+    members: list[str] = []
+
     async def before(served: Served) -> None:
         [member_id] = await stable(served)
-        await served.ask(commit({("orders", 0): 5, ("views", 1): 6}, member_id, 1))
+        members.append(member_id)
+        await served.ask(leave(member_id))
+        await served.ask(commit({("orders", 0): 5}, group="other"))  # behind which the group is forgotten
 
     async def after(served: Served) -> None:
         unknown = errors.UnknownMemberIdError.errno
-        assert (await served.ask(heartbeat("m", 1))).error_code == unknown
-        assert (await served.ask(join("m"))).error_code == unknown
-        assert codes(await served.ask(commit({("orders", 0): 4}, "m", 1))) == [unknown]
+        [member_id] = members
+        assert (await served.ask(heartbeat(member_id, 1))).error_code == unknown
+        assert (await served.ask(join(member_id))).error_code == unknown
+        assert codes(await served.ask(commit({("orders", 0): 4}, member_id, 1))) == [unknown]
         assert [await stable(served)] != []
+
+    run(before, tmp_path / "logs", state=tmp_path / "state")
+    run(after, tmp_path / "logs", state=tmp_path / "state")
+
+
+def test_members_when_they_do_not_outlive_their_coordinator_then_expire(tmp_path: Path) -> None:
+    async def before(served: Served) -> None:
+        joined = await served.ask(join(session_timeout_ms=100))
+        await served.ask(sync(joined.member_id, 1, {}))
+
+    async def after(served: Served) -> None:
+        joined = await asyncio.wait_for(served.ask(join()), 10)
+        assert [each.member_id for each in joined.members] == [joined.member_id]
+        assert joined.generation_id == 2
+
+    run(before, tmp_path / "logs", state=tmp_path / "state")
+    run(after, tmp_path / "logs", state=tmp_path / "state")
+
+
+def test_members_when_there_is_no_room_for_those_of_before_then_these_are_unknown(tmp_path: Path) -> None:
+    members: dict[str, str] = {}
+
+    async def before(served: Served) -> None:
+        for group in ("g", "h"):
+            joined = await served.ask(join(group=group, metadata=bytes(60_000)))
+            await served.ask(sync(joined.member_id, 1, {}, group=group))
+            members[group] = joined.member_id
+
+    async def after(served: Served) -> None:
+        assert (await served.ask(heartbeat(members["g"], 1))).error_code == 0
+        unknown = errors.UnknownMemberIdError.errno
+        assert (await served.ask(heartbeat(members["h"], 1, group="h"))).error_code == unknown
+        full = await served.ask(join(group="h", metadata=bytes(60_000)))
+        assert full.error_code == errors.GroupMaxSizeReachedError.errno
+
+    run(before, tmp_path / "logs", state=tmp_path / "state")
+    few = GroupOptions(max_membership_bytes=100_000)
+    run(after, tmp_path / "logs", state=tmp_path / "state", options=few)
+
+
+def test_members_when_their_generation_cannot_be_kept_then_told_and_others_go_on(tmp_path: Path) -> None:
+    options = GroupOptions(max_offsets_bytes=100_000, max_membership_bytes=100_000)
+
+    async def scenario(served: Served) -> None:
+        note = {"committed_metadata": "x" * 4000}
+        number = 0
+        while codes(await served.ask(commit({("orders", number): 5}, group="other", **note))) == [0]:
+            number += 1
+        large = await served.ask(join(metadata=bytes(60_000)))
+        refused = await served.ask(sync(large.member_id, 1, {}))
+        assert refused.error_code == errors.CoordinatorNotAvailableError.errno
+        rebalance = errors.RebalanceInProgressError.errno
+        assert (await served.ask(heartbeat(large.member_id, 1))).error_code == rebalance
+        await served.ask(DeleteGroupsRequest(version=0, groups_names=["other"]))
+        joined = await served.ask(join(large.member_id, metadata=bytes(60_000)))
+        assert joined.generation_id == 2
+        assert (await served.ask(sync(large.member_id, 2, {}))).error_code == 0
+
+    run(scenario, tmp_path / "logs", state=tmp_path / "state", options=options)
+
+
+# Offsets
+
+
+def test_offsets_when_the_coordinator_starts_again_then_kept(tmp_path: Path) -> None:
+    async def before(served: Served) -> None:
+        await served.ask(commit({("orders", 0): 5, ("views", 1): 6}))
+
+    async def after(served: Served) -> None:
         offsets = fetched(await served.ask(fetch(None)))
         assert {key: each.committed_offset for key, each in offsets.items()} == {
             ("orders", 0): 5,

@@ -1,4 +1,4 @@
-"""Committed offsets on disk: through SIGKILL, damage and other people's files, within their limit."""
+"""Committed offsets and generations on disk: through SIGKILL, damage and other people's files, within their limit."""
 
 from __future__ import annotations
 
@@ -12,11 +12,30 @@ from pathlib import Path
 import pytest
 
 from kafkafmt.serve.groups import OffsetsFileError, OffsetStore
+from kafkafmt.serve.groups.generation import Generation, GenerationMember
 from kafkafmt.serve.groups.offsets import Commit, CommittedOffset, OffsetsFile
 from kafkafmt.serve.groups.store import FILE_NAME
+from kafkafmt.serve.options import GroupOptions
 from kafkafmt.types import TopicPartition
 
 MIB = 1 << 20
+OPTIONS = GroupOptions(max_offsets_bytes=MIB, max_membership_bytes=MIB)
+TABLES = ("generations", "members", "protocols")
+FIRST_SCHEMA = """
+    CREATE TABLE committed_offsets (
+        group_id TEXT NOT NULL,
+        topic TEXT NOT NULL,
+        partition INTEGER NOT NULL,
+        committed_offset INTEGER NOT NULL,
+        leader_epoch INTEGER NOT NULL,
+        metadata TEXT NOT NULL,
+        commit_timestamp_ms INTEGER NOT NULL,
+        PRIMARY KEY (group_id, topic, partition)
+    ) WITHOUT ROWID
+;
+PRAGMA application_id = 0x6B666D74;
+PRAGMA user_version = 1;
+"""
 ORDERS, VIEWS = TopicPartition("orders", 0), TopicPartition("views", 1)
 
 
@@ -24,9 +43,20 @@ def commit(partition: TopicPartition, offset: int, group: str = "g", note: str =
     return Commit(group, partition, CommittedOffset(offset, 3, note, 1_700_000_000_000))
 
 
+def member(member_id: str, instance_id: str | None = None, assignment: bytes = b"\0p0") -> GenerationMember:
+    protocols = {"sticky": b"", "range": b"\0\xff"}
+    return GenerationMember(
+        member_id, instance_id, "a client", "192.0.2.1", 6.0, 300.5, protocols, assignment
+    )
+
+
+def generation(number: int, *members: GenerationMember) -> Generation:
+    return Generation(number, "consumer", "range", members[0].member_id, members)
+
+
 def with_store(state: Path | None, scenario: Callable[[OffsetStore], Awaitable[None]]) -> None:
     async def scene() -> None:
-        store = OffsetStore(state, MIB)
+        store = OffsetStore(state, OPTIONS)
         try:
             await scenario(store)
         finally:
@@ -43,12 +73,21 @@ def kept(state: Path, group: str = "g") -> dict[TopicPartition, int]:
         file.close()
 
 
+def generations(state: Path) -> dict[str, Generation]:
+    file = OffsetsFile(state / FILE_NAME, MIB)
+    try:
+        return dict(file.generations())
+    finally:
+        file.close()
+
+
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    """A folder with the offset 5 of the group `g` in it."""
+    """A folder with the offset 5 of the group `g` in it, and its generation 7."""
 
     async def scenario(store: OffsetStore) -> None:
         await store.commit([commit(ORDERS, 5)])
+        await store.keep("g", generation(7, member("m1"), member("m2", "i2")))
 
     with_store(tmp_path / "state", scenario)
     return tmp_path / "state"
@@ -80,11 +119,43 @@ def test_commits_when_they_come_together_then_share_transactions(tmp_path: Path)
 
     async def scenario(store: OffsetStore) -> None:
         store._file._connection.set_trace_callback(statements.append)
-        await asyncio.gather(*(store.commit([commit(TopicPartition("t", n), n)]) for n in range(100)))
+        commits = (store.commit([commit(TopicPartition("t", n), n)]) for n in range(100))
+        keeps = (store.keep(str(n), generation(1, member("m1"))) for n in range(100))
+        await asyncio.gather(*commits, *keeps)
         assert len(await store.offsets("g", None)) == 100
 
     with_store(tmp_path, scenario)
     assert 1 <= statements.count("COMMIT") <= 2
+    assert len(generations(tmp_path)) == 100
+
+
+def test_generations_when_kept_then_the_last_of_each_group_is_there_as_it_was(tmp_path: Path) -> None:
+    last = generation(3, member("zoë\0m", assignment=b""), member("m1", "i1"), member("a"))
+
+    async def scenario(store: OffsetStore) -> None:
+        await store.keep("h", generation(1, member("m9")))
+        await store.keep("g", generation(2, member("m1"), member("m2")))
+        await asyncio.gather(store.keep("g", generation(2, member("m3"))), store.keep("g", last))
+        await store.keep("gone", generation(1, member("m1")))
+        await store.keep("gone", None)
+        await store.keep("never", None)
+
+    with_store(tmp_path, scenario)
+    found = generations(tmp_path)
+    assert found == {"h": generation(1, member("m9")), "g": last}
+    assert [list(each.protocols) for each in found["g"].members] == [["sticky", "range"]] * 3
+    file = OffsetsFile(tmp_path / FILE_NAME, MIB)
+    counts = [file._connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in TABLES]
+    file.close()
+    assert counts == [2, 4, 8]
+
+
+def test_generations_when_there_is_no_folder_then_none_are_kept() -> None:
+    async def scenario(store: OffsetStore) -> None:
+        await store.keep("g", generation(1, member("m1")))
+        assert list(store.generations()) == []
+
+    with_store(None, scenario)
 
 
 def test_commit_when_its_client_is_gone_then_those_that_share_the_transaction_are_kept(
@@ -117,6 +188,9 @@ def test_offsets_when_killed_while_committing_then_all_that_were_told_are_there(
         assert set(found.values()) in ({told}, {told + 1}), (
             "a commit is there for all its partitions, or for none"
         )
+        last = generations(state)["g"]
+        assert last.generation_id - 1 in (told, told + 1)
+        assert [each.assignment for each in last.members] == [b"%d" % (last.generation_id - 1)] * 3
 
 
 def test_file_when_it_cannot_take_more_then_nothing_of_a_commit_is_kept(tmp_path: Path) -> None:
@@ -136,8 +210,11 @@ def test_file_when_it_cannot_take_more_then_nothing_of_a_commit_is_kept(tmp_path
 
 
 def line_for(state: Path) -> str:
+    async def scenario(store: OffsetStore) -> None:
+        list(store.generations())
+
     with pytest.raises(OffsetsFileError) as caught:
-        OffsetStore(state, MIB)
+        with_store(state, scenario)
     line = str(caught.value)
     assert line.startswith(f"{state / FILE_NAME}: expected a file of committed offsets")
     assert "\n" not in line
@@ -162,9 +239,52 @@ def test_file_when_it_is_of_another_application_then_one_line_and_it_stays(tmp_p
 
 def test_file_when_of_a_later_schema_then_one_line(state: Path) -> None:
     with sqlite3.connect(state / FILE_NAME) as file:
-        file.execute("PRAGMA user_version = 2")
+        file.execute("PRAGMA user_version = 3")
     file.close()
-    assert "schema version 2, and 1 is the one known here" in line_for(state)
+    assert "schema version 3, and 2 is the latest known here" in line_for(state)
+
+
+def test_file_when_of_the_first_schema_then_its_offsets_are_there_and_generations_can_be(
+    tmp_path: Path,
+) -> None:
+    with sqlite3.connect(tmp_path / FILE_NAME) as first:
+        first.executescript(FIRST_SCHEMA)
+        first.execute("INSERT INTO committed_offsets VALUES ('g', 'orders', 0, 5, 3, '', 1)")
+    first.close()
+    assert generations(tmp_path) == {}
+
+    async def scenario(store: OffsetStore) -> None:
+        await store.keep("g", generation(1, member("m1")))
+
+    with_store(tmp_path, scenario)
+    assert generations(tmp_path) == {"g": generation(1, member("m1"))}
+    assert kept(tmp_path) == {ORDERS: 5}
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("UPDATE generations SET leader_id = 'm9'", "generation 7 of group 'g': a leader who is none of"),
+        ("UPDATE generations SET protocol_name = 'mine'", "a member without the protocol of the others"),
+        ("UPDATE members SET member_id = 'm1'", "two members of one id"),
+        ("UPDATE members SET instance_id = 'i2'", "two members of one id"),
+        ("DELETE FROM members", "a leader who is none of the members"),
+        ("UPDATE members SET session_timeout_ms = 1 << 40", "damage: CHECK constraint failed in members"),
+        ("UPDATE members SET assignment = 'text'", "damage: CHECK constraint failed in members"),
+        ("UPDATE generations SET generation_id = 'x'", "damage: CHECK constraint failed in generations"),
+        ("UPDATE generations SET group_id = CAST(X'FF' AS TEXT)", "Could not decode to UTF-8"),
+        ("DROP TABLE protocols", "tables that are not those of schema version 2"),
+        ("ALTER TABLE members ADD COLUMN note", "tables that are not those of schema version 2"),
+    ],
+)
+def test_file_when_its_generations_are_nonsense_then_one_line(
+    state: Path, statement: str, found: str
+) -> None:
+    with sqlite3.connect(state / FILE_NAME) as file:
+        file.execute("PRAGMA ignore_check_constraints = ON")
+        file.execute(statement)
+    file.close()
+    assert found in line_for(state)
 
 
 @pytest.mark.parametrize("damage", ["cut", "overwritten"])
@@ -191,4 +311,4 @@ def test_file_when_another_has_it_open_then_one_line_and_free_after_that(state: 
 def test_state_when_it_is_no_folder_then_an_os_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "state").touch()
     with pytest.raises(OSError, match="state"):
-        OffsetStore(tmp_path / "state", MIB)
+        OffsetStore(tmp_path / "state", OPTIONS)

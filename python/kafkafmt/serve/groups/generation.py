@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+LOGGED_CHARS = 200  # of a group id, which clients choose
+
 
 class GenerationMember(NamedTuple):
     """A member and its assignment. protocols: metadata by name, the best liked first. Times are in seconds."""

@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 from kafka import errors
 
-from kafkafmt.serve.groups.generation import Generation
+from kafkafmt.serve.groups.generation import LOGGED_CHARS, Generation
 from kafkafmt.serve.groups.group import Group
 from kafkafmt.serve.groups.member import (
     UNKNOWN_MEMBER_ID,
@@ -25,8 +25,6 @@ from kafkafmt.serve.groups.store import OffsetStore, not_available
 from kafkafmt.serve.options import GroupOptions
 
 log = structlog.get_logger()
-
-_LOGGED_CHARS = 200  # of a group id, which clients choose
 
 
 @dataclass
@@ -72,7 +70,7 @@ class Membership:
                 self._tracked[group_id] = tracked
                 self._charge(group_id, tracked)
             else:
-                log.warning("no room for the members of a group", group=group_id[:_LOGGED_CHARS])
+                log.warning("no room for the members of a group", group=group_id[:LOGGED_CHARS])
         if self._tracked:
             log.info("groups restored", groups=len(self._tracked))
 
@@ -204,7 +202,7 @@ class Membership:
             tracked.logged_generation_id = group.generation_id
             members, generation = len(group.roster.members), group.generation_id
             log.info(
-                "group rebalanced", group=group_id[:_LOGGED_CHARS], generation=generation, members=members
+                "group rebalanced", group=group_id[:LOGGED_CHARS], generation=generation, members=members
             )
         if tracked.keeping is None and group.unkept is not None:
             tracked.is_kept = True

@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kafkafmt.serve.groups.generation import Generation, GenerationMember
+from kafkafmt.serve.groups.generation import LOGGED_CHARS, Generation, GenerationMember
 from kafkafmt.types import TopicPartition
 
 _APPLICATION_ID = 0x6B666D74  # "kfmt"
@@ -220,7 +220,13 @@ class OffsetsFile:
             rows = self._connection.execute("SELECT * FROM generations ORDER BY number")
             for number, group_id, *about in rows:
                 generation = Generation._make((*about, tuple(self._members(number))))
-                generation.check()
+                try:
+                    generation.check()
+                except ValueError as error:
+                    about_group = (
+                        f"generation {generation.generation_id} of group {group_id[:LOGGED_CHARS]!r}"
+                    )
+                    raise ValueError(f"{about_group}: {error}") from None
                 yield group_id, generation
 
     def _members(self, number: int) -> Iterator[GenerationMember]:
