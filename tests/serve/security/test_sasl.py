@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from kafka.errors import IllegalSaslStateError, SaslAuthenticationFailedError, U
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from scramp import ScramClient
+from scramp.core import Nonce
 
 from kafkafmt.serve.request import Request
 from kafkafmt.serve.security.exchanges import AuthenticationError, PlainExchange, ScramExchange
@@ -131,6 +133,40 @@ def test_scram_exchange_when_the_final_token_is_changed_then_fails(users: Users,
     with pytest.raises(AuthenticationError):
         exchange.respond(changed.encode())
     assert exchange.user is None
+
+
+def answer_with_nonce(users: Users, nonce_of: Callable[[Nonce, Nonce], Nonce]) -> ScramExchange:
+    """An exchange behind a proof that is right for the nonce which a client made of its own and the server's."""
+    exchange = ScramExchange("SCRAM-SHA-256", users)
+    client = ScramClient(["SCRAM-SHA-256"], "alice", "wonderland")
+    client.set_server_first(exchange.respond(client.get_client_first().encode()).decode())
+    client.nonce = nonce_of(client.c_nonce, client.nonce)
+    client.set_server_final(exchange.respond(client.get_client_final().encode()).decode())
+    return exchange
+
+
+def test_scram_exchange_when_the_client_repeats_its_nonce_as_librdkafka_did_then_both_sides_know_each_other(
+    users: Users,
+) -> None:
+    assert answer_with_nonce(users, lambda own, both: own + both).user == "alice"
+
+
+@pytest.mark.parametrize(
+    "nonce_of",
+    [
+        lambda own, both: own,
+        lambda own, both: Nonce(str(both)[:-1]),
+        lambda own, both: Nonce(str(both).removeprefix(str(own))[1:]),
+        lambda own, both: both + own,
+        lambda own, both: Nonce.create(),
+    ],
+    ids=["none", "cut off", "its end alone", "something behind it", "another"],
+)
+def test_scram_exchange_when_the_servers_part_of_the_nonce_is_not_whole_then_fails(
+    users: Users, nonce_of: Callable[[Nonce, Nonce], Nonce]
+) -> None:
+    with pytest.raises(AuthenticationError):
+        answer_with_nonce(users, nonce_of)
 
 
 @given(

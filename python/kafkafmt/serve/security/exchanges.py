@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from scramp import ScramException, ScramMechanism
+from scramp.core import Nonce
 
 from kafkafmt.serve.security.users import PLAIN, Users
 
@@ -49,7 +50,10 @@ class PlainExchange:
 class ScramExchange:
     """RFC 5802 and RFC 7677: two tokens, and each side proves that it knows the password.
 
-    There is no channel binding, and no acting for others.
+    There is no channel binding, and no acting for others. As with Kafka, the nonce of the second token has to end in
+    the server's part, whatever is in front of that: librdkafka before 2.6.1 has its own part there twice
+    (librdkafka#4895). The server's part is what keeps an old proof from being used again, and the proof is held
+    against the nonce as it came.
     """
 
     def __init__(self, mechanism: str, users: Users, nonce: str | None = None) -> None:
@@ -72,10 +76,17 @@ class ScramExchange:
             self._server.set_client_first(message)
             answer = self._server.get_server_first()
         else:
+            self._take_nonce(message)
             self._server.set_client_final(message)
             answer = self._server.get_server_final()
             self.user = self._claimed
         return answer
+
+    def _take_nonce(self, message: str) -> None:
+        """Have scramp, which wants the nonce that it sent, expect the client's, where that ends as it should."""
+        nonce = next((field[2:] for field in message.split(",") if field.startswith("r=")), "")
+        if nonce.endswith(str(self._server.s_nonce)):
+            self._server.nonce = Nonce(nonce)
 
     def _credential(self, name: str) -> tuple[bytes, bytes, bytes, int]:
         self._claimed = name
