@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from kafkafmt.channel import Channel, write_bytes
 from kafkafmt.conversion import ConversionStats
 from kafkafmt.down_conversion import ChunkMemory, LazyDownConvertRecords, LazyDownConvertSend
-from kafkafmt.records import Records
+from kafkafmt.records import MemoryRecords, Records
 
 if TYPE_CHECKING:
     from kafkafmt.errors import KafkaFormatError
@@ -57,15 +57,15 @@ class FetchResponse:
 class FetchSend:
     """Writes `size_in_bytes` bytes to channels that take what they can; resumes where they stopped.
 
-    Between two calls it holds what is left of one chunk at the most, and what was converted beforehand of parts that
-    are still to be sent: nothing of those that are, once the response itself is let go.
+    Between two calls it holds what is left of one chunk at the most, and what was made beforehand of parts that are
+    still to be sent: nothing of those that are, once the response itself is let go.
     """
 
     def __init__(self, response: FetchResponse, memory: ChunkMemory | None = None) -> None:
         self.stats = SendStats()
         self._parts = deque(response.parts)
         self._remaining = response.size_in_bytes
-        self._first_bytes = sum(map(_first_bytes, response.parts))  # of conversions that are still to begin
+        self._waiting_bytes = sum(map(_waiting_bytes, response.parts))
         self._memory = memory
         self._position = 0  # in the current part, if that is no conversion
         self._conversion: LazyDownConvertSend | None = None
@@ -87,9 +87,9 @@ class FetchSend:
 
     @property
     def held_bytes(self) -> int:
-        """The memory of the chunk of which a part is still to be taken, and of what was converted beforehand."""
+        """The memory of the chunk of which a part is still to be taken, and of records that were made beforehand."""
         conversion = self._current_conversion()
-        return self._first_bytes + (conversion.held_bytes if conversion is not None else 0)
+        return self._waiting_bytes + (conversion.held_bytes if conversion is not None else 0)
 
     def write_to(self, channel: Channel | socket.socket) -> int:
         """Offer the channel what comes next, once; return how many bytes it took, 0 where none or all is written.
@@ -111,7 +111,7 @@ class FetchSend:
 
     def _current_conversion(self) -> LazyDownConvertSend | None:
         if self._conversion is None and self._parts and isinstance(self._parts[0], LazyDownConvertRecords):
-            self._first_bytes -= _first_bytes(self._parts[0])
+            self._waiting_bytes -= _waiting_bytes(self._parts[0])
             self._conversion = self._parts[0].to_send(self._memory)
             self._parts.popleft()  # it holds what was converted beforehand
         return self._conversion
@@ -133,7 +133,7 @@ class FetchSend:
         self._position += taken
         if self._position == _size(part):
             self._position = 0
-            self._parts.popleft()
+            self._waiting_bytes -= _waiting_bytes(self._parts.popleft())
         return taken
 
 
@@ -141,5 +141,8 @@ def _size(part: ResponsePart) -> int:
     return len(part) if isinstance(part, bytes) else part.size_in_bytes
 
 
-def _first_bytes(part: ResponsePart) -> int:
-    return part.first_bytes if isinstance(part, LazyDownConvertRecords) else 0
+def _waiting_bytes(part: ResponsePart) -> int:
+    """The memory of records that were made before their part is sent."""
+    if isinstance(part, LazyDownConvertRecords):
+        return part.first_bytes
+    return part.size_in_bytes if isinstance(part, MemoryRecords) else 0

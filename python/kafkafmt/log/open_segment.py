@@ -12,6 +12,7 @@ from _kafkafmt.layout import CRC_LENGTH, CRC_OFFSET, LOG_OVERHEAD
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.segment import Segment
 from kafkafmt.records import RecordsRange
+from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,6 +46,7 @@ class OpenSegment:
         self._places: list[tuple[int, int]] = [
             (segment.base_offset, 0)
         ]  # offset, position of a batch's beginning
+        self.has_zstd = False  # of the batches that were found sound
         # By what is read, and from which offset on: where reading goes on, as nothing in front of that is of use.
         self.passed: dict[tuple[int, int], int] = {}
         self._sound: list[tuple[int, int]] = []  # stretches, apart from each other, by position
@@ -166,6 +168,7 @@ class OpenSegment:
         try:
             while (run := self.run_at(reached, end)) is not None:
                 run.ensure_valid()
+                self.has_zstd = self.has_zstd or bool((run.index["codec"] == Codec.ZSTD).any())
                 reached = run.end_position
                 self.remember(int(run.index["last_offset"][-1]) + 1, reached)
         except KafkaFormatError as error:

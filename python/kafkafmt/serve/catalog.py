@@ -45,9 +45,8 @@ class Partition:
 
     def refresh(self) -> bool:
         """Look for what is new in the log; was there anything?"""
-        if "log" in self.__dict__:
-            return self.log.refresh()
-        return bool(self.log)
+        is_known = "log" in self.__dict__
+        return self.log.refresh() if is_known else True
 
     @property
     def start_offset(self) -> int:
@@ -135,12 +134,12 @@ class Catalog:
         return [self._topics[name] for name in sorted(self._topics)]
 
     def topic(self, name: str) -> Topic | None:
-        if name not in self._topics:
+        if self._stamp is None or name not in self._topics:
             self._refresh()
         return self._topics.get(name)
 
     def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
-        if topic_id not in self._by_id:
+        if self._stamp is None or topic_id not in self._by_id:
             self._refresh()
         return self._by_id.get(topic_id)
 

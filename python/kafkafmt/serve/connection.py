@@ -32,7 +32,7 @@ from kafkafmt.serve.stream import Stream
 from kafkafmt.serve.wire import api_name, decode_request, encode_response
 
 if TYPE_CHECKING:
-    from kafkafmt.fetch_response import FetchResponse, FetchSend
+    from kafkafmt.fetch_response import FetchSend
 
 _log = structlog.get_logger()
 
@@ -135,21 +135,22 @@ class Connection:
             response, error_codes = await self._service.fetching.answer(request, self._lease)
             if response.converts:
                 self._lease.begin()
-            send = response.to_send(self._service.memory.chunks)
+            size, send = response.size_in_bytes, response.to_send(self._service.memory.chunks)
+            del response  # with what was made beforehand of parts that are sent
             await self._send(send)
         finally:
             self._lease.end()
         for error_code in error_codes:
             self._service.metrics.error_sent(error_code)
-        self._note(request, response, send)
+        self._note(request, size, send)
 
-    def _note(self, request: Request, response: FetchResponse, send: FetchSend) -> None:
+    def _note(self, request: Request, size: int, send: FetchSend) -> None:
         stats, metrics = send.stats, self._service.metrics
         metrics.fetch_sent(request.version, stats.unconverted_bytes, stats.converted_bytes)
         metrics.records_converted(stats.conversion.records_converted)
         for error in stats.errors:  # padding went in its place; the client meets it when it comes there
             _log.warning("conversion ended early", error=str(error))
-        _log.debug("fetch", version=request.version, size=response.size_in_bytes)
+        _log.debug("fetch", version=request.version, size=size)
 
     async def _send(self, send: FetchSend) -> None:
         stream, turn = self._stream, 0

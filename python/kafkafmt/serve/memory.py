@@ -56,11 +56,11 @@ class DownConversionMemory:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._give_back(size)
-            else:
-                self._line.remove((size, turn))
+            if turn.cancelled():
+                self._line = deque(waiting for waiting in self._line if waiting[1] is not turn)
                 self._admit()
+            else:
+                self._give_back(size)
             raise
         finally:
             self._metrics.memory_awaited(len(self._line))
@@ -102,6 +102,11 @@ class Lease:
         self.resize(0)
         await self._memory._wait(size)
         self._held = size
+
+    @property
+    def held(self) -> int:
+        """Bytes that the connection holds."""
+        return self._held
 
     def try_acquire(self, size: int) -> bool:
         """Hold `size` bytes more, if that is possible at once."""

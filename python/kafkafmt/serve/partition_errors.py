@@ -42,10 +42,10 @@ def leader_epoch_error_code(partition: Partition, current_leader_epoch: int) -> 
 
     current_leader_epoch: what the client thinks it is; -1: it does not say.
     """
-    if UNKNOWN_LEADER_EPOCH in (current_leader_epoch, partition.leader_epoch):
+    if current_leader_epoch == UNKNOWN_LEADER_EPOCH:
         return int(NoError.errno)
-    if current_leader_epoch < partition.leader_epoch:
-        return int(FencedLeaderEpochError.errno)
-    if current_leader_epoch > partition.leader_epoch:
-        return int(UnknownLeaderEpochError.errno)
-    return int(NoError.errno)
+    leader_epoch = partition.leader_epoch
+    if leader_epoch in (UNKNOWN_LEADER_EPOCH, current_leader_epoch):
+        return int(NoError.errno)
+    fenced = current_leader_epoch < leader_epoch
+    return int((FencedLeaderEpochError if fenced else UnknownLeaderEpochError).errno)

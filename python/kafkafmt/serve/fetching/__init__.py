@@ -46,20 +46,26 @@ class _Plan:
     """What a request gets as its logs are now: an answer for each of its partitions, in its order."""
 
     topics: list[tuple[Message, Topic | None, list[tuple[Message, PartitionAnswer]]]]
+    most_bytes: int
     seen: dict[Partition, int]
     size: int = 0
-    has_error: bool = False
     first_converted: LazyDownConvertRecords | None = None
+    is_urgent: bool = False
 
     def add(self, answer: PartitionAnswer) -> None:
         """Count an answer. Of batches that were converted to learn sizes, that alone is held which is sent first."""
         self.size += answer.size
-        self.has_error = self.has_error or answer.error_code != 0
+        # An error is told at once; and what is at a segment's end may never get as large as is asked for.
+        self.is_urgent = self.is_urgent or answer.error_code != 0 or (answer.is_followed and answer.size > 0)
         if isinstance(answer.records, LazyDownConvertRecords):
             if self.first_converted is None:
                 self.first_converted = answer.records
             else:
                 answer.records.forget_first()
+
+    def suffices(self, min_bytes: int) -> bool:
+        """Is that an answer to a fetch that waits for so many bytes?"""
+        return self.is_urgent or self.size >= min(min_bytes, self.most_bytes) or not self.seen
 
     def answers(self) -> list[PartitionAnswer]:
         return [answer for _, _, partitions in self.topics for _, answer in partitions]
@@ -97,12 +103,13 @@ class Fetching:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + body.max_wait_ms / 1000
         while True:
-            plan = await self._plan(request)
+            plan = await self._plan(request, lease)
             left = deadline - loop.time()
-            if plan.size >= body.min_bytes or plan.has_error or not plan.topics or left <= 0:
+            if left <= 0 or plan.suffices(body.min_bytes):
                 break
             if plan.first_converted is not None:
                 plan.first_converted.forget_first()  # many may wait
+            lease.end()
             if not await self._growth.wait(plan.seen, left):
                 break
         first = plan.first_converted
@@ -111,12 +118,12 @@ class Fetching:
         codes = [answer.error_code for answer in plan.answers() if answer.error_code]
         return self._response(request, plan), codes
 
-    async def _plan(self, request: Request) -> _Plan:
+    async def _plan(self, request: Request, lease: Lease) -> _Plan:
         body, version = request.body, request.version
         left = self._options.max_fetch_bytes
         if version >= _MAX_BYTES_VERSION:
             left = min(left, max(body.max_bytes, 0))
-        plan = _Plan([], {})
+        plan = _Plan([], left, {})
         turns = Turns()
         asked = set()
         for wanted in body.topics:
@@ -136,7 +143,7 @@ class Fetching:
                     is_committed=version >= _ISOLATION_VERSION and body.isolation_level == _READ_COMMITTED,
                     current_leader_epoch=spec.current_leader_epoch,
                 )
-                answer = await self._read(plan, topic, spec.partition, fetch)
+                answer = await self._read(plan, topic, spec.partition, fetch, lease)
                 plan.add(answer)
                 left = max(left - answer.size, 0)
                 answers.append((spec, answer))
@@ -149,7 +156,7 @@ class Fetching:
         return None if wanted.topic_id is None else self._catalog.topic_by_id(wanted.topic_id)
 
     async def _read(
-        self, plan: _Plan, topic: Topic | None, number: int, fetch: PartitionFetch
+        self, plan: _Plan, topic: Topic | None, number: int, fetch: PartitionFetch, lease: Lease
     ) -> PartitionAnswer:
         if topic is None:
             by_id = fetch.version >= _TOPIC_ID_VERSION
@@ -157,7 +164,7 @@ class Fetching:
         partition = self._catalog.partition(topic.name, number)
         if partition is None:
             return PartitionAnswer(UnknownTopicOrPartitionError.errno)
-        answer = await self._reader.read(partition, fetch)
+        answer = await self._reader.read(partition, fetch, lease)
         if answer.error_code in _GONE:
             self._catalog.look_anew()
         if not answer.error_code:

@@ -28,6 +28,7 @@ from kafkafmt.serve.partition_errors import error_code, leader_epoch_error_code
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
+    from kafkafmt.serve.memory import Lease
     from kafkafmt.serve.options import ServeOptions
 
 SentRecords: TypeAlias = Records | LazyDownConvertRecords
@@ -56,7 +57,10 @@ class PartitionFetch:
 
 @dataclass
 class PartitionAnswer:
-    """What it gets: offsets are -1 with an error, as Kafka has it."""
+    """What it gets: offsets are -1 with an error, as Kafka has it.
+
+    is_followed: the records are those of a segment behind which there are others.
+    """
 
     error_code: int = 0
     high_watermark: int = -1
@@ -64,6 +68,7 @@ class PartitionAnswer:
     start_offset: int = -1
     aborted: list[AbortedTransaction] = field(default_factory=list)
     records: SentRecords | None = None
+    is_followed: bool = False
 
     @property
     def size(self) -> int:
@@ -77,33 +82,43 @@ class PartitionReader:
     def __init__(self, options: ServeOptions) -> None:
         self._options = options
 
-    async def read(self, partition: Partition, fetch: PartitionFetch) -> PartitionAnswer:
-        """The answer for a partition; errors of its log are in it."""
+    async def read(self, partition: Partition, fetch: PartitionFetch, lease: Lease) -> PartitionAnswer:
+        """The answer for a partition; errors of its log are in it. What is compressed anew is held by the lease."""
+        try:
+            try:
+                return await self._answer(partition, fetch, lease)
+            except FileNotFoundError:  # a segment was deleted just now: what is left is looked at
+                return await self._answer(partition, fetch, lease)
+        except (KafkaFormatError, OSError) as error:
+            return PartitionAnswer(error_code(partition, error))
+
+    async def _answer(self, partition: Partition, fetch: PartitionFetch, lease: Lease) -> PartitionAnswer:
         failed = leader_epoch_error_code(partition, fetch.current_leader_epoch)
         if failed:
             return PartitionAnswer(failed)
-        try:
-            partition.refresh()
-            log = partition.log
-            if not log.start_offset <= fetch.offset <= log.end_offset:
-                return PartitionAnswer(OffsetOutOfRangeError.errno)
-            stable_offset = log.stable_offset if fetch.is_committed else log.end_offset
-            answer = PartitionAnswer(0, log.end_offset, stable_offset, log.start_offset)
-            if fetch.offset == log.end_offset and log.damage is not None:
-                raise log.damage
-            if fetch.offset < stable_offset and (fetch.most_bytes > 0 or fetch.gets_one):
-                await self._read(partition, fetch, answer)
-        except (KafkaFormatError, OSError) as error:
-            return PartitionAnswer(error_code(partition, error))
+        partition.refresh()
+        log = partition.log
+        if not log.start_offset <= fetch.offset <= log.end_offset:
+            return PartitionAnswer(OffsetOutOfRangeError.errno)
+        stable_offset = log.stable_offset if fetch.is_committed else log.end_offset
+        answer = PartitionAnswer(0, log.end_offset, stable_offset, log.start_offset)
+        if fetch.offset == log.end_offset and log.damage is not None:
+            raise log.damage
+        if fetch.offset < stable_offset and (fetch.most_bytes > 0 or fetch.gets_one):
+            await self._read(partition, fetch, answer, lease)
         return answer
 
-    async def _read(self, partition: Partition, fetch: PartitionFetch, answer: PartitionAnswer) -> None:
+    async def _read(
+        self, partition: Partition, fetch: PartitionFetch, answer: PartitionAnswer, lease: Lease
+    ) -> None:
         found = self._find(partition, fetch, answer.stable_offset)
         if found is None or (fetch.most_bytes < found.size and not fetch.gets_one):
             return
+        opened = found.segment
+        answer.is_followed = not opened.segment.is_active
         to_magic = _MAGIC.get(fetch.version)
         if to_magic is not None:
-            if not self._converts(partition):
+            if not self._options.converts_down(partition.topic_partition.topic):
                 answer.error_code = UnsupportedVersionError.errno
                 return
             try:
@@ -112,20 +127,20 @@ class PartitionReader:
                 answer.error_code = UnsupportedCompressionTypeError.errno
             return
         end = min(found.position + max(fetch.most_bytes, found.size), found.end_position)
-        records = RecordsRange(found.segment.records, found.position, end)
-        if fetch.version < _ZSTD_VERSION and (zstd := _first_zstd(records)) is not None:
+        end = opened.sound_end(found.position, end)
+        answer.records = records = RecordsRange(opened.records, found.position, end)
+        if fetch.version < _ZSTD_VERSION and opened.has_zstd and (zstd := _first_zstd(records)) is not None:
             if zstd > found.position:
-                end = zstd
+                answer.records = RecordsRange(opened.records, found.position, zstd)
             elif self._options.zstd_fallback is None:
-                answer.error_code = UnsupportedCompressionTypeError.errno
+                answer.records, answer.error_code = None, UnsupportedCompressionTypeError.errno
                 return
             else:
-                answer.records = self._recoded(found, self._options.zstd_fallback)
-        if answer.records is None:
-            end = found.segment.sound_end(found.position, end)
-            answer.records = RecordsRange(found.segment.records, found.position, end)
+                end = min(end, found.position + max(found.size, _RECODED_BYTES))
+                head = RecordsRange(opened.records, found.position, end)
+                answer.records = await _recoded(head, self._options.zstd_fallback, fetch, lease)
         if fetch.is_committed:
-            answer.aborted = partition.log.aborted_transactions(fetch.offset, found.segment, end)
+            answer.aborted = partition.log.aborted_transactions(fetch.offset, opened, end)
 
     def _find(self, partition: Partition, fetch: PartitionFetch, stable_offset: int) -> FoundBatch | None:
         """The first batch, and in its segment the end of what may be read."""
@@ -137,12 +152,6 @@ class PartitionReader:
         if limit is None or limit.segment is not found.segment:
             return found
         return found._replace(end_position=limit.position) if limit.position > found.position else None
-
-    def _converts(self, partition: Partition) -> bool:
-        topic = self._options.topics.get(partition.topic_partition.topic)
-        if topic is not None and topic.downconversion_enable is not None:
-            return topic.downconversion_enable
-        return self._options.downconversion_enable
 
     async def _converted(
         self, partition: Partition, found: FoundBatch | None, fetch: PartitionFetch, to_magic: int
@@ -175,10 +184,22 @@ class PartitionReader:
             found = partition.log.find_behind(opened)
         return None
 
-    def _recoded(self, found: FoundBatch, codec: Codec) -> MemoryRecords:
-        """The batches at the head of what was found with another codec; their format stays v2."""
-        end = min(found.position + max(found.size, _RECODED_BYTES), found.end_position)
-        return RecordsRange(found.segment.records, found.position, end).recompress(codec).records
+
+async def _recoded(
+    records: RecordsRange, codec: Codec, fetch: PartitionFetch, lease: Lease
+) -> MemoryRecords | None:
+    """Batches with another codec; their format stays v2. None where there is no memory for them now.
+
+    The first partition of a fetch waits for it.
+    """
+    size, held = records.size_in_bytes, lease.held
+    if fetch.gets_one:
+        await lease.acquire(size)
+    elif not lease.try_acquire(size):
+        return None
+    recoded = records.recompress(codec).records
+    lease.resize(held + recoded.size_in_bytes)
+    return recoded
 
 
 def _first_zstd(records: RecordsRange) -> int | None:

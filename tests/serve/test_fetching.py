@@ -1,0 +1,507 @@
+"""What a fetch gets: limits, waiting, formats, transactions and damage, of logs made for each case."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka.errors import (
+    CorruptRecordError,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+    UnsupportedCompressionTypeError,
+    UnsupportedVersionError,
+)
+
+import kafkafmt as kf
+from kafkafmt.log import SegmentWriter
+from kafkafmt.log.following import FollowedLog
+from kafkafmt.serve.options import TopicOptions
+from log.samples import batch, batches, marker, name, offsets, put_segment, transactional
+from serve.endpoint_here import Here, serving
+from serve.requests import MIB, READ_COMMITTED, Wanted, fetch
+
+OLD, NEW = 3, 12  # versions of Fetch: of format v1, and of v2
+FOREVER_MS = 3_600_000
+
+
+def run(directory: Path, scenario: Callable[[Here], Awaitable[None]], **options: Any) -> None:
+    async def main() -> None:
+        async with serving(directory, **options) as here:
+            await scenario(here)
+
+    asyncio.run(main())
+
+
+async def ask(here: Here, request: Any, version: int) -> dict[tuple[str, int], Any]:
+    """The partitions of the answer to a client of its own."""
+    with await here.client() as client:
+        return partitions(await client.ask(request, version))
+
+
+def partitions(answer: Any) -> dict[tuple[str, int], Any]:
+    return {
+        (topic.topic, partition.partition_index): partition
+        for topic in answer.responses
+        for partition in topic.partitions
+    }
+
+
+def read(partition: Any, start: int = 0) -> list[int]:
+    """The offsets of the records in an answer, from the one on that was asked for."""
+    return [o for o in offsets(kf.MemoryRecords(partition.records or b"").records()) if o >= start]
+
+
+def magics(partition: Any) -> set[int]:
+    return {one.magic for one in kf.MemoryRecords(partition.records).batches()}
+
+
+# Limits
+
+
+@pytest.mark.parametrize("version", [0, 2, OLD, 4, NEW])
+def test_first_partition_gets_one_whole_batch_however_large_it_is(tmp_path: Path, version: int) -> None:
+    for number in range(3):
+        put_segment(tmp_path / f"t-{number}", 0, [batch(0, 3, size=5000), batch(3)])
+
+    async def scenario(here: Here) -> None:
+        for limits in ({"max_bytes": 1}, {}):
+            wanted = [Wanted("t", number, 0, 1) for number in range(3)]
+            found = await ask(here, fetch(*wanted, **limits), version)
+            assert read(found["t", 0]) == [0, 1, 2]
+            assert all(one.error_code == 0 for one in found.values())
+            others = [read(found["t", number]) for number in (1, 2)]
+            # Before v3 a response has no limit of its own, and nobody is to fetch the same in vain forever.
+            assert others == ([[0, 1, 2]] * 2 if version < 3 else [[], []])
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("version", [1, OLD, NEW])
+def test_limits_of_partition_and_response_hold_for_what_follows_the_first_batch(
+    tmp_path: Path, version: int
+) -> None:
+    for number in range(3):
+        put_segment(tmp_path / f"t-{number}", 0, batches(0, 100, size=1000))
+
+    async def scenario(here: Here) -> None:
+        wanted = [Wanted("t", number, 0, 10_000) for number in range(3)]
+        found = await ask(here, fetch(*wanted, max_bytes=25_000), version)
+        sizes = [len(found["t", number].records or b"") for number in range(3)]
+        assert all(size <= 10_000 for size in sizes)
+        assert sizes[:2] == [10_000, 10_000]
+        assert sizes[2] == (10_000 if version < 3 else 5_000)
+        assert read(found["t", 0]) == list(range(len(read(found["t", 0]))))
+
+    run(tmp_path, scenario)
+
+
+def test_response_is_never_larger_than_the_endpoint_lets_it_be(tmp_path: Path) -> None:
+    put_segment(tmp_path / "t-0", 0, batches(0, 100, size=1000))
+    put_segment(tmp_path / "t-1", 0, batches(0, 100, size=1000))
+
+    async def scenario(here: Here) -> None:
+        for version in (0, OLD, NEW):
+            found = await ask(here, fetch(Wanted("t", 0), Wanted("t", 1)), version)
+            assert sum(len(one.records or b"") for one in found.values()) == 20_000
+
+    run(tmp_path, scenario, max_fetch_bytes=20_000)
+
+
+# Waiting
+
+
+@pytest.mark.parametrize("version", [0, OLD, NEW])
+@pytest.mark.parametrize("is_rolled", [False, True])
+def test_fetch_at_the_end_is_answered_when_the_log_grows(
+    tmp_path: Path, version: int, is_rolled: bool
+) -> None:
+    folder = tmp_path / "t-0"
+    path = put_segment(folder, 0, batches(0, 5))
+
+    async def scenario(here: Here) -> None:
+        answer = asyncio.create_task(ask(here, fetch(Wanted("t", 0, 5), max_wait_ms=FOREVER_MS), version))
+        await here.until_waiting(answer)
+        if is_rolled:
+            put_segment(folder, 5, [batch(5)])
+        else:
+            with path.open("ab") as file:
+                file.write(batch(5))
+        found = await asyncio.wait_for(answer, 20)
+        assert read(found["t", 0]) == [5]
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_fetch_waits_for_as_many_bytes_as_it_asks_for_and_holds_nothing_meanwhile(
+    tmp_path: Path, version: int
+) -> None:
+    path = put_segment(tmp_path / "t-0", 0, batches(0, 2))
+    wanted = 5 * len(batch(0))
+
+    async def scenario(here: Here) -> None:
+        request = fetch(Wanted("t"), max_wait_ms=FOREVER_MS, min_bytes=wanted)
+        answer = asyncio.create_task(ask(here, request, version))
+        await here.until_waiting(answer)
+        assert here.told.held == 0
+        for offset in range(2, 6):
+            assert not answer.done()
+            with path.open("ab") as file:
+                file.write(batch(offset))
+        found = await asyncio.wait_for(answer, 20)
+        assert len(read(found["t", 0])) >= 4
+
+    run(tmp_path, scenario)
+
+
+def test_fetch_is_answered_when_its_time_is_over_with_what_is_there(tmp_path: Path) -> None:
+    put_segment(tmp_path / "t-0", 0, batches(0, 5))
+
+    async def scenario(here: Here) -> None:
+        for version in (0, OLD, NEW):
+            found = await ask(here, fetch(Wanted("t"), max_wait_ms=1, min_bytes=MIB), version)
+            assert read(found["t", 0]) == list(range(5))
+            found = await ask(here, fetch(Wanted("t", 0, 5), max_wait_ms=1), version)
+            assert (found["t", 0].records or b"") == b""
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        [Wanted("t"), Wanted("gone")],
+        [Wanted("t", 0, 77)],
+        [Wanted("rolled", 0, 1)],
+        [Wanted("t", 0, 0, 100)],
+        [],
+    ],
+    ids=["error", "out of range", "end of a segment", "limit", "nothing asked for"],
+)
+def test_fetch_that_no_growth_can_help_is_answered_at_once(tmp_path: Path, wanted: list[Wanted]) -> None:
+    put_segment(tmp_path / "t-0", 0, batches(0, 5))
+    put_segment(tmp_path / "rolled-0", 0, batches(0, 2))
+    put_segment(tmp_path / "rolled-0", 2, batches(2, 9))
+
+    async def scenario(here: Here) -> None:
+        request = fetch(*wanted, max_wait_ms=FOREVER_MS, min_bytes=MIB, max_bytes=150)
+        await asyncio.wait_for(ask(here, request, NEW), 20)
+
+    run(tmp_path, scenario)
+
+
+def test_fetch_that_waits_is_answered_when_the_partition_is_deleted(tmp_path: Path) -> None:
+    put_segment(tmp_path / "t-0", 0, batches(0, 5))
+    put_segment(tmp_path / "other-0", 0, [])
+
+    async def scenario(here: Here) -> None:
+        answer = asyncio.create_task(ask(here, fetch(Wanted("t", 0, 5), max_wait_ms=FOREVER_MS), NEW))
+        await here.until_waiting(answer)
+        shutil.rmtree(tmp_path / "t-0")
+        found = await asyncio.wait_for(answer, 20)
+        assert found["t", 0].error_code == UnknownTopicOrPartitionError.errno
+        put_segment(tmp_path / "t-0", 0, batches(0, 3))  # a topic of that name is created anew
+        assert read((await ask(here, fetch(Wanted("t")), NEW))["t", 0]) == [0, 1, 2]
+
+    run(tmp_path, scenario)
+
+
+# Formats
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_format_is_that_of_the_version(tmp_path: Path, version: int) -> None:
+    data = [batch(0, 3), batch(3, 2, magic=1), batch(5, 2, magic=0), batch(7, 2, codec=kf.Codec.GZIP)]
+    put_segment(tmp_path / "t-0", 0, data)
+
+    async def scenario(here: Here) -> None:
+        found = await ask(here, fetch(Wanted("t")), version)
+        assert max(magics(found["t", 0])) == (0, 0, 1, 1, 2)[version]
+        start = next(iter(read(found["t", 0])))
+        assert read(found["t", 0]) == list(range(start, start + len(read(found["t", 0]))))
+
+    run(tmp_path, scenario)
+
+
+def test_down_conversion_that_is_switched_off_is_refused_for_its_topics_alone(tmp_path: Path) -> None:
+    for topic in ("a", "b"):
+        put_segment(tmp_path / f"{topic}-0", 0, batches(0, 3))
+    refused = UnsupportedVersionError.errno
+
+    async def scenario(here: Here, expected: list[int]) -> None:
+        for version in (0, OLD):
+            found = await ask(here, fetch(Wanted("a"), Wanted("b")), version)
+            assert [found[topic, 0].error_code for topic in ("a", "b")] == expected
+            assert [bool(found[topic, 0].records) for topic in ("a", "b")] == [not code for code in expected]
+        found = await ask(here, fetch(Wanted("a"), Wanted("b")), NEW)
+        assert [one.error_code for one in found.values()] == [0, 0]
+
+    on, off = TopicOptions(downconversion_enable=True), TopicOptions(downconversion_enable=False)
+    run(tmp_path, lambda here: scenario(here, [refused] * 2), downconversion_enable=False)
+    run(tmp_path, lambda here: scenario(here, [refused, 0]), topics={"a": off})
+    run(tmp_path, lambda here: scenario(here, [refused, 0]), downconversion_enable=False, topics={"b": on})
+
+
+ZSTD_LOG = [batch(0, 3), batch(3, 2, codec=kf.Codec.ZSTD), batch(5, 2, codec=kf.Codec.ZSTD), batch(7, 2)]
+
+
+@pytest.mark.parametrize("version", range(12))
+def test_zstd_is_refused_where_it_comes_first_to_whom_it_is_unknown(tmp_path: Path, version: int) -> None:
+    put_segment(tmp_path / "t-0", 0, ZSTD_LOG)
+    put_segment(tmp_path / "u-0", 0, batches(0, 2))
+
+    async def scenario(here: Here) -> None:
+        found = await ask(here, fetch(Wanted("t"), Wanted("u")), version)
+        known = version >= 10
+        assert read(found["t", 0]) == (list(range(9)) if known else [0, 1, 2])
+        found = await ask(here, fetch(Wanted("t", 0, 3), Wanted("u")), version)
+        code = 0 if known else UnsupportedCompressionTypeError.errno
+        assert [one.error_code for one in found.values()] == [code, 0]
+        assert read(found["u", 0]) == [0, 1]
+        found = await ask(here, fetch(Wanted("t", 0, 7)), version)
+        assert read(found["t", 0]) == [7, 8]
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("version", range(12))
+def test_zstd_with_a_fallback_is_compressed_anew_for_whom_it_is_unknown(tmp_path: Path, version: int) -> None:
+    put_segment(tmp_path / "t-0", 0, ZSTD_LOG)
+
+    async def scenario(here: Here) -> None:
+        got, start = [], 0
+        while start < 9:
+            found = (await ask(here, fetch(Wanted("t", 0, start)), version))["t", 0]
+            assert found.error_code == 0
+            codecs = {one.codec for one in kf.MemoryRecords(found.records).batches()}
+            assert (kf.Codec.ZSTD in codecs) == (version >= 10 and start < 7)
+            new = read(found, start)
+            got += new
+            start = new[-1] + 1
+        assert got == list(range(9))
+        await here.told.until(lambda told: told.held == 0)
+
+    run(tmp_path, scenario, zstd_fallback=kf.Codec.LZ4)
+
+
+def test_zstd_compressed_anew_for_many_partitions_stays_within_the_cap(tmp_path: Path) -> None:
+    numbers = range(20)
+    for number in numbers:
+        put_segment(tmp_path / f"t-{number}", 0, [batch(0, 20, size=2000, codec=kf.Codec.ZSTD)])
+
+    async def scenario(here: Here) -> None:
+        left = set(numbers)
+        while left:
+            found = await ask(here, fetch(*(Wanted("t", number) for number in left)), 4)
+            got = {number for number in left if found["t", number].records}
+            assert got
+            assert all(read(found["t", number]) == list(range(20)) for number in got)
+            left -= got
+        assert here.told.most_held <= 50_000
+
+    run(tmp_path, scenario, zstd_fallback=kf.Codec.NONE, max_downconversion_bytes=1)
+
+
+# Transactions
+
+
+def test_committed_reads_end_at_the_stable_offset_and_are_told_what_was_aborted(tmp_path: Path) -> None:
+    data = [
+        transactional(0, 1, 3),
+        batch(3, 2),
+        marker(5, 1, commit=False),
+        batch(6),
+        transactional(7, 2),
+        batch(8),
+    ]
+    path = put_segment(tmp_path / "t-0", 0, data)
+
+    async def scenario(here: Here) -> None:
+        found = (await ask(here, fetch(Wanted("t"), isolation=READ_COMMITTED), NEW))["t", 0]
+        assert (found.last_stable_offset, found.high_watermark) == (7, 9)
+        assert read(found) == list(range(7))
+        assert [(one.producer_id, one.first_offset) for one in found.aborted_transactions] == [(1, 0)]
+        found = (await ask(here, fetch(Wanted("t", 0, 6), isolation=READ_COMMITTED), NEW))["t", 0]
+        assert (read(found, 6), found.aborted_transactions) == ([6], [])
+        found = (await ask(here, fetch(Wanted("t")), NEW))["t", 0]
+        assert (read(found), found.aborted_transactions) == (list(range(9)), None)
+
+        request = fetch(Wanted("t", 0, 7), isolation=READ_COMMITTED, max_wait_ms=FOREVER_MS)
+        answer = asyncio.create_task(ask(here, request, NEW))
+        await here.until_waiting(answer)
+        with path.open("ab") as file:
+            file.write(marker(9, 2, commit=True))
+        found = (await asyncio.wait_for(answer, 20))["t", 0]
+        assert (read(found), found.last_stable_offset) == ([7, 8, 9], 10)
+
+    run(tmp_path, scenario)
+
+
+# Logs of which nothing is left for old clients
+
+
+@pytest.mark.parametrize("version", [0, OLD])
+@pytest.mark.parametrize("rolled_at", [None, 40, 100])
+def test_markers_alone_are_read_past_and_at_the_end_there_is_nothing(
+    tmp_path: Path, version: int, rolled_at: int | None
+) -> None:
+    data = [marker(offset, 1, commit=True) for offset in range(100)] + batches(100, 103)
+    folder = tmp_path / "t-0"
+    put_segment(folder, 0, data[:rolled_at])
+    if rolled_at is not None:
+        put_segment(folder, rolled_at, data[rolled_at:])
+    put_segment(tmp_path / "only-0", 0, data[:100])
+
+    async def scenario(here: Here) -> None:
+        found = (await ask(here, fetch(Wanted("t", 0, 0, 200)), version))["t", 0]
+        assert next(iter(read(found))) == 100
+        request = fetch(Wanted("only", 0, 0, 200), max_wait_ms=FOREVER_MS)
+        answer = asyncio.create_task(ask(here, request, version))
+        await here.until_waiting(answer)
+        with (tmp_path / "only-0" / name(0)).open("ab") as file:
+            file.write(marker(100, 1, commit=True) + batch(101))
+        found = (await asyncio.wait_for(answer, 20))["only", 0]
+        assert (found.error_code, read(found)) == (0, [101])
+
+    run(tmp_path, scenario)
+
+
+def test_markers_alone_are_passed_over_once_for_all_fetches(tmp_path: Path) -> None:
+    put_segment(tmp_path / "t-0", 0, [marker(offset, 1, commit=True) for offset in range(1000)])
+
+    async def scenario(here: Here) -> None:
+        for _ in range(3):
+            found = (await ask(here, fetch(Wanted("t", 0, 0, 200)), OLD))["t", 0]
+            assert (found.error_code, found.records or b"", found.high_watermark) == (0, b"", 1000)
+        partition = here.endpoint._service.fetching._catalog.partition("t", 0)
+        assert partition is not None
+        first = partition.log.find(0)
+        assert first is not None
+        assert first.segment.passed == {(1, 0): first.end_position}
+
+    run(tmp_path, scenario)
+
+
+# Damage
+
+
+@pytest.mark.parametrize("version", [0, OLD, 4, NEW])
+@pytest.mark.parametrize("place", [11, -1], ids=["length", "last byte"])
+def test_damaged_batch_is_an_error_of_its_partition_behind_all_in_front_of_it(
+    tmp_path: Path, version: int, place: int
+) -> None:
+    data = batches(0, 20)
+    with SegmentWriter(tmp_path / "t-0", 0, index_interval_bytes=1) as writer:
+        writer.append(b"".join(data))
+    damaged = bytearray(b"".join(data))
+    damaged[12 * len(data[0]) + place % len(data[0])] ^= 0x40
+    writer.path.write_bytes(damaged)
+    os.utime(writer.path, (0, 0))
+    put_segment(tmp_path / "u-0", 0, batches(0, 2))
+
+    async def scenario(here: Here) -> None:
+        start = 0
+        while start < 12:
+            found = await ask(here, fetch(Wanted("t", 0, start), Wanted("u")), version)
+            assert found["t", 0].error_code == 0
+            start = read(found["t", 0])[-1] + 1
+        assert start == 12
+        found = await ask(here, fetch(Wanted("t", 0, 12), Wanted("u")), version)
+        assert [one.error_code for one in found.values()] == [CorruptRecordError.errno, 0]
+        assert (found["t", 0].records or b"") == b""
+        assert read(found["u", 0]) == [0, 1]
+        await here.told.until(lambda told: told.errors == [CorruptRecordError.errno])
+        found = await ask(here, fetch(Wanted("t", 0, 14)), version)
+        assert read(found["t", 0])[0] == 14
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_damaged_end_is_told_once_nobody_can_be_writing_it(tmp_path: Path, version: int) -> None:
+    broken = batch(3)[:-1] + b"?"
+    path = put_segment(tmp_path / "t-0", 0, [*batches(0, 3), broken])
+
+    async def scenario(here: Here) -> None:
+        found = (await ask(here, fetch(Wanted("t")), version))["t", 0]
+        assert (found.error_code, found.high_watermark, read(found)[:2]) == (0, 3, [0, 1])
+        answer = asyncio.create_task(ask(here, fetch(Wanted("t", 0, 3), max_wait_ms=FOREVER_MS), version))
+        await here.until_waiting(answer)
+        with path.open("r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            file.write(batch(3)[-1:])
+        found = (await asyncio.wait_for(answer, 20))["t", 0]
+        assert read(found) == [3]
+        with path.open("ab") as file:
+            file.write(batch(4)[:-1] + b"?")
+        os.utime(path, (0, 0))
+        found = (await ask(here, fetch(Wanted("t", 0, 4), max_wait_ms=FOREVER_MS), version))["t", 0]
+        assert found.error_code == CorruptRecordError.errno
+
+    run(tmp_path, scenario)
+
+
+# Logs that lose something
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_segment_that_vanishes_between_plan_and_send_is_sent(tmp_path: Path, version: int) -> None:
+    folder = tmp_path / "t-0"
+    put_segment(folder, 0, batches(0, 40, size=100_000))
+    put_segment(folder, 40, batches(40, 42))
+
+    async def scenario(here: Here) -> None:
+        request = fetch(Wanted("t", 0, 0, 4 * MIB))
+        with await here.client(4096) as client:
+            await client.send(request, version)
+            await client.read(1000)  # so it is being sent, and far from its end
+            (folder / name(0)).unlink()
+            found = await ask(here, fetch(Wanted("t")), version)
+            assert found["t", 0].error_code == OffsetOutOfRangeError.errno
+            assert read((await ask(here, fetch(Wanted("t", 0, 40)), version))["t", 0])[0] == 40
+            await client.read(3_000_000)
+
+    run(tmp_path, scenario)
+
+
+def test_segment_that_is_deleted_while_a_fetch_is_planned_is_out_of_range(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "t-0"
+    put_segment(folder, 0, batches(0, 5))
+    put_segment(folder, 5, batches(5, 8))
+
+    async def scenario(here: Here) -> None:
+        original = FollowedLog.find
+
+        def find(self: FollowedLog, offset: int) -> Any:
+            (folder / name(0)).unlink(missing_ok=True)
+            return original(self, offset)
+
+        monkeypatch.setattr(FollowedLog, "find", find)
+        found = (await ask(here, fetch(Wanted("t", 0, 2)), NEW))["t", 0]
+        assert found.error_code == OffsetOutOfRangeError.errno
+
+    run(tmp_path, scenario)
+
+
+def test_file_that_loses_its_end_while_it_is_sent_ends_that_connection_alone(tmp_path: Path) -> None:
+    path = put_segment(tmp_path / "t-0", 0, batches(0, 40, size=100_000))
+
+    async def scenario(here: Here) -> None:
+        with await here.client(4096) as client:
+            await client.send(fetch(Wanted("t", 0, 0, 4 * MIB)), NEW)
+            await client.read(1000)
+            os.truncate(path, 200_000)
+            with pytest.raises(ConnectionError):
+                await client.read(4 * MIB)
+        found = (await ask(here, fetch(Wanted("t", 0, 0, 4 * MIB)), NEW))["t", 0]
+        assert (found.error_code, read(found)) == (0, [0])
+
+    run(tmp_path, scenario)
