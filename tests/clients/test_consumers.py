@@ -12,12 +12,12 @@ from itertools import zip_longest
 
 import pytest
 
-from clients.endpoint import Endpoint
 from clients.logs import real_log
 from clients.programs import COMMITTED, PROGRAMS, TRANSACTIONAL, UNCOMMITTED, Program, Range, Reading
 from clients.real_broker import serving_broker
 from clients.tap import Fetch, Tap
 from data.real_logs import LOGS, NAMES
+from serve.endpoint_process import EndpointProcess
 
 pytestmark = pytest.mark.clients
 NOWHERE = ("127.0.0.1", 0)
@@ -62,9 +62,9 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             with serving_broker(tmp_path_factory.mktemp("broker"), tap):
                 yield Server(tap, is_broker=True)
         else:
-            log = tmp_path_factory.mktemp("endpoint") / "endpoint.log"
-            with Endpoint(LOGS, log, "--advertise", tap.bootstrap, "--zstd-fallback", "lz4") as endpoint:
-                tap.upstream = endpoint.address
+            options = ("--advertise", tap.bootstrap, "--zstd-fallback", "lz4")
+            with EndpointProcess(LOGS, *options) as endpoint:
+                tap.upstream = (endpoint.host, endpoint.port)
                 yield Server(tap, is_broker=False)
 
 
