@@ -16,7 +16,6 @@ from clients.install import site
 from clients.tap import Fetch, Tap
 
 DRIVERS = Path(__file__).with_name("drivers")
-SECONDS = 60
 UNCOMMITTED, COMMITTED = "read_uncommitted", "read_committed"
 TIMESTAMPS_FROM, HEADERS_FROM = 2, 4  # Fetch versions
 
@@ -87,6 +86,7 @@ class Program:
         *,
         isolation: str = UNCOMMITTED,
         group: str | None = None,
+        fetch_bytes: int | None = None,
         errors: IO[str] | int = subprocess.PIPE,
     ) -> subprocess.Popen[str]:
         """A process that reads ranges through the tap; its output is lines of JSON (drivers/driver.py)."""
@@ -96,7 +96,7 @@ class Program:
             "--version": self.version,
             "--group": group,
             "--isolation": isolation,
-            "--seconds": SECONDS,
+            "--fetch-bytes": fetch_bytes,
         }
         told = [str(word) for option in options.items() if option[1] is not None for word in option]
         environment = {**os.environ, "PYTHONWARNINGS": "ignore::SyntaxWarning"}

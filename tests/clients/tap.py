@@ -35,6 +35,7 @@ FOLLOWED = {
 }
 METADATA_WITH_TOPIC_IDS, FETCH_BY_TOPIC_ID = 10, 13
 STOP_SECONDS = 10
+WAIT_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class Tap:
         self.commits: list[Commit] = []
         self.fetch_cap = fetch_cap
         self._topic_names: dict[Any, str] = {}  # by topic id
+        self._has_noted = threading.Condition()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tap", daemon=True)
         self._connections: set[asyncio.Task[Any]] = set()
@@ -98,17 +100,25 @@ class Tap:
         host, port = self.address
         return f"{host}:{port}"
 
-    def noted(self, request: Any, response: Any, frame: bytes) -> bytes:
+    def wait_until(self, holds: Callable[[], bool]) -> None:
+        """Wait for what is noted to become so. Raises TimeoutError where that takes too long."""
+        with self._has_noted:
+            if not self._has_noted.wait_for(holds, WAIT_SECONDS):
+                raise TimeoutError(f"nothing of that kind passed in {WAIT_SECONDS} s")
+
+    def note(self, request: Any, response: Any, frame: bytes) -> bytes:
         """Note what a response says, which kafka-python decoded; returns the frame to pass on."""
         key, version = request.API_KEY, request.API_VERSION
         if key == ApiVersionsRequest.API_KEY and self.fetch_cap is not None:
             return _capped(response, self.fetch_cap)
-        if key == MetadataRequest.API_KEY and version >= METADATA_WITH_TOPIC_IDS:
-            self._topic_names |= {topic.topic_id: topic.name for topic in response.topics}
-        elif key == FetchRequest.API_KEY:
-            self.fetches += self._fetched(request, response)
-        elif key == OffsetCommitRequest.API_KEY:
-            self.commits += _committed(request, response)
+        with self._has_noted:
+            if key == MetadataRequest.API_KEY and version >= METADATA_WITH_TOPIC_IDS:
+                self._topic_names |= {topic.topic_id: topic.name for topic in response.topics}
+            elif key == FetchRequest.API_KEY:
+                self.fetches += self._fetched(request, response)
+            elif key == OffsetCommitRequest.API_KEY:
+                self.commits += _committed(request, response)
+            self._has_noted.notify_all()
         return frame
 
     def _fetched(self, request: Any, response: Any) -> Iterator[Fetch]:
@@ -225,7 +235,7 @@ class _Exchange:
         if request is None:
             return frame
         response = request.header.get_response_class().decode(frame, header=True)
-        return self._tap.noted(request, response, frame)
+        return self._tap.note(request, response, frame)
 
 
 async def _pass_on(

@@ -12,12 +12,12 @@ from itertools import zip_longest
 
 import pytest
 
-from clients.endpoint import Endpoint
 from clients.logs import real_log
 from clients.programs import COMMITTED, PROGRAMS, TRANSACTIONAL, UNCOMMITTED, Program, Range, Reading
 from clients.real_broker import serving_broker
 from clients.tap import Fetch, Tap
 from data.real_logs import LOGS, NAMES
+from serve.endpoint_process import EndpointProcess
 
 pytestmark = pytest.mark.clients
 NOWHERE = ("127.0.0.1", 0)
@@ -25,6 +25,9 @@ NO_ERROR, UNSUPPORTED_COMPRESSION_TYPE = 0, 76
 PADDING_ALONE = {
     "compacted-0"
 }  # is what a broker sends for batches that convert to nothing; consumers fail on it
+BEFORE_ZSTD = [
+    program for program in PROGRAMS if program.name.startswith("kafka-python") and not program.has(10)
+]
 ISOLATION_LEVELS = {UNCOMMITTED: 0, COMMITTED: 1}
 
 
@@ -62,9 +65,9 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             with serving_broker(tmp_path_factory.mktemp("broker"), tap):
                 yield Server(tap, is_broker=True)
         else:
-            log = tmp_path_factory.mktemp("endpoint") / "endpoint.log"
-            with Endpoint(LOGS, log, "--advertise", tap.bootstrap, "--zstd-fallback", "lz4") as endpoint:
-                tap.upstream = endpoint.address
+            options = ("--advertise", tap.bootstrap, "--zstd-fallback", "lz4")
+            with EndpointProcess(LOGS, *options) as endpoint:
+                tap.upstream = (endpoint.host, endpoint.port)
                 yield Server(tap, is_broker=False)
 
 
@@ -119,3 +122,26 @@ def test_consume_when_it_wants_committed_records_then_the_aborted_and_the_open_a
     server: Server, program: Program
 ) -> None:
     read(server, program, dict.fromkeys(NAMES, 0), COMMITTED)
+
+
+@pytest.fixture(scope="module")
+def refusing_zstd() -> Iterator[Tap]:
+    """An endpoint that gives zstd to nobody who cannot have it, behind a tap."""
+    with Tap(NOWHERE) as tap, EndpointProcess(LOGS, "--advertise", tap.bootstrap) as endpoint:
+        tap.upstream = (endpoint.host, endpoint.port)
+        yield tap
+
+
+@pytest.mark.xdist_group("clients")
+@pytest.mark.parametrize("program", BEFORE_ZSTD, ids=str)
+def test_consume_when_it_cannot_have_zstd_then_gets_what_is_before_and_an_error(
+    refusing_zstd: Tap, program: Program
+) -> None:
+    tap, name = refusing_zstd, "mixed-codecs-0"
+    before = Range(name, 0, real_log(name).end_before_zstd(program))
+    reading = program.run(tap, [before])
+    assert_delivered(program, reading, before, UNCOMMITTED)
+    with program.start(tap, [Range(name, before.end, before.end + 1)]) as process:
+        tap.wait_until(lambda: any(fetch.error_code for fetch in tap.fetches))
+        process.kill()
+    assert {fetch.error_code for fetch in tap.fetches} == {UNSUPPORTED_COMPRESSION_TYPE}

@@ -7,30 +7,34 @@ its committed offset, so that what it gets again lies behind that; committed off
 from __future__ import annotations
 
 import json
+import signal
 from base64 import b64decode
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from clients.endpoint import Endpoint
 from clients.programs import PROGRAMS, Program, Range
 from clients.tap import Tap
 from kafkafmt import Codec, RecordBatchBuilder
 from kafkafmt.log import PartitionLogWriter
+from serve.endpoint_process import HOST, EndpointProcess
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("clients-restart")]
 
 PARTITIONS = 3
-BATCHES, RECORDS = 200, 25
+BATCHES, RECORDS = 80, 25  # of a partition, of a batch
 END = BATCHES * RECORDS
 KILLED_AFTER = (
-    END // 2
-)  # records of all partitions; far from the end, as a driver waits while nobody reads its lines
+    END // 4
+)  # records: what clients fetch ahead (some 1,000 of a partition) does not reach the end
+FETCH_BYTES = 8 * 1024  # some batches
 CODECS = (Codec.NONE, Codec.LZ4, Codec.GZIP)
-NOWHERE = ("127.0.0.1", 0)
+NOWHERE = (HOST, 0)
 RANGES = [Range(f"load-{partition}", 0, END) for partition in range(PARTITIONS)]
 BY_NAME = {program.name: program for program in PROGRAMS}
 ALONE = (
@@ -80,43 +84,62 @@ def value(partition: int, offset: int) -> bytes:
     return b"value %d of partition %d " % (offset, partition) * 4
 
 
-@dataclass
 class Server:
-    """An endpoint, the tap in front of it, and a file for what consumers log."""
+    """An endpoint, and the tap in front of it. A context manager."""
 
-    endpoint: Endpoint
-    tap: Tap
-    errors: Path
+    def __init__(self, directory: Path, folder: Path, tap: Tap) -> None:
+        self.tap = tap
+        self.errors = folder / "errors.log"  # what consumers log
+        self._directory = directory
+        self._address = f"{HOST}:0"
+        self._options = ("--advertise", tap.bootstrap, "--state", str(folder / "state"))
 
-    def restart(self) -> None:
-        self.endpoint.kill()
-        self.endpoint.start()
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._endpoint.stop()
+
+    def start(self) -> None:
+        """At the address that it had, if it had one."""
+        self._endpoint = EndpointProcess(self._directory, *self._options, listen=self._address)
+        self._endpoint.start()
+        self._address = self._endpoint.address
+        self.tap.upstream = (HOST, self._endpoint.port)
+
+    def kill(self) -> None:
+        """As a crash would."""
+        self._endpoint.send_signal(signal.SIGKILL)
+        self._endpoint.wait()
+
+    def committed(self, group: str | None) -> dict[int, int]:
+        """What it has acknowledged to members of a group: offsets by partition."""
+        return {commit.partition: commit.offset for commit in self.tap.commits if commit.group == group}
 
 
 @pytest.fixture(scope="module")
 def server(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("endpoint")
-    with Tap(NOWHERE) as tap:
-        options = ("--advertise", tap.bootstrap, "--state", str(folder / "state"))
-        with Endpoint(logs, folder / "endpoint.log", *options) as endpoint:
-            tap.upstream = endpoint.address
-            yield Server(endpoint, tap, folder / "errors.log")
+    with Tap(NOWHERE) as tap, Server(logs, tmp_path_factory.mktemp("server"), tap) as server:
+        yield server
 
 
 def read_through_restart(program: Program, server: Server, group: str | None = None) -> Read:
     """Run a consumer whose endpoint is killed when it is halfway, and started again."""
     with (
         server.errors.open("w+") as errors,
-        program.start(server.tap, RANGES, group=group, errors=errors) as process,
+        program.start(server.tap, RANGES, group=group, fetch_bytes=FETCH_BYTES, errors=errors) as process,
     ):
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(KILLED_AFTER)]
-        server.restart()
-        committed = {
-            commit.partition: commit.offset for commit in server.tap.commits if commit.group == group
-        }
+        if group is not None:
+            server.tap.wait_until(lambda: bool(server.committed(group)))
+        server.kill()
+        committed, fetched = server.committed(group), len(server.tap.fetches)
+        server.start()
         lines += process.stdout.readlines()
     assert process.returncode == 0, server.errors.read_text()[-2000:]
+    assert any(fetch.size for fetch in server.tap.fetches[fetched:])
     read = Read({partition: [] for partition in range(PARTITIONS)}, committed)
     for record in map(json.loads, lines):
         partition, offset = record["partition"], record["offset"]
@@ -139,7 +162,6 @@ def test_group_member_when_the_endpoint_is_killed_and_started_again_then_goes_on
     name: str, server: Server
 ) -> None:
     read = read_through_restart(BY_NAME[name], server, group=f"restarted-{name}")
-    assert read.committed
     for partition, offsets in read.offsets.items():
         next_offset = 0
         for offset in offsets:
@@ -154,7 +176,8 @@ def test_group_when_its_next_member_comes_after_a_restart_then_that_goes_on_wher
 ) -> None:
     program, group = BY_NAME[name], f"continued-{name}"
     readings = [program.run(server.tap, [wanted._replace(end=END // 2) for wanted in RANGES], group=group)]
-    server.restart()
+    server.kill()
+    server.start()
     readings.append(program.run(server.tap, RANGES, group=group))
     assert [reading.status for reading in readings] == [0, 0], [reading.errors for reading in readings]
     for log, _, _ in RANGES:

@@ -15,7 +15,10 @@ async def main() -> None:
     task = Task()
     partitions = {TopicPartition(r.topic, r.partition): r.start for r in task.ranges}
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=task.bootstrap, isolation_level=task.isolation, fetch_max_wait_ms=MAX_WAIT_MS
+        bootstrap_servers=task.bootstrap,
+        isolation_level=task.isolation,
+        fetch_max_wait_ms=MAX_WAIT_MS,
+        max_partition_fetch_bytes=task.fetch_bytes,
     )
     await consumer.start()
     consumer.assign(list(partitions))

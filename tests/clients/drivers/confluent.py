@@ -19,25 +19,31 @@ from driver import Range, Task
 
 MAX_WAIT_MS = 50
 POLL_SECONDS = 0.5
-MOST_MESSAGES = 500
+MOST_MESSAGES, MOST_QUEUED = 500, 1_000
 
 
-def settings(version: str | None) -> dict[str, object]:
-    """A broker that is older than ApiVersions has to be told of."""
-    return {"api.version.request": False, "broker.version.fallback": version} if version else {}
+def settings(task: Task) -> dict[str, object]:
+    """What librdkafka is told, here and by kcat; of a broker that is older than ApiVersions it has to be told."""
+    told = {
+        "bootstrap.servers": task.bootstrap,
+        "auto.offset.reset": "earliest",
+        "isolation.level": task.isolation,
+        "fetch.wait.max.ms": MAX_WAIT_MS,
+        "max.partition.fetch.bytes": task.fetch_bytes,
+        "queued.min.messages": MOST_QUEUED,  # it waits for a second where there are more
+    }
+    if task.version is not None:
+        told |= {"api.version.request": False, "broker.version.fallback": task.version}
+    return told
 
 
 def consumer_of(task: Task) -> Consumer:
     return Consumer(
         {
-            "bootstrap.servers": task.bootstrap,
             "group.id": task.group or "none",
             "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
             "enable.partition.eof": task.group is None,
-            "isolation.level": task.isolation,
-            "fetch.wait.max.ms": MAX_WAIT_MS,
-            **settings(task.version),
+            **settings(task),
         }
     )
 

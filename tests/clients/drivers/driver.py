@@ -1,11 +1,12 @@
 """What every driver is told, and how it tells what its client handed out.
 
-    DRIVER BOOTSTRAP RANGE... [--version V] [--isolation I] [--group G] [--seconds N]
+    DRIVER BOOTSTRAP RANGE... [--version V] [--isolation I] [--group G] [--fetch-bytes N]
 
 A RANGE is `topic:partition:start:end`, end exclusive. A driver prints a line of JSON for each record: topic,
 partition, offset, key and value (base64 or null), timestamp (ms, null for none), and headers where the client has
-them. It ends once the client's position is at the end of every range; after N seconds it fails with a traceback. Of a
-group it is the only member, subscribes to the topics, and commits what it has told of.
+them. It ends once the client's position is at the end of every range; where that takes too long it fails with a
+traceback. Of a group it is the only member, subscribes to the topics, and commits what it has told of. With
+--fetch-bytes it fetches no more of a partition at a time, and little ahead.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 NO_TIMESTAMP = -1
-DEADLINE_SECONDS = 60
+FETCH_BYTES = 1024 * 1024
+DEADLINE_SECONDS = 120
 
 
 @dataclass(frozen=True)
@@ -46,14 +48,15 @@ class Task:
         parser.add_argument("--version", help="of the broker that the client is to speak to")
         parser.add_argument("--isolation", default="read_uncommitted")
         parser.add_argument("--group")
-        parser.add_argument("--seconds", type=float, default=DEADLINE_SECONDS)
+        parser.add_argument("--fetch-bytes", type=int, default=FETCH_BYTES)
         told = parser.parse_args()
         self.bootstrap: str = told.bootstrap
         self.ranges: list[Range] = told.ranges
         self.version: str | None = told.version
         self.isolation: str = told.isolation
         self.group: str | None = told.group
-        faulthandler.dump_traceback_later(told.seconds, exit=True)
+        self.fetch_bytes: int = told.fetch_bytes
+        faulthandler.dump_traceback_later(DEADLINE_SECONDS, exit=True)
         self._ends = {(r.topic, r.partition): r.end for r in self.ranges}
 
     @property

@@ -64,6 +64,7 @@ def settings(task: Task) -> dict[str, Any]:
         "enable_auto_commit": False,
         "auto_offset_reset": "earliest",
         "fetch_max_wait_ms": MAX_WAIT_MS,
+        "max_partition_fetch_bytes": task.fetch_bytes,
     }
 
 

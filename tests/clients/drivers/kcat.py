@@ -8,22 +8,15 @@ from typing import IO
 from confluent import settings
 from driver import Range, Task
 
-MAX_WAIT_MS = 50
 COMMIT_INTERVAL_MS = 50
 FORMAT = r"%t %p %o %T %K %S\n%k%s\n"  # ... timestamp, lengths of key and value (-1: null), and both
 
 
 def kcat(task: Task, *options: str) -> list[str]:
     """The command. -E: go on when the server is away; -u: hand each message out at once."""
-    properties = {
-        "fetch.wait.max.ms": MAX_WAIT_MS,
-        "isolation.level": task.isolation,
-        "auto.offset.reset": "earliest",
-        "auto.commit.interval.ms": COMMIT_INTERVAL_MS,
-        **settings(task.version),
-    }
+    properties = {"auto.commit.interval.ms": COMMIT_INTERVAL_MS, **settings(task)}
     told = [f"-X{name}={str(value).lower()}" for name, value in properties.items()]
-    return ["kcat", "-u", "-q", "-E", "-b", task.bootstrap, "-f", FORMAT, *told, *options]
+    return ["kcat", "-u", "-q", "-E", "-f", FORMAT, *told, *options]
 
 
 def read(task: Task, wanted: Range) -> None:

@@ -8,6 +8,7 @@ from pykafka.common import OffsetType
 
 MAX_WAIT_MS = 50
 POLL_MS = 1_000
+MOST_MESSAGES = 100
 
 
 def main() -> None:
@@ -22,6 +23,8 @@ def main() -> None:
             compacted_topic=True,  # it expects gaps
             consumer_timeout_ms=POLL_MS,
             fetch_wait_max_ms=MAX_WAIT_MS,
+            fetch_message_max_bytes=task.fetch_bytes,
+            queued_max_messages=MOST_MESSAGES,
         )
         last_consumed = wanted.start - 1 if wanted.start else OffsetType.EARLIEST  # whose own number is -2
         consumer.reset_offsets([(partition, last_consumed)])
