@@ -81,9 +81,10 @@ class LogEnd(NamedTuple):
 
 
 class FoundBatch(NamedTuple):
-    """Where a batch begins, and how long it is; the bytes of whole batches in its segment end at `end_position`."""
+    """A batch's format, where it begins and how long it is; whole batches of its segment end at `end_position`."""
 
     segment: OpenSegment
+    magic: int
     position: int
     size: int
     end_position: int
@@ -162,7 +163,11 @@ class FollowedLog:
             if row is not None:
                 position, size = int(row["position"]), int(row["size"])
                 end = self._end_in(opened)
-                return FoundBatch(opened, position, size, end) if position + size <= end else None
+                return (
+                    FoundBatch(opened, int(row["magic"]), position, size, end)
+                    if position + size <= end
+                    else None
+                )
         return None
 
     def find_behind(self, opened: OpenSegment) -> FoundBatch | None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # From a place that is known a batch is looked for that far; farther away an index leads nearer.
 _NEAR_BYTES = 4 * 1024 * 1024
 _MOST_PLACES = 4096
+_PLACE_BYTES = 64 * 1024
 _MOST_PASSED = 256
 _MOST_STRETCHES = 1024
 READ_BYTES = 256 * 1024
@@ -43,9 +44,8 @@ class OpenSegment:
         self.segment = segment
         self._memory = bytearray(READ_BYTES) if memory is None else memory
         self.records = segment.open(max_decompressed_bytes=max_decompressed_bytes)
-        self._places: list[tuple[int, int]] = [
-            (segment.base_offset, 0)
-        ]  # offset, position of a batch's beginning
+        # By offset: where a batch begins in front of which all offsets are lower.
+        self._places: list[tuple[int, int]] = [(segment.base_offset, 0)]
         self.has_zstd = False  # of the batches that were found sound
         # By what is read, and from which offset on: where reading goes on, as nothing in front of that is of use.
         self.passed: dict[tuple[int, int], int] = {}
@@ -88,10 +88,14 @@ class OpenSegment:
                 return True
             position = end
 
+    def between(self, start: int, end: int) -> RecordsRange:
+        """The records from `start`, where a batch begins, to `end`; of what is read of them places are remembered."""
+        return _RememberedRange(self, start, end)
+
     def run_at(self, position: int, end: int | None = None) -> BatchRun | None:
         """The batches from `position` on, as many as are read at a time; valid until the next ones are read."""
         end = self.records.end_position if end is None else end
-        return RecordsRange(self.records, position, end).first_run(position, READ_BYTES, self._memory)
+        return self.between(position, end).first_run(position, READ_BYTES, self._memory)
 
     def head(self, position: int) -> bytes:
         """The first bytes of the batch at `position`, which tell it from every other that may stand there."""
@@ -116,19 +120,28 @@ class OpenSegment:
 
     def remember(self, offset: int, position: int) -> None:
         """All batches in front of `position`, where one begins, end below `offset`."""
-        place = (offset, position)
-        number = bisect_right(self._places, place)
-        if self._places[number - 1] != place:
-            insort(self._places, place)
-            if len(self._places) > _MOST_PLACES:
-                del self._places[1::2]
+        place, places = (offset, position), self._places
+        number = bisect_right(places, place)
+        fits = places[number - 1][1] < position and (number == len(places) or position < places[number][1])
+        if fits:  # a damaged header may say otherwise
+            places.insert(number, place)
+            if len(places) > _MOST_PLACES:
+                del places[1::2]
+
+    def remember_run(self, run: BatchRun) -> None:
+        """Remember where batches of a run begin, and where the next one does: a place for every so many bytes."""
+        rows = run.index
+        strides = rows["position"] // _PLACE_BYTES
+        for number in (strides[1:] != strides[:-1]).nonzero()[0].tolist():
+            self.remember(int(rows["last_offset"][number]) + 1, int(rows["position"][number + 1]))
+        self.remember(int(rows["last_offset"][-1]) + 1, run.end_position)
 
     def _find_from(self, position: int, stop: int, end: int, offset: int) -> np.void | None:
         """The first batch that ends at `offset` or later; of those that begin a little behind `stop` none is looked at.
 
         All of them are whole in front of `end`.
         """
-        records = RecordsRange(self.records, position, end)
+        records = self.between(position, end)
         while (
             position < stop and (run := records.first_run(position, _SEARCH_BYTES, self._memory)) is not None
         ):
@@ -170,7 +183,6 @@ class OpenSegment:
                 run.ensure_valid()
                 self.has_zstd = self.has_zstd or bool((run.index["codec"] == Codec.ZSTD).any())
                 reached = run.end_position
-                self.remember(int(run.index["last_offset"][-1]) + 1, reached)
         except KafkaFormatError as error:
             reached = max(reached, error.position or 0)
             if reached <= start:
@@ -190,3 +202,17 @@ class OpenSegment:
                 start, end = min(start, other_start), max(end, other_end)
         insort(apart, (start, end))
         self._sound = apart if len(apart) <= _MOST_STRETCHES else [(start, end)]
+
+
+class _RememberedRange(RecordsRange):
+    """A stretch of an open segment, which remembers what is read of it."""
+
+    def __init__(self, segment: OpenSegment, start: int, end: int) -> None:
+        super().__init__(segment.records, start, end)
+        self._segment = segment
+
+    def first_run(self, position: int, run_bytes: int, memory: bytearray) -> BatchRun | None:
+        run = super().first_run(position, run_bytes, memory)
+        if run is not None:
+            self._segment.remember_run(run)
+        return run

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 SentRecords: TypeAlias = Records | LazyDownConvertRecords
 
-# The message format that a version of Fetch is of, where that is not v2 (KIP-32, KIP-98).
+# The newest message format that consumers of a version of Fetch know, where that is not v2 (KIP-32, KIP-98).
 _MAGIC = {0: 0, 1: 0, 2: 1, 3: 1}
 _ZSTD_VERSION = 10  # the first whose consumers know zstd (KIP-110)
 # Of zstd batches that are compressed anew for a client of v2, no more than that at a time: it is done beforehand.
@@ -116,8 +116,8 @@ class PartitionReader:
             return
         opened = found.segment
         answer.is_followed = not opened.segment.is_active
-        to_magic = _MAGIC.get(fetch.version)
-        if to_magic is not None:
+        to_magic = _MAGIC.get(fetch.version, 2)
+        if found.magic > to_magic:
             if not self._options.converts_down(partition.topic_partition.topic):
                 answer.error_code = UnsupportedVersionError.errno
                 return
@@ -128,17 +128,16 @@ class PartitionReader:
             return
         end = min(found.position + max(fetch.most_bytes, found.size), found.end_position)
         end = opened.sound_end(found.position, end)
-        answer.records = records = RecordsRange(opened.records, found.position, end)
-        if fetch.version < _ZSTD_VERSION and opened.has_zstd and (zstd := _first_zstd(records)) is not None:
-            if zstd > found.position:
-                answer.records = RecordsRange(opened.records, found.position, zstd)
-            elif self._options.zstd_fallback is None:
-                answer.records, answer.error_code = None, UnsupportedCompressionTypeError.errno
-                return
-            else:
-                end = min(end, found.position + max(found.size, _RECODED_BYTES))
-                head = RecordsRange(opened.records, found.position, end)
-                answer.records = await _recoded(head, self._options.zstd_fallback, fetch, lease)
+        known_end = _known_end(opened.between(found.position, end), fetch.version, has_zstd=opened.has_zstd)
+        if known_end > found.position:
+            answer.records = opened.between(found.position, known_end)
+        elif self._options.zstd_fallback is None:
+            answer.error_code = UnsupportedCompressionTypeError.errno
+            return
+        else:
+            end = min(end, found.position + max(found.size, _RECODED_BYTES))
+            head = opened.between(found.position, end)
+            answer.records = await _recoded(head, self._options.zstd_fallback, fetch, lease)
         if fetch.is_committed:
             answer.aborted = partition.log.aborted_transactions(fetch.offset, opened, end)
 
@@ -170,7 +169,7 @@ class PartitionReader:
                     break
                 end = min(position + max(fetch.most_bytes, size), found.end_position)
                 converted = LazyDownConvertRecords(
-                    RecordsRange(opened.records, position, end),
+                    opened.between(position, end),
                     to_magic,
                     fetch.offset,
                     chunk_size=self._options.chunk_bytes,
@@ -202,11 +201,15 @@ async def _recoded(
     return recoded
 
 
-def _first_zstd(records: RecordsRange) -> int | None:
-    """Where the first zstd batch begins, if one does in front of damage."""
+def _known_end(records: RecordsRange, version: int, *, has_zstd: bool) -> int:
+    """Where the first batch begins that consumers of this version of Fetch do not know; the end without one."""
+    to_magic, knows_zstd = _MAGIC.get(version, 2), version >= _ZSTD_VERSION
+    if to_magic == 2 and (knows_zstd or not has_zstd):
+        return records.end_position
     with contextlib.suppress(KafkaFormatError):
         for run in records.runs(reuse_memory=True):
-            is_zstd = run.index["codec"] == Codec.ZSTD
-            if is_zstd.any():
-                return int(run.index["position"][is_zstd.argmax()])
-    return None
+            rows = run.index
+            is_foreign = (rows["magic"] > to_magic) | ((rows["codec"] == Codec.ZSTD) & (not knows_zstd))
+            if is_foreign.any():
+                return int(rows["position"][is_foreign.argmax()])
+    return records.end_position
