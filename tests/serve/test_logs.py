@@ -8,7 +8,7 @@ import sys
 
 PROGRAM = """
 import asyncio, logging, structlog
-from kafkafmt.serve.logs import bind_client_id, bind_connection, configure_logs
+from kafkafmt.serve.logs import Seldom, bind_client_id, bind_connection, configure_logs
 
 configure_logs({log_format!r}, {level!r})
 log = structlog.get_logger()
@@ -70,3 +70,22 @@ def test_logs_when_text_then_can_be_read_without_colours() -> None:
     assert "answered" in first
     assert "connection=1" in first
     assert "\x1b" not in first
+
+
+def test_event_when_it_comes_again_then_is_logged_once_a_minute_for_each_key() -> None:
+    now = 0.0
+    seldom = Seldom(lambda: now)
+    assert [seldom.is_due(key) for key in ("damage", "damage", "refusal", "damage")] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    now = 60.0
+    assert [seldom.is_due("damage"), seldom.is_due("damage")] == [True, False]
+
+
+def test_keys_when_they_are_many_then_take_bounded_memory() -> None:
+    seldom = Seldom(lambda: 0.0)
+    assert all(seldom.is_due(key) for key in range(5000))
+    assert len(seldom._logged) <= 1024

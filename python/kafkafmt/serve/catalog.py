@@ -13,6 +13,7 @@ from pathlib import Path
 from kafkafmt.log.directory import LogDirectory
 from kafkafmt.log.following import FollowedLog, SegmentCache
 from kafkafmt.log.indexes import TimestampOffset
+from kafkafmt.serve.logs import Seldom
 from kafkafmt.types import TopicPartition
 
 _METADATA_FILE = "partition.metadata"
@@ -35,6 +36,7 @@ class Partition:
     def __init__(self, topic_partition: TopicPartition, folder: Path, cache: SegmentCache) -> None:
         self.topic_partition = topic_partition
         self.folder = folder
+        self.seldom = Seldom()  # for what is to be logged of it, at each fetch else
         self._cache = cache
         self._epochs: tuple[int, list[tuple[int, int]]] = (-1, [])
 

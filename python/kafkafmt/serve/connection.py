@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import structlog
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 _SIZE = struct.Struct(">i")
-_LARGE_FRAME_BYTES = 64 * 1024
+# Larger requests are read a few at a time.
+_LARGE_FRAME_BYTES, _LARGE_REQUESTS = 64 * 1024, 8
 # What a send may write before other connections get a turn.
 _TURN_BYTES = 1024 * 1024
 
@@ -59,6 +60,7 @@ class Service:
     fetching: Fetching
     memory: DownConversionMemory
     metrics: Metrics
+    large_requests: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LARGE_REQUESTS))
 
 
 class Connection:
@@ -80,15 +82,16 @@ class Connection:
     async def serve(self) -> None:
         """Raises ConnectionError and OSError where the client has gone or stalls, RefusedError and RequestError."""
         while not self._is_draining:
-            frame = await self._read_frame()
-            self.is_busy = True
-            try:
-                if self._sasl is not None and self._sasl.expects_bare_token:
-                    await self._answer_token(self._sasl, frame)
-                else:
-                    await self._answer(frame)
-            finally:
-                self.is_busy = False
+            size = await self._read_size()
+            if self._sasl is not None and self._sasl.expects_bare_token:
+                await self._answer_token(self._sasl, await self._read(size))
+            else:
+                request = await self._read_request(size)
+                self.is_busy = True
+                try:
+                    await self._answer(request)
+                finally:
+                    self.is_busy = False
             if self._sasl is not None and self._sasl.failure is not None:
                 await asyncio.sleep(FAILED_AUTHENTICATION_DELAY)
                 raise RefusedError(self._sasl.failure, "sasl")
@@ -97,25 +100,30 @@ class Connection:
         """End behind the response that is being made or sent."""
         self._is_draining = True
 
-    async def _read_frame(self) -> bytes:
-        header = await self._stream.read(_SIZE.size, self._options.idle_timeout)
-        (size,) = _SIZE.unpack(header)
+    async def _read_size(self) -> int:
+        (size,) = _SIZE.unpack(await self._stream.read(_SIZE.size, self._options.idle_timeout))
         is_known = self._sasl is None or self._sasl.principal is not None
         most = self._options.max_request_bytes if is_known else MAX_OPEN_FRAME_BYTES
         if not 0 < size <= most:
             raise RefusedError(f"a request of {size} bytes: expected 1 to {most}")
+        return int(size)
+
+    async def _read(self, size: int) -> bytes:
         return await self._stream.read(size, self._options.request_timeout)
+
+    async def _read_request(self, size: int) -> Request:
+        """A large one takes its turn and is decoded beside the loop: it may be made to be slow, and others to wait."""
+        if size <= _LARGE_FRAME_BYTES:
+            return decode_request(await self._read(size), self._stream.host)
+        async with self._service.large_requests:
+            return await asyncio.to_thread(decode_request, await self._read(size), self._stream.host)
 
     async def _answer_token(self, sasl: SaslSession, token: bytes) -> None:
         answer = sasl.token(token)
         if answer is not None:
             await self._write(_SIZE.pack(len(answer)) + answer)
 
-    async def _answer(self, frame: bytes) -> None:
-        if len(frame) > _LARGE_FRAME_BYTES:  # decoding one that is made to be slow would stop all others
-            request = await asyncio.to_thread(decode_request, frame, self._stream.host)
-        else:
-            request = decode_request(frame, self._stream.host)
+    async def _answer(self, request: Request) -> None:
         bind_client_id(request.client_id)
         if self._sasl is not None and not self._sasl.allows(request.api_key):
             raise RefusedError(f"{api_name(request.api_key)} before authentication", "sasl")

@@ -10,12 +10,16 @@ bound once: `structlog.contextvars` holds for the task that binds it, and a conn
 from __future__ import annotations
 
 import logging
+import math
 import sys
+import time
+from collections.abc import Callable, Hashable
 
 import structlog
 
 from kafkafmt.serve.options import LogFormat, LogLevel
 
+_SELDOM_SECONDS, _MOST_KEYS = 60.0, 1024
 _MOST_CLIENT_ID = 200  # characters: clients choose them, and each line of theirs has it
 
 
@@ -51,6 +55,24 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
+
+
+class Seldom:
+    """Tells whether an event is to be logged: what clients bring about again and again is, once in a while."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._logged: dict[Hashable, float] = {}
+
+    def is_due(self, key: Hashable) -> bool:
+        """Was nothing logged for this key in the last minute? What is asked for counts as logged."""
+        now = self._clock()
+        if now - self._logged.get(key, -math.inf) < _SELDOM_SECONDS:
+            return False
+        if len(self._logged) >= _MOST_KEYS:
+            self._logged.clear()
+        self._logged[key] = now
+        return True
 
 
 def bind_connection(connection: int, client: str) -> None:

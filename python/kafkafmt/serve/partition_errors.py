@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 from kafka.errors import (
+    BrokerResponseError,
     CorruptRecordError,
     FencedLeaderEpochError,
     KafkaStorageError,
@@ -26,15 +27,24 @@ UNKNOWN_LEADER_EPOCH = -1
 
 def error_code(partition: Partition, error: KafkaFormatError | OSError) -> int:
     """The code for an error of reading a partition's log, which is logged: damage with path and position."""
-    topic, number = partition.topic_partition
     if isinstance(error, FileNotFoundError):
-        _log.info("partition vanished", topic=topic, partition=number, error=str(error))
-        return int(UnknownTopicOrPartitionError.errno)
-    if isinstance(error, OSError):
-        _log.error("partition cannot be read", topic=topic, partition=number, error=str(error))
-        return int(KafkaStorageError.errno)
-    _log.error("damage in the log", topic=topic, partition=number, error=str(error))
-    return int(CorruptRecordError.errno)
+        log, event, code = _log.info, "partition vanished", UnknownTopicOrPartitionError.errno
+    elif isinstance(error, OSError):
+        log, event, code = _log.error, "partition cannot be read", KafkaStorageError.errno
+    else:
+        log, event, code = _log.error, "damage in the log", CorruptRecordError.errno
+    if partition.seldom.is_due(str(error)):
+        topic, number = partition.topic_partition
+        log(event, topic=topic, partition=number, error=str(error))
+    return int(code)
+
+
+def refusal_code(partition: Partition, error: type[BrokerResponseError], version: int) -> int:
+    """The code for records that consumers of this version of Fetch cannot have, which is logged for who runs them."""
+    if partition.seldom.is_due((error, version)):
+        topic, number = partition.topic_partition
+        _log.warning("fetch refused", topic=topic, partition=number, version=version, error=error.message)
+    return int(error.errno)
 
 
 def leader_epoch_error_code(partition: Partition, current_leader_epoch: int) -> int:

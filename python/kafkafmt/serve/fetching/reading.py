@@ -24,7 +24,7 @@ from kafkafmt.log.following import FoundBatch
 from kafkafmt.log.indexes import AbortedTransaction
 from kafkafmt.records import MemoryRecords, Records, RecordsRange
 from kafkafmt.serve.catalog import Partition
-from kafkafmt.serve.partition_errors import error_code, leader_epoch_error_code
+from kafkafmt.serve.partition_errors import error_code, leader_epoch_error_code, refusal_code
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
@@ -119,12 +119,12 @@ class PartitionReader:
         to_magic = _MAGIC.get(fetch.version, 2)
         if found.magic > to_magic:
             if not self._options.converts_down(partition.topic_partition.topic):
-                answer.error_code = UnsupportedVersionError.errno
+                answer.error_code = refusal_code(partition, UnsupportedVersionError, fetch.version)
                 return
             try:
                 answer.records = await self._converted(partition, found, fetch, to_magic)
             except NoSuchCodecError:
-                answer.error_code = UnsupportedCompressionTypeError.errno
+                answer.error_code = refusal_code(partition, UnsupportedCompressionTypeError, fetch.version)
             return
         end = min(found.position + max(fetch.most_bytes, found.size), found.end_position)
         end = opened.sound_end(found.position, end)
@@ -132,7 +132,7 @@ class PartitionReader:
         if known_end > found.position:
             answer.records = opened.between(found.position, known_end)
         elif self._options.zstd_fallback is None:
-            answer.error_code = UnsupportedCompressionTypeError.errno
+            answer.error_code = refusal_code(partition, UnsupportedCompressionTypeError, fetch.version)
             return
         else:
             end = min(end, found.position + max(found.size, _RECODED_BYTES))
