@@ -72,7 +72,6 @@ class Endpoint:
         self._connections: dict[asyncio.Task[None], Connection | None] = {}
         self._numbers = itertools.count(1)
         self._accepting: asyncio.Task[None] | None = None
-        self._drained = asyncio.Event()
 
     @property
     def address(self) -> tuple[str, int]:

@@ -1,0 +1,208 @@
+"""One connection at a time: order, limits of time, and how it ends when the endpoint does."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka.protocol.metadata import ApiVersionsRequest
+
+from log.samples import batches, put_segment
+from serve.endpoint_here import Here, serving
+from serve.raw_client import SIZE, frame
+from serve.requests import MIB, Wanted, fetch, metadata
+from serve.test_fetching import FOREVER_MS, partitions, read
+
+OLD, NEW = 3, 12
+SHORT, LONG = 0.05, 3600.0
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """More than the buffers of sockets take in."""
+    put_segment(tmp_path / "t-0", 0, batches(0, 4000, size=4000))
+    return tmp_path
+
+
+LARGE = fetch(Wanted("t", 0, 0, 16 * MIB))
+
+
+def run(directory: Path, scenario: Callable[[Here], Awaitable[None]], **options: Any) -> None:
+    async def main() -> None:
+        async with serving(directory, **options) as here:
+            await scenario(here)
+            await here.told.until(lambda told: told.connections == 0)
+            assert (here.told.held, here.told.waiting) == (0, 0)
+
+    asyncio.run(main())
+
+
+def test_requests_that_are_pipelined_are_answered_in_order(logs: Path) -> None:
+    asked = [(fetch(Wanted("t", 0, number)), (0, OLD, 4, NEW)[number % 4]) for number in range(20)]
+
+    async def scenario(here: Here) -> None:
+        with await here.client() as client:
+            for request, version in asked:
+                await client.send(request, version)
+            for number, (request, version) in enumerate(asked):
+                found = partitions(await client.answer(request, version))["t", 0]
+                assert read(found)[0] == number
+
+    run(logs, scenario)
+
+
+def test_request_that_comes_byte_by_byte_is_answered(logs: Path) -> None:
+    async def scenario(here: Here) -> None:
+        with await here.client() as client:
+            request = fetch(Wanted("t"))
+            for byte in frame(request, NEW, 1):
+                client.socket.send(bytes([byte]))
+                await asyncio.sleep(0)
+            assert read(partitions(await client.answer(request, NEW))["t", 0])[0] == 0
+
+    run(logs, scenario)
+
+
+@pytest.mark.parametrize("version", [0, OLD, 4, NEW])
+@pytest.mark.parametrize("receive_buffer_bytes", [2048, None])
+def test_response_that_is_larger_than_all_buffers_arrives_whole(
+    logs: Path, version: int, receive_buffer_bytes: int | None
+) -> None:
+    async def scenario(here: Here) -> None:
+        with await here.client(receive_buffer_bytes) as client:
+            request = fetch(Wanted("t", 0, 0, 3 * MIB))
+            found = partitions(await client.ask(request, version))["t", 0]
+            assert read(found) == list(range(len(read(found))))
+            assert len(found.records) >= 3 * MIB - 5000
+
+    run(logs, scenario)
+
+
+# Limits of time
+
+
+def test_connection_that_asks_for_nothing_is_closed(logs: Path) -> None:
+    async def scenario(here: Here) -> None:
+        with await here.client() as silent, await here.client() as served:
+            await served.ask(ApiVersionsRequest(), 0)
+            assert await silent.is_closed()
+            assert await served.is_closed()
+
+    run(logs, scenario, idle_timeout=SHORT, request_timeout=LONG)
+
+
+@pytest.mark.parametrize("part", [4, 10])
+def test_half_a_request_closes_its_connection_and_no_other(logs: Path, part: int) -> None:
+    async def scenario(here: Here) -> None:
+        with await here.client() as half, await here.client() as other:
+            half.socket.send(frame(metadata(["t"]), 9, 1)[:part])
+            assert await half.is_closed()
+            assert (await other.ask(metadata(["t"]), 9)).topics[0].name == "t"
+
+    run(logs, scenario, request_timeout=SHORT, idle_timeout=LONG)
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_client_that_takes_nothing_loses_its_connection_and_its_memory(logs: Path, version: int) -> None:
+    async def scenario(here: Here) -> None:
+        with await here.client(4096) as client:
+            await client.send(LARGE, version)
+            await here.told.until(lambda told: told.connections == 1)
+            await here.told.until(lambda told: told.connections == 0)  # without a byte being read
+            with pytest.raises(ConnectionError):
+                await client.read(16 * MIB)
+
+    run(logs, scenario, write_timeout=SHORT)
+
+
+def test_long_poll_is_no_idle_connection(logs: Path) -> None:
+    async def scenario(here: Here) -> None:
+        with await here.client() as client:
+            request = fetch(Wanted("t", 0, 4000), max_wait_ms=int(6 * SHORT * 1000))
+            found = partitions(await client.ask(request, NEW))["t", 0]
+            assert (found.error_code, found.high_watermark) == (0, 4000)
+
+    run(logs, scenario, idle_timeout=SHORT, request_timeout=SHORT, write_timeout=SHORT)
+
+
+# Frames
+
+
+@pytest.mark.parametrize("size", [-(2**31), -1, 0, 1001, 2**31 - 1])
+def test_frame_of_a_size_that_cannot_be_closes_the_connection(logs: Path, size: int) -> None:
+    async def scenario(here: Here) -> None:
+        with await here.client() as client, await here.client() as other:
+            client.socket.send(struct.pack(">i", size))
+            assert await client.is_closed()
+            await other.ask(ApiVersionsRequest(), 0)
+
+    run(logs, scenario, max_request_bytes=1000)
+
+
+# The endpoint's end
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_drain_lets_a_response_in_flight_end_and_then_closes(logs: Path, version: int) -> None:
+    async def scenario(here: Here) -> None:
+        with await here.client(4096) as client:
+            await client.send(LARGE, version)
+            head = await client.read(1000)
+            here.endpoint.drain()
+            size = SIZE.unpack(head[:4])[0]
+            await client.read(size - 1000 + 4)
+            assert await client.is_closed()
+            await asyncio.wait_for(here.serving, 20)
+
+    run(logs, scenario)
+
+
+def test_drain_closes_idle_connections_and_those_in_half_a_request_at_once(logs: Path) -> None:
+    async def scenario(here: Here) -> None:
+        with await here.client() as idle, await here.client() as used, await here.client() as half:
+            await used.ask(ApiVersionsRequest(), 0)
+            half.socket.send(b"\0\0")
+            await here.told.until(lambda told: told.connections == 3)
+            here.endpoint.drain()
+            assert [await client.is_closed() for client in (idle, used, half)] == [True] * 3
+            await asyncio.wait_for(here.serving, 20)
+
+    run(logs, scenario)
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_drain_answers_long_polls_with_what_is_there(logs: Path, version: int) -> None:
+    async def scenario(here: Here) -> None:
+        with await here.client() as client, await here.client() as other:
+            request = fetch(Wanted("t", 0, 4000), max_wait_ms=FOREVER_MS)
+            answer = asyncio.create_task(client.ask(request, version))
+            much = fetch(Wanted("t", 0, 3999), max_wait_ms=FOREVER_MS, min_bytes=MIB)
+            await here.until_waiting(answer)
+            second = asyncio.create_task(other.ask(much, version))
+            partition = next(iter(here.endpoint._growth._waiting))
+            while len(here.endpoint._growth._waiting[partition]) < 2:
+                await asyncio.sleep(0)
+            here.endpoint.drain()
+            assert partitions(await answer)["t", 0].high_watermark == 4000
+            assert read(partitions(await second)["t", 0]) == [3999]
+            assert await client.is_closed()
+            await asyncio.wait_for(here.serving, 20)
+
+    run(logs, scenario)
+
+
+def test_drain_ends_what_nobody_takes_when_its_time_is_over(logs: Path) -> None:
+    async def scenario(here: Here) -> None:
+        with await here.client(4096) as client, await here.client() as waiting:
+            await client.send(LARGE, OLD)
+            await client.read(1000)
+            await here.told.until(lambda told: told.held > 0)
+            await waiting.send(LARGE, OLD)
+            here.endpoint.drain()
+            await asyncio.wait_for(here.serving, 20)
+
+    run(logs, scenario, shutdown_timeout=SHORT, max_downconversion_bytes=1)
