@@ -6,9 +6,11 @@ import json
 import subprocess
 import sys
 
+from kafkafmt.serve.logs import Seldom
+
 PROGRAM = """
 import asyncio, logging, structlog
-from kafkafmt.serve.logs import Seldom, bind_client_id, bind_connection, configure_logs
+from kafkafmt.serve.logs import bind_client_id, bind_connection, configure_logs
 
 configure_logs({log_format!r}, {level!r})
 log = structlog.get_logger()
