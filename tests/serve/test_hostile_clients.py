@@ -9,10 +9,12 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.api_key import ApiKey
-from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
+from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, FindCoordinatorRequest
 
 import kafkafmt as kf
 from kafkafmt.log import PartitionLogWriter
@@ -260,12 +262,32 @@ def assert_files_are_closed(other: RawClient, before: int) -> None:
 # Size
 
 
-@pytest.mark.parametrize("version", [0, 3, 12])
-def test_fetch_when_it_names_a_partition_many_times_then_others_have_their_turn(
-    logs: Path, version: int
+def coordinators_of(keys: int) -> Any:
+    return FindCoordinatorRequest(key_type=0, coordinator_keys=[f"{number:06}" for number in range(keys)])
+
+
+def configs_of(resources: int) -> Any:
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    names = (f"{number:06}" for number in range(resources))
+    return DescribeConfigsRequest(
+        resources=[resource(resource_type=2, resource_name=name, configuration_keys=None) for name in names]
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "version"),
+    [
+        *((fetch(*(Wanted("large", 0, 0, 1) for _ in range(30_000))), version) for version in (0, 3, 12)),
+        (coordinators_of(130_000), 6),
+        (configs_of(80_000), 4),
+    ],
+    ids=["Fetch-v0", "Fetch-v3", "Fetch-v12", "FindCoordinator", "DescribeConfigs"],
+)
+def test_request_when_it_names_as_many_as_it_can_then_others_have_their_turn(
+    logs: Path, request_: Any, version: int
 ) -> None:
     with Served(logs) as served, RawClient(served.address) as greedy, RawClient(served.address) as other:
-        greedy.send(fetch(*(Wanted("large", 0, 0, 1) for _ in range(30_000))), version)
+        greedy.send(request_, version)
         longest = 0.0
         deadline = time.monotonic() + 3
         while time.monotonic() < deadline:

@@ -12,7 +12,10 @@ Message: TypeAlias = Any
 
 @dataclass(frozen=True)
 class Request:
-    """One request. `body` is kafka-python's message; client_host is the address that it came from."""
+    """One request. `body` is kafka-python's message; client_host is the address that it came from.
+
+    size: of its frame, in bytes, where it came in one.
+    """
 
     api_key: int
     version: int
@@ -20,6 +23,7 @@ class Request:
     client_id: str | None
     body: Message
     client_host: str
+    size: int = 0
 
 
 # Answers a request with kafka-python's response message of the request's version.

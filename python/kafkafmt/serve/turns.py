@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import TypeVar
+
+_Item = TypeVar("_Item")
 
 # Work goes on for so long before others get a turn.
 _TURN_SECONDS = 0.01
@@ -20,3 +24,11 @@ class Turns:
         if self._loop.time() >= self._ends_at:
             await asyncio.sleep(0)
             self._ends_at = self._loop.time() + _TURN_SECONDS
+
+
+async def by_turns(items: Iterable[_Item]) -> AsyncIterator[_Item]:
+    """The items, each a step."""
+    turns = Turns()
+    for item in items:
+        await turns.give()
+        yield item

@@ -129,7 +129,7 @@ def decode_request(frame: bytes | bytearray | memoryview, client_host: str) -> R
     except (ValueError, AssertionError, struct.error) as error:
         found = str(error) or "a tagged field's struct has tagged fields itself"
         raise MalformedRequestError(f"{name} of {len(data)} bytes: {found}") from error
-    return Request(api_key, version, header.correlation_id, header.client_id, body, client_host)
+    return Request(api_key, version, header.correlation_id, header.client_id, body, client_host, len(data))
 
 
 def encode_response(correlation_id: int, message: Message) -> bytes:

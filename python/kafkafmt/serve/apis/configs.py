@@ -11,6 +11,7 @@ from kafka.protocol.admin import DescribeConfigsResponse
 from kafkafmt.serve.node import Node
 from kafkafmt.serve.options import ServeOptions, TopicOptions
 from kafkafmt.serve.request import Message, Request
+from kafkafmt.serve.turns import by_turns
 
 if TYPE_CHECKING:
     from kafkafmt.serve.catalog import Catalog
@@ -37,7 +38,7 @@ class DescribeConfigsApi:
     async def answer(self, request: Request) -> Message:
         return DescribeConfigsResponse(
             version=request.version,
-            results=[self._result(request, resource) for resource in request.body.resources],
+            results=[self._result(request, resource) async for resource in by_turns(request.body.resources)],
         )
 
     def _result(self, request: Request, resource: Message) -> Message:

@@ -6,6 +6,7 @@ from kafka.errors import PolicyViolationError, TopicAuthorizationFailedError
 from kafka.protocol.producer import ProduceResponse
 
 from kafkafmt.serve.request import Message, Request
+from kafkafmt.serve.turns import by_turns
 from kafkafmt.serve.wire import UnsupportedRequestError
 
 _FIRST_VERSION_WITH_MESSAGE = 8  # KIP-467
@@ -21,26 +22,27 @@ async def refuse_produce(request: Request) -> Message:
     """
     if request.body.acks == 0:
         raise UnsupportedRequestError("Produce with acks 0: this endpoint is read only")
-    version = request.version
-    error = PolicyViolationError if version >= _FIRST_VERSION_WITH_MESSAGE else TopicAuthorizationFailedError
     return ProduceResponse(
+        version=request.version,
+        responses=[_refused(topic, request.version) async for topic in by_turns(request.body.topic_data)],
+    )
+
+
+def _refused(topic: Message, version: int) -> Message:
+    error = PolicyViolationError if version >= _FIRST_VERSION_WITH_MESSAGE else TopicAuthorizationFailedError
+    partitions = {partition.index for partition in topic.partition_data}
+    return _TopicResponse(
         version=version,
-        responses=[
-            _TopicResponse(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partition_responses=[
+            _TopicResponse.PartitionProduceResponse(
                 version=version,
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=[
-                    _TopicResponse.PartitionProduceResponse(
-                        version=version,
-                        index=partition.index,
-                        error_code=error.errno,
-                        base_offset=-1,
-                        error_message="this endpoint is read only",
-                    )
-                    for partition in topic.partition_data
-                ],
+                index=index,
+                error_code=error.errno,
+                base_offset=-1,
+                error_message="this endpoint is read only",
             )
-            for topic in request.body.topic_data
+            for index in sorted(partitions)
         ],
     )

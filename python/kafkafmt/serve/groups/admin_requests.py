@@ -26,6 +26,7 @@ from kafkafmt.serve.groups.membership import Membership
 from kafkafmt.serve.groups.store import OffsetStore, not_available
 from kafkafmt.serve.node import Node
 from kafkafmt.serve.request import Handler, Message, Request
+from kafkafmt.serve.turns import by_turns
 
 _SEVERAL_KEYS = 4  # the first version of FindCoordinator with more than one key (KIP-699)
 _TELLS_ABSENCE = 6  # the first version of DescribeGroups with GROUP_ID_NOT_FOUND (KIP-1043)
@@ -74,7 +75,7 @@ class AdminRequests:
                     error_code=error.errno,
                     error_message=message,
                 )
-                for key in body.coordinator_keys
+                async for key in by_turns(dict.fromkeys(body.coordinator_keys))
             ]
         return response
 
