@@ -563,7 +563,8 @@ def test_transactions_that_retention_took_are_forgotten(tmp_path: Path) -> None:
     assert aborted(log, 0, 5) == [(1, 0, 1, 2), (1, 2, 3, 4)]
     (tmp_path / name(0)).unlink()
     log.refresh()
-    assert aborted(log, 0, 5) == log._aborted == [(1, 2, 3, 4)]
+    assert aborted(log, 0, 5) == [(1, 2, 3, 4)]
+    assert len(log._followed_transactions().aborted) == 1
 
 
 def test_transaction_that_is_open_in_the_snapshot_alone_holds_the_stable_offset(tmp_path: Path) -> None:
@@ -586,3 +587,40 @@ def test_transactions_around_damage_are_followed(tmp_path: Path) -> None:
     log = FollowedLog(tmp_path)
     assert (log.stable_offset, log.end_offset) == (14, 16)
     assert log.aborted_transactions(0, log._open(log._segments[0]), path.stat().st_size) == ABORTED
+
+
+@pytest.mark.parametrize("read_at", range(len(TRANSACTIONS) + 1))
+@pytest.mark.parametrize("rolled_at", [None, 4, 7, 10])
+def test_transactions_that_are_read_while_the_log_grows_go_on_where_reading_ended(
+    tmp_path: Path, read_at: int, rolled_at: int | None
+) -> None:
+    """As a thread reads them; the log is followed meanwhile, rolled, and asked for them in the end."""
+    put_segment(tmp_path, 0, TRANSACTIONS[:read_at])
+    log = FollowedLog(tmp_path)
+    unread, base = log.unread_transactions, 0
+    assert unread is not None
+    for number in range(read_at, len(TRANSACTIONS)):
+        if number == rolled_at:
+            base = next(kf.MemoryRecords(TRANSACTIONS[number]).batches()).base_offset
+            put_segment(tmp_path, base, [])
+        append(tmp_path, base, TRANSACTIONS[number])
+        log.refresh()
+    log.follow_transactions(unread, unread.read())
+    assert log.unread_transactions is None
+    assert log.stable_offset == STABLE_OFFSETS[-1]
+    assert aborted(log, 0, 16) == ABORTED
+
+
+def test_transactions_that_were_read_of_a_log_that_was_cut_off_meanwhile_are_read_anew(
+    tmp_path: Path,
+) -> None:
+    path = put_segment(tmp_path, 0, TRANSACTIONS)
+    log = FollowedLog(tmp_path)
+    unread = log.unread_transactions
+    assert unread is not None
+    read = unread.read()
+    os.truncate(path, sum(map(len, TRANSACTIONS[:4])))
+    log.refresh()
+    log.follow_transactions(unread, read)
+    assert log.unread_transactions is not None
+    assert (log.stable_offset, log.aborted_transactions(0, log._open(log._segments[0]), 1)) == (0, [])

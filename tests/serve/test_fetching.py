@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from kafka.errors import (
 import kafkafmt as kf
 from kafkafmt.log import SegmentWriter
 from kafkafmt.log.following import FollowedLog
+from kafkafmt.log.log_transactions import LogTransactions, UnreadTransactions
 from kafkafmt.serve.options import TopicOptions
 from log.samples import batch, batches, marker, name, offsets, put_segment, transactional
 from serve.endpoint_here import Here, serving
@@ -503,5 +505,34 @@ def test_file_that_loses_its_end_while_it_is_sent_ends_that_connection_alone(tmp
                 await client.read(4 * MIB)
         found = (await ask(here, fetch(Wanted("t", 0, 0, 4 * MIB)), NEW))["t", 0]
         assert (found.error_code, read(found)) == (0, [0])
+
+    run(tmp_path, scenario)
+
+
+def test_log_whose_transactions_are_read_holds_up_no_other_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_segment(tmp_path / "t-0", 0, [transactional(0, 1), marker(1, 1, commit=False), batch(2)])
+    put_segment(tmp_path / "u-0", 0, batches(0, 2))
+    may_read, original, reads = threading.Event(), UnreadTransactions.read, []
+
+    def read_later(self: UnreadTransactions) -> LogTransactions:
+        reads.append(self)
+        assert may_read.wait(20)
+        return original(self)
+
+    async def scenario(here: Here) -> None:
+        monkeypatch.setattr(UnreadTransactions, "read", read_later)
+        request = fetch(Wanted("t"), isolation=READ_COMMITTED)
+        answers = [asyncio.create_task(ask(here, request, NEW)) for _ in range(3)]
+        while not reads:
+            await asyncio.sleep(0)
+        assert read((await ask(here, fetch(Wanted("u")), NEW))["u", 0]) == [0, 1]
+        assert read((await ask(here, fetch(Wanted("t")), NEW))["t", 0]) == [0, 1, 2]
+        may_read.set()
+        for found in await asyncio.gather(*answers):
+            assert found["t", 0].last_stable_offset == 3
+            assert len(found["t", 0].aborted_transactions) == 1
+        assert len(reads) == 1
 
     run(tmp_path, scenario)

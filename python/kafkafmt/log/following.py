@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.directory import PartitionLog, part_of_run
+from kafkafmt.log.directory import PartitionLog
 from kafkafmt.log.indexes import NO_TIMESTAMP, AbortedTransaction, TimestampOffset
+from kafkafmt.log.log_transactions import LogTransactions, UnreadTransactions
 from kafkafmt.log.open_segment import HEAD_BYTES, READ_BYTES, OpenSegment
-from kafkafmt.log.segment import MAX_OFFSET, SNAPSHOT_SUFFIX, Segment, check_tail
-from kafkafmt.log.transactions import TransactionTracker, parse_producer_snapshot
+from kafkafmt.log.segment import MAX_OFFSET, Segment, check_tail
 
 if TYPE_CHECKING:
     from _kafkafmt.scan import BatchRun
@@ -110,8 +110,8 @@ class FollowedLog:
         self._file_stamp: tuple[int, int, int] | None = None
         self._end = LogEnd(0, -1, 0)
         self._damage: KafkaFormatError | None = None
-        self._tracker: TransactionTracker | None = None
-        self._aborted: list[AbortedTransaction] = []
+        self._beginning = 0
+        self._transactions: LogTransactions | None = None
         self.refresh()
 
     @property
@@ -132,8 +132,31 @@ class FollowedLog:
     @property
     def stable_offset(self) -> int:
         """The first offset of the transactions that have not ended; the end where there are none (Kafka's LSO)."""
-        first_open = self._followed_transactions().first_open_offset
+        first_open = self._followed_transactions().tracker.first_open_offset
         return self.end_offset if first_open is None else first_open
+
+    @property
+    def unread_transactions(self) -> UnreadTransactions | None:
+        """What must be read before stable offset and aborted transactions are known; None where they are.
+
+        They read it themselves where `follow_transactions` was not called with it.
+        """
+        if self._transactions is not None:
+            return None
+        limit = self._log.max_decompressed_bytes
+        return UnreadTransactions(self._segments, self._end, self._beginning, limit)
+
+    def follow_transactions(self, unread: UnreadTransactions, read: LogTransactions) -> None:
+        """Go on behind transactions that were read, perhaps in another thread, if the log still is what it was."""
+        if unread.beginning != self._beginning or self._transactions is not None:
+            return
+        number = bisect_left(self._segments, unread.end.base_offset, key=_base_offset)
+        for segment in self._segments[number:]:
+            opened = self._open(segment)
+            is_known = segment.base_offset == unread.end.base_offset
+            read.add_segment(opened, unread.end.position if is_known else 0, self._end_in(opened))
+        read.forget_before(self.start_offset)
+        self._transactions = read
 
     def refresh(self) -> bool:
         """Look for what is new; was there anything? Raises FileNotFoundError once the folder is gone."""
@@ -188,18 +211,17 @@ class FollowedLog:
         self, start_offset: int, opened: OpenSegment, position: int
     ) -> list[AbortedTransaction]:
         """Those with records from `start_offset` to in front of `position` of a segment; perhaps some behind that."""
-        self._followed_transactions()
         bound = opened.offset_bound(position)
         if bound is None:
             behind = self._base_offset_behind(opened)
             bound = self.end_offset if behind is None else behind
-        found = []
-        for one in self._aborted[bisect_left(self._aborted, start_offset, key=_last_offset) :]:
-            if one.first_offset < bound:
-                found.append(one)
-            if one.last_stable_offset >= bound:
-                break
-        return found
+        return list(self._followed_transactions().overlapping(start_offset, bound))
+
+    def _followed_transactions(self) -> LogTransactions:
+        if (unread := self.unread_transactions) is not None:
+            self.follow_transactions(unread, unread.read())
+        assert self._transactions is not None
+        return self._transactions
 
     def _open(self, segment: Segment) -> OpenSegment:
         return self._cache.get(segment, self._log.max_decompressed_bytes)
@@ -224,7 +246,8 @@ class FollowedLog:
         segments = self._log.segments()
         if segments != self._segments:
             self._segments, self._file_stamp = segments, None
-            del self._aborted[: bisect_left(self._aborted, self.start_offset, key=_last_offset)]
+            if self._transactions is not None:
+                self._transactions.forget_before(self.start_offset)
         self._cache.forget_replaced(segments)
 
     def _follow(self) -> None:
@@ -239,8 +262,11 @@ class FollowedLog:
             return
         age = now - found.st_mtime_ns
         self._damage = None
-        if not self._goes_on(last):
+        if not self._is_intact():
+            self._transactions, self._beginning = None, self._beginning + 1
             self._begin(last)
+        elif self._end.base_offset != last.base_offset and self._transactions is None:
+            self._begin(last)  # what is between is nobody's concern
         number = bisect_left(self._segments, self._end.base_offset, key=_base_offset)
         for segment in self._segments[number:]:
             if segment.base_offset > self._end.base_offset:
@@ -250,15 +276,12 @@ class FollowedLog:
         is_told = self._end.position == found.st_size or age > _ABANDONED_NS
         self._file_stamp = stamp if is_told and age > _SETTLED_NS else None
 
-    def _goes_on(self, last: Segment) -> bool:
-        """Does what is known lead to the log's end? Not where the log was cut off, though it may be longer again."""
+    def _is_intact(self) -> bool:
+        """Is all still there that was known? Not where the log was cut off, though it may be longer again."""
         number = bisect_left(self._segments, self._end.base_offset, key=_base_offset)
-        if number == len(self._segments):
+        if number == len(self._segments) or self._segments[number].base_offset != self._end.base_offset:
             return False
-        known = self._segments[number]
-        if known.base_offset != self._end.base_offset or (known is not last and self._tracker is None):
-            return False
-        opened, end = self._open(known), self._end
+        opened, end = self._open(self._segments[number]), self._end
         opened.extend()
         is_there = opened.head(end.last_position)[: len(end.last_head)] == end.last_head
         return is_there and opened.records.end_position >= end.position
@@ -266,7 +289,6 @@ class FollowedLog:
     def _begin(self, last: Segment) -> None:
         """Find the end of the last segment, nothing being known: from where its index leads, if the end is there."""
         self._cache.forget(last)
-        self._tracker, self._aborted = None, []
         opened = self._open(last)
         indexed = Segment(last.path).indexes.search_start(opened.records, MAX_OFFSET)
         for position in dict.fromkeys((indexed, 0)):
@@ -306,65 +328,17 @@ class FollowedLog:
             position = int(row["position"])
             end = position + int(row["size"])
             offset = max(int(row["last_offset"]) + 1, self._end.offset)
-            if self._tracker is not None:
-                self._track(self._tracker, run, sound)
+            if self._transactions is not None:
+                self._transactions.add(run, sound)
             head = bytes(run.batch(sound[-1])[:HEAD_BYTES])
             self._end = LogEnd(offset, opened.segment.base_offset, end, position, head)
             self._damage = None
             opened.remember(offset, end)
         run.ensure_valid(sound[-1] + 1 if sound else 0)
 
-    def _track(self, tracker: TransactionTracker, run: BatchRun, sound: list[int]) -> None:
-        if len(sound) == len(run):
-            self._aborted += tracker.add(run)
-            return
-        for number in sound:
-            self._aborted += tracker.add(part_of_run(run, number, number + 1))
-
-    def _followed_transactions(self) -> TransactionTracker:
-        """The transactions up to the end that is known; read from the log where they are not followed yet."""
-        if self._tracker is None:
-            self._aborted, opened_before, number = self._indexed_transactions() or ([], {}, 0)
-            tracker = TransactionTracker(opened_before)
-            for segment in self._segments[number:]:
-                self._track_segment(tracker, self._open(segment))
-            self._tracker = tracker
-        return self._tracker
-
-    def _track_segment(self, tracker: TransactionTracker, opened: OpenSegment) -> None:
-        """Go through a segment, past what is damaged in it."""
-        position, end = 0, self._end_in(opened)
-        while position < end:
-            try:
-                run = opened.run_at(position, end)
-                if run is None:
-                    return
-                self._track(tracker, run, run.valid().nonzero()[0].tolist())
-                position = run.end_position
-            except KafkaFormatError as error:
-                position = opened.records.position_after(error)
-
-    def _indexed_transactions(self) -> tuple[list[AbortedTransaction], dict[int, int], int] | None:
-        """Those aborted in front of the last segment, those open there, and its number; None where files lack."""
-        if not self._segments:
-            return None
-        try:
-            snapshot = self._segments[-1].path.with_suffix(SNAPSHOT_SUFFIX).read_bytes()
-        except OSError:
-            return None
-        opened_before = parse_producer_snapshot(snapshot)
-        aborted = [segment.aborted_transactions() for segment in self._segments[:-1]]
-        if opened_before is None or None in aborted:
-            return None
-        return [one for some in aborted for one in some or ()], opened_before, len(self._segments) - 1
-
 
 def _base_offset(segment: Segment) -> int:
     return segment.base_offset
-
-
-def _last_offset(transaction: AbortedTransaction) -> int:
-    return transaction.last_offset
 
 
 def _max_timestamp(segment: Segment) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import time
@@ -39,6 +40,7 @@ class Partition:
         self.seldom = Seldom()  # for what is to be logged of it, at each fetch else
         self._cache = cache
         self._epochs: tuple[int, list[tuple[int, int]]] = (-1, [])
+        self._reading_transactions = asyncio.Lock()
 
     @cached_property
     def log(self) -> FollowedLog:
@@ -64,6 +66,14 @@ class Partition:
         """The last stable offset: committed reads end there."""
         self.refresh()
         return self.log.stable_offset
+
+    async def follow_transactions(self) -> None:
+        """Have them at hand for committed reads: what no file tells is read from the log once, in a thread."""
+        if self.log.unread_transactions is None:
+            return
+        async with self._reading_transactions:
+            while (unread := self.log.unread_transactions) is not None:
+                self.log.follow_transactions(unread, await asyncio.to_thread(unread.read))
 
     def find_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record with `timestamp` (milliseconds) or a higher one."""

@@ -107,6 +107,8 @@ class ListOffsetsApi:
             return _Listed(start, leader_epoch=epoch_of(partition.leader_epochs(), start))
         if timestamp == OffsetSpec.LATEST_TIERED:
             return _Listed()
+        if committed:
+            await partition.follow_transactions()
         end = partition.stable_offset() if committed else partition.end_offset()
         if timestamp == OffsetSpec.LATEST:
             return _Listed(end, leader_epoch=partition.leader_epoch)

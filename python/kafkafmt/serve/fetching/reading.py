@@ -98,6 +98,8 @@ class PartitionReader:
             return PartitionAnswer(failed)
         partition.refresh()
         log = partition.log
+        if fetch.is_committed:
+            await partition.follow_transactions()
         if not log.start_offset <= fetch.offset <= log.end_offset:
             return PartitionAnswer(OffsetOutOfRangeError.errno)
         stable_offset = log.stable_offset if fetch.is_committed else log.end_offset
