@@ -425,6 +425,24 @@ def test_damaged_batch_is_an_error_of_its_partition_behind_all_in_front_of_it(
     run(tmp_path, scenario)
 
 
+@pytest.mark.parametrize("version", [0, OLD, 4, NEW])
+def test_zeros_behind_a_segment_are_never_sent(tmp_path: Path, version: int) -> None:
+    """Of a preallocated one that was copied while it was written; there are clients that zeros end."""
+    path = put_segment(tmp_path / "t-0", 0, batches(0, 5))
+    os.truncate(path, 1 << 20)
+    put_segment(tmp_path / "t-0", 5, batches(5, 8))
+
+    async def scenario(here: Here) -> None:
+        found = (await ask(here, fetch(Wanted("t")), version))["t", 0]
+        whole = sum(one.size_in_bytes for one in kf.MemoryRecords(found.records).batches())
+        assert read(found) == list(range(5))
+        assert not found.records[whole:].startswith(bytes(12))
+        assert version < 4 or whole == len(found.records)
+        assert read((await ask(here, fetch(Wanted("t", 0, 5)), version))["t", 0])[0] == 5
+
+    run(tmp_path, scenario)
+
+
 @pytest.mark.parametrize("version", [OLD, NEW])
 def test_damaged_end_is_told_once_nobody_can_be_writing_it(tmp_path: Path, version: int) -> None:
     broken = batch(3)[:-1] + b"?"

@@ -168,9 +168,10 @@ class OpenSegment:
         return self._places[number][0] if number < len(self._places) else None
 
     def sound_end(self, start: int, end: int) -> int:
-        """Where the batches from `start` on stop being sound: at `end`, or where a damaged one begins in front of it.
+        """Where the batches from `start` on stop being sound: at `end`, or in front of it where damage or zeros begin.
 
-        Their headers and CRCs are checked, once. Raises KafkaFormatError for the batch at `start`.
+        Their headers and CRCs are checked, once; of the batch that `end` is within nothing is. Raises
+        KafkaFormatError for the batch at `start`.
         """
         number = bisect_right(self._sound, (start, self.records.end_position)) - 1
         known = self._sound[number][1] if number >= 0 else 0
@@ -190,7 +191,7 @@ class OpenSegment:
             end = reached
         if reached > position:
             self._add_sound(start, reached)
-        return end
+        return reached if reached < end and self.is_over(reached) else end
 
     def _add_sound(self, start: int, end: int) -> None:
         """Join a stretch with those that it touches."""

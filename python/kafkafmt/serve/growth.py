@@ -35,7 +35,7 @@ class GrowthWatch:
         woken: asyncio.Future[None] = loop.create_future()
         for partition, end_offset in seen.items():
             self._waiting.setdefault(partition, {})[woken] = end_offset
-        if seen and self._looking is None:
+        if seen and (self._looking is None or self._looking.done()):
             self._looking = loop.create_task(self._look())
         try:
             done, _ = await asyncio.wait([woken], timeout=seconds)
@@ -68,4 +68,3 @@ class GrowthWatch:
                 for woken, seen in waiting.items():
                     if end_offset != seen and not woken.done():
                         woken.set_result(None)
-        self._looking = None
