@@ -1,4 +1,4 @@
-"""Clients list the topics of a log directory, with their partitions."""
+"""Clients list the topics of a log directory, and read what is there of one that lacks partitions."""
 
 from __future__ import annotations
 
@@ -6,22 +6,26 @@ import asyncio
 import json
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TypeAlias
 
+import confluent_kafka
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
-from confluent_kafka import Consumer
 from kafka import KafkaConsumer
 
 from cli.logs import write_log
 from serve.endpoint_process import EndpointProcess
+from serve.groups.consumers import Aiokafka, Confluent, Consumer, KafkaPython, kafka_python_of_0_9
 
 pytestmark = pytest.mark.clients
 
-SECONDS = 30
+SECONDS, RECORDS = 30, 10
 Listing: TypeAlias = dict[str, list[int]]
+MakeConsumer: TypeAlias = Callable[[str, str, str], Consumer]
 
 
 def kafka_python(bootstrap: str) -> Listing:
@@ -43,29 +47,32 @@ def aiokafka(bootstrap: str) -> Listing:
 
 
 def confluent(bootstrap: str) -> Listing:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none"})
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "none"})
     topics = consumer.list_topics(timeout=SECONDS).topics
     consumer.close()
     return {name: sorted(topic.partitions) for name, topic in topics.items()}
 
 
 def kcat(bootstrap: str) -> Listing:
-    if shutil.which("kcat") is None:
-        pytest.skip("kcat is not there")
-    command = ["kcat", "-L", "-J", "-b", bootstrap]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=SECONDS)
+    listing = json.loads(run_kcat(["kcat", "-L", "-J", "-b", bootstrap]))
     return {
         topic["topic"]: sorted(partition["partition"] for partition in topic["partitions"])
-        for topic in json.loads(done.stdout)["topics"]
+        for topic in listing["topics"]
     }
+
+
+def run_kcat(command: list[str]) -> str:
+    if shutil.which("kcat") is None:
+        pytest.skip("kcat is not there")
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=SECONDS).stdout
 
 
 @pytest.fixture(scope="module")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """An endpoint with two topics."""
+    """An endpoint with two topics, of which one lacks a partition."""
     folder: Path = tmp_path_factory.mktemp("listed")
-    for name in ("orders-0", "orders-1", "views-0"):
-        write_log(folder / name, batches=1)
+    for name in ("orders-0", "orders-2", "views-0"):
+        write_log(folder / name, batches=1, records=RECORDS)
     with EndpointProcess(folder) as endpoint:
         yield endpoint.address
 
@@ -74,4 +81,20 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_listing_of_all_topics_has_all_their_partitions(
     bootstrap: str, listing_of: Callable[[str], Listing]
 ) -> None:
-    assert listing_of(bootstrap) == {"orders": [0, 1], "views": [0]}
+    assert listing_of(bootstrap) == {"orders": [0, 1, 2], "views": [0]}
+
+
+@pytest.mark.parametrize("make", [KafkaPython, kafka_python_of_0_9, Aiokafka, Confluent])
+def test_group_reads_the_partitions_that_are_there(bootstrap: str, make: MakeConsumer) -> None:
+    wanted = {(partition, offset) for partition in (0, 2) for offset in range(RECORDS)}
+    found: set[tuple[int, int]] = set()
+    deadline = time.monotonic() + SECONDS
+    with closing(make(bootstrap, "orders", make.__name__)) as consumer:
+        while found != wanted:
+            assert time.monotonic() < deadline, found
+            found.update(consumer.poll())
+
+
+def test_kcat_reads_the_partition_behind_the_one_that_is_missing(bootstrap: str) -> None:
+    command = ["kcat", "-C", "-q", "-e", "-b", bootstrap, "-t", "orders", "-p", "2", "-f", r"%o\n"]
+    assert run_kcat(command).split() == [str(offset) for offset in range(RECORDS)]

@@ -12,6 +12,7 @@ import pytest
 from kafka.errors import (
     InvalidRequestError,
     InvalidTopicError,
+    LeaderNotAvailableError,
     MismatchedEndpointTypeError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
@@ -140,6 +141,40 @@ def test_metadata_follows_topics_that_come_and_go(
     assert [partition.partition_index for partition in none.partitions] == [0, 1]
     assert new.error_code == 0
     assert segments.error_code == UnknownTopicOrPartitionError.errno
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_metadata_of_a_topic_with_missing_partitions_has_no_leader_for_them(
+    changing_apis: dict[int, Handler], log_directory: Path, version: int
+) -> None:
+    (log_directory / "none-0").rename(log_directory / "none-1")
+    shutil.copytree(LOGS / "none-0", log_directory / "none-3")
+
+    (topic,) = ask(changing_apis, request(version, "none")).topics
+
+    assert topic.error_code == 0
+    told = {
+        partition.partition_index: (partition.error_code, partition.leader_id)
+        for partition in topic.partitions
+    }
+    there, missing = (0, NODE.id), (LeaderNotAvailableError.errno, -1)
+    if version < 4:
+        assert told == {1: there, 3: there}
+        return
+    assert told == {0: missing, 1: there, 2: missing, 3: there}
+    if version >= 5:
+        offline = [partition.offline_replicas for partition in topic.partitions]
+        assert offline == [[NODE.id], [], [NODE.id], []]
+
+
+def test_metadata_of_a_topic_with_a_number_out_of_all_proportion_stays_small(
+    changing_apis: dict[int, Handler], log_directory: Path
+) -> None:
+    (log_directory / "none-0").rename(log_directory / "none-2147483647")
+    (topic,) = ask(changing_apis, request(13, "none")).topics
+    assert [topic.partitions[0].leader_id, topic.partitions[-1].leader_id] == [-1, NODE.id]
+    assert topic.partitions[-1].partition_index == 2147483647
+    assert len(topic.partitions) == 10_001
 
 
 def test_metadata_of_a_log_without_checkpoint_has_no_leader_epoch(

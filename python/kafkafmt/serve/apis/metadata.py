@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kafka.errors import (
     InvalidRequestError,
     InvalidTopicError,
+    LeaderNotAvailableError,
     NoError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
@@ -16,10 +17,11 @@ from kafka.errors import (
 from kafka.protocol.metadata import MetadataResponse
 
 from kafkafmt.serve.node import Node
+from kafkafmt.serve.partition_errors import UNKNOWN_LEADER_EPOCH
 from kafkafmt.serve.request import Message, Request
 
 if TYPE_CHECKING:
-    from kafkafmt.serve.catalog import Catalog, Topic
+    from kafkafmt.serve.catalog import Catalog, Partition, Topic
 
 _TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}", re.ASCII)
 _INTERNAL_TOPICS = {"__consumer_offsets", "__transaction_state"}
@@ -28,6 +30,13 @@ _FIRST_VERSION_BY_TOPIC_ID = 12
 # where topics of one partition have short names: it takes the response for a broken one. A list of three replicas, as
 # most clusters have them, is long enough.
 _REPLICAS_AT_VERSION_0 = 3
+
+_NO_LEADER = -1
+# Java's consumer and librdkafka take partitions to be numbered without gaps: those that are missing below the highest
+# are told as well, as far as a topic may reach that is no mistake. Clients of the time before Kafka 0.11 are not told:
+# where a partition has no leader, some find no topic (pykafka, kafkajs) or wait for that one alone (kafka-python 1.3).
+_FIRST_VERSION_WITH_MISSING = 4
+_MOST_PARTITIONS = 10_000
 
 _Topic = MetadataResponse.MetadataResponseTopic
 
@@ -77,7 +86,9 @@ class MetadataApi:
         return _Topic(version=version, error_code=error.errno, name=name, topic_id=topic_id)
 
     def _described(self, version: int, topic: Topic) -> Message:
-        replicas = [self._node.id] * (_REPLICAS_AT_VERSION_0 if version == 0 else 1)
+        numbers = set(topic.partitions)
+        if version >= _FIRST_VERSION_WITH_MISSING:
+            numbers.update(range(min(max(numbers), _MOST_PARTITIONS)))
         return _Topic(
             version=version,
             error_code=NoError.errno,
@@ -85,15 +96,21 @@ class MetadataApi:
             topic_id=topic.id,
             is_internal=topic.name in _INTERNAL_TOPICS,
             partitions=[
-                _Topic.MetadataResponsePartition(
-                    version=version,
-                    error_code=NoError.errno,
-                    partition_index=number,
-                    leader_id=self._node.id,
-                    leader_epoch=partition.leader_epoch,
-                    replica_nodes=replicas,
-                    isr_nodes=replicas,
-                )
-                for number, partition in sorted(topic.partitions.items())
+                self._partition(version, number, topic.partitions.get(number)) for number in sorted(numbers)
             ],
+        )
+
+    def _partition(self, version: int, number: int, partition: Partition | None) -> Message:
+        """None: one that is not in the directory. It is told as one whose only replica is offline."""
+        replicas = [self._node.id] * (_REPLICAS_AT_VERSION_0 if version == 0 else 1)
+        is_there = partition is not None
+        return _Topic.MetadataResponsePartition(
+            version=version,
+            error_code=(NoError if is_there else LeaderNotAvailableError).errno,
+            partition_index=number,
+            leader_id=self._node.id if is_there else _NO_LEADER,
+            leader_epoch=UNKNOWN_LEADER_EPOCH if partition is None else partition.leader_epoch,
+            replica_nodes=replicas,
+            isr_nodes=replicas,
+            offline_replicas=[] if is_there else replicas,
         )
