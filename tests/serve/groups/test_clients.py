@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -21,6 +22,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("group-clients")]
 
 SECONDS = 60
 TOPIC, RECORDS = "orders", 100
+MANY_RECORDS = 300
 ALL = [(partition, offset) for partition in range(2) for offset in range(RECORDS)]
 HALVES = {frozenset({0}), frozenset({1})}
 
@@ -90,20 +92,34 @@ def test_consumer_when_another_comes_after_it_then_that_goes_on_behind_its_commi
 
 
 @pytest.mark.parametrize("make", CONSUMERS)
-def test_consumer_when_the_endpoint_is_killed_then_goes_on_behind_its_commits(
-    folder: Path, group: str, make: MakeConsumer, tmp_path: Path
+def test_consumers_when_the_endpoint_is_killed_under_load_then_each_record_is_delivered_once(
+    group: str, make: MakeConsumer, tmp_path: Path
 ) -> None:
-    (tmp_path / "logs").symlink_to(folder / "logs")
-    records: list[tuple[int, int]] = []
-    with ExitStack() as endpoints:
-        killed = endpoints.enter_context(endpoint_in(tmp_path))
-        with closing(make(f"{HOST}:{killed.port}", TOPIC, group)) as consumer:
-            poll([consumer], records, lambda: len(records) >= 50)
-            os.kill(killed.pid, signal.SIGKILL)
-            killed.stop()
-            endpoints.enter_context(endpoint_in(tmp_path, killed.port))
-            poll([consumer], records, lambda: len(records) >= len(ALL))
-    assert sorted(records) == ALL
+    for partition in range(2):
+        put_segment(tmp_path / "logs" / f"{TOPIC}-{partition}", 0, batches(0, MANY_RECORDS, 10))
+    wanted = {(partition, offset) for partition in range(2) for offset in range(MANY_RECORDS)}
+    with ExitStack() as stack:
+        killed = stack.enter_context(endpoint_in(tmp_path))
+        again = endpoint_in(tmp_path, killed.port)
+        stack.callback(again.stop)
+        pool = stack.enter_context(ThreadPoolExecutor(1))
+        both = [stack.enter_context(closing(make(killed.address, TOPIC, group))) for _ in range(2)]
+        poll(both, [], lambda: {frozenset(each.assigned()) for each in both} == HALVES)
+        before = {record for each in both for record in each.delivered}
+        for each in both:
+            each.delivered.clear()
+        poll(both, [], lambda: all(each.delivered for each in both))
+        os.kill(killed.pid, signal.SIGKILL)
+        killed.wait()
+        started = pool.submit(again.start)  # while the consumers go on with what they have
+        poll(both, [], lambda: started.done() and wanted <= before.union(*(each.delivered for each in both)))
+        started.result()
+    delivered = [record for each in both for record in each.delivered]
+    assert len(delivered) == len(set(delivered))
+    assert [{partition for partition, _ in each.delivered} for each in both] in (
+        [{0}, {1}],
+        [{1}, {0}],
+    ), "nobody had to join again"
 
 
 @pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not there")
