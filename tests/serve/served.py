@@ -46,7 +46,7 @@ class Served:
         options = self._options
         store = OffsetStore(options.state, options.groups)
         catalog = Catalog(options.directory)
-        node = Node(*(options.advertised or self.address), catalog.cluster_id)
+        node = Node.advertised(options, self._listener, catalog.cluster_id)
         self._coordinator = GroupCoordinator(store, catalog, node, options.groups)
         handlers = self._coordinator.handlers()
         self._endpoint = Endpoint(options, self._listener, handlers=lambda _: handlers)

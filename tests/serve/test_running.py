@@ -13,12 +13,15 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer
 from kafka.protocol.consumer import FetchRequest
+from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.structs import TopicPartition
 
 from cli.logs import is_one_line, run_process, write_log
 from kafkafmt import RecordBatchBuilder
 from kafkafmt.log import PartitionLogWriter
 from serve.logged_endpoint import LoggedEndpoint
+from serve.raw_client import RawClient
+from serve.requests import metadata
 
 RECORDS = 120
 LARGE_VALUE = bytes(1024 * 1024)
@@ -136,6 +139,17 @@ def test_response_when_nobody_takes_it_then_the_shutdown_timeout_ends_it(
         read(client, 4)
         served.send_signal(signal.SIGTERM)
         assert served.wait() == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_host_when_it_is_a_name_then_clients_are_told_that_name(logs: Path, workers: int) -> None:
+    with (
+        LoggedEndpoint(logs, "--workers", workers, listen="localhost:0") as served,
+        RawClient(("localhost", served.port)) as client,
+    ):
+        (broker,) = client.ask(metadata(["orders"]), 1).brokers
+        coordinator = client.ask(FindCoordinatorRequest(key="a group", key_type=0), 1)
+    assert (broker.host, broker.port) == (coordinator.host, coordinator.port) == ("localhost", served.port)
 
 
 def test_port_when_taken_then_one_line_says_so(logs: Path) -> None:

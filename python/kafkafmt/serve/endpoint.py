@@ -62,8 +62,7 @@ class Endpoint:
         self._metrics = Metrics() if metrics is None else metrics
         self._tls = None if options.tls is None else tls_context(options.tls)
         catalog = Catalog(options.directory)
-        host, port = options.advertised or listener.getsockname()[:2]
-        node = Node(host, port, catalog.cluster_id)
+        node = Node.advertised(options, listener, catalog.cluster_id)
         self._growth = GrowthWatch()
         memory = DownConversionMemory(options.max_downconversion_bytes, options.chunk_bytes, self._metrics)
         fetching = Fetching(catalog, options, self._growth, convert_eagerly=convert_eagerly)

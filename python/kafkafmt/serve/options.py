@@ -67,7 +67,7 @@ class GroupOptions:
 class ServeOptions:
     """How a log directory is served. Sizes are in bytes, times in seconds.
 
-    advertised: the host and port that clients are told to come back to; None: those it listens on.
+    advertised: the host and port that clients are told to come back to; None: `host` and the port it listens on.
     state: the folder for committed offsets and who is in which group; None: that is kept in memory.
     downconversion_enable: `log.message.downconversion.enable`, and `topics` says otherwise for single topics.
     zstd_fallback: the codec that zstd batches get for clients that cannot have it; None: an error code.

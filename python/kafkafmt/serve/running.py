@@ -88,11 +88,11 @@ async def _group_coordinator(
     options: ServeOptions, listener: socket.socket
 ) -> AsyncIterator[GroupCoordinator]:
     """The coordinator of this endpoint, which finds itself where clients are told to connect to."""
-    host, port = options.advertised or listener.getsockname()[:2]
     store = OffsetStore(options.state, options.groups)
     try:
         catalog = Catalog(options.directory)
-        yield GroupCoordinator(store, catalog, Node(host, port, catalog.cluster_id), options.groups)
+        node = Node.advertised(options, listener, catalog.cluster_id)
+        yield GroupCoordinator(store, catalog, node, options.groups)
     finally:
         await store.close()
 
