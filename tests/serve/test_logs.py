@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+from kafkafmt.serve.logs import Seldom
+
 PROGRAM = """
 import asyncio, logging, structlog
 from kafkafmt.serve.logs import bind_client_id, bind_connection, configure_logs
@@ -70,3 +72,9 @@ def test_logs_when_text_then_can_be_read_without_colours() -> None:
     assert "answered" in first
     assert "connection=1" in first
     assert "\x1b" not in first
+
+
+def test_seldom_when_called_often_then_tells_of_all_that_came_between() -> None:
+    seconds = iter([0, 0, 1, 9, 10, 11, 100])
+    seldom = Seldom(lambda: next(seconds))
+    assert [seldom.times() for _ in range(6)] == [1, 0, 0, 3, 0, 2]

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
+from time import monotonic
 
 import structlog
 
 from kafkafmt.serve.options import LogFormat, LogLevel
 
+_SELDOM_SECONDS = 10
 _MOST_CLIENT_ID = 200  # characters: clients choose them, and each line of theirs has it
 
 
@@ -61,3 +64,22 @@ def bind_connection(connection: int, client: str) -> None:
 def bind_client_id(client_id: str | None) -> None:
     """Bind what this task logs to what the client calls itself, too."""
     structlog.contextvars.bind_contextvars(client_id=client_id and client_id[:_MOST_CLIENT_ID])
+
+
+class Seldom:
+    """Keeps what may come very often from filling the log."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._next = clock()
+        self._times = 0
+
+    def times(self) -> int:
+        """To be called each time: how often it came since it was last told; 0 where that was just now."""
+        self._times += 1
+        now = self._clock()
+        if now < self._next:
+            return 0
+        self._next = now + _SELDOM_SECONDS
+        times, self._times = self._times, 0
+        return times
