@@ -6,12 +6,12 @@ import json
 import os
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any
 
-from serve.endpoint_process import HOST, EndpointProcess
+from serve.endpoint_process import HOST, SERVE, EndpointProcess
 
 _SECONDS = 60
 
@@ -19,8 +19,15 @@ _SECONDS = 60
 class LoggedEndpoint(EndpointProcess):
     """Serves a log directory, and logs JSON lines."""
 
-    def __init__(self, directory: Path, *options: object, listen: str = f"{HOST}:0") -> None:
-        super().__init__(directory, "--log-format", "json", *map(str, options), listen=listen)
+    def __init__(
+        self,
+        directory: Path,
+        *options: object,
+        command: Sequence[str] = SERVE,
+        listen: str = f"{HOST}:0",
+    ) -> None:
+        told = ("--log-format", "json", *map(str, options))
+        super().__init__(directory, *told, command=command, listen=listen)
         self._lines: queue.Queue[str] = queue.Queue()
 
     def __exit__(self, *_: object) -> None:

@@ -74,20 +74,18 @@ def test_logs_when_text_then_can_be_read_without_colours() -> None:
     assert "\x1b" not in first
 
 
-def test_event_when_it_comes_again_then_is_logged_once_a_minute_for_each_key() -> None:
-    now = 0.0
-    seldom = Seldom(lambda: now)
-    assert [seldom.is_due(key) for key in ("damage", "damage", "refusal", "damage")] == [
-        True,
-        False,
-        True,
-        False,
-    ]
-    now = 60.0
-    assert [seldom.is_due("damage"), seldom.is_due("damage")] == [True, False]
+def test_events_when_they_come_often_then_are_told_of_seldom_with_all_that_came_between() -> None:
+    seconds = iter([0, 0, 1, 9, 10, 11, 100])
+    seldom = Seldom(lambda: next(seconds))
+    assert [seldom.times("damage") for _ in range(7)] == [1, 0, 0, 0, 4, 0, 2]
 
 
-def test_keys_when_they_are_many_then_take_bounded_memory() -> None:
+def test_events_when_of_other_kinds_then_are_told_of_by_themselves() -> None:
     seldom = Seldom(lambda: 0.0)
-    assert all(seldom.is_due(key) for key in range(5000))
-    assert len(seldom._logged) <= 1024
+    assert [seldom.times(kind) for kind in ("damage", "damage", "refusal")] == [1, 0, 1]
+
+
+def test_kinds_when_they_are_many_then_take_bounded_memory() -> None:
+    seldom = Seldom(lambda: 0.0)
+    assert all(seldom.times(kind) for kind in range(5000))
+    assert len(seldom._events) <= 1024

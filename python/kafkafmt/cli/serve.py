@@ -123,6 +123,12 @@ _security_options = _options(
     ),
 )
 _limit_options = _options(
+    click.option(
+        "--max-connections",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="The most connections of each process.  [default: what the limit of open files leaves]",
+    ),
     _size_option("--max-request-size", "max_request_bytes", 100 * MIB, "The largest request that is read."),
     _size_option(
         "--max-fetch-size", "max_fetch_bytes", GIB, "The most that a fetch gets, whatever it asks for."

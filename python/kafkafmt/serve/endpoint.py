@@ -14,9 +14,10 @@ import structlog
 from kafkafmt.serve import apis
 from kafkafmt.serve.catalog import Catalog
 from kafkafmt.serve.connection import Connection, RefusedError, Service
+from kafkafmt.serve.descriptors import most_connections, most_open_segments
 from kafkafmt.serve.fetching import Fetching
 from kafkafmt.serve.growth import GrowthWatch
-from kafkafmt.serve.logs import bind_connection
+from kafkafmt.serve.logs import Seldom, bind_connection
 from kafkafmt.serve.memory import DownConversionMemory
 from kafkafmt.serve.metrics import Metrics
 from kafkafmt.serve.node import Node
@@ -61,13 +62,14 @@ class Endpoint:
         self._listener = listener
         self._metrics = Metrics() if metrics is None else metrics
         self._tls = None if options.tls is None else tls_context(options.tls)
-        catalog = Catalog(options.directory)
+        catalog = Catalog(options.directory, most_open_segments=most_open_segments())
         node = Node.advertised(options, listener, catalog.cluster_id)
         self._growth = GrowthWatch()
         memory = DownConversionMemory(options.max_downconversion_bytes, options.chunk_bytes, self._metrics)
         fetching = Fetching(catalog, options, self._growth, convert_eagerly=convert_eagerly)
         all_handlers = apis.handlers(catalog, node, options) | dict(handlers(node) if handlers else {})
         self._service = Service(options, all_handlers, fetching, memory, self._metrics)
+        self._most_connections = options.max_connections or most_connections()
         self._connections: dict[asyncio.Task[None], Connection | None] = {}
         self._numbers = itertools.count(1)
         self._accepting: asyncio.Task[None] | None = None
@@ -104,12 +106,20 @@ class Endpoint:
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
+        seldom = Seldom()
         while True:
             try:
                 sock, _ = await loop.sock_accept(self._listener)
             except OSError as error:  # out of descriptors, say: others may end
-                _log.error("connection not accepted", error=str(error))
+                if times := seldom.times("failure"):
+                    _log.error("connection not accepted", error=str(error), times=times)
                 await asyncio.sleep(0.1)
+                continue
+            if len(self._connections) >= self._most_connections:
+                sock.close()
+                self._metrics.connection_refused("limit")
+                if times := seldom.times("refusal"):
+                    _log.warning("too many connections", most=self._most_connections, refused=times)
                 continue
             task = loop.create_task(self._serve(sock))
             self._connections[task] = None

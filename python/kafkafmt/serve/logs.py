@@ -19,7 +19,7 @@ import structlog
 
 from kafkafmt.serve.options import LogFormat, LogLevel
 
-_SELDOM_SECONDS, _MOST_KEYS = 60.0, 1024
+_SELDOM_SECONDS, _MOST_KEYS = 10.0, 1024
 _MOST_CLIENT_ID = 200  # characters: clients choose them, and each line of theirs has it
 
 
@@ -58,21 +58,25 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
 
 
 class Seldom:
-    """Tells whether an event is to be logged: what clients bring about again and again is, once in a while."""
+    """Keeps what may come very often from filling the log: each kind of event is told of every so often."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._logged: dict[Hashable, float] = {}
+        self._events: dict[
+            Hashable, tuple[float, int]
+        ] = {}  # when it was told of last, how often it came since
 
-    def is_due(self, key: Hashable) -> bool:
-        """Was nothing logged for this key in the last minute? What is asked for counts as logged."""
+    def times(self, kind: Hashable) -> int:
+        """To be called each time: how often it came since it was last told of; 0 where that was just now."""
         now = self._clock()
-        if now - self._logged.get(key, -math.inf) < _SELDOM_SECONDS:
-            return False
-        if len(self._logged) >= _MOST_KEYS:
-            self._logged.clear()
-        self._logged[key] = now
-        return True
+        told, times = self._events.get(kind, (-math.inf, 0))
+        if now - told < _SELDOM_SECONDS:
+            self._events[kind] = told, times + 1
+            return 0
+        if len(self._events) >= _MOST_KEYS:
+            self._events.clear()
+        self._events[kind] = now, 0
+        return times + 1
 
 
 def bind_connection(connection: int, client: str) -> None:

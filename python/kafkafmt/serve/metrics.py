@@ -26,8 +26,8 @@ from kafkafmt.serve.wire import SUPPORTED, api_name
 
 # answered: with a response, error codes included. failed: the connection ended before that.
 Outcome: TypeAlias = Literal["answered", "failed"]
-# Why a connection is closed: no TLS session, no authentication, a request that has no answer.
-Refusal: TypeAlias = Literal["tls", "sasl", "request"]
+# Why a connection is closed: no TLS session, no authentication, a request that has no answer, too many others.
+Refusal: TypeAlias = Literal["tls", "sasl", "request", "limit"]
 
 _OTHER = "other"
 # A chunk takes a millisecond or so; one batch that goes through slow codecs, seconds.
@@ -78,7 +78,7 @@ class PrometheusMetrics(Metrics):
         self._connections = _gauge("connections", "Connections that are open.", registry)
         self._refused = Counter(
             "kafkafmt_connections_refused",
-            "Connections closed for what the client did or failed to do, by reason.",
+            "Connections closed by the endpoint, by reason.",
             ["reason"],
             registry=registry,
         )

@@ -72,6 +72,7 @@ class ServeOptions:
     downconversion_enable: `log.message.downconversion.enable`, and `topics` says otherwise for single topics.
     zstd_fallback: the codec that zstd batches get for clients that cannot have it; None: an error code.
     max_downconversion_bytes: what all chunks that are being sent may take together.
+    max_connections: of each process; None: as many as the limit of open files leaves.
     tls: None: clients connect in plain text. users: who may connect, by SASL; None: everybody.
     metrics: the host and port that metrics are served on; None: there are none.
     shutdown_timeout: how long responses that are being sent have to end, once the endpoint is told to.
@@ -88,6 +89,7 @@ class ServeOptions:
     zstd_fallback: Codec | None = None
     chunk_bytes: int = 512 * KIB
     max_downconversion_bytes: int = 64 * MIB
+    max_connections: int | None = None
     max_request_bytes: int = MIB
     max_fetch_bytes: int = 1024 * MIB
     write_timeout: float = 60.0

@@ -33,17 +33,19 @@ def error_code(partition: Partition, error: KafkaFormatError | OSError) -> int:
         log, event, code = _log.error, "partition cannot be read", KafkaStorageError.errno
     else:
         log, event, code = _log.error, "damage in the log", CorruptRecordError.errno
-    if partition.seldom.is_due(str(error)):
+    if times := partition.seldom.times(str(error)):
         topic, number = partition.topic_partition
-        log(event, topic=topic, partition=number, error=str(error))
+        log(event, topic=topic, partition=number, error=str(error), times=times)
     return int(code)
 
 
 def refusal_code(partition: Partition, error: type[BrokerResponseError], version: int) -> int:
     """The code for records that consumers of this version of Fetch cannot have, which is logged for who runs them."""
-    if partition.seldom.is_due((error, version)):
-        topic, number = partition.topic_partition
-        _log.warning("fetch refused", topic=topic, partition=number, version=version, error=error.message)
+    if times := partition.seldom.times((error, version)):
+        name, number = partition.topic_partition
+        _log.warning(
+            "fetch refused", topic=name, partition=number, version=version, error=error.message, times=times
+        )
     return int(error.errno)
 
 

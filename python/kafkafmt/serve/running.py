@@ -14,6 +14,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from kafkafmt.serve.catalog import Catalog
+from kafkafmt.serve.descriptors import raise_limit
 from kafkafmt.serve.endpoint import Endpoint, listen
 from kafkafmt.serve.groups import GroupCoordinator, OffsetStore
 from kafkafmt.serve.metrics import Metrics, PrometheusMetrics, metrics_server, workers_registry
@@ -30,6 +31,7 @@ def run(options: ServeOptions, on_listening: Callable[[str, int], None]) -> None
     `on_listening` is called with host and port once connections are taken. Raises OSError where a socket, the
     directory or the folder for offsets is not to be had, OffsetsFileError, TlsError and WorkerError.
     """
+    raise_limit()
     try:
         listener = listen(options.host, options.port)
     except OSError as error:
