@@ -49,7 +49,10 @@ def logs(tmp_path: Path) -> Path:
 def test_value_when_wrong_then_one_line_says_what_is_expected(
     logs: Path, arguments: list[str], words: list[str]
 ) -> None:
-    result = run("serve", logs, *arguments)
+    listen = (
+        [] if "--listen" in arguments else ["--listen", "127.0.0.1:0"]
+    )  # what is wrong may be found behind that
+    result = run("serve", logs, *listen, *arguments)
     assert result.exit_code == 2
     assert is_one_line(result.stderr, words), result.stderr
 
@@ -57,7 +60,7 @@ def test_value_when_wrong_then_one_line_says_what_is_expected(
 def test_directory_when_missing_or_a_file_then_one_line_says_so(logs: Path) -> None:
     segment = next(logs.rglob("*.log"))
     for path in (logs / "missing", segment):
-        result = run("serve", path)
+        result = run("serve", path, "--listen", "127.0.0.1:0")
         assert result.exit_code == 2
         assert is_one_line(result.stderr, [str(path)]), result.stderr
 
@@ -76,7 +79,7 @@ def test_file_of_topics_or_users_when_wrong_then_one_line_names_file_and_line(
 def test_certificate_when_wrong_then_one_line_names_it(logs: Path, tmp_path: Path) -> None:
     path = tmp_path / "text.pem"
     path.write_text("text")
-    result = run("serve", logs, "--tls-cert", path, "--tls-key", path)
+    result = run("serve", logs, "--listen", "127.0.0.1:0", "--tls-cert", path, "--tls-key", path)
     assert result.exit_code == 2
     assert is_one_line(result.stderr, [str(path), "PEM"]), result.stderr
 
