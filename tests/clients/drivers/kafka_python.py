@@ -10,7 +10,9 @@ from driver import Task
 
 Polled: TypeAlias = Callable[[Any], list[Any]]  # what a consumer hands out next
 
-POLL_MS = 200
+# Longer than the wait for metadata behind which 3.0.12 joins: where it leads, and a poll ends between its JoinGroup and
+# its SyncGroup, it loses its assignment.
+POLL_MS = 500
 MAX_WAIT_MS = 50
 
 
