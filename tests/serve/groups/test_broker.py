@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import signal
 import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +20,7 @@ from kafka.protocol.consumer import HeartbeatRequest, OffsetDeleteRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
 
 from log.samples import batch, put_segment
-from serve.endpoint_process import EndpointProcess
+from serve.endpoint_process import HOST, EndpointProcess
 from serve.groups.requests import capped, commit, fetch, heartbeat, join, leave, sync
 from serve.messages import frame, response_class
 
@@ -92,17 +94,20 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def servers(
-    broker: Broker, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[], tuple[Server, Server]]]:
+def topic(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The broker has the topic, and a folder that is returned has its logs."""
     broker.create_topic(TOPIC, 2)
     folder = tmp_path_factory.mktemp("logs")
     for partition in range(2):
         put_segment(folder / f"{TOPIC}-{partition}", 0, [batch(0)])
     wait_for_coordinator(broker)
-    host, port = broker.bootstrap.split(":")
-    with EndpointProcess(folder) as endpoint:
-        yield lambda: (Server((host, int(port))), Server((endpoint.host, endpoint.port)))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def servers(broker: Broker, topic: Path) -> Iterator[Callable[[], tuple[Server, Server]]]:
+    with EndpointProcess(topic) as endpoint:
+        yield lambda: (Server((HOST, broker.port)), Server((endpoint.host, endpoint.port)))
 
 
 def wait_for_coordinator(broker: Broker) -> None:
@@ -252,3 +257,76 @@ def test_coordinator_when_spoken_with_then_says_what_a_broker_says(
     conversation(endpoint, version)
     assert endpoint.answers == broker.answers
     assert len(broker.answers) > 10
+
+
+STABLE, MIDWAY, STATIC = "stable when killed", "midway when killed", "static when killed"
+LONG = {
+    "session_timeout_ms": 60_000
+}  # a broker takes its time to start, and sessions begin before it answers
+
+
+def be_members(server: Server) -> dict[str, list[str]]:
+    """Members of a stable group, of one that a rebalance is under way in, and of one with a static member."""
+    members = {}
+    for group in (STABLE, MIDWAY):
+        first = server.ask(join("", group=group, **LONG)).member_id
+        server.ask(sync(first, 1, {first: b"all"}, group=group))
+        joining = server.send(join("", group=group, **LONG))
+        server.wait_for_rebalance(first, 1, group)
+        server.ask(join(first, group=group, **LONG))
+        second = joining.answer().member_id
+        members[group] = [first, second]
+    first, second = members[STABLE]
+    waiting = server.send(sync(second, 2, {}, group=STABLE))
+    server.ask(sync(first, 2, {first: b"one", second: b"two"}, group=STABLE))
+    waiting.answer()
+    server.ask(commit({(TOPIC, 0): 1}, first, 2, group=STABLE))
+    static = server.ask(join("", 5, STATIC, group_instance_id="i1", **LONG)).member_id
+    server.ask(sync(static, 1, {static: b"all"}, 5, STATIC, group_instance_id="i1"))
+    return {**members, STATIC: [static]}
+
+
+def go_on(server: Server, members: dict[str, list[str]]) -> None:
+    """What these members are told when their coordinator is another process."""
+    for group in (STABLE, MIDWAY):
+        for member_id in members[group]:
+            server.ask(heartbeat(member_id, 2, group=group))
+            server.ask(commit({(TOPIC, 0): 2, (TOPIC, 1): 3}, member_id, 2, group=group))
+            server.ask(sync(member_id, 2, {}, group=group))
+        server.ask(fetch([(TOPIC, 0), (TOPIC, 1)], 3, (group,)))
+        server.ask(DescribeGroupsRequest(version=4, groups=[group]))
+    first, second = members[STABLE]
+    server.ask(join(second, group=STABLE))
+    server.ask(leave(second, group=STABLE))
+    server.ask(heartbeat(first, 2, group=STABLE))
+    server.ask(join(first, group=STABLE))
+    first, second = members[MIDWAY]
+    server.ask(join(second, group=MIDWAY))
+    server.ask(join(first, group=MIDWAY))
+    [static] = members[STATIC]
+    again = server.ask(join("", 5, STATIC, group_instance_id="i1", **LONG)).member_id
+    server.ask(heartbeat(static, 1, 3, STATIC, group_instance_id="i1"))
+    server.ask(sync(again, 1, {}, 5, STATIC, group_instance_id="i1"))
+    server.ask(leave("", 5, "i1", STATIC))
+
+
+def test_coordinator_when_killed_and_started_again_then_says_what_a_broker_says(
+    broker: Broker, topic: Path, tmp_path: Path
+) -> None:
+    state = ("--state", str(tmp_path))
+    real, ours = Server((HOST, broker.port)), Server((HOST, -1))
+    members = [be_members(real)]
+    with EndpointProcess(topic, *state) as endpoint:
+        ours.address = HOST, endpoint.port
+        members.append(be_members(ours))
+        broker.kill()
+        endpoint.send_signal(signal.SIGKILL)
+        endpoint.wait()
+    broker.start()
+    wait_for_coordinator(broker)
+    real.address = HOST, broker.port
+    go_on(real, members[0])
+    with EndpointProcess(topic, *state) as endpoint:
+        ours.address = HOST, endpoint.port
+        go_on(ours, members[1])
+    assert ours.answers == real.answers
