@@ -27,6 +27,7 @@ from kafkafmt.errors import (
     UnsupportedVersionError,
 )
 from kafkafmt.estimator import CompressionRatioEstimator
+from kafkafmt.fetch_response import FetchResponse, FetchSend
 from kafkafmt.records import FileRecords, MemoryRecords, Records
 from kafkafmt.remote import RemoteRecords
 from kafkafmt.split import split_batch
@@ -45,6 +46,8 @@ __all__ = [
     "ConvertedRecords",
     "CorruptRecordError",
     "DecompressionLimitError",
+    "FetchResponse",
+    "FetchSend",
     "FileRecords",
     "HeadersColumn",
     "InvalidRecordError",

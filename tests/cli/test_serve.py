@@ -28,6 +28,7 @@ def logs(tmp_path: Path) -> Path:
         (["--listen", "0.0.0.0:9092"], ["--listen 0.0.0.0:9092 needs --advertise"]),
         (["--listen", "[::]:9092"], ["--listen [::]:9092 needs --advertise"]),
         (["--advertise", "host"], ["--advertise", "'host' is not HOST:PORT"]),
+        (["--advertise", "host:0"], ["--advertise", "'host:0' is not HOST:PORT", "a port from 1 to 65535"]),
         (["--chunk-size", "64Q"], ["'64Q' is not a size from 1 byte to 1024M"]),
         (["--max-downconversion-memory", "0"], ["'0' is not a size"]),
         (["--workers", "0"], ["--workers"]),

@@ -157,6 +157,7 @@ def test_port_when_taken_then_one_line_says_so(logs: Path) -> None:
         result = run_process("serve", logs, "--listen", served.address)
     assert result.returncode == 2
     assert is_one_line(result.stderr, [served.address, "Address already in use"]), result.stderr
+    assert result.stderr.count(str(served.port)) == 1
 
 
 def test_host_when_unknown_then_one_line_says_so(logs: Path) -> None:

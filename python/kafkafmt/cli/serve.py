@@ -50,7 +50,7 @@ def _size_option(name: str, setting: str, maximum: int, help_text: str) -> Calla
 _network_options = _options(
     click.option(
         "--listen",
-        type=AddressType(),
+        type=AddressType(least_port=0),
         default=str(Address(DEFAULT_HOST, DEFAULT_PORT)),
         metavar="HOST:PORT",
         show_default=True,
@@ -59,7 +59,7 @@ _network_options = _options(
     click.option(
         "--advertise",
         "advertised",
-        type=AddressType(),
+        type=AddressType(least_port=1),
         metavar="HOST:PORT",
         help="Where clients are told to connect to.  [default: where it listens]",
     ),
@@ -152,7 +152,10 @@ _limit_options = _options(
 )
 _operations_options = _options(
     click.option(
-        "--metrics", type=AddressType(), metavar="HOST:PORT", help="Serve metrics in Prometheus' form there."
+        "--metrics",
+        type=AddressType(least_port=0),
+        metavar="HOST:PORT",
+        help="Serve metrics in Prometheus' form there.",
     ),
     click.option(
         "--log-format",

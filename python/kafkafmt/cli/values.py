@@ -48,14 +48,18 @@ class Address(NamedTuple):
 
 
 class AddressType(click.ParamType[Address]):
-    """HOST:PORT; an IPv6 address in brackets."""
+    """HOST:PORT; an IPv6 address in brackets. `least_port` is 0 where that stands for any port that is free."""
 
     name = "address"
+
+    def __init__(self, *, least_port: int) -> None:
+        self._least_port = least_port
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Address:
         if isinstance(value, Address):
             return value
         match = re.fullmatch(r"(?:\[([^\]\s]+)\]|([^\s:\[\]]+)):(\d{1,5})", value)
-        if match is None or int(match[3]) > 65535:
-            self.fail(f"{value!r} is not HOST:PORT, as 127.0.0.1:9092 or [::1]:9092", param, ctx)
+        if match is None or not self._least_port <= int(match[3]) <= 65535:
+            form = f"HOST:PORT, as 127.0.0.1:9092 or [::1]:9092, a port from {self._least_port} to 65535"
+            self.fail(f"{value!r} is not {form}", param, ctx)
         return Address(match[1] or match[2], int(match[3]))

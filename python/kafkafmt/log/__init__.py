@@ -14,6 +14,7 @@
 
 from kafkafmt.log.damage import Damage, find_damage
 from kafkafmt.log.directory import LogDirectory, LogPosition, PartitionLog
+from kafkafmt.log.following import FollowedLog
 from kafkafmt.log.indexes import AbortedTransaction, TimestampOffset
 from kafkafmt.log.segment import Segment, SegmentRecords
 from kafkafmt.log.splitting import split_points
@@ -22,6 +23,7 @@ from kafkafmt.log.writer import PartitionLogWriter, SegmentWriter, remove_stale_
 __all__ = [
     "AbortedTransaction",
     "Damage",
+    "FollowedLog",
     "LogDirectory",
     "LogPosition",
     "PartitionLog",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 import socket
 import ssl
 from collections.abc import Callable, Mapping
@@ -21,7 +22,7 @@ from kafkafmt.serve.logs import Seldom, bind_connection
 from kafkafmt.serve.memory import DownConversionMemory
 from kafkafmt.serve.metrics import Metrics
 from kafkafmt.serve.node import Node
-from kafkafmt.serve.options import ServeOptions
+from kafkafmt.serve.options import ServeOptions, host_and_port
 from kafkafmt.serve.request import Handler
 from kafkafmt.serve.security.tls import tls_context
 from kafkafmt.serve.stream import Stream
@@ -33,8 +34,13 @@ _BACKLOG = 1024
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0: one that is free. Raises OSError."""
-    return socket.create_server((host, port), backlog=_BACKLOG, family=_family(host))
+    """A listening socket; port 0: one that is free. Raises OSError, which has the address as its file name."""
+    try:
+        return socket.create_server((host, port), backlog=_BACKLOG, family=_family(host))
+    except OSError as error:
+        # What create_server says has the address in it; what stands for a host's name that is not known is no errno.
+        reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+        raise OSError(error.errno, reason, host_and_port(host, port)) from None
 
 
 def _family(host: str) -> socket.AddressFamily:

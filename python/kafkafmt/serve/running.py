@@ -32,11 +32,7 @@ def run(options: ServeOptions, on_listening: Callable[[str, int], None]) -> None
     directory or the folder for offsets is not to be had, OffsetsFileError, TlsError and WorkerError.
     """
     raise_limit()
-    try:
-        listener = listen(options.host, options.port)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, host_and_port(options.host, options.port)) from None
-    with listener:
+    with listen(options.host, options.port) as listener:
         serve = _serve_alone if options.workers == 1 else _serve_by_workers
         host, port = listener.getsockname()[:2]
         asyncio.run(serve(options, listener, lambda: on_listening(host, port)))
