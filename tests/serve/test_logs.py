@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from kafkafmt.serve.logs import Seldom
 
 PROGRAM = """
@@ -18,7 +20,7 @@ log = structlog.get_logger()
 async def connection(number):
     bind_connection(number, f"127.0.0.1:{{number}}")
     await asyncio.sleep(0)
-    bind_client_id("x" * 1000 if number == 2 else "c")
+    bind_client_id("x" * 1000 if number == 2 else {client_id!a})
     await asyncio.sleep(0)
     log.info("answered", api="Fetch")
 
@@ -36,9 +38,9 @@ asyncio.run(main())
 """
 
 
-def logged(log_format: str, level: str) -> list[str]:
+def logged(log_format: str, level: str, client_id: str = "c") -> list[str]:
     """The lines that a program logs to a pipe."""
-    program = PROGRAM.format(log_format=log_format, level=level)
+    program = PROGRAM.format(log_format=log_format, level=level, client_id=client_id)
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout == ""
     return run.stderr.splitlines()
@@ -72,6 +74,13 @@ def test_logs_when_text_then_can_be_read_without_colours() -> None:
     assert "answered" in first
     assert "connection=1" in first
     assert "\x1b" not in first
+
+
+@pytest.mark.parametrize("client_id", ["\x1b[2J\x1b]0;mine\x07", "a\nb", "\x9b31m", "\u202etxt"])
+def test_logs_when_text_then_clients_cannot_command_the_terminal(client_id: str) -> None:
+    line = logged("text", "info", client_id)[0]
+    assert line.isprintable()
+    assert f"client_id={client_id!r}" in line
 
 
 def test_events_when_they_come_often_then_are_told_of_seldom_with_all_that_came_between() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any
 
 import pytest
@@ -89,6 +90,18 @@ def test_request_when_passed_on_then_its_response_comes_back(version: int) -> No
         async with relayed(Coordinator()) as (handlers, _):
             response = await handlers[HEARTBEAT](heartbeat("g", 22, version))
             assert (response.API_VERSION, response.error_code) == (version, 22)
+
+    asyncio.run(scenario())
+
+
+def test_request_when_there_were_2_to_the_31_before_it_then_is_passed_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("itertools.count", lambda _: count(2**31))
+
+    async def scenario() -> None:
+        async with relayed(Coordinator()) as (handlers, _):
+            assert (await handlers[HEARTBEAT](heartbeat("g", 1))).error_code == 1
 
     asyncio.run(scenario())
 

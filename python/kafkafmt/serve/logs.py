@@ -32,10 +32,12 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
+    # Clients choose some of the values: as Python writes texts, they hold no commands to a terminal.
+    text_renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), repr_native_str=True)
     rendering: list[structlog.types.Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
         if log_format == "json"
-        else [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        else [text_renderer]
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(

@@ -1,6 +1,6 @@
 """Requests that workers pass on to the process that answers for all of them, over a socket that the two share.
 
-Frames, both ways: a size and a number (int32, big-endian), then bytes. A worker gives each request a number and
+Frames, both ways: a size (int32, big-endian) and a number (int64), then bytes. A worker gives each request a number and
 sends where it comes from and the request, header included, as Kafka has it; what comes back under that number is the
 response as Kafka has it, or nothing where there was a fault. Nothing, from a worker, withdraws a request. Frame 0
 says that the worker takes connections. The socket is closed when either process is gone, whatever became of it.
@@ -18,7 +18,7 @@ import structlog
 from kafkafmt.serve.request import Handler, Message, Request
 from kafkafmt.serve.wire import decode_request, encode_response
 
-_FRAME = struct.Struct(">ii")
+_FRAME = struct.Struct(">iq")
 _HOST = struct.Struct(">h")
 _SIZE_BYTES = 4
 _READY = 0
