@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import socket
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -22,11 +23,12 @@ from kafkafmt.serve.metrics import (
 from serve.scraping import scrape
 
 FETCH = FetchRequest.API_KEY
+SECONDS = 20.0
 
 
 def served(registry: CollectorRegistry) -> dict[tuple[str, ...], float]:
     """What a scrape gives: values by a sample's name and labels, in the order of their names."""
-    with metrics_server(registry, "127.0.0.1", 0) as port:
+    with metrics_server(registry, "127.0.0.1", 0, SECONDS) as port:
         return {
             (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
             for sample in scrape(f"127.0.0.1:{port}")
@@ -81,6 +83,14 @@ def test_conversion_when_under_way_then_is_in_progress() -> None:
     metrics = PrometheusMetrics()
     with metrics.conversion():
         assert served(metrics.registry)["kafkafmt_conversions_in_progress",] == 1
+
+
+def test_client_of_metrics_when_it_asks_for_nothing_then_is_let_go() -> None:
+    with (
+        metrics_server(CollectorRegistry(), "127.0.0.1", 0, 0.1) as port,
+        socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as idle,
+    ):
+        assert idle.recv(1) == b""
 
 
 def test_events_when_metrics_are_off_then_are_taken() -> None:

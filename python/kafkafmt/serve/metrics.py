@@ -177,12 +177,19 @@ def workers_registry(folder: Path) -> CollectorRegistry:
 
 
 @contextmanager
-def metrics_server(registry: CollectorRegistry, host: str, port: int) -> Iterator[int]:
-    """Serve metrics over HTTP, from a thread, until the block is left; gives the port. Raises OSError."""
+def metrics_server(
+    registry: CollectorRegistry, host: str, port: int, request_timeout: float
+) -> Iterator[int]:
+    """Serve metrics over HTTP, from threads, until the block is left; gives the port. Raises OSError.
+
+    request_timeout: how long a client may take for its request, in seconds: a thread waits for it.
+    """
     try:
         server, thread = start_http_server(port, host, registry)
     except OSError as error:
         raise OSError(error.errno, error.strerror, host_and_port(host, port)) from None
+    handler = type("_Handler", (server.RequestHandlerClass,), {"timeout": request_timeout})  # type: ignore[arg-type]
+    server.RequestHandlerClass = handler
     try:
         yield server.server_port
     finally:

@@ -43,7 +43,7 @@ async def _serve_alone(options: ServeOptions, listener: socket.socket, on_ready:
         metrics = Metrics()
         if options.metrics is not None:
             metrics = PrometheusMetrics()
-            _serve_metrics(stack, metrics.registry, options.metrics)
+            _serve_metrics(stack, metrics.registry, options.metrics, options.request_timeout)
         async with _group_coordinator(options, listener) as coordinator:
             handlers = coordinator.handlers()
             endpoint = Endpoint(options, listener, handlers=lambda _: handlers, metrics=metrics)
@@ -62,7 +62,7 @@ async def _serve_by_workers(
         folder = None
         if options.metrics is not None:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="kafkafmt-metrics-")))
-            _serve_metrics(stack, workers_registry(folder), options.metrics)
+            _serve_metrics(stack, workers_registry(folder), options.metrics, options.request_timeout)
         async with _group_coordinator(options, listener) as coordinator:
             supervisor = Supervisor(options, listener, coordinator.handlers(), folder)
 
@@ -74,10 +74,12 @@ async def _serve_by_workers(
                 await supervisor.run(on_all_ready)
 
 
-def _serve_metrics(stack: ExitStack, registry: CollectorRegistry, address: tuple[str, int]) -> None:
+def _serve_metrics(
+    stack: ExitStack, registry: CollectorRegistry, address: tuple[str, int], request_timeout: float
+) -> None:
     """Serve metrics until the stack is left."""
     host, port = address
-    port = stack.enter_context(metrics_server(registry, host, port))
+    port = stack.enter_context(metrics_server(registry, host, port, request_timeout))
     _log.info("metrics are served", address=host_and_port(host, port))
 
 
