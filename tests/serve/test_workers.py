@@ -15,7 +15,10 @@ from kafka import KafkaConsumer
 from kafka.structs import TopicPartition
 
 from cli.logs import write_log
+from serve.groups.consumers import KAFKA_PYTHON_POLL_SECONDS
+from serve.groups.requests import heartbeat, join, sync
 from serve.logged_endpoint import LoggedEndpoint
+from serve.raw_client import RawClient
 from serve.scraping import metric
 
 pytestmark = pytest.mark.slow
@@ -24,6 +27,7 @@ RECORDS = 120
 PARTITIONS = [TopicPartition("orders", 0), TopicPartition("orders", 1)]
 SECONDS = 60
 TWO_WORKERS = ("--workers", 2)
+POLL_MS = int(KAFKA_PYTHON_POLL_SECONDS * 1000)
 
 
 @pytest.fixture
@@ -45,7 +49,7 @@ def consumer(served: LoggedEndpoint, **settings: object) -> KafkaConsumer:
 
 def polled(reading: KafkaConsumer) -> list[tuple[int, int]]:
     """Partition and offset of some more records."""
-    return [(r.partition, r.offset) for found in reading.poll(timeout_ms=200).values() for r in found]
+    return [(r.partition, r.offset) for found in reading.poll(timeout_ms=POLL_MS).values() for r in found]
 
 
 def everything(*partitions: TopicPartition) -> list[tuple[int, int]]:
@@ -121,15 +125,22 @@ def test_worker_when_killed_then_another_takes_its_place_and_nothing_is_lost(log
 @pytest.mark.skipif(
     not hasattr(os, "pidfd_open"), reason="Linux, where the end of others' children can be awaited"
 )
-def test_supervisor_when_killed_then_its_workers_end_and_the_port_is_free(logs: Path) -> None:
-    with LoggedEndpoint(logs, *TWO_WORKERS) as served:
+def test_supervisor_when_killed_then_its_workers_end_and_another_goes_on_at_the_port(
+    logs: Path, tmp_path: Path
+) -> None:
+    arguments = (*TWO_WORKERS, "--state", tmp_path / "state")
+    with LoggedEndpoint(logs, *arguments) as served:
         workers = [os.pidfd_open(next(served.events())["pid"]) for _ in range(2)]
-        with socket.create_connection((served.host, served.port)):
+        with RawClient((served.host, served.port)) as member:
+            member_id = member.ask(join(), 3).member_id
+            assert member.ask(sync(member_id, 1, {}), 3).error_code == 0
             served.send_signal(signal.SIGKILL)
             for worker in workers:
                 assert select.select([worker], [], [], SECONDS)[0], "a worker outlived its supervisor"
                 os.close(worker)
-        with LoggedEndpoint(logs, *TWO_WORKERS, listen=served.address) as again:
+        with LoggedEndpoint(logs, *arguments, listen=served.address) as again:
+            with RawClient((again.host, again.port)) as member:
+                assert member.ask(heartbeat(member_id, 1), 3).error_code == 0
             read_all(again)
             again.send_signal(signal.SIGTERM)
             assert again.wait() == 0

@@ -132,7 +132,8 @@ class Connection:
             if request.api_key == ApiKey.Fetch:
                 await self._answer_fetch(request)
             else:
-                message = await self._handlers[request.api_key](request)
+                with self._stream.watched():
+                    message = await self._handlers[request.api_key](request)
                 await self._write(await self._encoded(request, message))
             outcome = "answered"
         finally:

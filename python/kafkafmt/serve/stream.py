@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 _Watch: TypeAlias = Callable[[int, Callable[[], None]], Any]
 _Unwatch: TypeAlias = Callable[[int], Any]
 
 _RECEIVE_BYTES = 64 * 1024
+_UNWATCHED_SECONDS = 0.1
 
 
 class ClosedByPeerError(ConnectionError):
@@ -71,6 +73,44 @@ class Stream:
         """Raises StalledError where the client takes nothing for so long."""
         deadline = self._loop.time() + seconds
         await self._wait(self._loop.add_writer, self._loop.remove_writer, deadline, "the client to take more")
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Cancel what this task waits for in the block once the client is gone, and raise ClosedByPeerError.
+
+        The watch begins late, so that answers which come soon cost next to nothing, and ends where the client has
+        sent so much meanwhile that it need not be read yet.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        descriptor = self.socket.fileno()
+        is_gone = False
+
+        def look() -> None:
+            nonlocal is_gone
+            try:
+                data = self.socket.recv(_RECEIVE_BYTES)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                return
+            except OSError:
+                data = b""
+            self._received += data
+            if not data:
+                is_gone = True
+                task.cancel()
+            if is_gone or len(self._received) >= _RECEIVE_BYTES:
+                self._loop.remove_reader(descriptor)
+
+        timer = self._loop.call_later(_UNWATCHED_SECONDS, self._loop.add_reader, descriptor, look)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if is_gone:
+                raise ClosedByPeerError("closed by the client before it was answered") from None
+            raise
+        finally:
+            timer.cancel()
+            self._loop.remove_reader(descriptor)
 
     async def _wait(self, watch: _Watch, unwatch: _Unwatch, deadline: float, what: str) -> None:
         descriptor = self.socket.fileno()

@@ -63,7 +63,10 @@ class KafkaPython:
         )
 
     def poll(self) -> list[tuple[int, int]]:
-        polled = self._consumer.poll(timeout_ms=int(KAFKA_PYTHON_POLL_SECONDS * 1000))
+        try:
+            polled = self._consumer.poll(timeout_ms=int(KAFKA_PYTHON_POLL_SECONDS * 1000))
+        except kafka.errors.KafkaConnectionError:  # the server is away
+            return []
         records = [(record.partition, record.offset) for batch in polled.values() for record in batch]
         self.delivered += records
         if records:
