@@ -320,7 +320,7 @@ def test_send_holds_no_part_that_was_sent(files: Callable[[bytes], kf.FileRecord
     first = weakref.ref(part)
     response = FetchResponse([part, b"end"])
     send = response.to_send(ChunkMemory(CHUNK))
-    send.write_to(Sink(1))
+    send.write_to(Sink())
     del part, response
     assert first() is None
     finish(send, Sink())
@@ -452,3 +452,30 @@ def test_passed_position_is_behind_all_that_converts_to_nothing(
     records = kf.LazyDownConvertRecords(found, 1, 1000, chunk_size=chunk_size)
     assert records.passed_position is None
     assert [row.offset for row in rows_of(alone(records))] == [1000, 1001, 1002]
+
+
+@pytest.mark.parametrize("codec", [kf.Codec.NONE, kf.Codec.GZIP])
+def test_send_when_it_lets_its_chunks_go_again_and_again_then_sends_the_same_bytes(codec: kf.Codec) -> None:
+    data = bytearray()
+    for first in range(0, 2000, 40):
+        builder = kf.RecordBatchBuilder(codec=codec, base_offset=first)
+        for offset in range(first, first + 40):
+            builder.append(offset, b"key", b"value %d" % offset)
+        data += builder.build()
+    records = kf.LazyDownConvertRecords(kf.MemoryRecords(data), 1, chunk_size=2000)
+    wanted = b"".join(map(bytes, records.chunks()))
+    memory, random_ = ChunkMemory(), random.Random(7)
+    send, sink = FetchResponse([b"head", records]).to_send(memory), bytearray()
+
+    class Channel:
+        def write(self, data: memoryview) -> int:
+            taken = min(random_.choice([0, 1, 100, 5000]), len(data))
+            sink.extend(data[:taken])
+            return taken
+
+    while not send.completed:
+        send.write_to(Channel())
+        if random_.random() < 0.5:
+            send.let_go()
+            assert send.held_bytes == 0
+    assert bytes(sink[4 : 4 + len(wanted)]) == wanted[: len(sink) - 4]

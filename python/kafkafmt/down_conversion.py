@@ -101,6 +101,7 @@ class ConvertedChunks:
     ) -> None:
         self._records = records
         self._position = records.start_position if position is None else position
+        self._chunk_position = self._position
         chunk_size = chunk_size if memory is None else min(chunk_size, memory.chunk_size)
         self._chunk_size = min(chunk_size, max(records.size_in_bytes, 1))
         self._converter = Converter(options, stats, max_output_bytes=self.needed_bytes)
@@ -136,6 +137,11 @@ class ConvertedChunks:
             self._converter.use_memory(_NO_MEMORY)
             self._give_back(self._memory)
 
+    def rewind(self) -> None:
+        """Release, and convert the same chunk again when the next one is asked for. Only with `memory`."""
+        self.release()
+        self._position, self._run, self._error = self._chunk_position, None, None
+
     def _give_back(self, memory: ChunkMemory) -> None:
         if self._buffer is not None:
             memory.give_back(self._buffer)
@@ -146,6 +152,7 @@ class ConvertedChunks:
         if self._memory is None:
             self._run = next(self._runs, None)
         else:
+            self._chunk_position = self._position
             source = self._memory.to_read_into(self._chunk_size)
             self._run = self._records.first_run(self._position, self._chunk_size, source)
         self._row = 0
@@ -323,9 +330,13 @@ class LazyDownConvertSend:
         self.stats = ConversionStats()
         self.error: KafkaFormatError | None = None
         self._remaining = records.size_in_bytes
+        self._memory = memory
         self._pending, chunks = records.started(self.stats, memory)
         self._pending = self._pending[: self._remaining]
+        # While what is pending was converted already, and is no chunk.
+        self._records = records if len(self._pending) else None
         self._chunks: ConvertedChunks | None = chunks
+        self._taken = 0  # of what is pending, or was before it was let go
         self._failure: Exception | None = None
 
     @property
@@ -359,17 +370,34 @@ class LazyDownConvertSend:
         if self.completed:
             return 0
         if not len(self._pending):
-            self._pending = self._next()[: self._remaining]
+            self._pending = self._next()[self._taken :][: self._remaining]
         taken = write_bytes(channel, self._pending)
         self._pending = self._pending[taken:]
         self._remaining -= taken
+        self._taken += taken
         if not len(self._pending):
             self._pending = _NOTHING  # an empty view would hold the chunk
+            self._taken, self._records = 0, None
             if self._chunks is not None:
                 self._chunks.release()
                 if self.completed:
                     self._chunks = None
         return taken
+
+    def let_go(self) -> None:
+        """Give up the chunk of which a part is still to be taken: it is converted again for the next `write_to`.
+
+        For others that wait for the memory. Only with `memory`.
+        """
+        if not self.held_bytes or self._chunks is None:
+            return
+        self._pending = _NOTHING
+        if self._records is not None:
+            self._records.forget_first()
+            self._chunks = self._records.started(self.stats, self._memory)[1]
+            self._records = None
+        else:
+            self._chunks.rewind()
 
     def _next(self) -> memoryview:
         if self._failure is not None:

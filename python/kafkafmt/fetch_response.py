@@ -91,6 +91,11 @@ class FetchSend:
         conversion = self._current_conversion()
         return self._waiting_bytes + (conversion.held_bytes if conversion is not None else 0)
 
+    def let_go(self) -> None:
+        """Give up the chunk of which a part is still to be taken; see `LazyDownConvertSend.let_go`."""
+        if self._conversion is not None:
+            self._conversion.let_go()
+
     def write_to(self, channel: Channel | socket.socket) -> int:
         """Offer the channel what comes next, once; return how many bytes it took, 0 where none or all is written.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ from kafkafmt.serve.security.sasl import (
     SaslSession,
     refusing_handlers,
 )
-from kafkafmt.serve.stream import Stream
+from kafkafmt.serve.stream import StalledError, Stream
 from kafkafmt.serve.wire import api_name, decode_request, encode_response
 
 if TYPE_CHECKING:
@@ -37,8 +38,10 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 _SIZE = struct.Struct(">i")
-# Larger requests are read a few at a time.
-_LARGE_FRAME_BYTES, _LARGE_REQUESTS = 64 * 1024, 8
+# Larger requests are read so many at a time.
+_LARGE_FRAME_BYTES, _LARGE_REQUESTS = 64 * 1024, 64
+# For so many seconds memory that others wait for is held by a client that takes nothing.
+_PATIENCE = 1.0
 # What a send may write before other connections get a turn.
 _TURN_BYTES = 1024 * 1024
 
@@ -147,7 +150,8 @@ class Connection:
 
     async def _answer_fetch(self, request: Request) -> None:
         try:
-            response, error_codes = await self._service.fetching.answer(request, self._lease)
+            with self._stream.watched():
+                response, error_codes = await self._service.fetching.answer(request, self._lease)
             if response.converts:
                 self._lease.begin()
             size, send = response.size_in_bytes, response.to_send(self._service.memory.chunks)
@@ -181,11 +185,25 @@ class Connection:
             if send.completed:
                 return
             if not taken:
-                await stream.wait_writable(self._options.write_timeout)
+                await self._wait_writable(send)
                 turn = 0
             elif needed or turn > _TURN_BYTES:
                 await asyncio.sleep(0)
                 turn = 0
+
+    async def _wait_writable(self, send: FetchSend) -> None:
+        """While others wait for memory, a chunk that is not taken is given up, to be converted again when it is."""
+        left = self._options.write_timeout
+        while send.held_bytes and left > _PATIENCE:
+            with suppress(StalledError):
+                await self._stream.wait_writable(_PATIENCE)
+                return
+            left -= _PATIENCE
+            if self._service.memory.is_awaited:
+                send.let_go()
+                self._lease.resize(send.held_bytes)
+                break
+        await self._stream.wait_writable(left)
 
     async def _write(self, data: bytes) -> None:
         view = memoryview(data)

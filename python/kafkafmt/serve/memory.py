@@ -25,7 +25,10 @@ class DownConversionMemory:
         self._metrics = metrics
         self._held_bytes = 0
         self._sends = 0
-        self._line: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._line: deque[tuple[int, asyncio.Future[None], Lease]] = deque()
+        self._admitted: Lease | None = (
+            None  # whose turn has come, and who has not said yet what it takes in truth
+        )
         self.chunks = ChunkMemory(chunk_bytes, min(most_bytes // 4, 4 * chunk_memory_bytes(chunk_bytes)))
 
     def lease(self) -> Lease:
@@ -45,35 +48,40 @@ class DownConversionMemory:
     def _fits(self, size: int) -> bool:
         return self._held_bytes == 0 or self._held_bytes + size <= self._most_bytes
 
-    async def _wait(self, size: int) -> None:
+    @property
+    def is_awaited(self) -> bool:
+        """Does a conversion wait for its turn?"""
+        return bool(self._line)
+
+    async def _wait(self, size: int, lease: Lease) -> None:
         """Until `size` bytes are held for the caller."""
         if not self._line and self._fits(size):
             self._hold(size)
             return
         turn = asyncio.get_running_loop().create_future()
-        self._line.append((size, turn))
+        self._line.append((size, turn, lease))
         self._metrics.memory_awaited(len(self._line))
         try:
             await turn
         except asyncio.CancelledError:
             if turn.cancelled():
                 self._line = deque(waiting for waiting in self._line if waiting[1] is not turn)
-                self._admit()
             else:
-                self._give_back(size)
+                self._hold(-size)
+            self._settle(lease)
             raise
         finally:
             self._metrics.memory_awaited(len(self._line))
 
-    def _give_back(self, size: int) -> None:
-        self._hold(-size)
-        self._admit()
-
-    def _admit(self) -> None:
-        while self._line and self._fits(self._line[0][0]):
-            size, turn = self._line.popleft()
+    def _settle(self, lease: Lease) -> None:
+        """The lease holds what it takes: the next one may have its turn, if there is room."""
+        if self._admitted is lease:
+            self._admitted = None
+        while self._admitted is None and self._line and self._fits(self._line[0][0]):
+            size, turn, admitted = self._line.popleft()
             if not turn.done():
                 self._hold(size)
+                self._admitted = admitted
                 turn.set_result(None)
 
 
@@ -100,8 +108,10 @@ class Lease:
     async def acquire(self, size: int) -> None:
         """Hold `size` bytes, once it is the caller's turn."""
         self.resize(0)
-        await self._memory._wait(size)
+        await self._memory._wait(size, self)
         self._held = size
+        # What is converted at once is told of by `resize`, before the next one in line gets its turn.
+        asyncio.get_running_loop().call_soon(self._memory._settle, self)
 
     @property
     def held(self) -> int:
@@ -117,9 +127,7 @@ class Lease:
 
     def resize(self, size: int) -> None:
         """Hold what is taken in truth, be it more: others wait then."""
-        change = size - self._held
-        self._held = size
-        if change > 0:
+        change, self._held = size - self._held, size
+        if change:
             self._memory._hold(change)
-        elif change:
-            self._memory._give_back(-change)
+        self._memory._settle(self)
