@@ -19,6 +19,7 @@ from kafkafmt.types import TopicPartition
 
 _METADATA_FILE = "partition.metadata"
 _EPOCH_FILE = "leader-epoch-checkpoint"
+_MAX_EPOCH, _MAX_OFFSET = 2**31 - 1, 2**63 - 1
 _CLUSTER_FILE = "meta.properties"
 # A log among the others of a broker that is a controller too (KIP-595), but no topic.
 _METADATA_LOG = "__cluster_metadata"
@@ -103,12 +104,15 @@ class Partition:
 
 
 def _parse_epochs(text: str) -> list[tuple[int, int]]:
-    """Kafka's LeaderEpochCheckpointFile: version, count, and a line an epoch."""
+    """Kafka's LeaderEpochCheckpointFile: version, count, and a line an epoch. Raises ValueError for what is none."""
     version, count, *lines = text.split("\n")
     if int(version) != 0:
         raise ValueError(f"version: expected 0, found {version}")
-    pairs = [line.split() for line in lines[: int(count)]]
-    return [(int(epoch), int(offset)) for epoch, offset in pairs]
+    pairs = [(int(epoch), int(offset)) for epoch, offset in map(str.split, lines[: int(count)])]
+    for epoch, offset in pairs:
+        if not (0 <= epoch <= _MAX_EPOCH and 0 <= offset <= _MAX_OFFSET):
+            raise ValueError(f"epoch {epoch} from offset {offset} on: expected numbers of 31 and 63 bits")
+    return pairs
 
 
 @dataclass(frozen=True)
