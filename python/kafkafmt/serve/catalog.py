@@ -11,11 +11,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+import structlog
+
 from kafkafmt.log.directory import LogDirectory
 from kafkafmt.log.following import FollowedLog, SegmentCache
 from kafkafmt.log.indexes import TimestampOffset
 from kafkafmt.serve.logs import Seldom
 from kafkafmt.types import TopicPartition
+
+_log = structlog.get_logger()
 
 _METADATA_FILE = "partition.metadata"
 _EPOCH_FILE = "leader-epoch-checkpoint"
@@ -142,6 +146,7 @@ class Catalog:
         self._stamp: tuple[int, int] | None = None
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, Topic] = {}
+        self._seldom = Seldom()
         self._refresh()
 
     def topics(self) -> list[Topic]:
@@ -181,6 +186,12 @@ class Catalog:
         made = uuid.uuid5(_ID_NAMESPACE, str(self._directory.path.absolute()))
         return base64.urlsafe_b64encode(made.bytes).decode().rstrip("=")
 
+    def _denied(self, error: PermissionError) -> None:
+        if times := self._seldom.times(error.filename):
+            _log.warning(
+                "a folder may not be read, its partition is not served", error=str(error), times=times
+            )
+
     def _refresh(self) -> None:
         """List the folders, where the directory has changed; what is known of logs that stay is kept."""
         changed, now = self._directory.path.stat().st_mtime_ns, time.time_ns()
@@ -190,7 +201,7 @@ class Catalog:
                 return
         self._stamp = changed, now
         topics: dict[str, Topic] = {}
-        for topic_partition, folder in sorted(self._directory.folders().items()):
+        for topic_partition, folder in sorted(self._directory.folders(on_denied=self._denied).items()):
             name, number = topic_partition
             if name == _METADATA_LOG:
                 continue
