@@ -31,6 +31,8 @@ def test_directory_lists_partitions_sorted_and_passes_over_all_else(tmp_path: Pa
     put_segment(tmp_path / f"b-{2**31}", 0, [])
     (tmp_path / "empty-0").mkdir()
     (tmp_path / "notes-1").write_text("a file")
+    (tmp_path / "itself-0").symlink_to("itself-0")
+    (tmp_path / "nowhere-0").symlink_to("nothing")
     (tmp_path / "other-1").mkdir()
     (tmp_path / "other-1" / "12.log").touch()
     (tmp_path / "recovery-point-offset-checkpoint").touch()
@@ -244,6 +246,18 @@ def test_partition_deleted_while_the_directory_is_listed_is_left_out(
 
     monkeypatch.setattr(os, "scandir", vanishing)
     assert LogDirectory(log_folder.parent).partitions() == [("other", 0)]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_folder_that_may_not_be_read_is_refused_or_told_and_left_out(log_folder: Path) -> None:
+    put_segment(log_folder.parent / "denied-0", 0, [])
+    (log_folder.parent / "denied-0").chmod(0)
+    directory = LogDirectory(log_folder.parent)
+    with pytest.raises(PermissionError, match="denied-0"):
+        directory.partitions()
+    errors: list[PermissionError] = []
+    assert list(directory.folders(on_denied=errors.append).values()) == [log_folder]
+    assert [error.filename for error in errors] == [str(log_folder.parent / "denied-0")]
 
 
 def test_segments_merged_by_compaction_while_they_are_read_lose_nothing(log_folder: Path) -> None:

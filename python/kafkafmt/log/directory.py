@@ -74,8 +74,13 @@ class LogDirectory:
             raise FileNotFoundError(errno.ENOENT, f"no segments of partition {wanted}", str(self.path))
         return PartitionLog(folder, max_decompressed_bytes=max_decompressed_bytes)
 
-    def folders(self) -> dict[TopicPartition, Path]:
-        """The folder of each partition."""
+    def folders(
+        self, *, on_denied: Callable[[PermissionError], None] | None = None
+    ) -> dict[TopicPartition, Path]:
+        """The folder of each partition.
+
+        A folder that may not be read is left out where `on_denied` takes the error; else PermissionError is raised.
+        """
         own = _partition_of(self.path)
         if own is not None and _holds_segments(self.path):
             return {own: self.path}
@@ -83,8 +88,15 @@ class LogDirectory:
         with os.scandir(self.path) as entries:
             for entry in entries:
                 topic_partition = _partition_of(Path(entry.name))
-                if topic_partition is not None and entry.is_dir() and _holds_segments(entry.path):
-                    found[topic_partition] = self.path / entry.name
+                if topic_partition is None:
+                    continue
+                try:
+                    if _holds_segments(entry.path):
+                        found[topic_partition] = self.path / entry.name
+                except PermissionError as error:
+                    if on_denied is None:
+                        raise
+                    on_denied(error)
         return found
 
 
@@ -321,8 +333,12 @@ def _holds_segments(path: str | Path) -> bool:
     try:
         with os.scandir(path) as entries:
             return any(is_segment_file_name(entry.name) and entry.is_file() for entry in entries)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link that leads to itself
+            return False
+        raise
 
 
 def _from_offset(segments: list[Segment], offset: int | None) -> list[Segment]:

@@ -11,14 +11,19 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+import structlog
+
 from kafkafmt.log.directory import LogDirectory
 from kafkafmt.log.following import FollowedLog, SegmentCache
 from kafkafmt.log.indexes import TimestampOffset
 from kafkafmt.serve.logs import Seldom
 from kafkafmt.types import TopicPartition
 
+_log = structlog.get_logger()
+
 _METADATA_FILE = "partition.metadata"
 _EPOCH_FILE = "leader-epoch-checkpoint"
+_MAX_EPOCH, _MAX_OFFSET = 2**31 - 1, 2**63 - 1
 _CLUSTER_FILE = "meta.properties"
 # A log among the others of a broker that is a controller too (KIP-595), but no topic.
 _METADATA_LOG = "__cluster_metadata"
@@ -103,12 +108,15 @@ class Partition:
 
 
 def _parse_epochs(text: str) -> list[tuple[int, int]]:
-    """Kafka's LeaderEpochCheckpointFile: version, count, and a line an epoch."""
+    """Kafka's LeaderEpochCheckpointFile: version, count, and a line an epoch. Raises ValueError for what is none."""
     version, count, *lines = text.split("\n")
     if int(version) != 0:
         raise ValueError(f"version: expected 0, found {version}")
-    pairs = [line.split() for line in lines[: int(count)]]
-    return [(int(epoch), int(offset)) for epoch, offset in pairs]
+    pairs = [(int(epoch), int(offset)) for epoch, offset in map(str.split, lines[: int(count)])]
+    for epoch, offset in pairs:
+        if not (0 <= epoch <= _MAX_EPOCH and 0 <= offset <= _MAX_OFFSET):
+            raise ValueError(f"epoch {epoch} from offset {offset} on: expected numbers of 31 and 63 bits")
+    return pairs
 
 
 @dataclass(frozen=True)
@@ -138,6 +146,7 @@ class Catalog:
         self._stamp: tuple[int, int] | None = None
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, Topic] = {}
+        self._seldom = Seldom()
         self._refresh()
 
     def topics(self) -> list[Topic]:
@@ -177,6 +186,12 @@ class Catalog:
         made = uuid.uuid5(_ID_NAMESPACE, str(self._directory.path.absolute()))
         return base64.urlsafe_b64encode(made.bytes).decode().rstrip("=")
 
+    def _denied(self, error: PermissionError) -> None:
+        if times := self._seldom.times(error.filename):
+            _log.warning(
+                "a folder may not be read, its partition is not served", error=str(error), times=times
+            )
+
     def _refresh(self) -> None:
         """List the folders, where the directory has changed; what is known of logs that stay is kept."""
         changed, now = self._directory.path.stat().st_mtime_ns, time.time_ns()
@@ -186,7 +201,7 @@ class Catalog:
                 return
         self._stamp = changed, now
         topics: dict[str, Topic] = {}
-        for topic_partition, folder in sorted(self._directory.folders().items()):
+        for topic_partition, folder in sorted(self._directory.folders(on_denied=self._denied).items()):
             name, number = topic_partition
             if name == _METADATA_LOG:
                 continue

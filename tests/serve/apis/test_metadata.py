@@ -185,6 +185,19 @@ def test_metadata_of_a_log_without_checkpoint_has_no_leader_epoch(
     assert [partition.leader_epoch for partition in topic.partitions] == [-1]
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["2147483648 0", "0 9223372036854775808", "-1 0", "0 -1", "0", "0 0 0", "none 0"],
+)
+def test_metadata_of_a_log_with_a_checkpoint_of_nonsense_has_no_leader_epoch(
+    changing_apis: dict[int, Handler], log_directory: Path, line: str
+) -> None:
+    (log_directory / "none-0" / "leader-epoch-checkpoint").write_text(f"0\n1\n{line}\n")
+    none, segments = ask(changing_apis, request(9, "none", "segments")).topics
+    assert [partition.leader_epoch for partition in none.partitions] == [-1]
+    assert [partition.leader_epoch for partition in segments.partitions] != [-1]
+
+
 @pytest.mark.parametrize("version", SUPPORTED[ApiKey.DescribeCluster])
 def test_cluster_is_one_broker(apis: dict[int, Handler], version: int) -> None:
     cluster = ask(apis, DescribeClusterRequest(version=version))
