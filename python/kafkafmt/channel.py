@@ -8,6 +8,7 @@ import ssl
 from typing import Any, NoReturn, Protocol
 
 COPY_BYTES = 128 * 1024
+_MSG_MORE = getattr(socket, "MSG_MORE", 0)  # Linux has it
 
 
 class Channel(Protocol):
@@ -16,10 +17,18 @@ class Channel(Protocol):
     def write(self, data: memoryview, /) -> int | None: ...
 
 
-def write_bytes(channel: Channel | socket.socket, data: memoryview) -> int:
-    """Offer `data` once; return how many bytes were taken."""
+def write_bytes(channel: Channel | socket.socket, data: memoryview, *, is_followed: bool = False) -> int:
+    """Offer `data` once; return how many bytes were taken.
+
+    is_followed: more is written at once behind it, so that a plain socket need not send a packet of it alone.
+    """
     try:
-        taken = channel.send(data) if isinstance(channel, socket.socket) else channel.write(data)
+        if not isinstance(channel, socket.socket):
+            taken = channel.write(data)
+        elif is_followed and not isinstance(channel, ssl.SSLSocket):
+            taken = channel.send(data, _MSG_MORE)
+        else:
+            taken = channel.send(data)
     except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
         return 0
     taken = taken or 0

@@ -134,7 +134,8 @@ class FetchSend:
             taken = part.write_to(channel, part.start_position + self._position)
             self.stats.unconverted_bytes += taken
         else:
-            taken = write_bytes(channel, memoryview(part)[self._position :])
+            is_followed = len(self._parts) > 1
+            taken = write_bytes(channel, memoryview(part)[self._position :], is_followed=is_followed)
         self._position += taken
         if self._position == _size(part):
             self._position = 0
