@@ -206,6 +206,26 @@ def test_file_when_it_cannot_take_more_then_nothing_of_a_commit_is_kept(tmp_path
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 64 * 1024
 
 
+def test_commits_when_one_has_no_room_then_those_that_came_with_it_are_kept(tmp_path: Path) -> None:
+    async def scenario(store: OffsetStore) -> None:
+        large = [commit(TopicPartition("t", number), 1, "h", "x" * 4000) for number in range(1000)]
+        await store.commit([commit(ORDERS, 5)])
+        first, refused, last, generation_kept = await asyncio.gather(
+            store.commit([commit(ORDERS, 6)]),
+            store.commit(large),
+            store.commit([commit(ORDERS, 7), commit(VIEWS, 1)]),
+            store.keep("g", generation(1, member("m1"))),
+            return_exceptions=True,
+        )
+        assert [first, last, generation_kept] == [None] * 3
+        assert isinstance(refused, sqlite3.OperationalError)
+
+    with_store(tmp_path, scenario)
+    assert kept(tmp_path) == {ORDERS: 7, VIEWS: 1}
+    assert kept(tmp_path, "h") == {}
+    assert list(generations(tmp_path)) == ["g"]
+
+
 # Files that are not fit
 
 
@@ -225,6 +245,11 @@ def test_file_when_it_is_none_of_sqlite_then_one_line_and_it_stays(tmp_path: Pat
     (tmp_path / FILE_NAME).write_bytes(b"offsets, as one may write them down\n" * 100)
     assert "file is not a database" in line_for(tmp_path)
     assert (tmp_path / FILE_NAME).read_bytes().startswith(b"offsets, as")
+
+
+def test_file_when_a_folder_is_in_its_place_then_one_line(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).mkdir()
+    assert "unable to open database file" in line_for(tmp_path)
 
 
 def test_file_when_it_is_of_another_application_then_one_line_and_it_stays(tmp_path: Path) -> None:

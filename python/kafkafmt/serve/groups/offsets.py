@@ -102,9 +102,10 @@ class OffsetsFile:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
-        self._connection = sqlite3.connect(
-            path or ":memory:", timeout=0, isolation_level=None, check_same_thread=False
-        )
+        with self._wanted_fit():
+            self._connection = sqlite3.connect(
+                path or ":memory:", timeout=0, isolation_level=None, check_same_thread=False
+            )
         try:
             with self._wanted_fit():
                 self._open(max_bytes)

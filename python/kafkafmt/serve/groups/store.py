@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import structlog
 from kafka import errors
@@ -32,6 +33,13 @@ def not_available(failure: sqlite3.Error) -> Error:
     return errors.CoordinatorNotAvailableError
 
 
+class _Change(NamedTuple):
+    """What one caller wants kept; generations are by group id."""
+
+    commits: Sequence[Commit] = ()
+    generations: Mapping[str, Generation | None] = {}
+
+
 class OffsetStore:
     """The committed offsets of all groups, in the folder `state`, or in memory without one.
 
@@ -48,9 +56,8 @@ class OffsetStore:
             max_bytes = options.max_offsets_bytes + options.max_membership_bytes
             self._file = OffsetsFile(state / FILE_NAME, max_bytes)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="offsets")
-        self._commits: list[Commit] = []
-        self._generations: dict[str, Generation | None] = {}
-        self._next_write: asyncio.Task[None] | None = None
+        self._changes: list[_Change] = []
+        self._next_write: asyncio.Task[list[sqlite3.Error | None]] | None = None
         self._writing = asyncio.Lock()
 
     def generations(self) -> Iterator[tuple[str, Generation]]:
@@ -59,27 +66,42 @@ class OffsetStore:
 
     async def commit(self, commits: Iterable[Commit]) -> None:
         """Keep offsets; they are durable when this returns."""
-        self._commits.extend(commits)
-        await self._written()
+        await self._written(_Change(commits=tuple(commits)))
 
     async def keep(self, group_id: str, generation: Generation | None) -> None:
         """Keep the generation that a group is in, which is durable when this returns; None: it has no members."""
         if self._keeps_generations:
-            self._generations[group_id] = generation
-            await self._written()
+            await self._written(_Change(generations={group_id: generation}))
 
-    async def _written(self) -> None:
-        """Return when all that waits is durable. What comes during a write goes in the next one."""
+    async def _written(self, change: _Change) -> None:
+        """Return when a change is durable. What comes during a write goes in the next one."""
         if self._next_write is None:
             self._next_write = asyncio.create_task(self._write())
-        await asyncio.shield(self._next_write)
+        place = len(self._changes)
+        self._changes.append(change)
+        failures = await asyncio.shield(self._next_write)
+        if failure := failures[place]:
+            raise failure
 
-    async def _write(self) -> None:
+    async def _write(self) -> list[sqlite3.Error | None]:
+        """What each of the changes failed with that waited."""
         async with self._writing:
-            commits, self._commits = self._commits, []
-            generations, self._generations = self._generations, {}
+            changes, self._changes = self._changes, []
             self._next_write = None
-            await self._in_thread(partial(self._file.write, commits, generations))
+            return await self._in_thread(partial(self._write_changes, changes))
+
+    def _write_changes(self, changes: Sequence[_Change]) -> list[sqlite3.Error | None]:
+        """In one transaction, or in one each where that fails: what has no room leaves others theirs."""
+        try:
+            self._file.write(
+                chain.from_iterable(change.commits for change in changes),
+                dict(chain.from_iterable(change.generations.items() for change in changes)),
+            )
+        except sqlite3.Error as failure:
+            if len(changes) == 1:
+                return [failure]
+            return [failure for change in changes for failure in self._write_changes([change])]
+        return [None] * len(changes)
 
     async def offsets(
         self, group_id: str, topics: Sequence[str] | None
