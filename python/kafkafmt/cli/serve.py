@@ -75,7 +75,7 @@ _network_options = _options(
         "--state",
         type=click.Path(file_okay=False, path_type=Path),
         metavar="DIR",
-        help="Where groups' committed offsets are kept.  [default: in memory, until the end]",
+        help="Where groups' committed offsets and members are kept.  [default: in memory, until the end]",
     ),
 )
 _conversion_options = _options(
