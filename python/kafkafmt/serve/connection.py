@@ -22,7 +22,7 @@ from kafkafmt.serve.logs import bind_client_id
 from kafkafmt.serve.memory import DownConversionMemory
 from kafkafmt.serve.metrics import Metrics, Outcome, Refusal
 from kafkafmt.serve.options import ServeOptions
-from kafkafmt.serve.request import Handler, Message, Request
+from kafkafmt.serve.request import Handler, Request
 from kafkafmt.serve.security.sasl import (
     FAILED_AUTHENTICATION_DELAY,
     MAX_OPEN_FRAME_BYTES,
@@ -30,7 +30,7 @@ from kafkafmt.serve.security.sasl import (
     refusing_handlers,
 )
 from kafkafmt.serve.stream import StalledError, Stream
-from kafkafmt.serve.wire import api_name, decode_request, encode_response
+from kafkafmt.serve.wire import api_name, decode_request, encode_response_by_turns
 
 if TYPE_CHECKING:
     from kafkafmt.fetch_response import FetchSend
@@ -137,16 +137,10 @@ class Connection:
             else:
                 with self._stream.watched():
                     message = await self._handlers[request.api_key](request)
-                await self._write(await self._encoded(request, message))
+                await self._write(await encode_response_by_turns(request.correlation_id, message))
             outcome = "answered"
         finally:
             self._service.metrics.request_served(request.api_key, request.version, outcome)
-
-    async def _encoded(self, request: Request, message: Message) -> bytes:
-        """As for decoding: the response to a large request may be large."""
-        if request.size <= _LARGE_FRAME_BYTES:
-            return encode_response(request.correlation_id, message)
-        return await asyncio.to_thread(encode_response, request.correlation_id, message)
 
     async def _answer_fetch(self, request: Request) -> None:
         try:

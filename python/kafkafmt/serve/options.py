@@ -60,7 +60,7 @@ class GroupOptions:
     max_size: int = 1000
     max_metadata_chars: int = 4096
     max_membership_bytes: int = 64 * MIB
-    max_offsets_bytes: int = 64 * MIB
+    max_offsets_bytes: int = 16 * MIB
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,19 @@ import asyncio
 import itertools
 import struct
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 import structlog
 
 from kafkafmt.serve.request import Handler, Message, Request
-from kafkafmt.serve.wire import decode_request, encode_response
+from kafkafmt.serve.wire import decode_request, encode_response_by_turns
 
 _FRAME = struct.Struct(">iq")
 _HOST = struct.Struct(">h")
 _SIZE_BYTES = 4
 _READY = 0
+# Larger responses are decoded in a thread.
+_LARGE_RESPONSE_BYTES = 64 * 1024
 _GONE = "the process that answers for all workers is gone"
 
 _log = structlog.get_logger()
@@ -108,7 +111,8 @@ class Relay:
             del self._waiting[number]
         if not response:
             raise RelayError("the request could not be answered")
-        return body.header.get_response_class().decode(response, header=True)
+        decode = partial(body.header.get_response_class().decode, response, header=True)
+        return decode() if len(response) <= _LARGE_RESPONSE_BYTES else await asyncio.to_thread(decode)
 
 
 class RelayedRequests:
@@ -151,7 +155,8 @@ class RelayedRequests:
             start = _HOST.size + host_length
             request = decode_request(frame[start:], frame[_HOST.size : start].decode())
             message = await self._handlers[request.api_key](request)
-            self._frames.write(number, encode_response(request.correlation_id, message)[_SIZE_BYTES:])
+            response = await encode_response_by_turns(request.correlation_id, message)
+            self._frames.write(number, response[_SIZE_BYTES:])
         except Exception:
             _log.exception("a request that a worker passed on could not be answered")
             self._frames.write(number)

@@ -8,10 +8,12 @@ cut where they belong, so that they can go from file to socket.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import struct
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 from kafka.protocol.admin import (
@@ -70,6 +72,9 @@ _REQUESTS = {
 }
 # By API key. The oldest versions are in: kafka-python keeps their layouts, which Kafka 4.0 no longer takes.
 SUPPORTED: dict[int, range] = {key: range(request.max_version + 1) for key, request in _REQUESTS.items()}
+
+# That many structs of kafka-python take some milliseconds to encode.
+_MANY_STRUCTS = 1000
 
 # What stands for a partition's records while a fetch response is encoded. No message holds it by chance.
 _RECORDS_MARK = os.urandom(16)
@@ -136,6 +141,23 @@ def encode_response(correlation_id: int, message: Message) -> bytes:
     """A response as a whole frame, size field and header included."""
     message.with_header(correlation_id)
     return bytes(message.encode(header=True, framed=True))
+
+
+async def encode_response_by_turns(correlation_id: int, message: Message) -> bytes:
+    """`encode_response`, in a thread where it takes long, so that others have their turns meanwhile."""
+    structs = _structs(message, message._struct, message.API_VERSION)
+    if next(islice(structs, _MANY_STRUCTS, None), None) is None:
+        return encode_response(correlation_id, message)
+    return await asyncio.to_thread(encode_response, correlation_id, message)
+
+
+def _structs(message: Message, schema: Any, version: int) -> Iterator[Message]:
+    """A message, or a part of it, and the parts of that."""
+    yield message
+    for field in schema.untagged_fields(version):
+        if field.is_struct_array():
+            for element in getattr(message, field.name) or ():
+                yield from _structs(element, field.array_of, version)
 
 
 def encode_fetch_response(correlation_id: int, message: Message, sizes: Sequence[int | None]) -> list[bytes]:

@@ -141,7 +141,7 @@ class AdminRequests:
                     group_state=state.value,
                     group_type=_CLASSIC,
                 )
-                for group_id, (protocol_type, state) in sorted(states.items())
+                async for group_id, (protocol_type, state) in by_turns(sorted(states.items()))
                 if not wanted_states or state.value.lower() in wanted_states
             ],
         )

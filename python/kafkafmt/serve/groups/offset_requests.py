@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -30,6 +30,7 @@ from kafkafmt.serve.groups.membership import Membership
 from kafkafmt.serve.groups.offsets import Commit, CommittedOffset
 from kafkafmt.serve.groups.store import OffsetStore, not_available
 from kafkafmt.serve.request import Handler, Message, Request
+from kafkafmt.serve.turns import Turns, by_turns
 from kafkafmt.types import TopicPartition
 
 _TOPIC_IDS = 10  # the first version of OffsetCommit and OffsetFetch that names topics by id (KIP-848)
@@ -135,7 +136,7 @@ class OffsetRequests:
         self, version: int, group_id: str, topics: list[Any] | None
     ) -> tuple[Error, list[Message]]:
         """The error of a group as a whole, and what is answered for the topics; None: for all that it has."""
-        asked = None if topics is None else self._asked(version, topics)
+        asked = None if topics is None else await self._asked(version, topics)
         error, offsets = errors.NoError, {}
         try:
             names = None if asked is None else [topic.name for topic in asked if topic.name is not None]
@@ -143,21 +144,24 @@ class OffsetRequests:
         except sqlite3.Error as failure:
             error = not_available(failure)
         if asked is None:
-            asked = self._kept(version, offsets)
+            asked = await self._kept(version, offsets)
+        turns = Turns()
         return error, [
-            _fetched_topic(
+            await _fetched_topic(
                 version,
                 topic,
-                {number: offsets.get(TopicPartition(topic.name or "", number)) for number in sorted(numbers)},
+                sorted(numbers),
+                offsets,
                 errors.UnknownTopicIdError if topic.name is None else error,
+                turns,
             )
             for topic, numbers in asked.items()
         ]
 
-    def _asked(self, version: int, topics: list[Any]) -> dict[_Topic, set[int]]:
+    async def _asked(self, version: int, topics: list[Any]) -> dict[_Topic, set[int]]:
         """What is asked for, each partition once, so that no request makes a response out of proportion."""
         asked: dict[_Topic, set[int]] = {}
-        for topic in topics:
+        async for topic in by_turns(topics):
             if version >= _TOPIC_IDS:
                 named = _Topic(self._topic_name(version, topic), topic.topic_id)
             else:
@@ -165,10 +169,10 @@ class OffsetRequests:
             asked.setdefault(named, set()).update(topic.partition_indexes)
         return asked
 
-    def _kept(self, version: int, offsets: Iterable[TopicPartition]) -> dict[_Topic, set[int]]:
+    async def _kept(self, version: int, offsets: Iterable[TopicPartition]) -> dict[_Topic, set[int]]:
         """What a group has offsets for; by id only the topics that are there."""
         kept: dict[_Topic, set[int]] = {}
-        for name, number in offsets:
+        async for name, number in by_turns(offsets):
             topic = self._catalog.topic(name) if version >= _TOPIC_IDS else None
             if topic is not None or version < _TOPIC_IDS:
                 kept.setdefault(_Topic(name, None if topic is None else topic.id), set()).add(number)
@@ -232,8 +236,13 @@ def _commit_of(group_id: str, topic: str, partition: Any) -> Commit:
     )
 
 
-def _fetched_topic(
-    version: int, topic: _Topic, partitions: dict[int, CommittedOffset | None], error: Error
+async def _fetched_topic(
+    version: int,
+    topic: _Topic,
+    partitions: Iterable[int],
+    offsets: Mapping[TopicPartition, CommittedOffset],
+    error: Error,
+    turns: Turns,
 ) -> Message:
     if version >= _SEVERAL_GROUPS:
         topic_class = OffsetFetchResponse.OffsetFetchResponseGroup.OffsetFetchResponseTopics
@@ -246,7 +255,9 @@ def _fetched_topic(
     fetched = topic_class(version=version, name=topic.name, partitions=[])
     if version >= _TOPIC_IDS:
         fetched.topic_id = topic.topic_id
-    for number, offset in partitions.items():
+    for number in partitions:
+        await turns.give()
+        offset = offsets.get(TopicPartition(topic.name or "", number))
         partition_error = absence if error is errors.NoError and offset is None else error
         found = offset or _NOT_COMMITTED
         fetched.partitions.append(
