@@ -131,6 +131,16 @@ def test_signal_when_it_comes_twice_then_nothing_is_waited_for(large_logs: Path,
 
 
 @pytest.mark.parametrize("workers", [1, 2])
+def test_signals_when_they_come_together_then_nothing_is_waited_for(large_logs: Path, workers: int) -> None:
+    arguments = ("--workers", workers, "--shutdown-timeout", 1000, "--write-timeout", 1000)
+    with LoggedEndpoint(large_logs, *arguments) as served, slow_reader(served) as client:
+        read(client, 4)
+        for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
+            served.send_signal(number)
+        served.wait()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
 def test_response_when_nobody_takes_it_then_the_shutdown_timeout_ends_it(
     large_logs: Path, workers: int
 ) -> None:

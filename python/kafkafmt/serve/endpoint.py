@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import os
 import socket
@@ -87,11 +86,16 @@ class Endpoint:
         return host, port
 
     async def serve(self) -> None:
-        """Serve until `drain` was called and the responses in flight have ended, or their time has."""
+        """Serve until `drain` was called and the responses in flight have ended, or their time has.
+
+        A task that is cancelled waits for nothing.
+        """
         self._listener.setblocking(False)
         self._accepting = asyncio.create_task(self._accept())
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._accepting
+        # Tells that task's end, which `drain` cancels, from that of this one.
+        (end,) = await asyncio.gather(self._accepting, return_exceptions=True)
+        if isinstance(end, Exception):
+            raise end
         if self._connections:
             await asyncio.wait(self._connections, timeout=self._options.shutdown_timeout)
         for task in self._connections:
