@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import kafkafmt as kf
 import reference as ref
-from kafkafmt.down_conversion import ChunkMemory
+from kafkafmt.converted_chunks import ChunkMemory
 from kafkafmt.fetch_response import FetchResponse, FetchSend, ResponsePart
 from kafkafmt.records import Records, RecordsRange
 from records.samples import SAMPLES, Sink, empty_batch, end_marker, rows_of

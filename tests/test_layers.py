@@ -37,6 +37,7 @@ LAYERS = {
     ],
     "flows": [
         "kafkafmt.accumulator",
+        "kafkafmt.converted_chunks",
         "kafkafmt.down_conversion",
         "kafkafmt.estimator",
         "kafkafmt.fetch_response",

@@ -16,7 +16,8 @@ from kafkafmt.batch import RecordBatch
 from kafkafmt.builder import RecordBatchBuilder, build_batches
 from kafkafmt.columns import BinaryColumn, HeadersColumn
 from kafkafmt.conversion import ConversionOptions, ConversionStats, ConvertedRecords
-from kafkafmt.down_conversion import ConvertedChunks, LazyDownConvertRecords, LazyDownConvertSend
+from kafkafmt.converted_chunks import ConvertedChunks
+from kafkafmt.down_conversion import LazyDownConvertRecords, LazyDownConvertSend
 from kafkafmt.errors import (
     CorruptRecordError,
     DecompressionLimitError,

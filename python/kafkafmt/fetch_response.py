@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kafkafmt.channel import Channel, write_bytes
 from kafkafmt.conversion import ConversionStats
-from kafkafmt.down_conversion import ChunkMemory, LazyDownConvertRecords, LazyDownConvertSend
+from kafkafmt.converted_chunks import ChunkMemory
+from kafkafmt.down_conversion import LazyDownConvertRecords, LazyDownConvertSend
 from kafkafmt.records import MemoryRecords, Records
 
 if TYPE_CHECKING:

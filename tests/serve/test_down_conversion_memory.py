@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkafmt.down_conversion import chunk_memory_bytes
+from kafkafmt.converted_chunks import chunk_memory_bytes
 from kafkafmt.serve.memory import LEAST_CHUNK_BYTES, DownConversionMemory, Lease
 from log.samples import batch, batches, put_segment
 from serve.endpoint_here import Told, serving

@@ -24,7 +24,7 @@ from kafkafmt.cli.output import (
     tell,
 )
 from kafkafmt.cli.values import Size
-from kafkafmt.down_conversion import DEFAULT_CHUNK_SIZE
+from kafkafmt.converted_chunks import DEFAULT_CHUNK_SIZE
 from kafkafmt.errors import CorruptRecordError, InvalidRecordError, UnsupportedCompressionTypeError
 from kafkafmt.jobs.convert import (
     STATUSES,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from kafkafmt.down_conversion import ChunkMemory, chunk_memory_bytes
+from kafkafmt.converted_chunks import ChunkMemory, chunk_memory_bytes
 from kafkafmt.serve.metrics import Metrics
 
 LEAST_CHUNK_BYTES = 16 * 1024

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kafkafmt.conversion import ConversionStats
-from kafkafmt.down_conversion import ConvertedChunks
+from kafkafmt.converted_chunks import ConvertedChunks
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.jobs.convert.tasks import ConvertOptions, SegmentReport, SegmentTask, intact_ranges
 from kafkafmt.jobs.files import damage_row, is_expected_tail

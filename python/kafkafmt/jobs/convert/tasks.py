@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from kafkafmt.conversion import ConversionOptions
-from kafkafmt.down_conversion import DEFAULT_CHUNK_SIZE
+from kafkafmt.converted_chunks import DEFAULT_CHUNK_SIZE
 from kafkafmt.jobs.files import error_in_words
 from kafkafmt.log import LogDirectory, PartitionLog, Segment
 from kafkafmt.types import Codec

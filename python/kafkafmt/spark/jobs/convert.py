@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafkafmt.down_conversion import DEFAULT_CHUNK_SIZE
+from kafkafmt.converted_chunks import DEFAULT_CHUNK_SIZE
 from kafkafmt.jobs.convert import (
     ConvertOptions,
     SegmentReport,
