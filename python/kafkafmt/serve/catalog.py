@@ -177,8 +177,8 @@ class Catalog:
 
     @cached_property
     def cluster_id(self) -> str:
-        """That of the broker, where its file is there; else one made of the folder's path."""
-        with contextlib.suppress(OSError):
+        """That of the broker, where its file tells it; else one made of the folder's path."""
+        with contextlib.suppress(OSError, ValueError):
             for line in (self._directory.path / _CLUSTER_FILE).read_text().splitlines():
                 key, _, value = line.partition("=")
                 if key == "cluster.id" and value.strip():

@@ -22,6 +22,7 @@ from kafka.protocol.api_key import ApiKey
 from kafka.protocol.metadata import MetadataRequest
 
 from data.real_logs import LOGS, NAMES
+from kafkafmt.serve.catalog import Catalog
 from kafkafmt.serve.request import Handler
 from kafkafmt.serve.wire import SUPPORTED
 from serve.apis.asking import ask
@@ -205,6 +206,14 @@ def test_cluster_is_one_broker(apis: dict[int, Handler], version: int) -> None:
     assert cluster.controller_id == NODE.id
     (broker,) = cluster.brokers
     assert (broker.broker_id, broker.host, broker.port, broker.rack) == (NODE.id, NODE.host, NODE.port, None)
+
+
+def test_cluster_id_is_that_of_the_broker_or_made_where_its_file_is_not_text(log_directory: Path) -> None:
+    made = Catalog(log_directory).cluster_id
+    (log_directory / "meta.properties").write_bytes(b"version=1\ncluster.id=Some\xe9\n")
+    assert Catalog(log_directory).cluster_id == made
+    (log_directory / "meta.properties").write_bytes(b"version=1\ncluster.id=Some\n")
+    assert Catalog(log_directory).cluster_id == "Some"
 
 
 def test_cluster_of_controllers_is_refused(apis: dict[int, Handler]) -> None:

@@ -74,6 +74,15 @@ def test_name_that_is_not_there_then_has_a_credential_of_the_usual_form_that_sta
     ]
 
 
+def test_name_that_is_not_there_then_has_as_many_iterations_as_most(tmp_path: Path) -> None:
+    key = base64.b64encode(bytes(32)).decode()
+    written = KAFKA_CREDENTIAL.format(stored=key, server=key).replace("4096", "8192")
+    many = "".join(f"[{name}]\nSCRAM-SHA-256 = {written}\n" for name in ("alice", "bob"))
+    users = read_users(write(tmp_path, f"{many}[dave]\npassword = d\n"))
+    found = {mechanism: users.scram_credential("carol", mechanism).iterations for mechanism in SCRAM_HASHES}
+    assert found == {"SCRAM-SHA-256": 8192, "SCRAM-SHA-512": 4096}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -11,7 +11,8 @@ only.
     SCRAM-SHA-256 = [salt=...,stored_key=...,server_key=...,iterations=8192]
 
 A name that is not there takes the steps that a known one takes with a wrong password: it has a made-up
-credential, the same each time, that no password fits.
+credential, the same each time, that no password fits, of as many iterations as most users have. What sets known
+names apart is to have other iterations than most, or a salt that looks unlike those made here, as Kafka's do.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ import base64
 import hashlib
 import hmac
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from kafkafmt.serve.ini import Section, read_ini
@@ -89,7 +92,20 @@ class Users:
             _keyed(self._secret, f"{mechanism} {key}", name, hash_name)
             for key in ("stored key", "server key")
         )
-        return ScramCredential(_salt(self._secret, mechanism, name), stored_key, server_key, MIN_ITERATIONS)
+        salt = _salt(self._secret, mechanism, name)
+        return ScramCredential(salt, stored_key, server_key, self._usual_iterations[mechanism])
+
+    @cached_property
+    def _usual_iterations(self) -> Mapping[str, int]:
+        """What most users have, by mechanism."""
+        counts: dict[str, Counter[int]] = {mechanism: Counter() for mechanism in SCRAM_HASHES}
+        for user in self._users.values():
+            for mechanism, credential in user.credentials.items():
+                counts[mechanism][credential.iterations] += 1
+        return {
+            mechanism: max(found, key=found.__getitem__, default=MIN_ITERATIONS)
+            for mechanism, found in counts.items()
+        }
 
 
 def read_users(path: Path, mechanisms: Iterable[str] = MECHANISMS) -> Users:
