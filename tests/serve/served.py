@@ -49,7 +49,7 @@ class Served:
         node = Node.advertised(options, self._listener, catalog.cluster_id)
         self._coordinator = GroupCoordinator(store, catalog, node, options.groups)
         handlers = self._coordinator.handlers()
-        self._endpoint = Endpoint(options, self._listener, handlers=lambda _: handlers)
+        self._endpoint = Endpoint(options, self._listener, handlers=handlers)
         self._coordinator.begin_sessions()
         self._loop.call_soon(self._started.set)
         await self._endpoint.serve()

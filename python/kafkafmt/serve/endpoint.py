@@ -7,7 +7,7 @@ import itertools
 import os
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import structlog
 
@@ -50,7 +50,7 @@ def _family(host: str) -> socket.AddressFamily:
 class Endpoint:
     """Serves a log directory on a listening socket, which stays the caller's to close.
 
-    `handlers` are those of further APIs by key, groups say, made for the node that clients come back to.
+    `handlers` are those of further APIs by key, groups say.
     Raises FileNotFoundError or NotADirectoryError for another directory, TlsError, and ValueError for options.
     """
 
@@ -59,7 +59,7 @@ class Endpoint:
         options: ServeOptions,
         listener: socket.socket,
         *,
-        handlers: Callable[[Node], Mapping[int, Handler]] | None = None,
+        handlers: Mapping[int, Handler] | None = None,
         metrics: Metrics | None = None,
         convert_eagerly: bool = False,
     ) -> None:
@@ -72,7 +72,7 @@ class Endpoint:
         self._growth = GrowthWatch()
         memory = DownConversionMemory(options.max_downconversion_bytes, options.chunk_bytes, self._metrics)
         fetching = Fetching(catalog, options, self._growth, convert_eagerly=convert_eagerly)
-        all_handlers = apis.handlers(catalog, node, options) | dict(handlers(node) if handlers else {})
+        all_handlers = apis.handlers(catalog, node, options) | dict(handlers or {})
         self._service = Service(options, all_handlers, fetching, memory, self._metrics)
         self._most_connections = options.max_connections or most_connections()
         self._connections: dict[asyncio.Task[None], Connection | None] = {}

@@ -46,7 +46,7 @@ async def _serve_alone(options: ServeOptions, listener: socket.socket, on_ready:
             _serve_metrics(stack, metrics.registry, options.metrics, options.request_timeout)
         async with _group_coordinator(options, listener) as coordinator:
             handlers = coordinator.handlers()
-            endpoint = Endpoint(options, listener, handlers=lambda _: handlers, metrics=metrics)
+            endpoint = Endpoint(options, listener, handlers=handlers, metrics=metrics)
             serving = asyncio.create_task(endpoint.serve())
             with _told_to_end((coordinator.close, endpoint.drain), serving.cancel):
                 coordinator.begin_sessions()

@@ -189,7 +189,7 @@ def _work(job: _Job, channel: socket.socket) -> None:
 async def _serve(job: _Job, channel: socket.socket, metrics: Metrics) -> None:
     relay = Relay(*await asyncio.open_unix_connection(sock=channel))
     handlers = relay.handlers(job.relayed)
-    endpoint = Endpoint(job.options, job.listener, handlers=lambda _: handlers, metrics=metrics)
+    endpoint = Endpoint(job.options, job.listener, handlers=handlers, metrics=metrics)
     serving, supervised = asyncio.create_task(endpoint.serve()), asyncio.create_task(relay.run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, endpoint.drain)
     relay.announce()

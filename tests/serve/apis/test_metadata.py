@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import shutil
 import uuid
@@ -27,6 +28,7 @@ from kafkafmt.serve.request import Handler
 from kafkafmt.serve.wire import SUPPORTED
 from serve.apis.asking import ask
 from serve.apis.samples import NODE
+from serve.turns import answer_by_turns
 
 TOPICS = sorted({name.rpartition("-")[0] for name in NAMES})
 VERSIONS = SUPPORTED[ApiKey.Metadata]
@@ -128,6 +130,11 @@ def test_metadata_by_topic_id_before_that_was_allowed_is_refused(
 def test_metadata_has_a_topic_once_however_often_it_is_asked_for(apis: dict[int, Handler]) -> None:
     topics = ask(apis, request(1, *["none", "not-there"] * 100)).topics
     assert [topic.name for topic in topics] == ["none", "not-there"]
+
+
+def test_metadata_of_many_topics_leaves_others_their_turn(apis: dict[int, Handler]) -> None:
+    wanted = request(1, *(f"topic-{number}" for number in range(30_000)))
+    assert len(asyncio.run(answer_by_turns(apis, wanted))) > 30_000
 
 
 def test_metadata_follows_topics_that_come_and_go(

@@ -19,6 +19,7 @@ from kafka.protocol.metadata import MetadataResponse
 from kafkafmt.serve.node import Node
 from kafkafmt.serve.partition_errors import UNKNOWN_LEADER_EPOCH
 from kafkafmt.serve.request import Message, Request
+from kafkafmt.serve.turns import Turns
 
 if TYPE_CHECKING:
     from kafkafmt.serve.catalog import Catalog, Partition, Topic
@@ -60,18 +61,22 @@ class MetadataApi:
             ],
             cluster_id=node.cluster_id,
             controller_id=node.id,
-            topics=self._topics(version, request.body.topics),
+            topics=await self._topics(version, request.body.topics),
         )
 
-    def _topics(self, version: int, wanted: list[Message] | None) -> list[Message]:
+    async def _topics(self, version: int, wanted: list[Message] | None) -> list[Message]:
+        turns = Turns()
         topics = self._catalog.topics()  # as the folders are now, those of the topics asked for included
         if wanted is None or (version == 0 and not wanted):
-            return [self._described(version, topic) for topic in topics]
+            return [await self._described(version, topic, turns) for topic in topics]
         # Each is told once, however often it was asked for.
         asked = dict.fromkeys((topic.name, topic.topic_id) for topic in wanted)
-        return [self._topic(version, name, topic_id) for name, topic_id in asked]
+        return [await self._topic(version, name, topic_id, turns) for name, topic_id in asked]
 
-    def _topic(self, version: int, name: str | None, topic_id: uuid.UUID | None) -> Message:
+    async def _topic(
+        self, version: int, name: str | None, topic_id: uuid.UUID | None, turns: Turns
+    ) -> Message:
+        await turns.give()
         if name is not None:
             topic = self._catalog.topic(name)
             error = UnknownTopicOrPartitionError if _TOPIC_NAME.fullmatch(name) else InvalidTopicError
@@ -82,10 +87,10 @@ class MetadataApi:
             # Requests of versions 10 and 11 have a field for the ID that must not be used (KIP-516).
             topic, name, error = None, "", InvalidRequestError
         if topic is not None:
-            return self._described(version, topic)
+            return await self._described(version, topic, turns)
         return _Topic(version=version, error_code=error.errno, name=name, topic_id=topic_id)
 
-    def _described(self, version: int, topic: Topic) -> Message:
+    async def _described(self, version: int, topic: Topic, turns: Turns) -> Message:
         numbers = set(topic.partitions)
         if version >= _FIRST_VERSION_WITH_MISSING:
             numbers.update(range(min(max(numbers), _MOST_PARTITIONS)))
@@ -96,12 +101,16 @@ class MetadataApi:
             topic_id=topic.id,
             is_internal=topic.name in _INTERNAL_TOPICS,
             partitions=[
-                self._partition(version, number, topic.partitions.get(number)) for number in sorted(numbers)
+                await self._partition(version, number, topic.partitions.get(number), turns)
+                for number in sorted(numbers)
             ],
         )
 
-    def _partition(self, version: int, number: int, partition: Partition | None) -> Message:
+    async def _partition(
+        self, version: int, number: int, partition: Partition | None, turns: Turns
+    ) -> Message:
         """None: one that is not in the directory. It is told as one whose only replica is offline."""
+        await turns.give()
         replicas = [self._node.id] * (_REPLICAS_AT_VERSION_0 if version == 0 else 1)
         is_there = partition is not None
         return _Topic.MetadataResponsePartition(

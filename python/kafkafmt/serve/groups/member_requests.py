@@ -26,6 +26,7 @@ from kafkafmt.serve.groups.member import (
 )
 from kafkafmt.serve.groups.membership import Membership
 from kafkafmt.serve.request import Handler, Message, Request
+from kafkafmt.serve.turns import by_turns
 
 _NEEDS_MEMBER_ID = 4  # the first version of JoinGroup whose clients ask for a member id first (KIP-394)
 _CAN_SKIP_ASSIGNMENT = 9
@@ -98,7 +99,7 @@ class MemberRequests:
                         body.group_id, each.member_id, each.group_instance_id
                     ).errno,
                 )
-                for each in body.members
+                async for each in by_turns(body.members)
             ]
         return response
 

@@ -61,22 +61,18 @@ class OffsetRequests:
 
     async def _commit(self, request: Request) -> Message:
         body, version = request.body, request.version
-        group_error = errors.NoError
-        if version > 0:
-            identity = MemberIdentity(
-                body.member_id, body.generation_id_or_member_epoch, body.group_instance_id
-            )
-            group_error = self._membership.commit(body.group_id, identity)
-
         commits: list[Commit] = []
         committed: list[Message] = []
         answers = OffsetCommitResponse.OffsetCommitResponseTopic
         topics = []
+        turns = Turns()
         for topic in body.topics:
+            await turns.give()
             name = self._topic_name(version, topic)
             partitions = []
             for partition in topic.partitions:
-                error = self._commit_error(version, name, partition.committed_metadata, group_error)
+                await turns.give()
+                error = self._commit_error(version, name, partition.committed_metadata)
                 answer = answers.OffsetCommitResponsePartition(
                     version=version, partition_index=partition.partition_index, error_code=error.errno
                 )
@@ -87,14 +83,27 @@ class OffsetRequests:
             topics.append(
                 answers(version=version, name=topic.name, topic_id=topic.topic_id, partitions=partitions)
             )
+        error = await self._keep(version, body, commits)
+        if error is not errors.NoError:
+            for answer in committed:
+                answer.error_code = error.errno
+        return OffsetCommitResponse(version=version, throttle_time_ms=0, topics=topics)
+
+    async def _keep(self, version: int, body: Any, commits: list[Commit]) -> Error:
+        """Keep what a member commits, if it may: nobody has a turn in between, who could make it one that may not."""
+        if version > 0:
+            identity = MemberIdentity(
+                body.member_id, body.generation_id_or_member_epoch, body.group_instance_id
+            )
+            error = self._membership.commit(body.group_id, identity)
+            if error is not errors.NoError:
+                return error
         if commits:
             try:
                 await self._store.commit(commits)
             except sqlite3.Error as failure:
-                error = not_available(failure)
-                for answer in committed:
-                    answer.error_code = error.errno
-        return OffsetCommitResponse(version=version, throttle_time_ms=0, topics=topics)
+                return not_available(failure)
+        return errors.NoError
 
     def _topic_name(self, version: int, topic: Any) -> str | None:
         """The name of a topic in a request, or None where there is no such topic."""
@@ -102,16 +111,14 @@ class OffsetRequests:
         found = self._catalog.topic_by_id(topic.topic_id) if by_id else self._catalog.topic(topic.name)
         return None if found is None else found.name
 
-    def _commit_error(
-        self, version: int, topic: str | None, metadata: str | None, group_error: Error
-    ) -> Error:
+    def _commit_error(self, version: int, topic: str | None, metadata: str | None) -> Error:
         if topic is None:
             return (
                 errors.UnknownTopicIdError if version >= _TOPIC_IDS else errors.UnknownTopicOrPartitionError
             )
         if metadata is not None and len(metadata) > self._max_metadata_chars:
             return errors.OffsetMetadataTooLargeError
-        return group_error
+        return errors.NoError
 
     # OffsetFetch
 
