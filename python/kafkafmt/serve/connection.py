@@ -30,6 +30,7 @@ from kafkafmt.serve.security.sasl import (
     refusing_handlers,
 )
 from kafkafmt.serve.stream import StalledError, Stream
+from kafkafmt.serve.turns import Turns
 from kafkafmt.serve.wire import api_name, decode_request, encode_response_by_turns
 
 if TYPE_CHECKING:
@@ -42,8 +43,6 @@ _SIZE = struct.Struct(">i")
 _LARGE_FRAME_BYTES, _LARGE_REQUESTS = 64 * 1024, 64
 # For so many seconds memory that others wait for is held by a client that takes nothing.
 _PATIENCE = 1.0
-# What a send may write before other connections get a turn.
-_TURN_BYTES = 1024 * 1024
 
 
 class RefusedError(Exception):
@@ -166,24 +165,20 @@ class Connection:
         _log.debug("fetch", version=request.version, size=size)
 
     async def _send(self, send: FetchSend) -> None:
-        stream, turn = self._stream, 0
+        channel, turns = self._stream.socket, Turns()
         while not send.completed:
             if needed := send.needed_bytes:
                 await self._lease.acquire(needed)
                 with self._service.metrics.conversion():
-                    taken = send.write_to(stream.socket)
+                    taken = send.write_to(channel)
             else:
-                taken = send.write_to(stream.socket)
+                taken = send.write_to(channel)
             self._lease.resize(send.held_bytes)
-            turn += taken
-            if send.completed:
-                return
-            if not taken:
+            if not taken and not send.completed:
                 await self._wait_writable(send)
-                turn = 0
-            elif needed or turn > _TURN_BYTES:
-                await asyncio.sleep(0)
-                turn = 0
+                turns = Turns()
+            else:
+                await turns.give()
 
     async def _wait_writable(self, send: FetchSend) -> None:
         """While others wait for memory, a chunk that is not taken is given up, to be converted again when it is."""
