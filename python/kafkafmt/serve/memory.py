@@ -26,9 +26,8 @@ class DownConversionMemory:
         self._held_bytes = 0
         self._sends = 0
         self._line: deque[tuple[int, asyncio.Future[None], Lease]] = deque()
-        self._admitted: Lease | None = (
-            None  # whose turn has come, and who has not said yet what it takes in truth
-        )
+        # Whose turn has come, and who has not said yet what it takes in truth.
+        self._admitted: Lease | None = None
         self.chunks = ChunkMemory(chunk_bytes, min(most_bytes // 4, 4 * chunk_memory_bytes(chunk_bytes)))
 
     def lease(self) -> Lease:
