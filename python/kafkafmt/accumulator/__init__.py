@@ -1,0 +1,29 @@
+"""Records that wait, in batches, for their brokers (Kafka's RecordAccumulator, KIP-126).
+
+Nothing in here has a socket, a thread or a clock of its own.
+"""
+
+from kafkafmt.accumulator.batch import Outcome, ProducerBatch
+from kafkafmt.accumulator.errors import AccumulatorClosedError, BufferExhaustedError
+from kafkafmt.accumulator.future import RecordFuture, RecordMetadata, RecordsFuture
+from kafkafmt.accumulator.metrics import AccumulatorMetrics
+from kafkafmt.accumulator.options import AccumulatorOptions
+from kafkafmt.accumulator.record_accumulator import Cluster, ReadyCheck, RecordAccumulator
+from kafkafmt.accumulator.sequences import ProducerState, Sequences
+
+__all__ = [
+    "AccumulatorClosedError",
+    "AccumulatorMetrics",
+    "AccumulatorOptions",
+    "BufferExhaustedError",
+    "Cluster",
+    "Outcome",
+    "ProducerBatch",
+    "ProducerState",
+    "ReadyCheck",
+    "RecordAccumulator",
+    "RecordFuture",
+    "RecordMetadata",
+    "RecordsFuture",
+    "Sequences",
+]

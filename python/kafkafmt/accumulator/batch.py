@@ -1,0 +1,259 @@
+"""A batch of the producer on its way: open while records are appended, then bytes, then done, failed or split."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from _kafkafmt.producer_state import set_producer_state
+
+from _kafkafmt.layout import RECORD_BATCH_OVERHEAD
+from kafkafmt.accumulator.sequences import ProducerState
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from typing_extensions import Buffer
+
+    from kafkafmt.builder import RecordBatchBuilder
+    from kafkafmt.types import TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a batch: acknowledged from `base_offset` on, or refused as `error` says of each record."""
+
+    base_offset: int = -1
+    log_append_time: int = -1
+    error: Callable[[int], Exception] | None = None
+
+    def offset_of(self, index: int) -> int:
+        return self.base_offset + index if self.base_offset >= 0 else -1
+
+    def exception_of(self, index: int) -> Exception | None:
+        return self.error(index) if self.error is not None else None
+
+
+class ProducerBatch:
+    """Records for one partition that go out together.
+
+    created_ms: when its first record was appended, and so the time that its delivery counts from; the parts of a
+    batch that is split have that of the whole. order: where it stands among the batches of its partition, in
+    order of their records. reserved: bytes that it holds of the budget. attempts: how often it was sent in vain.
+    """
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        records: RecordBatchBuilder | bytes,
+        *,
+        count: int = 0,
+        created_ms: float,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.created_ms = created_ms
+        self.order: tuple[int, ...] = ()
+        self.reserved = 0
+        self.attempts = 0
+        self.last_attempt_ms = created_ms
+        self.drained_ms: float | None = None
+        self.producer_state: ProducerState | None = None
+        self.compression_ratio = 1.0
+        self.outcome: Outcome | None = None
+        self._builder = None if isinstance(records, bytes) else records
+        self._data: Buffer | None = records if isinstance(records, bytes) else None
+        self._size = len(records) if isinstance(records, bytes) else 0
+        self._count = count
+        self._takes_records = self._builder is not None
+        self._parts: list[ProducerBatch] = []
+        self._first_of_parts: list[int] = []
+        self._listeners: list[tuple[int, Callable[[], None]]] = []
+        self._lock = threading.Lock()
+        self._settled = threading.Event()
+
+    # Open
+
+    @property
+    def builder(self) -> RecordBatchBuilder | None:
+        """What takes the records, while they may be appended."""
+        return self._builder if self._takes_records else None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it will take no more records, or is as large as it should get."""
+        builder = self._builder
+        if not self._takes_records or builder is None:
+            return True
+        return builder.batch_size is not None and builder.estimated_size >= builder.batch_size
+
+    @property
+    def record_count(self) -> int:
+        return self._count if self._builder is None else len(self._builder)
+
+    def end_appends(self) -> None:
+        """Let no more records in."""
+        self._takes_records = False
+
+    def close(self) -> bool:
+        """Compress the records, and let go of what held them; False where that was done before."""
+        self._takes_records = False
+        builder = self._builder
+        if builder is None:
+            return False
+        data = builder.build()
+        self.compression_ratio = (len(data) - RECORD_BATCH_OVERHEAD) / builder.size_in_bytes
+        self._count = len(builder)
+        self._data = data
+        self._size = len(data)
+        self._builder = None
+        return True
+
+    # Closed
+
+    @property
+    def data(self) -> Buffer:
+        """The batch as it is sent: read it, and keep it no longer than the batch is under way."""
+        assert self._data is not None, "a batch is closed before it is sent"
+        return self._data
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Of the whole batch as it is sent, or as it is estimated to be while it is open."""
+        return self._size if self._builder is None else self._builder.estimated_size
+
+    def set_producer_state(self, state: ProducerState) -> None:
+        """Say in its header who sends it, and with which sequence numbers. What was sent before stays as it is."""
+        data = bytearray(self.data)
+        set_producer_state(data, *state)
+        self._data = data
+        self.producer_state = state
+
+    def retry(self, now_ms: float) -> None:
+        """It was sent, and is to be sent again."""
+        self.attempts += 1
+        self.last_attempt_ms = now_ms
+
+    def has_reached_delivery_timeout(self, delivery_timeout_ms: float, now_ms: float) -> bool:
+        return now_ms - self.created_ms >= delivery_timeout_ms
+
+    # Done
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it was acknowledged or failed; never where it was split."""
+        return self.outcome is not None
+
+    @property
+    def is_wholly_done(self) -> bool:
+        """Whether it, or every part that it was split into, was acknowledged or failed."""
+        return all(part.is_wholly_done for part in self._parts) if self._parts else self.is_done
+
+    def complete(self, base_offset: int, log_append_time: int = -1) -> bool:
+        """A broker has it. Returns False where its outcome was known before, which then stays."""
+        return self._settle(Outcome(base_offset, log_append_time))
+
+    def complete_exceptionally(
+        self, exception: Exception, exception_of: Callable[[int], Exception] | None = None
+    ) -> bool:
+        """It failed, with an error of its own for each record where `exception_of` has one. As `complete`."""
+        return self._settle(Outcome(error=exception_of or (lambda index: exception)))
+
+    def split_into(self, parts: Sequence[ProducerBatch]) -> None:
+        """Forward all who wait for its records to the parts, which hold them in order."""
+        first = 0
+        starts = []
+        for part in parts:
+            starts.append(first)
+            first += part.record_count
+        assert first == self.record_count, "a split keeps every record"
+        with self._lock:
+            self._first_of_parts = starts
+            self._parts = list(parts)
+            listeners, self._listeners = self._listeners, []
+            self._data = None
+        self._settled.set()
+        for index, listener in listeners:
+            self.add_listener(index, listener)
+
+    def part_of(self, index: int) -> tuple[ProducerBatch, int]:
+        """The batch that holds a record by now, and the record's index there."""
+        batch = self
+        while batch._parts:
+            number = bisect_right(batch._first_of_parts, index) - 1
+            index -= batch._first_of_parts[number]
+            batch = batch._parts[number]
+        return batch, index
+
+    def wait(self, timeout: float | None = None, index: int | None = None) -> bool:
+        """Wait until all of it is done, or the record at `index`; False after `timeout` seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        batches = [self]
+        while batches:
+            batch = batches.pop()
+            left = None if deadline is None else max(deadline - time.monotonic(), 0)
+            if not batch._settled.wait(left):
+                return False
+            if batch._parts and index is not None:
+                number = bisect_right(batch._first_of_parts, index) - 1
+                index -= batch._first_of_parts[number]
+                batches.append(batch._parts[number])
+            else:
+                batches.extend(batch._parts)
+        return True
+
+    def add_listener(self, index: int, listener: Callable[[], None]) -> None:
+        """Have `listener` called once the record at `index` is done; at once where it is."""
+        while True:
+            batch, place = self.part_of(index)
+            with batch._lock:
+                if not batch._parts:
+                    if batch.outcome is None:
+                        batch._listeners.append((place, listener))
+                        return
+                    break
+        _call(listener)
+
+    def put_offsets(self, offsets: NDArray[np.int64]) -> None:
+        """Set the offsets of its records, or raise the error of the first that failed. All of it is done."""
+        if self._parts:
+            for first, part in zip(self._first_of_parts, self._parts, strict=True):
+                part.put_offsets(offsets[first : first + part.record_count])
+            return
+        outcome = self.outcome
+        assert outcome is not None
+        if outcome.error is not None:
+            raise outcome.error(0)
+        offsets[:] = np.arange(len(offsets)) + outcome.base_offset if outcome.base_offset >= 0 else -1
+
+    def _settle(self, outcome: Outcome) -> bool:
+        with self._lock:
+            if self.outcome is not None or self._parts:
+                return False
+            self.outcome = outcome
+            listeners, self._listeners = self._listeners, []
+            self._count = self.record_count
+            self._takes_records = False
+            self._builder = None
+            self._data = None
+        self._settled.set()
+        for _, listener in listeners:
+            _call(listener)
+        return True
+
+    def __repr__(self) -> str:
+        return f"<ProducerBatch of {self.record_count} records for {self.topic_partition}>"
+
+
+def _call(listener: Callable[[], None]) -> None:
+    """A caller's function that fails must not take the others, or the sender, with it."""
+    try:
+        listener()
+    except Exception:
+        log.exception("a callback of a record failed")

@@ -1,0 +1,168 @@
+"""What a caller gets for records that it appended: where they came to lie, once a broker has said so.
+
+A future points to its batch and its place there. A batch that is split forwards to its parts, so that nothing is
+done for each record, neither then nor when a batch is acknowledged. The methods are those of kafka-python's
+futures.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from kafkafmt.accumulator.batch import Outcome, ProducerBatch
+    from kafkafmt.types import TopicPartition
+
+
+class RecordMetadata(NamedTuple):
+    """A record that a broker acknowledged; offset is -1 where none was told, as with acks=0.
+
+    timestamp: the broker's, where the topic is of LogAppendTime. Sizes are of the serialized key and value, in
+    bytes, -1 for null.
+    """
+
+    topic_partition: TopicPartition
+    offset: int
+    timestamp: int
+    serialized_key_size: int
+    serialized_value_size: int
+
+    @property
+    def topic(self) -> str:
+        return self.topic_partition.topic
+
+    @property
+    def partition(self) -> int:
+        return self.topic_partition.partition
+
+
+class RecordFuture:
+    """The outcome of one record: a `RecordMetadata`, or an error."""
+
+    __slots__ = ("_batch", "_index", "_key_size", "_timestamp", "_value_size")
+
+    def __init__(
+        self, batch: ProducerBatch, index: int, timestamp: int, key: bytes | None, value: bytes | None
+    ) -> None:
+        self._batch = batch
+        self._index = index
+        self._timestamp = timestamp
+        self._key_size = -1 if key is None else len(key)
+        self._value_size = -1 if value is None else len(value)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it succeeded or failed."""
+        return self._batch.part_of(self._index)[0].is_done
+
+    def succeeded(self) -> bool:
+        return self.is_done and self.exception is None
+
+    def failed(self) -> bool:
+        return self.is_done and self.exception is not None
+
+    @property
+    def value(self) -> RecordMetadata | None:
+        """Where the record lies; None while it is under way, and where it failed."""
+        outcome, index = self._outcome()
+        return None if outcome is None or outcome.exception_of(index) else self._metadata(outcome, index)
+
+    @property
+    def exception(self) -> Exception | None:
+        """Why it failed; None while it is under way, and where it succeeded."""
+        outcome, index = self._outcome()
+        return None if outcome is None else outcome.exception_of(index)
+
+    def get(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait up to `timeout` seconds for the outcome. Raises the record's error, or TimeoutError."""
+        if not self._batch.wait(timeout, self._index):
+            raise TimeoutError(f"{self._batch.topic_partition}: no answer for a record after {timeout} s")
+        outcome, index = self._outcome()
+        assert outcome is not None
+        error = outcome.exception_of(index)
+        if error is not None:
+            raise error
+        return self._metadata(outcome, index)
+
+    def add_callback(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> RecordFuture:
+        """Have `callback(*args, metadata, **kwargs)` called on success, in the sender's thread; now if done."""
+        self._batch.add_listener(self._index, lambda: self._call(callback, None, args, kwargs))
+        return self
+
+    def add_errback(self, errback: Callable[..., Any], *args: Any, **kwargs: Any) -> RecordFuture:
+        """Have `errback(*args, exception, **kwargs)` called on failure, in the sender's thread; now if done."""
+        self._batch.add_listener(self._index, lambda: self._call(None, errback, args, kwargs))
+        return self
+
+    def add_both(self, both: Callable[..., Any], *args: Any, **kwargs: Any) -> RecordFuture:
+        """Have `both` called with the metadata or the exception, whichever it comes to."""
+        self._batch.add_listener(self._index, lambda: self._call(both, both, args, kwargs))
+        return self
+
+    def _call(
+        self,
+        callback: Callable[..., Any] | None,
+        errback: Callable[..., Any] | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        outcome, index = self._outcome()
+        assert outcome is not None
+        error = outcome.exception_of(index)
+        if error is not None and errback is not None:
+            errback(*args, error, **kwargs)
+        elif error is None and callback is not None:
+            callback(*args, self._metadata(outcome, index), **kwargs)
+
+    def _outcome(self) -> tuple[Outcome | None, int]:
+        batch, index = self._batch.part_of(self._index)
+        return batch.outcome, index
+
+    def _metadata(self, outcome: Outcome, index: int) -> RecordMetadata:
+        return RecordMetadata(
+            self._batch.topic_partition,
+            outcome.offset_of(index),
+            self._timestamp if outcome.log_append_time == -1 else outcome.log_append_time,
+            self._key_size,
+            self._value_size,
+        )
+
+
+class RecordsFuture:
+    """The outcome of records that were appended in columns."""
+
+    def __init__(self, batches: list[ProducerBatch]) -> None:
+        self._batches = batches
+        self._counts = [batch.record_count for batch in batches]
+
+    def __len__(self) -> int:
+        """Records."""
+        return sum(self._counts)
+
+    @property
+    def is_done(self) -> bool:
+        return all(batch.is_wholly_done for batch in self._batches)
+
+    def get(self, timeout: float | None = None) -> NDArray[np.int64]:
+        """Wait up to `timeout` seconds; the offset of each record, int64, in the order of the columns.
+
+        Raises the error of the first record that failed, or TimeoutError.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        offsets = np.empty(len(self), np.int64)
+        begin = 0
+        for batch, count in zip(self._batches, self._counts, strict=True):
+            left = None if deadline is None else max(deadline - time.monotonic(), 0)
+            if not batch.wait(left):
+                raise TimeoutError(
+                    f"{batch.topic_partition}: no answer for {count} records after {timeout} s"
+                )
+            batch.put_offsets(offsets[begin : begin + count])
+            begin += count
+        return offsets

@@ -1,0 +1,95 @@
+"""What the accumulator tells of itself, under the names that Kafka's producer has for it."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+WINDOW_MS = 30_000
+WINDOWS = 2
+
+
+class Sampled:
+    """Values of the last `WINDOWS` windows of `WINDOW_MS`, as Kafka's metrics keep them; -0.0 or NaN never."""
+
+    def __init__(self) -> None:
+        self._samples: deque[_Sample] = deque()
+
+    def record(self, value: float, now_ms: float) -> None:
+        self._forget(now_ms)
+        if not self._samples or now_ms - self._samples[-1].began_ms >= WINDOW_MS:
+            self._samples.append(_Sample(now_ms))
+        sample = self._samples[-1]
+        sample.count += 1
+        sample.total += value
+        sample.largest = max(sample.largest, value)
+
+    def average(self, now_ms: float) -> float:
+        self._forget(now_ms)
+        count = sum(sample.count for sample in self._samples)
+        return sum(sample.total for sample in self._samples) / count if count else 0.0
+
+    def largest(self, now_ms: float) -> float:
+        self._forget(now_ms)
+        return max((sample.largest for sample in self._samples), default=0.0)
+
+    def rate(self, now_ms: float) -> float:
+        """The sum of the values a second, over a whole window at the least, as Kafka's Rate reckons."""
+        self._forget(now_ms)
+        if not self._samples:
+            return 0.0
+        elapsed_ms = now_ms - self._samples[0].began_ms
+        return sum(sample.total for sample in self._samples) * 1000 / max(elapsed_ms, WINDOW_MS)
+
+    def _forget(self, now_ms: float) -> None:
+        while self._samples and now_ms - self._samples[0].began_ms >= WINDOWS * WINDOW_MS:
+            self._samples.popleft()
+
+
+@dataclass
+class _Sample:
+    began_ms: float
+    count: int = 0
+    total: float = 0.0
+    largest: float = 0.0
+
+
+class AccumulatorMetrics:
+    """Counts and averages of what was drained and split. Recorded by the sender's thread alone."""
+
+    def __init__(self) -> None:
+        self.batch_split_total = 0
+        self.batch_refused_total = 0
+        self._splits = Sampled()
+        self._compression_rate = Sampled()
+        self._records_per_request = Sampled()
+        self._queue_time_ms = Sampled()
+
+    def record_batch(self, compression_ratio: float, queue_time_ms: float, now_ms: float) -> None:
+        self._compression_rate.record(compression_ratio, now_ms)
+        self._queue_time_ms.record(queue_time_ms, now_ms)
+
+    def record_request(self, records: int, now_ms: float) -> None:
+        self._records_per_request.record(records, now_ms)
+
+    def record_split(self, now_ms: float, *, was_refused: bool) -> None:
+        self.batch_split_total += 1
+        self.batch_refused_total += was_refused
+        self._splits.record(1, now_ms)
+
+    def values(self, now_ms: float) -> dict[str, float]:
+        """Each metric by Kafka's name; times in milliseconds, averages over the last minute.
+
+        batch-split-rate, batch-split-total: batches that were split, before they were sent or after (KIP-126);
+        batch-refused-total: those among them that a broker had refused. compression-rate-avg: compressed over
+        uncompressed size.
+        """
+        return {
+            "batch-split-rate": self._splits.rate(now_ms),
+            "batch-split-total": self.batch_split_total,
+            "batch-refused-total": self.batch_refused_total,
+            "compression-rate-avg": self._compression_rate.average(now_ms),
+            "records-per-request-avg": self._records_per_request.average(now_ms),
+            "record-queue-time-avg": self._queue_time_ms.average(now_ms),
+            "record-queue-time-max": self._queue_time_ms.largest(now_ms),
+        }

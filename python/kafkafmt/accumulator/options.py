@@ -1,0 +1,38 @@
+"""All that the accumulator can be told in numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafkafmt import codecs
+from kafkafmt.builder import DEFAULT_BATCH_SIZE
+from kafkafmt.types import Codec
+
+
+@dataclass(frozen=True)
+class AccumulatorOptions:
+    """Sizes in bytes, times in milliseconds; names and defaults as in Kafka's ProducerConfig.
+
+    batch_size: what a batch should have after compression. buffer_memory: what all batches may hold together.
+    linger_ms: how long a batch that is not full waits for more records. delivery_timeout_ms: how long a record
+    may be under way, from when its batch was begun. retry_backoff_ms: the pause after a failed attempt.
+    max_block_ms: how long `append` waits for memory at the most.
+    """
+
+    batch_size: int = DEFAULT_BATCH_SIZE
+    buffer_memory: int = 32 * 1024 * 1024
+    linger_ms: float = 0
+    codec: Codec = Codec.NONE
+    level: int | None = None
+    delivery_timeout_ms: float = 120_000
+    retry_backoff_ms: float = 100
+    max_block_ms: float = 60_000
+
+    def __post_init__(self) -> None:
+        if self.buffer_memory < 1:
+            raise ValueError(f"buffer_memory: expected 1 byte or more, found {self.buffer_memory}")
+        for name in ("batch_size", "linger_ms", "delivery_timeout_ms", "retry_backoff_ms", "max_block_ms"):
+            value = getattr(self, name)
+            if not value >= 0:
+                raise ValueError(f"{name}: expected 0 or more, found {value}")
+        codecs.check_level(Codec(self.codec), self.level)

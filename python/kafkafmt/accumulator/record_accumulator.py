@@ -1,0 +1,517 @@
+"""Queues of batches, one a partition: records come in at one end, a sender drains the other.
+
+The sender asks which nodes have something `ready`, drains it, and says what came of it: `deallocate`, `reenqueue`
+or `split_and_reenqueue`. Times are handed in, in milliseconds of any clock that does not go back. Records are
+appended from any thread; what the sender does is called from one.
+
+A batch is closed, and so compressed, in the sender's thread, outside the lock. Then its size is known, and one
+that is larger than its topic takes is split before it is sent; what a broker refuses all the same is split then.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from kafkafmt.accumulator.batch import ProducerBatch
+from kafkafmt.accumulator.buffer_pool import BufferPool
+from kafkafmt.accumulator.errors import AccumulatorClosedError, BufferExhaustedError
+from kafkafmt.accumulator.future import RecordFuture, RecordsFuture
+from kafkafmt.accumulator.metrics import AccumulatorMetrics
+from kafkafmt.accumulator.options import AccumulatorOptions
+from kafkafmt.accumulator.splitting import next_target, parts_of
+from kafkafmt.builder import RecordBatchBuilder
+from kafkafmt.column_rows import column_rows
+from kafkafmt.errors import RecordTooLargeError
+from kafkafmt.estimator import CompressionRatioEstimator
+from kafkafmt.types import Codec
+
+if TYPE_CHECKING:
+    from kafkafmt.accumulator.sequences import Sequences
+    from kafkafmt.column_rows import Binary, Headers, Timestamps
+    from kafkafmt.types import TopicPartition
+
+    Fields = tuple[int, bytes | None, bytes | None, Collection[tuple[str | bytes, bytes | None]]]
+
+
+class Cluster(Protocol):
+    """Who leads which partition. kafka-python's ClusterMetadata is one."""
+
+    def leader_for_partition(self, partition: TopicPartition) -> int | None:
+        """The node id of the leader; None or -1 where none is known."""
+
+
+class ReadyCheck(NamedTuple):
+    """Nodes to send to; in how many ms to look again, at the latest; whether records wait for an unknown leader."""
+
+    nodes: set[int]
+    next_check_ms: float
+    unknown_leaders_exist: bool
+
+
+class RecordAccumulator:
+    """Batches under one budget in bytes, in the order of their records.
+
+    max_message_bytes: the largest batch that a topic takes (its `max.message.bytes`), None where that is not
+    known. What comes out larger is split before it is sent, which KIP-126 calls the ideal solution ("Rejected
+    Alternatives"). sequences: of an idempotent producer.
+
+    Unlike Kafka's: memory is reserved as batches grow, not `batch_size` at once; no batch is meant to be larger
+    than its topic takes; and batches that come back go to where their records belong.
+
+    muted: partitions of which nothing is drained; a sender that keeps the order mutes those in flight.
+    """
+
+    def __init__(
+        self,
+        options: AccumulatorOptions | None = None,
+        *,
+        estimator: CompressionRatioEstimator | None = None,
+        max_message_bytes: Callable[[str], int | None] = lambda topic: None,
+        sequences: Sequences | None = None,
+    ) -> None:
+        self.options = options or AccumulatorOptions()
+        self.estimator = estimator or CompressionRatioEstimator()
+        self.metrics = AccumulatorMetrics()
+        self.pool = BufferPool(self.options.buffer_memory)
+        self.muted: set[TopicPartition] = set()
+        self._max_message_bytes = max_message_bytes
+        self._sequences = sequences
+        self._queues: dict[TopicPartition, deque[ProducerBatch]] = {}
+        self._incomplete: set[ProducerBatch] = set()
+        self._lock = threading.Lock()
+        self._batches_enqueued = 0
+        self._flushes = 0
+        self._closed = False
+        self._drain_first: dict[int, TopicPartition] = {}
+
+    # Records come
+
+    def append(
+        self,
+        topic_partition: TopicPartition,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Collection[tuple[str | bytes, bytes | None]] = (),
+        *,
+        now_ms: float,
+        max_block_ms: float | None = None,
+        abort_on_new_batch: bool = False,
+    ) -> tuple[RecordFuture, bool] | None:
+        """Append a record; returns its future, and whether there is news for the sender.
+
+        Waits up to `max_block_ms` (None: as the options say) for memory. abort_on_new_batch: return None where
+        the record would begin a batch, so that a sticky partitioner may choose again (KIP-480).
+
+        Raises BufferExhaustedError, AccumulatorClosedError, RecordTooLargeError where the record is larger than
+        the whole budget, and what `RecordBatchBuilder.append` raises.
+        """
+        fields = (timestamp, key, value, headers)
+        with self._lock:
+            appended = self._append_to_open(topic_partition, fields)
+        if appended is not None or abort_on_new_batch:
+            return appended
+        builder = self._begin_builder(topic_partition.topic)
+        missing = builder.try_append(*fields)
+        if missing > 0:
+            builder.grow(builder.capacity + missing)
+            builder.try_append(*fields)
+        batch = ProducerBatch(topic_partition, builder, created_ms=now_ms)
+        self._reserve(batch, builder.capacity, max_block_ms)
+        with self._lock:
+            try:
+                appended = self._append_to_open(topic_partition, fields)
+                if appended is None:
+                    self._enqueue(batch)
+                    appended = RecordFuture(batch, 0, timestamp, key, value), True
+            finally:
+                if batch not in self._incomplete:  # closed, or another thread began one meanwhile
+                    self.pool.release(batch.reserved)
+        return appended
+
+    def append_columns(
+        self,
+        topic_partition: TopicPartition,
+        timestamps: Timestamps,
+        keys: Binary,
+        values: Binary,
+        headers: Headers = None,
+        *,
+        now_ms: float,
+        max_block_ms: float | None = None,
+    ) -> RecordsFuture:
+        """Append a record for each entry of the columns, which are those of `RecordBatchBuilder.append_columns`.
+
+        They make batches of their own, built and compressed here, in the caller's thread, with no Python object a
+        record; none waits for more records. Each waits up to `max_block_ms` for memory once it is built. Raises as
+        `append` does; the error of a full budget has the future of the records that were taken, as `appended`.
+        """
+        parts = column_rows(timestamps, keys, values, headers)
+        with self._lock:
+            self._check_open()
+            if self._queues.get(topic_partition):
+                self._queues[topic_partition][-1].end_appends()
+        batches: list[ProducerBatch] = []
+        for rows in parts:
+            first = 0
+            while first < len(rows):
+                builder = self._begin_builder(topic_partition.topic)
+                first = builder._fill(rows, first, len(rows))
+                batch = ProducerBatch(topic_partition, builder, created_ms=now_ms)
+                self._close_batch(batch)
+                try:
+                    self._reserve(batch, batch.size_in_bytes, max_block_ms)
+                except BufferExhaustedError as error:
+                    error.appended = RecordsFuture(batches)
+                    raise
+                with self._lock:
+                    try:
+                        self._check_open()
+                    except AccumulatorClosedError:
+                        self.pool.release(batch.reserved)
+                        raise
+                    self._enqueue(batch)
+                batches.append(batch)
+        return RecordsFuture(batches)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise AccumulatorClosedError("the accumulator is closed and takes no more records")
+
+    def _append_to_open(
+        self, topic_partition: TopicPartition, fields: Fields
+    ) -> tuple[RecordFuture, bool] | None:
+        """Append to the batch that takes records, where there is one with room. The lock is held."""
+        self._check_open()
+        queue = self._queues.get(topic_partition)
+        builder = queue[-1].builder if queue else None
+        if not queue or builder is None:
+            return None
+        batch = queue[-1]
+        missing = builder.try_append(*fields)
+        if missing > 0 and self._grow(batch, builder, missing):
+            missing = builder.try_append(*fields)
+        if missing:
+            batch.end_appends()
+            return None
+        timestamp, key, value, _ = fields
+        return RecordFuture(batch, len(builder) - 1, timestamp, key, value), len(queue) > 1 or builder.is_full
+
+    def _grow(self, batch: ProducerBatch, builder: RecordBatchBuilder, missing: int) -> bool:
+        """Let a batch hold twice as much, or `missing` bytes more, where the budget has that at once."""
+        for more in (max(missing, builder.capacity), missing):
+            if self.pool.try_reserve(more):
+                builder.grow(builder.capacity + more)
+                batch.reserved += more
+                return True
+        return False
+
+    def _begin_builder(self, topic: str) -> RecordBatchBuilder:
+        options = self.options
+        limit = self._max_message_bytes(topic)
+        return RecordBatchBuilder(
+            codec=options.codec,
+            level=options.level,
+            batch_size=options.batch_size if limit is None else min(options.batch_size, limit),
+            estimated_ratio=self.estimator.estimate(topic, options.codec),
+            contingency_factor=self.estimator.contingency_factor,
+        )
+
+    def _reserve(self, batch: ProducerBatch, size: int, max_block_ms: float | None) -> None:
+        records = f"{batch.record_count} record(s) for {batch.topic_partition} of {size} bytes"
+        if size > self.pool.total:
+            raise RecordTooLargeError(f"{records}: expected at most {self.pool.total} (buffer_memory)")
+        wait_ms = self.options.max_block_ms if max_block_ms is None else max_block_ms
+        if not self.pool.reserve(size, wait_ms):
+            held = self.pool.total - self.pool.available
+            raise BufferExhaustedError(
+                f"{records}: no room after {wait_ms:.0f} ms: {len(self._incomplete)} batches that are not "
+                f"delivered yet hold {held} of {self.pool.total} bytes (buffer_memory)"
+            )
+        batch.reserved = size
+
+    def _enqueue(self, batch: ProducerBatch) -> None:
+        """Queue a new batch behind all others. The lock is held."""
+        self._batches_enqueued += 1
+        batch.order = (self._batches_enqueued,)
+        self._queues.setdefault(batch.topic_partition, deque()).append(batch)
+        self._incomplete.add(batch)
+
+    # Batches go
+
+    def ready(self, cluster: Cluster, now_ms: float) -> ReadyCheck:
+        """Which nodes lead a partition with a batch to send.
+
+        A batch is to be sent when it is full or has waited for `linger_ms`, when a caller waits for memory or for
+        a flush, and once the accumulator is closed; but not within `retry_backoff_ms` of a failed attempt, nor
+        while its partition is muted.
+        """
+        nodes: set[int] = set()
+        next_check_ms = float("inf")
+        unknown_leaders_exist = False
+        with self._lock:
+            is_urgent = self.pool.queued > 0 or self._flushes > 0 or self._closed
+            for topic_partition, queue in self._queues.items():
+                leader = cluster.leader_for_partition(topic_partition)
+                if leader is None or leader == -1:
+                    unknown_leaders_exist = True
+                elif leader not in nodes and topic_partition not in self.muted:
+                    is_sendable = is_urgent or len(queue) > 1 or queue[0].is_full
+                    left_ms = self._wait_left_ms(queue[0], now_ms, is_sendable)
+                    if left_ms > 0:
+                        next_check_ms = min(next_check_ms, left_ms)
+                    else:
+                        nodes.add(leader)
+        return ReadyCheck(nodes, next_check_ms, unknown_leaders_exist)
+
+    def _wait_left_ms(self, batch: ProducerBatch, now_ms: float, is_sendable: bool) -> float:
+        waited_ms = now_ms - batch.last_attempt_ms
+        if batch.attempts and waited_ms < self.options.retry_backoff_ms:
+            return self.options.retry_backoff_ms - waited_ms
+        return 0 if is_sendable else self.options.linger_ms - waited_ms
+
+    def drain(
+        self, cluster: Cluster, nodes: Iterable[int], max_size: int, now_ms: float
+    ) -> dict[int, list[ProducerBatch]]:
+        """For each node, the first batch of each partition that it leads, closed, as many as `max_size` bytes hold.
+
+        One batch is taken whatever its size. The partition that is left out first comes first the next time.
+        """
+        return {node: self._drain_node(cluster, node, max_size, now_ms) for node in nodes}
+
+    def _drain_node(self, cluster: Cluster, node: int, max_size: int, now_ms: float) -> list[ProducerBatch]:
+        drained: list[ProducerBatch] = []
+        size = 0
+        for topic_partition in self._partitions_in_turn(cluster, node):
+            batch = self._take_first(topic_partition, now_ms)
+            if batch is None:
+                continue
+            if drained and size + batch.size_in_bytes > max_size:
+                self._put_back([batch])
+                self._drain_first[node] = topic_partition
+                break
+            self._number(batch)
+            batch.drained_ms = now_ms
+            size += batch.size_in_bytes
+            drained.append(batch)
+            self.metrics.record_batch(batch.compression_ratio, now_ms - batch.created_ms, now_ms)
+        if drained:
+            self.metrics.record_request(sum(batch.record_count for batch in drained), now_ms)
+        return drained
+
+    def _partitions_in_turn(self, cluster: Cluster, node: int) -> Sequence[TopicPartition]:
+        with self._lock:
+            partitions = [
+                topic_partition
+                for topic_partition in self._queues
+                if topic_partition not in self.muted and cluster.leader_for_partition(topic_partition) == node
+            ]
+        first = self._drain_first.pop(node, None)
+        start = partitions.index(first) if first in partitions else 0
+        return partitions[start:] + partitions[:start]
+
+    def _take_first(self, topic_partition: TopicPartition, now_ms: float) -> ProducerBatch | None:
+        """The first batch of a partition, closed and no larger than its topic takes; None for none to send now."""
+        if self._sequences is not None and not self._sequences.may_send(topic_partition):
+            return None
+        while True:
+            with self._lock:
+                queue = self._queues.get(topic_partition)
+                if not queue or (
+                    queue[0].attempts and now_ms - queue[0].last_attempt_ms < self.options.retry_backoff_ms
+                ):
+                    return None
+                batch = queue.popleft()
+                batch.end_appends()
+                if not queue:
+                    del self._queues[topic_partition]
+            try:
+                self._close_batch(batch)
+                limit = self._max_message_bytes(topic_partition.topic)
+                # What was sent before may have arrived, and the numbers of its records are given out.
+                if limit is None or batch.size_in_bytes <= limit or batch.attempts:
+                    return batch
+                self._split(batch, limit, now_ms, is_limit=True)
+            except Exception as error:
+                # No broker can help it: its records fail, and those behind them go on.
+                batch.complete_exceptionally(error)
+            self.deallocate(batch)
+
+    def _close_batch(self, batch: ProducerBatch) -> None:
+        if batch.close():
+            if self.options.codec != Codec.NONE:
+                topic = batch.topic_partition.topic
+                self.estimator.observe(topic, self.options.codec, batch.compression_ratio)
+            if batch.reserved:
+                self.pool.exchange(batch.reserved, batch.size_in_bytes)
+                batch.reserved = batch.size_in_bytes
+
+    def _number(self, batch: ProducerBatch) -> None:
+        # A batch that was sent keeps its numbers: if it arrived after all, the broker knows it by them.
+        if self._sequences is not None and not (batch.attempts and batch.producer_state):
+            batch.set_producer_state(self._sequences.assign(batch.topic_partition, batch.record_count))
+
+    # Batches come back
+
+    def reenqueue(self, batch: ProducerBatch, now_ms: float) -> None:
+        """Send a batch again, after `retry_backoff_ms`."""
+        batch.retry(now_ms)
+        self._put_back([batch])
+
+    def split_and_reenqueue(self, batch: ProducerBatch, now_ms: float) -> int:
+        """Split a batch that its broker refused as too large, and send the parts; returns how many (KIP-126).
+
+        They go to the front of the queue in order, and have the age of the batch; what waits for it waits for
+        them. A record that is larger than the topic takes even alone fails, with its size and the limit. The
+        estimate of the topic's compression ratio begins anew. Raises RecordTooLargeError, and changes nothing,
+        where the batch has one record, or was completed meanwhile.
+        """
+        if batch.record_count < 2 or batch.is_done:
+            raise RecordTooLargeError(f"{batch!r} of {batch.size_in_bytes} bytes: it cannot be split")
+        self.estimator.reset(batch.topic_partition.topic)
+        if self._sequences is not None and batch.producer_state is not None:
+            self._sequences.take_back(batch.topic_partition, batch.producer_state.base_sequence)
+        limit = self._max_message_bytes(batch.topic_partition.topic)
+        if limit is not None and limit < batch.size_in_bytes:
+            return self._split(batch, limit, now_ms, is_limit=True, was_refused=True)
+        target = next_target(batch, self.options.batch_size)
+        return self._split(batch, target, now_ms, is_limit=False, was_refused=True)
+
+    def _split(
+        self, batch: ProducerBatch, max_size: int, now_ms: float, *, is_limit: bool, was_refused: bool = False
+    ) -> int:
+        """Queue the parts of a batch in its place, and let those fail that are larger than a limit even alone."""
+        parts = parts_of(batch, max_size, self.options.level)
+        too_large = [part for part, fits in parts if is_limit and not fits]
+        children = [part for part, fits in parts if fits or not is_limit]
+        self.pool.exchange(batch.reserved, sum(child.reserved for child in children))
+        batch.reserved = 0
+        self._put_back(children)
+        batch.split_into([part for part, _ in parts])
+        self.metrics.record_split(now_ms, was_refused=was_refused)
+        for part in too_large:
+            part.complete_exceptionally(
+                RecordTooLargeError(
+                    f"{part.topic_partition}: a record that takes {part.size_in_bytes} bytes in a batch of its "
+                    f"own: expected at most {max_size} (max.message.bytes)"
+                )
+            )
+        return len(children)
+
+    def _put_back(self, batches: Iterable[ProducerBatch]) -> None:
+        with self._lock:
+            for batch in batches:
+                queue = self._queues.setdefault(batch.topic_partition, deque())
+                place = next((k for k, other in enumerate(queue) if other.order > batch.order), len(queue))
+                queue.insert(place, batch)
+                self._incomplete.add(batch)
+
+    def deallocate(self, batch: ProducerBatch) -> None:
+        """Give back the memory of a batch that is done or split, once."""
+        with self._lock:
+            self._incomplete.discard(batch)
+            held, batch.reserved = batch.reserved, 0
+        if held:
+            self.pool.release(held)
+
+    # Ends
+
+    def expired_batches(self, now_ms: float) -> list[ProducerBatch]:
+        """Take out the batches that wait here since `delivery_timeout_ms` or longer; the caller lets them fail."""
+        expired: list[ProducerBatch] = []
+        with self._lock:
+            for topic_partition, queue in list(self._queues.items()):
+                while queue and self._is_expired(queue[0], now_ms):
+                    queue[0].end_appends()
+                    expired.append(queue.popleft())
+                if not queue:
+                    del self._queues[topic_partition]
+        return expired
+
+    def next_expiry_ms(self) -> float:
+        """When the first of the batches that wait here expires; infinity where none waits."""
+        with self._lock:
+            created = min((queue[0].created_ms for queue in self._queues.values()), default=float("inf"))
+        return created + self.options.delivery_timeout_ms
+
+    def _is_expired(self, batch: ProducerBatch, now_ms: float) -> bool:
+        return batch.has_reached_delivery_timeout(self.options.delivery_timeout_ms, now_ms)
+
+    @property
+    def has_undrained(self) -> bool:
+        """Whether batches wait here."""
+        return bool(self._queues)
+
+    @property
+    def has_incomplete(self) -> bool:
+        """Whether batches wait here or are in flight."""
+        return bool(self._incomplete)
+
+    def incomplete(self) -> list[ProducerBatch]:
+        """The batches that wait here and those in flight, in the order in which they were begun."""
+        with self._lock:
+            return sorted(self._incomplete, key=lambda batch: batch.order)
+
+    def undelivered(self) -> Counter[TopicPartition]:
+        """Records that no broker acknowledged yet, by partition."""
+        counts: Counter[TopicPartition] = Counter()
+        for batch in self.incomplete():
+            counts[batch.topic_partition] += batch.record_count
+        return counts
+
+    @property
+    def flush_in_progress(self) -> bool:
+        return self._flushes > 0
+
+    def begin_flush(self) -> None:
+        """Make all batches ready, until `await_flush_completion` was called as often as this."""
+        with self._lock:
+            self._flushes += 1
+
+    def await_flush_completion(self, timeout: float | None = None) -> None:
+        """Wait up to `timeout` seconds until all that was appended is done, the parts of split batches included.
+
+        Raises TimeoutError that tells what was not.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        try:
+            for batch in self.incomplete():
+                if not batch.wait(None if deadline is None else max(deadline - time.monotonic(), 0)):
+                    raise TimeoutError(f"flush: not done after {timeout} s: {told(self.undelivered())}")
+        finally:
+            with self._lock:
+                self._flushes -= 1
+
+    def close(self) -> None:
+        """Take no more records; what is here becomes ready."""
+        with self._lock:
+            self._closed = True
+
+    def abort(self, error: Exception, *, undrained_only: bool = False) -> None:
+        """Let all batches fail, or only those that wait here. What is in flight may arrive all the same."""
+        with self._lock:
+            waiting = [batch for queue in self._queues.values() for batch in queue]
+            batches = waiting if undrained_only else list(self._incomplete)
+            self._queues.clear()
+            for batch in waiting:
+                batch.end_appends()
+        for batch in batches:
+            batch.complete_exceptionally(error)
+            self.deallocate(batch)
+
+
+def told(counts: Counter[TopicPartition]) -> str:
+    """Records by partition, in words.
+
+    >>> from kafkafmt import TopicPartition
+    >>> told(Counter({TopicPartition("clicks", 0): 3}))
+    '3 record(s) in 1 partition(s): clicks-0: 3'
+    """
+    most = 5
+    partitions = ", ".join(f"{name}: {count}" for name, count in counts.most_common(most))
+    more = f", and {len(counts) - most} more" if len(counts) > most else ""
+    return f"{counts.total()} record(s) in {len(counts)} partition(s): {partitions}{more}"
