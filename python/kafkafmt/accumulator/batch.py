@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from _kafkafmt.producer_state import set_producer_state
 
+from _kafkafmt.encode import set_producer_state
 from _kafkafmt.layout import RECORD_BATCH_OVERHEAD
 from kafkafmt.accumulator.sequences import ProducerState
 

@@ -10,9 +10,7 @@ that is larger than its topic takes is split before it is sent; what a broker re
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -22,6 +20,7 @@ from kafkafmt.accumulator.errors import AccumulatorClosedError, BufferExhaustedE
 from kafkafmt.accumulator.future import RecordFuture, RecordsFuture
 from kafkafmt.accumulator.metrics import AccumulatorMetrics
 from kafkafmt.accumulator.options import AccumulatorOptions
+from kafkafmt.accumulator.queues import BatchQueues, Undelivered
 from kafkafmt.accumulator.splitting import next_target, parts_of
 from kafkafmt.builder import RecordBatchBuilder
 from kafkafmt.column_rows import column_rows
@@ -80,10 +79,8 @@ class RecordAccumulator:
         self.muted: set[TopicPartition] = set()
         self._max_message_bytes = max_message_bytes
         self._sequences = sequences
-        self._queues: dict[TopicPartition, deque[ProducerBatch]] = {}
-        self._incomplete: set[ProducerBatch] = set()
-        self._lock = threading.Lock()
-        self._batches_enqueued = 0
+        self._queues = BatchQueues()
+        self._lock = self._queues.lock
         self._flushes = 0
         self._closed = False
         self._drain_first: dict[int, TopicPartition] = {}
@@ -126,10 +123,10 @@ class RecordAccumulator:
             try:
                 appended = self._append_to_open(topic_partition, fields)
                 if appended is None:
-                    self._enqueue(batch)
+                    self._queues.enqueue(batch)
                     appended = RecordFuture(batch, 0, timestamp, key, value), True
             finally:
-                if batch not in self._incomplete:  # closed, or another thread began one meanwhile
+                if not batch.order:  # closed, or another thread began one meanwhile
                     self.pool.release(batch.reserved)
         return appended
 
@@ -153,8 +150,9 @@ class RecordAccumulator:
         parts = column_rows(timestamps, keys, values, headers)
         with self._lock:
             self._check_open()
-            if self._queues.get(topic_partition):
-                self._queues[topic_partition][-1].end_appends()
+            queue = self._queues.get(topic_partition)
+            if queue:
+                queue[-1].end_appends()
         batches: list[ProducerBatch] = []
         for rows in parts:
             first = 0
@@ -174,7 +172,7 @@ class RecordAccumulator:
                     except AccumulatorClosedError:
                         self.pool.release(batch.reserved)
                         raise
-                    self._enqueue(batch)
+                    self._queues.enqueue(batch)
                 batches.append(batch)
         return RecordsFuture(batches)
 
@@ -229,17 +227,10 @@ class RecordAccumulator:
         if not self.pool.reserve(size, wait_ms):
             held = self.pool.total - self.pool.available
             raise BufferExhaustedError(
-                f"{records}: no room after {wait_ms:.0f} ms: {len(self._incomplete)} batches that are not "
+                f"{records}: no room after {wait_ms:.0f} ms: {len(self._queues.incomplete())} batches that are not "
                 f"delivered yet hold {held} of {self.pool.total} bytes (buffer_memory)"
             )
         batch.reserved = size
-
-    def _enqueue(self, batch: ProducerBatch) -> None:
-        """Queue a new batch behind all others. The lock is held."""
-        self._batches_enqueued += 1
-        batch.order = (self._batches_enqueued,)
-        self._queues.setdefault(batch.topic_partition, deque()).append(batch)
-        self._incomplete.add(batch)
 
     # Batches go
 
@@ -269,10 +260,11 @@ class RecordAccumulator:
         return ReadyCheck(nodes, next_check_ms, unknown_leaders_exist)
 
     def _wait_left_ms(self, batch: ProducerBatch, now_ms: float, is_sendable: bool) -> float:
-        waited_ms = now_ms - batch.last_attempt_ms
-        if batch.attempts and waited_ms < self.options.retry_backoff_ms:
-            return self.options.retry_backoff_ms - waited_ms
-        return 0 if is_sendable else self.options.linger_ms - waited_ms
+        linger_ms = 0 if is_sendable else self.options.linger_ms - (now_ms - batch.last_attempt_ms)
+        return max(linger_ms, self._backoff_left_ms(batch, now_ms))
+
+    def _backoff_left_ms(self, batch: ProducerBatch, now_ms: float) -> float:
+        return self.options.retry_backoff_ms - (now_ms - batch.last_attempt_ms) if batch.attempts else 0
 
     def drain(
         self, cluster: Cluster, nodes: Iterable[int], max_size: int, now_ms: float
@@ -291,7 +283,7 @@ class RecordAccumulator:
             if batch is None:
                 continue
             if drained and size + batch.size_in_bytes > max_size:
-                self._put_back([batch])
+                self._queues.put_back([batch])
                 self._drain_first[node] = topic_partition
                 break
             self._number(batch)
@@ -307,7 +299,7 @@ class RecordAccumulator:
         with self._lock:
             partitions = [
                 topic_partition
-                for topic_partition in self._queues
+                for topic_partition, _ in self._queues.items()
                 if topic_partition not in self.muted and cluster.leader_for_partition(topic_partition) == node
             ]
         first = self._drain_first.pop(node, None)
@@ -319,16 +311,11 @@ class RecordAccumulator:
         if self._sequences is not None and not self._sequences.may_send(topic_partition):
             return None
         while True:
-            with self._lock:
-                queue = self._queues.get(topic_partition)
-                if not queue or (
-                    queue[0].attempts and now_ms - queue[0].last_attempt_ms < self.options.retry_backoff_ms
-                ):
-                    return None
-                batch = queue.popleft()
-                batch.end_appends()
-                if not queue:
-                    del self._queues[topic_partition]
+            batch = self._queues.take_first(
+                topic_partition, lambda batch: self._backoff_left_ms(batch, now_ms) <= 0
+            )
+            if batch is None:
+                return None
             try:
                 self._close_batch(batch)
                 limit = self._max_message_bytes(topic_partition.topic)
@@ -360,7 +347,7 @@ class RecordAccumulator:
     def reenqueue(self, batch: ProducerBatch, now_ms: float) -> None:
         """Send a batch again, after `retry_backoff_ms`."""
         batch.retry(now_ms)
-        self._put_back([batch])
+        self._queues.put_back([batch])
 
     def split_and_reenqueue(self, batch: ProducerBatch, now_ms: float) -> int:
         """Split a batch that its broker refused as too large, and send the parts; returns how many (KIP-126).
@@ -390,7 +377,7 @@ class RecordAccumulator:
         children = [part for part, fits in parts if fits or not is_limit]
         self.pool.exchange(batch.reserved, sum(child.reserved for child in children))
         batch.reserved = 0
-        self._put_back(children)
+        self._queues.put_back(children)
         batch.split_into([part for part, _ in parts])
         self.metrics.record_split(now_ms, was_refused=was_refused)
         for part in too_large:
@@ -402,19 +389,9 @@ class RecordAccumulator:
             )
         return len(children)
 
-    def _put_back(self, batches: Iterable[ProducerBatch]) -> None:
-        with self._lock:
-            for batch in batches:
-                queue = self._queues.setdefault(batch.topic_partition, deque())
-                place = next((k for k, other in enumerate(queue) if other.order > batch.order), len(queue))
-                queue.insert(place, batch)
-                self._incomplete.add(batch)
-
     def deallocate(self, batch: ProducerBatch) -> None:
         """Give back the memory of a batch that is done or split, once."""
-        with self._lock:
-            self._incomplete.discard(batch)
-            held, batch.reserved = batch.reserved, 0
+        held = self._queues.forget(batch)
         if held:
             self.pool.release(held)
 
@@ -422,24 +399,14 @@ class RecordAccumulator:
 
     def expired_batches(self, now_ms: float) -> list[ProducerBatch]:
         """Take out the batches that wait here since `delivery_timeout_ms` or longer; the caller lets them fail."""
-        expired: list[ProducerBatch] = []
-        with self._lock:
-            for topic_partition, queue in list(self._queues.items()):
-                while queue and self._is_expired(queue[0], now_ms):
-                    queue[0].end_appends()
-                    expired.append(queue.popleft())
-                if not queue:
-                    del self._queues[topic_partition]
-        return expired
+        timeout_ms = self.options.delivery_timeout_ms
+        return self._queues.take_all(lambda batch: batch.has_reached_delivery_timeout(timeout_ms, now_ms))
 
     def next_expiry_ms(self) -> float:
         """When the first of the batches that wait here expires; infinity where none waits."""
         with self._lock:
-            created = min((queue[0].created_ms for queue in self._queues.values()), default=float("inf"))
+            created = min((queue[0].created_ms for _, queue in self._queues.items()), default=float("inf"))
         return created + self.options.delivery_timeout_ms
-
-    def _is_expired(self, batch: ProducerBatch, now_ms: float) -> bool:
-        return batch.has_reached_delivery_timeout(self.options.delivery_timeout_ms, now_ms)
 
     @property
     def has_undrained(self) -> bool:
@@ -449,19 +416,11 @@ class RecordAccumulator:
     @property
     def has_incomplete(self) -> bool:
         """Whether batches wait here or are in flight."""
-        return bool(self._incomplete)
+        return self._queues.has_incomplete
 
-    def incomplete(self) -> list[ProducerBatch]:
-        """The batches that wait here and those in flight, in the order in which they were begun."""
-        with self._lock:
-            return sorted(self._incomplete, key=lambda batch: batch.order)
-
-    def undelivered(self) -> Counter[TopicPartition]:
+    def undelivered(self) -> Undelivered:
         """Records that no broker acknowledged yet, by partition."""
-        counts: Counter[TopicPartition] = Counter()
-        for batch in self.incomplete():
-            counts[batch.topic_partition] += batch.record_count
-        return counts
+        return self._queues.undelivered()
 
     @property
     def flush_in_progress(self) -> bool:
@@ -479,9 +438,9 @@ class RecordAccumulator:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
-            for batch in self.incomplete():
+            for batch in self._queues.incomplete():
                 if not batch.wait(None if deadline is None else max(deadline - time.monotonic(), 0)):
-                    raise TimeoutError(f"flush: not done after {timeout} s: {told(self.undelivered())}")
+                    raise TimeoutError(f"flush: not done after {timeout} s: {self.undelivered()}")
         finally:
             with self._lock:
                 self._flushes -= 1
@@ -493,25 +452,7 @@ class RecordAccumulator:
 
     def abort(self, error: Exception, *, undrained_only: bool = False) -> None:
         """Let all batches fail, or only those that wait here. What is in flight may arrive all the same."""
-        with self._lock:
-            waiting = [batch for queue in self._queues.values() for batch in queue]
-            batches = waiting if undrained_only else list(self._incomplete)
-            self._queues.clear()
-            for batch in waiting:
-                batch.end_appends()
-        for batch in batches:
+        waiting = self._queues.take_all(lambda batch: True)
+        for batch in waiting if undrained_only else self._queues.incomplete():
             batch.complete_exceptionally(error)
             self.deallocate(batch)
-
-
-def told(counts: Counter[TopicPartition]) -> str:
-    """Records by partition, in words.
-
-    >>> from kafkafmt import TopicPartition
-    >>> told(Counter({TopicPartition("clicks", 0): 3}))
-    '3 record(s) in 1 partition(s): clicks-0: 3'
-    """
-    most = 5
-    partitions = ", ".join(f"{name}: {count}" for name, count in counts.most_common(most))
-    more = f", and {len(counts) - most} more" if len(counts) > most else ""
-    return f"{counts.total()} record(s) in {len(counts)} partition(s): {partitions}{more}"

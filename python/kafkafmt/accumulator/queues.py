@@ -1,0 +1,114 @@
+"""The batches that wait, partition by partition, and all that are not done yet, in flight or waiting.
+
+Whoever looks at a queue and then changes it holds `lock`; methods that take it themselves say nothing of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kafkafmt.accumulator.batch import ProducerBatch
+    from kafkafmt.types import TopicPartition
+
+
+class BatchQueues:
+    """A queue for each partition that has batches waiting, in the order of their records."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._queues: dict[TopicPartition, deque[ProducerBatch]] = {}
+        self._incomplete: set[ProducerBatch] = set()
+        self._enqueued = 0
+
+    def __bool__(self) -> bool:
+        """Whether batches wait."""
+        return bool(self._queues)
+
+    @property
+    def has_incomplete(self) -> bool:
+        return bool(self._incomplete)
+
+    def items(self) -> Iterable[tuple[TopicPartition, deque[ProducerBatch]]]:
+        """Partitions and their queues, none empty. The lock is held."""
+        return self._queues.items()
+
+    def get(self, topic_partition: TopicPartition) -> deque[ProducerBatch] | None:
+        """The queue of a partition; None where nothing waits. The lock is held."""
+        return self._queues.get(topic_partition)
+
+    def enqueue(self, batch: ProducerBatch) -> None:
+        """Put a new batch behind all others. The lock is held."""
+        self._enqueued += 1
+        batch.order = (self._enqueued,)
+        self._queues.setdefault(batch.topic_partition, deque()).append(batch)
+        self._incomplete.add(batch)
+
+    def put_back(self, batches: Iterable[ProducerBatch]) -> None:
+        """Put batches that were taken, or parts of one, where their records belong."""
+        with self.lock:
+            for batch in batches:
+                queue = self._queues.setdefault(batch.topic_partition, deque())
+                place = next((k for k, other in enumerate(queue) if other.order > batch.order), len(queue))
+                queue.insert(place, batch)
+                self._incomplete.add(batch)
+
+    def take_first(
+        self, topic_partition: TopicPartition, is_wanted: Callable[[ProducerBatch], bool]
+    ) -> ProducerBatch | None:
+        """Take the first batch of a partition, where it is wanted; it takes no more records."""
+        with self.lock:
+            return next(self._taken(topic_partition, is_wanted), None)
+
+    def take_all(self, is_wanted: Callable[[ProducerBatch], bool]) -> list[ProducerBatch]:
+        """Take the batches of every partition up to the first that is not wanted."""
+        with self.lock:
+            return [batch for name in list(self._queues) for batch in self._taken(name, is_wanted)]
+
+    def _taken(
+        self, topic_partition: TopicPartition, is_wanted: Callable[[ProducerBatch], bool]
+    ) -> Iterator[ProducerBatch]:
+        queue = self._queues.get(topic_partition)
+        while queue and is_wanted(queue[0]):
+            batch = queue.popleft()
+            batch.end_appends()
+            if not queue:
+                del self._queues[topic_partition]
+            yield batch
+
+    def forget(self, batch: ProducerBatch) -> int:
+        """A batch is done, or was split; returns the bytes that it held, once."""
+        with self.lock:
+            self._incomplete.discard(batch)
+            held, batch.reserved = batch.reserved, 0
+        return held
+
+    def incomplete(self) -> list[ProducerBatch]:
+        """Waiting or in flight, in the order in which they were begun."""
+        with self.lock:
+            return sorted(self._incomplete, key=lambda batch: batch.order)
+
+    def undelivered(self) -> Undelivered:
+        counts: Counter[TopicPartition] = Counter()
+        for batch in self.incomplete():
+            counts[batch.topic_partition] += batch.record_count
+        return Undelivered(counts)
+
+
+class Undelivered(Counter["TopicPartition"]):
+    """Records that no broker acknowledged, by partition.
+
+    >>> from kafkafmt import TopicPartition
+    >>> str(Undelivered({TopicPartition("clicks", 0): 3}))
+    '3 record(s) in 1 partition(s): clicks-0: 3'
+    """
+
+    SHOWN = 5
+
+    def __str__(self) -> str:
+        partitions = ", ".join(f"{name}: {count}" for name, count in self.most_common(self.SHOWN))
+        more = f", and {len(self) - self.SHOWN} more" if len(self) > self.SHOWN else ""
+        return f"{self.total()} record(s) in {len(self)} partition(s): {partitions}{more}"
