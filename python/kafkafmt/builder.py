@@ -28,7 +28,8 @@ class RecordBatchBuilder(RecordEncoder):
     place. last_offset: the last offset the batch covers, where that is past its last record, as after
     compaction; with it a v2 batch may have no records at all. partition_leader_epoch and those of the
     producer: v2 only. batch_size: what `has_room_for` compares with, in bytes; estimated_ratio: the
-    compression ratio that `estimated_size` reckons with (KIP-126).
+    compression ratio that `estimated_size` reckons with, contingency_factor: what it is multiplied with,
+    lest the ratio be too low (KIP-126). capacity: bytes of memory to begin with, for `try_append`.
 
     >>> builder = RecordBatchBuilder(codec=Codec.LZ4)
     >>> builder.append(1_700_000_000_000, b"key", b"value", [("trace", b"1")])
@@ -55,6 +56,8 @@ class RecordBatchBuilder(RecordEncoder):
         is_control: bool = False,
         batch_size: int | None = None,
         estimated_ratio: float = 1.0,
+        contingency_factor: float = 1.05,
+        capacity: int = 4096,
     ) -> None:
         is_log_append = timestamp_type == TimestampType.LOG_APPEND_TIME
         if is_log_append != (log_append_time is not None):
@@ -96,6 +99,8 @@ class RecordBatchBuilder(RecordEncoder):
             is_control=is_control,
             batch_size=batch_size,
             estimated_ratio=estimated_ratio,
+            contingency_factor=contingency_factor,
+            capacity=capacity,
         )
         self._level = level
         self._is_control = is_control
@@ -158,6 +163,7 @@ class BatchOptions(TypedDict, total=False):
     base_sequence: int
     is_transactional: bool
     estimated_ratio: float
+    contingency_factor: float
 
 
 class BatchesBuilder:

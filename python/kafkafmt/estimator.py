@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 
 from kafkafmt.types import Codec
@@ -13,7 +14,10 @@ class CompressionRatioEstimator:
     Starts at 1.0. An observed ratio below the estimate lowers it by `improving_step`, never past what was
     observed; one above raises it by `deteriorating_step`, or to what was observed if that is more. A batch
     that had to be split resets its topic. KIP-126 ("Proposed Changes") has no such clamps; Kafka's
-    CompressionRatioEstimator has them, and so has this.
+    CompressionRatioEstimator has them, and so has this. `contingency_factor` is what the size of a batch that is
+    still being filled is estimated with, on top of the ratio; `RecordBatchBuilder` takes both.
+
+    Raises ValueError for a step that is negative or not finite, and for a factor that is not above 0.
 
     Safe to use from several threads.
 
@@ -22,9 +26,23 @@ class CompressionRatioEstimator:
     0.995
     """
 
-    def __init__(self, *, improving_step: float = 0.005, deteriorating_step: float = 0.05) -> None:
+    def __init__(
+        self,
+        *,
+        improving_step: float = 0.005,
+        deteriorating_step: float = 0.05,
+        contingency_factor: float = 1.05,
+    ) -> None:
+        for name, step in (("improving_step", improving_step), ("deteriorating_step", deteriorating_step)):
+            if not 0 <= step < math.inf:
+                raise ValueError(f"{name}: expected 0 or more, and finite, found {step}")
+        if not 0 < contingency_factor < math.inf:
+            raise ValueError(
+                f"contingency_factor: expected more than 0, and finite, found {contingency_factor}"
+            )
         self.improving_step = improving_step
         self.deteriorating_step = deteriorating_step
+        self.contingency_factor = contingency_factor
         self._ratios: dict[tuple[str, Codec], float] = {}
         self._lock = threading.Lock()
 

@@ -9,6 +9,9 @@ from _kafkafmt.types import Codec
 class RecordEncoder:
     batch_size: int | None
     estimated_ratio: float
+    contingency_factor: float
+    @property
+    def capacity(self) -> int: ...
     @property
     def codec(self) -> Codec: ...
     @property
@@ -37,6 +40,8 @@ class RecordEncoder:
         is_control: bool = False,
         batch_size: int | None = None,
         estimated_ratio: float = 1.0,
+        contingency_factor: float = 1.05,
+        capacity: int = 4096,
     ) -> None: ...
     def __len__(self) -> int: ...
     def append(
@@ -54,6 +59,14 @@ class RecordEncoder:
         value: Buffer | None,
         headers: Iterable[tuple[str | bytes, Buffer | None]] = (),
     ) -> None: ...
+    def try_append(
+        self,
+        timestamp: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Iterable[tuple[str | bytes, Buffer | None]] = (),
+    ) -> int: ...
+    def grow(self, capacity: int) -> None: ...
     def has_room_for(
         self,
         timestamp: int,

@@ -12,14 +12,16 @@ from cpython.bytes cimport (
     PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
 )
 from cpython.long cimport PyLong_CheckExact
-from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
-from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t
+from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from libc.stdint cimport (
+    INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t,
+)
 from libc.string cimport memcpy, memset
 
 from .bytes cimport likely, unlikely, wrapping_add, wrapping_sub
 from .column_rows cimport *
 from .crc cimport seal_messages
-from .encode cimport message_size, record_body_size, seal, wrap, write_message, write_record
+from .encode cimport check_range, message_size, record_body_size, seal, wrap, write_message, write_record
 from .layout cimport *
 from .rows cimport BatchRow, RecordRow, sequence_after
 from .varint cimport size_of_varlong, write_varlong
@@ -31,11 +33,14 @@ cdef enum:
     MAX_VARINT_SIZE = 5
     # The length of a Py_buffer that was not asked for.
     NOT_HELD = -1
+    # What `try_append` returns; more than these is how much memory is missing.
+    APPENDED = 0
+    NO_ROOM = -1
 
-# The factor that the estimated ratio is multiplied with, for contingency (KIP-126).
-cdef float COMPRESSION_RATIO_ESTIMATION_FACTOR = 1.05
-# Beyond all sense, and within what an int64 holds of a batch times it.
+# Beyond all sense, and within what a float holds of a batch times it times the factor for contingency.
 cdef double MAX_ESTIMATED_RATIO = 2.0**31
+# More than any batch, and within what an int64 holds.
+cdef float MAX_ESTIMATED_SIZE = 2.0**62
 
 
 cdef struct Progress:
@@ -54,26 +59,26 @@ cdef class RecordEncoder:
 
     base_timestamp: what the records' timestamps are told from, None for the first one's; v2 only.
     log_append_time: the timestamp of all records where timestamp_type is LOG_APPEND_TIME. last_offset: the
-    batch covers offsets to there at the least. The rest: see `kafkafmt.RecordBatchBuilder`.
+    batch covers offsets to there at the least. capacity: bytes of memory to begin with. The rest: see
+    `kafkafmt.RecordBatchBuilder`.
     """
 
     cdef readonly object codec
     cdef public object batch_size
     cdef double _estimated_ratio
+    cdef double _contingency_factor
     cdef BatchRow header           # what all batches of this encoder say; the rest is of `done`
     cdef Progress done
     cdef int64_t log_append_time
     cdef int64_t message_base      # v0 and v1 offsets are counted from it
     cdef uint8_t* memory
-    cdef Py_ssize_t capacity
+    cdef readonly Py_ssize_t capacity
     cdef bytearray headers
     cdef bint busy
 
     def __cinit__(self):
-        self.memory = <uint8_t*>PyMem_RawMalloc(FIRST_CAPACITY)
-        if self.memory == NULL:
-            raise MemoryError()
-        self.capacity = FIRST_CAPACITY
+        self.memory = NULL
+        self.capacity = 0
         self.headers = bytearray()
         self.busy = False
 
@@ -81,15 +86,16 @@ cdef class RecordEncoder:
         self, int magic, codec, int64_t base_offset, *, int timestamp_type=CREATE_TIME,
         int64_t log_append_time=NO_TIMESTAMP, base_timestamp=None, last_offset=None,
         int64_t partition_leader_epoch=NO_PARTITION_LEADER_EPOCH, int64_t producer_id=NO_PRODUCER_ID,
-        int64_t producer_epoch=-1, int64_t base_sequence=NO_SEQUENCE, bint is_transactional=False,
-        bint is_control=False, batch_size=None, double estimated_ratio=1.0,
+        int64_t producer_epoch=NO_PRODUCER_EPOCH, int64_t base_sequence=NO_SEQUENCE, bint is_transactional=False,
+        bint is_control=False, batch_size=None, double estimated_ratio=1.0, double contingency_factor=1.05,
+        Py_ssize_t capacity=FIRST_CAPACITY,
     ):
         cdef BatchRow header
         if magic not in (0, 1, 2):
             raise ValueError(f"magic: expected 0, 1 or 2, found {magic}")
-        check_range("partition_leader_epoch", partition_leader_epoch, INT32_MAX)
-        check_range("producer_epoch", producer_epoch, INT16_MAX)
-        check_range("base_sequence", base_sequence, INT32_MAX)
+        check_range("partition_leader_epoch", partition_leader_epoch, INT32_MIN, INT32_MAX)
+        check_range("producer_epoch", producer_epoch, INT16_MIN, INT16_MAX)
+        check_range("base_sequence", base_sequence, INT32_MIN, INT32_MAX)
         memset(&header, 0, sizeof(header))
         header.magic = <int8_t>magic
         header.codec = codec
@@ -105,8 +111,9 @@ cdef class RecordEncoder:
         header.is_transactional = is_transactional
         header.is_control = is_control
         self.estimated_ratio = estimated_ratio
+        self.contingency_factor = contingency_factor
         # What is another object's code is behind us: from here on it is all or nothing.
-        self.check_idle()
+        self.grow_to(max(capacity, RECORD_BATCH_OVERHEAD))
         self.codec = codec
         self.batch_size = batch_size
         self.log_append_time = log_append_time
@@ -138,17 +145,38 @@ cdef class RecordEncoder:
     @cython.final
     cdef bint reserve(self, int64_t more) noexcept nogil:
         """Make room for bytes that are known to fit into a batch; False where there is no memory."""
-        cdef Py_ssize_t capacity
-        cdef uint8_t* memory
         if likely(more <= self.capacity - self.done.size):
             return True
-        capacity = max(self.done.size + more, 2 * self.capacity)
+        return self.hold(max(self.done.size + more, 2 * self.capacity))
+
+    @cython.final
+    cdef bint hold(self, Py_ssize_t capacity) noexcept nogil:
+        """As `grow`, to any capacity; False where there is no memory."""
+        cdef uint8_t* memory
+        if capacity <= self.capacity:
+            return True
         memory = <uint8_t*>PyMem_RawRealloc(self.memory, capacity)
         if memory == NULL:
             return False
         self.memory = memory
         self.capacity = capacity
         return True
+
+    def grow(self, Py_ssize_t capacity):
+        """Hold at least `capacity` bytes of memory; what is more already stays.
+
+        Raises ValueError for more than a batch may take, and MemoryError where there is none.
+        """
+        self.grow_to(capacity)
+
+    @cython.final
+    cdef int grow_to(self, Py_ssize_t capacity) except -1:
+        self.check_idle()
+        if capacity > INT32_MAX:
+            raise ValueError(f"capacity: expected {INT32_MAX} bytes at the most, found {capacity}")
+        if not self.hold(capacity):
+            raise MemoryError()
+        return 0
 
     def __len__(self):
         """Records so far."""
@@ -169,7 +197,7 @@ cdef class RecordEncoder:
 
     @property
     def estimated_size(self):
-        """Bytes that `build` is expected to return: compressed records by `estimated_ratio` and 1.05."""
+        """Bytes that `build` is expected to return: compressed records by ratio and factor."""
         return self.estimated()
 
     @property
@@ -183,6 +211,19 @@ cdef class RecordEncoder:
             raise ValueError(f"estimated_ratio: expected 0 to {MAX_ESTIMATED_RATIO:.0f}, found {ratio}")
         self._estimated_ratio = ratio
 
+    @property
+    def contingency_factor(self):
+        """What `estimated_size` multiplies `estimated_ratio` with, for contingency (KIP-126)."""
+        return self._contingency_factor
+
+    @contingency_factor.setter
+    def contingency_factor(self, double factor):
+        if not 0 < factor <= MAX_ESTIMATED_RATIO:
+            raise ValueError(
+                f"contingency_factor: expected more than 0, to {MAX_ESTIMATED_RATIO:.0f}, found {factor}"
+            )
+        self._contingency_factor = factor
+
     @cython.final
     cdef Py_ssize_t records_size(self) noexcept nogil:
         return self.done.size - (RECORD_BATCH_OVERHEAD if self.header.magic == 2 else 0)
@@ -194,12 +235,12 @@ cdef class RecordEncoder:
         if not self.header.codec:
             return self.done.size
         # In 32-bit floats, as Kafka has it, so that batches end at the same record.
-        ratio = <float>self._estimated_ratio * COMPRESSION_RATIO_ESTIMATION_FACTOR
+        ratio = <float>self._estimated_ratio * <float>self._contingency_factor
         if self.header.magic == 2:
             overhead = RECORD_BATCH_OVERHEAD
         else:
             overhead = MESSAGE_OVERHEAD_V1 if self.header.magic == 1 else MESSAGE_OVERHEAD_V0
-        return overhead + <int64_t>(<float>self.records_size() * ratio)
+        return overhead + <int64_t>min(<float>self.records_size() * ratio, MAX_ESTIMATED_SIZE)
 
     @cython.final
     cdef int64_t timestamp_delta(self, int64_t timestamp) noexcept nogil:
@@ -250,7 +291,8 @@ cdef class RecordEncoder:
 
     def append(self, timestamp, key, value, headers=()):
         """Append a record at the next offset; see `append_with_offset`."""
-        self.append_row(wrapping_add(self.done.last_offset, 1), as_int64(timestamp), key, value, headers)
+        cdef int64_t at = as_int64(timestamp)
+        self.append_row(wrapping_add(self.done.last_offset, 1), at, key, value, headers, INT64_MAX, True)
 
     def append_with_offset(self, offset, timestamp, key, value, headers=()):
         """Append a record.
@@ -259,13 +301,29 @@ cdef class RecordEncoder:
         Raises ValueError where the offset does not ascend or is 2^31 past the base offset, and OverflowError
         where the batch would take 2 GiB.
         """
-        self.append_row(as_int64(offset), as_int64(timestamp), key, value, headers)
+        self.append_row(as_int64(offset), as_int64(timestamp), key, value, headers, INT64_MAX, True)
+
+    def try_append(self, timestamp, key, value, headers=()):
+        """Append a record where `has_room_for` finds room for it and the memory that is held suffices.
+
+        Returns 0 where the record was appended, -1 where there is no room, and else how many bytes of memory
+        are missing: `grow` first. Raises as `append` does.
+        """
+        cdef int64_t limit = self.limit(), at = as_int64(timestamp)
+        return self.append_row(wrapping_add(self.done.last_offset, 1), at, key, value, headers, limit, False)
 
     @cython.final
-    cdef int append_row(self, int64_t offset, int64_t timestamp, key, value, headers) except -1:
+    cdef int64_t limit(self) except -1:
+        """What `fits` compares with: `batch_size`, or more than anything has."""
+        return INT64_MAX if self.batch_size is None else max(self.batch_size, 0)
+
+    @cython.final
+    cdef int64_t append_row(
+        self, int64_t offset, int64_t timestamp, key, value, headers, int64_t limit, bint may_grow
+    ) except -2:
         cdef RecordRow row
         cdef Py_buffer key_view, value_view
-        cdef int64_t offset_delta = wrapping_sub(offset, self.header.base_offset)
+        cdef int64_t offset_delta = wrapping_sub(offset, self.header.base_offset), status
         if offset <= self.done.last_offset:
             raise ValueError(f"offset: expected more than {self.done.last_offset}, found {offset}")
         if timestamp < NO_TIMESTAMP:
@@ -285,25 +343,30 @@ cdef class RecordEncoder:
                 self.encode_headers(headers, &row)
             row.key_size = held_bytes(key, &row.key, &key_view)
             row.value_size = held_bytes(value, &row.value, &value_view)
-            self.put(&row)
+            status = self.put(&row, limit, may_grow)
         finally:
             self.busy = False
             if key_view.len != NOT_HELD:
                 PyBuffer_Release(&key_view)
             if value_view.len != NOT_HELD:
                 PyBuffer_Release(&value_view)
-        return 0
+        return status
 
     @cython.final
-    cdef int put(self, const RecordRow* row) except -1:
+    cdef int64_t put(self, const RecordRow* row, int64_t limit, bint may_grow) except -2:
+        """Write the record if it fits; returns as `try_append` does."""
         cdef int64_t body_size = self.body_size(row)
         cdef int64_t size = self.whole_size(body_size)
+        if not self.fits(size, limit):
+            return NO_ROOM
         if size > INT32_MAX - self.done.size:
             raise OverflowError(f"{self.done.size} and {size} bytes do not fit into a batch")
+        if not may_grow and size > self.capacity - self.done.size:
+            return size - (self.capacity - self.done.size)
         if not self.reserve(size):
             raise MemoryError()
         self.write(row, body_size)
-        return 0
+        return APPENDED
 
     @cython.final
     cdef int encode_headers(self, object headers, RecordRow* row) except -1:
@@ -334,10 +397,9 @@ cdef class RecordEncoder:
         The new record counts uncompressed, as in Kafka's MemoryRecordsBuilder.
         """
         cdef RecordRow row
-        cdef int64_t limit
-        if self.batch_size is None or not self.done.count:
+        cdef int64_t limit = self.limit()
+        if limit == INT64_MAX or not self.done.count:
             return True
-        limit = max(self.batch_size, 0)
         row.offset = wrapping_add(self.done.last_offset, 1)
         row.timestamp = as_int64(timestamp)
         row.key_size = size_of_bytes(key)
@@ -383,7 +445,7 @@ cdef class RecordEncoder:
         Where they bring offsets, a batch begins at its first record's, and ends in front of one that is 2^31
         past that. Returns the number of the first record that was not appended. Raises as `_append_columns`.
         """
-        cdef int64_t limit = INT64_MAX if self.batch_size is None else max(self.batch_size, 0)
+        cdef int64_t limit = self.limit()
         if not 0 <= first <= stop <= columns.count:
             raise ValueError(f"first and stop: expected 0 to {columns.count}, found {first} and {stop}")
         self.check_idle()
@@ -511,12 +573,6 @@ cdef class RecordEncoder:
             self.header.base_offset = offset
             self.header.last_offset = wrapping_sub(offset, 1)
             self.begin()
-
-
-cdef int check_range(str name, int64_t value, int64_t most) except -1:
-    if value < -most - 1 or value > most:
-        raise ValueError(f"{name}: expected {-most - 1} to {most}, found {value}")
-    return 0
 
 
 cdef int append_sized(bytearray out, data) except -1:

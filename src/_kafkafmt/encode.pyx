@@ -5,9 +5,9 @@ is written into memory sized beforehand; compression stands between encoding and
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t
 
-from .bytes cimport put_int16, put_int32, put_int64, wrapping_sub
+from .bytes cimport get_int32, put_int16, put_int32, put_int64, wrapping_sub
 from .crc cimport batch_crc, seal_messages
 from .decode cimport LocatedRecords
 from .layout cimport *
@@ -110,7 +110,6 @@ def seal_batch(uint8_t[::1] batch not None, const BatchRow[::1] header not None)
 
 cdef int seal(uint8_t* at, Py_ssize_t size, const BatchRow* row) except -1:
     """As `seal_batch`, of the `size` bytes of a batch that no one else sees yet."""
-    cdef BatchRow sealed
     if size < RECORD_BATCH_OVERHEAD or size - LOG_OVERHEAD > INT32_MAX:
         raise ValueError(f"{size} bytes are no batch")
     if not 0 <= wrapping_sub(row.last_offset, row.base_offset) <= INT32_MAX:
@@ -134,11 +133,71 @@ cdef int seal(uint8_t* at, Py_ssize_t size, const BatchRow* row) except -1:
     put_int16(at + PRODUCER_EPOCH_OFFSET, row.producer_epoch)
     put_int32(at + BASE_SEQUENCE_OFFSET, row.base_sequence)
     put_int32(at + RECORDS_COUNT_OFFSET, row.count)
-    sealed.magic = 2
-    sealed.size = <unsigned int>size
-    with nogil:
-        put_int32(at + CRC_OFFSET, <int32_t>batch_crc(at, &sealed))
+    put_crc(at, size)
     return 0
+
+
+def set_producer_state(
+    uint8_t[::1] batch not None, int64_t producer_id, int64_t producer_epoch, int64_t base_sequence,
+    bint is_transactional=False,
+):
+    """Write the producer's state into the header of a v2 batch, in place, and its CRC anew.
+
+    -1 for producer_id, producer_epoch and base_sequence clears the state; a control batch has no base sequence,
+    every other batch of a producer has one. The CRC as found is not looked at: a damaged batch would look sound.
+    Raises ValueError for a state that no producer has, and where the buffer is not one whole v2 batch.
+    """
+    cdef uint8_t* at = &batch[0]
+    cdef Py_ssize_t size = batch.shape[0]
+    if size < RECORD_BATCH_OVERHEAD:
+        raise ValueError(f"batch: expected {RECORD_BATCH_OVERHEAD} bytes or more, found {size}")
+    if at[MAGIC_OFFSET] != 2:
+        raise ValueError(f"batch: expected message format v2, found v{at[MAGIC_OFFSET]}")
+    if get_int32(at + LENGTH_OFFSET) != size - LOG_OVERHEAD:
+        raise ValueError(
+            f"batch: expected a length of {size - LOG_OVERHEAD}, found {get_int32(at + LENGTH_OFFSET)}"
+        )
+    check_state(
+        producer_id, producer_epoch, base_sequence, is_transactional,
+        at[ATTRIBUTES_OFFSET + 1] & CONTROL_MASK != 0,
+    )
+    put_int64(at + PRODUCER_ID_OFFSET, producer_id)
+    put_int16(at + PRODUCER_EPOCH_OFFSET, <int16_t>producer_epoch)
+    put_int32(at + BASE_SEQUENCE_OFFSET, <int32_t>base_sequence)
+    at[ATTRIBUTES_OFFSET + 1] &= ~TRANSACTIONAL_MASK
+    if is_transactional:
+        at[ATTRIBUTES_OFFSET + 1] |= TRANSACTIONAL_MASK
+    put_crc(at, size)
+
+
+cdef int check_state(
+    int64_t producer_id, int64_t producer_epoch, int64_t base_sequence, bint is_transactional, bint is_control
+) except -1:
+    check_range("producer_id", producer_id, NO_PRODUCER_ID, INT64_MAX)
+    if producer_id != NO_PRODUCER_ID:
+        check_range("producer_epoch", producer_epoch, 0, INT16_MAX)
+        check_range("base_sequence", base_sequence, NO_SEQUENCE if is_control else 0, INT32_MAX)
+        return 0
+    check_range("producer_epoch without a producer_id", producer_epoch, NO_PRODUCER_EPOCH, NO_PRODUCER_EPOCH)
+    check_range("base_sequence without a producer_id", base_sequence, NO_SEQUENCE, NO_SEQUENCE)
+    if is_transactional:
+        raise ValueError("a transactional batch needs a producer_id")
+    return 0
+
+
+cdef int check_range(str name, int64_t value, int64_t least, int64_t most) except -1:
+    if not least <= value <= most:
+        raise ValueError(f"{name}: expected {least}{f' to {most}' if most > least else ''}, found {value}")
+    return 0
+
+
+cdef void put_crc(uint8_t* at, Py_ssize_t size) noexcept:
+    """Seal a v2 batch, all of which stands there but its CRC."""
+    cdef BatchRow row
+    row.magic = 2
+    row.size = <unsigned int>size
+    with nogil:
+        put_int32(at + CRC_OFFSET, <int32_t>batch_crc(at, &row))
 
 
 def wrap_messages(payload, const BatchRow[::1] header not None):

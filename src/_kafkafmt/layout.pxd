@@ -89,6 +89,7 @@ cpdef enum:
 cpdef enum:
     NO_TIMESTAMP = -1
     NO_PRODUCER_ID = -1
+    NO_PRODUCER_EPOCH = -1
     NO_SEQUENCE = -1
     NO_PARTITION_LEADER_EPOCH = -1
     UNKNOWN = -1

@@ -334,3 +334,149 @@ def test_builder_when_it_is_made_again_with_wrong_arguments_then_as_before():
         with pytest.raises((ValueError, TypeError)):
             RecordEncoder.__init__(builder, **{"magic": 2, "codec": 0, "base_offset": 0, **wrong})
     assert builder.build() == before
+
+
+# Appending into memory that is accounted for
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize("codec", [kf.Codec.NONE, kf.Codec.LZ4])
+def test_try_append_when_there_is_memory_then_the_batch_of_has_room_for_and_append(codec, magic):
+    options = {"magic": magic, "codec": codec, "batch_size": 1000, "estimated_ratio": 0.7}
+    asked, tried = kf.RecordBatchBuilder(**options), kf.RecordBatchBuilder(**options)
+    for i in range(40):
+        row = (DAY + i * 1000, b"k" * i, bytes(i * 3), [("h", b"%d" % i)] if magic == 2 else [])
+        if asked.has_room_for(*row):
+            assert tried.try_append(*row) == 0
+            asked.append(*row)
+        else:
+            assert tried.try_append(*row) == -1
+    assert tried.build() == asked.build()
+    assert 2 < len(tried) < 40
+
+
+def test_try_append_when_first_record_is_larger_than_the_batch_then_appended():
+    builder = kf.RecordBatchBuilder(batch_size=10, capacity=1000)
+    assert builder.try_append(DAY, None, bytes(500)) == 0
+    assert builder.try_append(DAY, None, None) == -1
+
+
+def test_try_append_when_memory_is_missing_then_says_how_much_and_nothing_is_appended():
+    builder = kf.RecordBatchBuilder(capacity=100)
+    assert builder.capacity == 100
+    missing = builder.try_append(DAY, b"k", bytes(500))
+    assert missing > 0
+    assert (len(builder), builder.size_in_bytes, builder.capacity) == (0, 0, 100)
+    builder.grow(100 + missing - 1)
+    assert builder.try_append(DAY, b"k", bytes(500)) == 1
+    builder.grow(100 + missing)
+    assert builder.try_append(DAY, b"k", bytes(500)) == 0
+    assert builder.capacity == 100 + missing == len(builder.build())
+
+
+def test_try_append_when_there_is_neither_room_nor_memory_then_no_room():
+    builder = kf.RecordBatchBuilder(batch_size=100, capacity=100)
+    assert builder.try_append(DAY, None, b"v") == 0
+    assert builder.try_append(DAY, None, bytes(500)) == -1
+
+
+def test_try_append_when_headers_are_an_iterator_then_all_of_them():
+    builder = kf.RecordBatchBuilder(batch_size=1000)
+    assert builder.try_append(DAY, None, None, iter([("a", b"1")])) == 0
+    assert ref.read_rows(builder.build())[0].headers == ((b"a", b"1"),)
+
+
+@pytest.mark.parametrize(
+    ("row", "error"),
+    [
+        ((-2, b"k", b"v"), ValueError),
+        ((2**63, b"k", b"v"), OverflowError),
+        ((1.5, b"k", b"v"), TypeError),
+        ((DAY, "text", b"v"), TypeError),
+        ((DAY, b"k", b"v", {"a": b"1"}), TypeError),
+    ],
+)
+def test_try_append_when_append_refuses_then_so_does_it(row, error):
+    builder = kf.RecordBatchBuilder(batch_size=1000)
+    with pytest.raises(error):
+        builder.try_append(*row)
+    assert len(builder) == 0
+
+
+def test_try_append_when_the_batch_would_take_2_gib_then_overflow_error():
+    pages = mmap.mmap(-1, 2**31 - 100, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)
+    builder = kf.RecordBatchBuilder()
+    assert builder.try_append(DAY, None, bytes(50)) == 0
+    with pytest.raises(OverflowError, match="do not fit into a batch"):
+        builder.try_append(DAY, None, pages)
+    assert len(builder) == 1
+
+
+def test_try_append_when_called_from_within_then_refused():
+    builder = kf.RecordBatchBuilder(batch_size=1000)
+    with pytest.raises(RuntimeError, match="one record at a time"):
+        builder.try_append(DAY, b"outer", b"v", _Appending(builder))
+
+
+def test_grow_when_less_is_asked_for_then_it_never_shrinks():
+    builder = kf.RecordBatchBuilder(capacity=1000)
+    for capacity in (10, 0, -1, 1000):
+        builder.grow(capacity)
+        assert builder.capacity == 1000
+    builder.append(DAY, b"k", b"v")
+    builder.grow(5000)
+    assert builder.capacity == 5000
+    assert [row.key for row in ref.read_rows(builder.build())] == [b"k"]
+
+
+def test_grow_when_to_more_than_a_batch_takes_then_value_error_and_the_batch_is_as_before():
+    builder = kf.RecordBatchBuilder()
+    builder.append(DAY, b"k", b"v")
+    with pytest.raises(ValueError, match="capacity: expected 2147483647 bytes at the most, found 2147483648"):
+        builder.grow(2**31)
+    with pytest.raises(ValueError, match="capacity"):
+        kf.RecordBatchBuilder(capacity=2**31)
+    assert builder.capacity == 4096
+    assert [row.key for row in ref.read_rows(builder.build())] == [b"k"]
+
+
+@pytest.mark.parametrize("capacity", [-1, 0, 60])
+def test_capacity_when_less_than_a_header_takes_then_that(capacity):
+    assert kf.RecordBatchBuilder(capacity=capacity).capacity == 61
+
+
+# Contingency
+
+
+def test_contingency_factor_when_given_then_the_estimate_and_the_room_follow():
+    sizes = {}
+    for factor in (0.5, 1.0, 1.05, 2.0):
+        builder = kf.RecordBatchBuilder(
+            codec=kf.Codec.GZIP, estimated_ratio=0.5, contingency_factor=factor, batch_size=10_000
+        )
+        while builder.has_room_for(DAY, None, bytes(90)):
+            builder.append(DAY, None, bytes(90))
+        assert builder.estimated_size == pytest.approx(61 + builder.size_in_bytes * 0.5 * factor, abs=2)
+        sizes[factor] = builder.size_in_bytes
+        builder.contingency_factor = 1.0
+        assert builder.estimated_size == pytest.approx(61 + builder.size_in_bytes * 0.5, abs=2)
+    assert sorted(sizes.values(), reverse=True) == list(sizes.values())
+
+
+def test_contingency_factor_when_all_is_beyond_sense_then_an_estimate_beyond_any_batch():
+    builder = kf.RecordBatchBuilder(
+        codec=kf.Codec.LZ4, estimated_ratio=2**31, contingency_factor=2**31, batch_size=2**31
+    )
+    builder.append(DAY, None, bytes(10_000))
+    assert builder.estimated_size > 2**61
+    assert not builder.has_room_for(DAY, None, None)
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, float("nan"), float("inf")])
+def test_contingency_factor_when_impossible_then_value_error(factor):
+    with pytest.raises(ValueError, match="contingency_factor: expected more than 0"):
+        kf.RecordBatchBuilder(contingency_factor=factor)
+    builder = kf.RecordBatchBuilder()
+    with pytest.raises(ValueError, match="contingency_factor"):
+        builder.contingency_factor = factor
+    assert builder.contingency_factor == 1.05

@@ -74,3 +74,24 @@ def test_observe_when_from_many_threads_then_none_is_lost():
     for thread in threads:
         thread.join()
     assert estimator.estimate("t", Codec.GZIP) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("number", [-0.1, float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["improving_step", "deteriorating_step", "contingency_factor"])
+def test_estimator_when_a_step_or_the_factor_is_impossible_then_value_error(name, number):
+    with pytest.raises(ValueError, match=f"{name}: expected"):
+        CompressionRatioEstimator(**{name: number})
+
+
+def test_estimator_when_steps_are_0_then_only_what_is_worse_moves_the_estimate():
+    estimator = CompressionRatioEstimator(improving_step=0.0, deteriorating_step=0.0)
+    assert estimator.observe("t", Codec.GZIP, 0.5) == 1.0
+    assert estimator.observe("t", Codec.GZIP, 1.5) == 1.5
+
+
+def test_estimator_when_the_contingency_factor_is_given_then_the_estimate_is_without_it():
+    estimator = CompressionRatioEstimator(contingency_factor=2.0)
+    assert (estimator.contingency_factor, estimator.estimate("t", Codec.GZIP)) == (2.0, 1.0)
+    assert CompressionRatioEstimator().contingency_factor == 1.05
+    with pytest.raises(ValueError, match="contingency_factor"):
+        CompressionRatioEstimator(contingency_factor=0.0)
