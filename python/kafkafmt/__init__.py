@@ -12,6 +12,11 @@
 from _kafkafmt.decode import Record
 from _kafkafmt.scan import INDEX_DTYPE
 from kafkafmt import log
+from kafkafmt.accumulator import (
+    AccumulatorOptions,
+    BufferExhaustedError,
+    RecordAccumulator,
+)
 from kafkafmt.batch import RecordBatch
 from kafkafmt.builder import RecordBatchBuilder, build_batches
 from kafkafmt.columns import BinaryColumn, HeadersColumn
@@ -38,7 +43,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "INDEX_DTYPE",
+    "AccumulatorOptions",
     "BinaryColumn",
+    "BufferExhaustedError",
     "Codec",
     "CompressionRatioEstimator",
     "ConversionOptions",
@@ -57,6 +64,7 @@ __all__ = [
     "LazyDownConvertSend",
     "MemoryRecords",
     "Record",
+    "RecordAccumulator",
     "RecordBatch",
     "RecordBatchBuilder",
     "RecordTooLargeError",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from _kafkafmt.layout import LOG_OVERHEAD, MESSAGE_OVERHEAD_V0, MESSAGE_OVERHEAD_V1, RECORD_BATCH_OVERHEAD
 from kafkafmt.batch import RecordBatch, only_batch
@@ -95,3 +95,26 @@ def _upper_bound(batch: RecordBatch, record: Record) -> int:
 def _size_of_varint(value: int) -> int:
     zigzag = value * 2 if value >= 0 else -value * 2 - 1
     return max(zigzag.bit_length() + 6, 7) // 7
+
+
+class Part(NamedTuple):
+    """A part of a batch: its records begin at `first` of the batch; it fits, or is one record that does not."""
+
+    first: int
+    batch: RecordBatch
+    fits: bool
+
+
+def measured_parts(batch: RecordBatch, max_size: int, *, level: int | None = None) -> list[Part]:
+    """For now by halves, until the measured way takes its place."""
+    done: list[Part] = []
+    todo = [batch]
+    first = 0
+    while todo:
+        part = todo.pop()
+        if part.size_in_bytes <= max_size or part.count == 1:
+            done.append(Part(first, part, part.size_in_bytes <= max_size))
+            first += part.count
+        else:
+            todo.extend(reversed(split_batch(part, part.size_in_bytes // 2)))
+    return done

@@ -49,6 +49,7 @@ cdef struct Progress:
     int64_t base_timestamp
     int64_t max_timestamp
     Py_ssize_t size               # bytes in memory, room for the header included
+    Py_ssize_t max_record_size
     int32_t count
     bint has_base_timestamp
 
@@ -129,6 +130,7 @@ cdef class RecordEncoder:
         # The messages in a wrapper of v1 count their offsets from its first; those of v0 do not.
         self.message_base = self.header.base_offset if self.header.magic == 1 and self.header.codec else 0
         self.done.size = RECORD_BATCH_OVERHEAD if self.header.magic == 2 else 0
+        self.done.max_record_size = 0
         self.done.count = 0
         self.done.last_offset = wrapping_sub(self.header.base_offset, 1)
         self.done.base_timestamp = self.header.base_timestamp
@@ -194,6 +196,16 @@ cdef class RecordEncoder:
     def size_in_bytes(self):
         """Bytes of the records so far, uncompressed and without a batch header."""
         return self.records_size()
+
+    @property
+    def max_record_size(self):
+        """Bytes of the largest record so far, uncompressed; 0 where there is none."""
+        return self.done.max_record_size
+
+    @property
+    def is_full(self):
+        """Whether `estimated_size` has come to `batch_size`; never without one."""
+        return self.estimated() >= self.limit()
 
     @property
     def estimated_size(self):
@@ -281,6 +293,7 @@ cdef class RecordEncoder:
             out = write_message(
                 out, row, wrapping_sub(row.offset, self.message_base), self.header.magic, 0, timestamp
             )
+        self.done.max_record_size = max(self.done.max_record_size, out - self.memory - self.done.size)
         self.done.size = out - self.memory
         if self.header.timestamp_type != LOG_APPEND_TIME and timestamp > self.done.max_timestamp:
             self.done.max_timestamp = timestamp

@@ -66,6 +66,7 @@ class ProducerBatch:
         self.drained_ms: float | None = None
         self.producer_state: ProducerState | None = None
         self.compression_ratio = 1.0
+        self.max_record_size = 0  # bytes, uncompressed, with what surrounds key, value and headers
         self.outcome: Outcome | None = None
         self._builder = None if isinstance(records, bytes) else records
         self._data: Buffer | None = records if isinstance(records, bytes) else None
@@ -88,10 +89,8 @@ class ProducerBatch:
     @property
     def is_full(self) -> bool:
         """Whether it will take no more records, or is as large as it should get."""
-        builder = self._builder
-        if not self._takes_records or builder is None:
-            return True
-        return builder.batch_size is not None and builder.estimated_size >= builder.batch_size
+        builder = self.builder
+        return builder is None or builder.is_full
 
     @property
     def record_count(self) -> int:
@@ -109,6 +108,7 @@ class ProducerBatch:
             return False
         data = builder.build()
         self.compression_ratio = (len(data) - RECORD_BATCH_OVERHEAD) / builder.size_in_bytes
+        self.max_record_size = builder.max_record_size
         self._count = len(builder)
         self._data = data
         self._size = len(data)

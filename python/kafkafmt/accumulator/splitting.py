@@ -32,5 +32,6 @@ def parts_of(batch: ProducerBatch, max_size: int, level: int | None) -> list[tup
         child.attempts = batch.attempts
         child.last_attempt_ms = batch.last_attempt_ms
         child.compression_ratio = batch.compression_ratio
+        child.max_record_size = batch.max_record_size
         parts.append((child, part.fits))
     return parts
