@@ -69,10 +69,10 @@ class ProducerBatch:
         self.max_record_size = 0  # bytes, uncompressed, with what surrounds key, value and headers
         self.outcome: Outcome | None = None
         self._builder = None if isinstance(records, bytes) else records
+        self.builder = self._builder  # what takes the records, while they may be appended
         self._data: Buffer | None = records if isinstance(records, bytes) else None
         self._size = len(records) if isinstance(records, bytes) else 0
         self._count = count
-        self._takes_records = self._builder is not None
         self._parts: list[ProducerBatch] = []
         self._first_of_parts: list[int] = []
         self._listeners: list[tuple[int, Callable[[], None]]] = []
@@ -80,11 +80,6 @@ class ProducerBatch:
         self._settled = threading.Event()
 
     # Open
-
-    @property
-    def builder(self) -> RecordBatchBuilder | None:
-        """What takes the records, while they may be appended."""
-        return self._builder if self._takes_records else None
 
     @property
     def is_full(self) -> bool:
@@ -98,11 +93,11 @@ class ProducerBatch:
 
     def end_appends(self) -> None:
         """Let no more records in."""
-        self._takes_records = False
+        self.builder = None
 
     def close(self) -> bool:
         """Compress the records, and let go of what held them; False where that was done before."""
-        self._takes_records = False
+        self.builder = None
         builder = self._builder
         if builder is None:
             return False
@@ -239,7 +234,7 @@ class ProducerBatch:
             self.outcome = outcome
             listeners, self._listeners = self._listeners, []
             self._count = self.record_count
-            self._takes_records = False
+            self.builder = None
             self._builder = None
             self._data = None
         self._settled.set()

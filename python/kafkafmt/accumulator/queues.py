@@ -20,6 +20,8 @@ class BatchQueues:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+        # The last batch of a partition, while it takes records.
+        self.open: dict[TopicPartition, ProducerBatch] = {}
         self._queues: dict[TopicPartition, deque[ProducerBatch]] = {}
         self._incomplete: set[ProducerBatch] = set()
         self._enqueued = 0
@@ -36,16 +38,20 @@ class BatchQueues:
         """Partitions and their queues, none empty. The lock is held."""
         return self._queues.items()
 
-    def get(self, topic_partition: TopicPartition) -> deque[ProducerBatch] | None:
-        """The queue of a partition; None where nothing waits. The lock is held."""
-        return self._queues.get(topic_partition)
-
     def enqueue(self, batch: ProducerBatch) -> None:
-        """Put a new batch behind all others. The lock is held."""
+        """Put a new batch behind all others, to take records if it is open. The lock is held."""
         self._enqueued += 1
         batch.order = (self._enqueued,)
         self._queues.setdefault(batch.topic_partition, deque()).append(batch)
         self._incomplete.add(batch)
+        if batch.builder is not None:
+            self.open[batch.topic_partition] = batch
+
+    def end_appends(self, topic_partition: TopicPartition) -> None:
+        """Let no more records into the last batch of a partition. The lock is held."""
+        batch = self.open.pop(topic_partition, None)
+        if batch is not None:
+            batch.end_appends()
 
     def put_back(self, batches: Iterable[ProducerBatch]) -> None:
         """Put batches that were taken, or parts of one, where their records belong."""
@@ -74,9 +80,9 @@ class BatchQueues:
         queue = self._queues.get(topic_partition)
         while queue and is_wanted(queue[0]):
             batch = queue.popleft()
-            batch.end_appends()
             if not queue:
                 del self._queues[topic_partition]
+                self.end_appends(topic_partition)
             yield batch
 
     def forget(self, batch: ProducerBatch) -> int:

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from kafkafmt.column_rows import Binary, Headers, Timestamps
     from kafkafmt.types import TopicPartition
 
-    Fields = tuple[int, bytes | None, bytes | None, Collection[tuple[str | bytes, bytes | None]]]
-
 
 class Cluster(Protocol):
     """Who leads which partition. kafka-python's ClusterMetadata is one."""
@@ -81,6 +79,7 @@ class RecordAccumulator:
         self._sequences = sequences
         self._queues = BatchQueues()
         self._lock = self._queues.lock
+        self._open = self._queues.open
         self._flushes = 0
         self._closed = False
         self._drain_first: dict[int, TopicPartition] = {}
@@ -107,28 +106,32 @@ class RecordAccumulator:
         Raises BufferExhaustedError, AccumulatorClosedError, RecordTooLargeError where the record is larger than
         the whole budget, and what `RecordBatchBuilder.append` raises.
         """
-        fields = (timestamp, key, value, headers)
-        with self._lock:
-            appended = self._append_to_open(topic_partition, fields)
-        if appended is not None or abort_on_new_batch:
-            return appended
-        builder = self._begin_builder(topic_partition.topic)
-        missing = builder.try_append(*fields)
-        if missing > 0:
-            builder.grow(builder.capacity + missing)
-            builder.try_append(*fields)
-        batch = ProducerBatch(topic_partition, builder, created_ms=now_ms)
-        self._reserve(batch, builder.capacity, max_block_ms)
-        with self._lock:
-            try:
-                appended = self._append_to_open(topic_partition, fields)
-                if appended is None:
-                    self._queues.enqueue(batch)
-                    appended = RecordFuture(batch, 0, timestamp, key, value), True
-            finally:
-                if not batch.order:  # closed, or another thread began one meanwhile
-                    self.pool.release(batch.reserved)
-        return appended
+        new: ProducerBatch | None = None
+        while True:
+            with self._lock:
+                batch = self._open.get(topic_partition)
+                if batch is not None:
+                    builder = batch.builder
+                    assert builder is not None
+                    missing = builder.try_append(timestamp, key, value, headers)
+                    if missing and self._makes_room(batch, builder, missing):
+                        missing = builder.try_append(timestamp, key, value, headers)
+                    if not missing:
+                        if new is not None:  # another thread was here meanwhile
+                            self.pool.release(new.reserved)
+                        return RecordFuture(batch, len(builder) - 1, timestamp, key, value), builder.is_full
+                if new is not None:
+                    self._enqueue(new)
+                    return RecordFuture(new, 0, timestamp, key, value), True
+            if abort_on_new_batch:
+                return None
+            builder = self._begin_builder(topic_partition.topic)
+            missing = builder.try_append(timestamp, key, value, headers)
+            if missing:
+                builder.grow(builder.capacity + missing)
+                builder.try_append(timestamp, key, value, headers)
+            new = ProducerBatch(topic_partition, builder, created_ms=now_ms)
+            self._reserve(new, builder.capacity, max_block_ms)
 
     def append_columns(
         self,
@@ -149,10 +152,7 @@ class RecordAccumulator:
         """
         parts = column_rows(timestamps, keys, values, headers)
         with self._lock:
-            self._check_open()
-            queue = self._queues.get(topic_partition)
-            if queue:
-                queue[-1].end_appends()
+            self._queues.end_appends(topic_partition)
         batches: list[ProducerBatch] = []
         for rows in parts:
             first = 0
@@ -167,45 +167,28 @@ class RecordAccumulator:
                     error.appended = RecordsFuture(batches)
                     raise
                 with self._lock:
-                    try:
-                        self._check_open()
-                    except AccumulatorClosedError:
-                        self.pool.release(batch.reserved)
-                        raise
-                    self._queues.enqueue(batch)
+                    self._enqueue(batch)
                 batches.append(batch)
         return RecordsFuture(batches)
 
-    def _check_open(self) -> None:
+    def _enqueue(self, batch: ProducerBatch) -> None:
+        """Queue a new batch, unless the accumulator is closed. The lock is held."""
         if self._closed:
+            self.pool.release(batch.reserved)
             raise AccumulatorClosedError("the accumulator is closed and takes no more records")
+        self._queues.enqueue(batch)
 
-    def _append_to_open(
-        self, topic_partition: TopicPartition, fields: Fields
-    ) -> tuple[RecordFuture, bool] | None:
-        """Append to the batch that takes records, where there is one with room. The lock is held."""
-        self._check_open()
-        queue = self._queues.get(topic_partition)
-        builder = queue[-1].builder if queue else None
-        if not queue or builder is None:
-            return None
-        batch = queue[-1]
-        missing = builder.try_append(*fields)
-        if missing > 0 and self._grow(batch, builder, missing):
-            missing = builder.try_append(*fields)
-        if missing:
-            batch.end_appends()
-            return None
-        timestamp, key, value, _ = fields
-        return RecordFuture(batch, len(builder) - 1, timestamp, key, value), len(queue) > 1 or builder.is_full
+    def _makes_room(self, batch: ProducerBatch, builder: RecordBatchBuilder, missing: int) -> bool:
+        """Let an open batch hold twice as much, or `missing` bytes more, where it may and the budget has that now.
 
-    def _grow(self, batch: ProducerBatch, builder: RecordBatchBuilder, missing: int) -> bool:
-        """Let a batch hold twice as much, or `missing` bytes more, where the budget has that at once."""
+        Else it takes no more records. The lock is held.
+        """
         for more in (max(missing, builder.capacity), missing):
-            if self.pool.try_reserve(more):
+            if missing > 0 and self.pool.try_reserve(more):
                 builder.grow(builder.capacity + more)
                 batch.reserved += more
                 return True
+        self._queues.end_appends(batch.topic_partition)
         return False
 
     def _begin_builder(self, topic: str) -> RecordBatchBuilder:
@@ -449,6 +432,8 @@ class RecordAccumulator:
         """Take no more records; what is here becomes ready."""
         with self._lock:
             self._closed = True
+            for topic_partition in list(self._open):
+                self._queues.end_appends(topic_partition)
 
     def abort(self, error: Exception, *, undrained_only: bool = False) -> None:
         """Let all batches fail, or only those that wait here. What is in flight may arrive all the same."""
