@@ -36,7 +36,7 @@ from kafkafmt.estimator import CompressionRatioEstimator
 from kafkafmt.fetch_response import FetchResponse, FetchSend
 from kafkafmt.records import FileRecords, MemoryRecords, Records
 from kafkafmt.remote import RemoteRecords
-from kafkafmt.split import split_batch
+from kafkafmt.split import split_batch, split_to_fit
 from kafkafmt.types import Codec, TimestampType, TopicPartition
 
 __version__ = "0.1.0"
@@ -77,4 +77,5 @@ __all__ = [
     "build_batches",
     "log",
     "split_batch",
+    "split_to_fit",
 ]

@@ -1,120 +1,260 @@
-"""Splitting a batch that turned out too large (KIP-126)."""
+"""Splitting a batch that turned out too large (KIP-126): where Kafka splits it, or into parts that were measured.
+
+Records are located once and encoded from there, part by part, with no Python object for any.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from _kafkafmt.layout import LOG_OVERHEAD, MESSAGE_OVERHEAD_V0, MESSAGE_OVERHEAD_V1, RECORD_BATCH_OVERHEAD
+from _kafkafmt.layout import MESSAGE_OVERHEAD_V0, MESSAGE_OVERHEAD_V1, RECORD_BATCH_OVERHEAD
+from kafkafmt import codecs
 from kafkafmt.batch import RecordBatch, only_batch
 from kafkafmt.builder import RecordBatchBuilder
 from kafkafmt.decoding import describe
 from kafkafmt.errors import InvalidRecordError, RecordTooLargeError
-from kafkafmt.types import Codec
+from kafkafmt.types import Codec, TimestampType, TooLargeRecord
 
 if TYPE_CHECKING:
-    from _kafkafmt.decode import Record
+    from _kafkafmt.decode import LocatedRecords
 
-# What surrounds a record's sizes, key, value and headers at the most, as Kafka's DefaultRecord reckons.
-_MAX_RECORD_OVERHEAD = 21
+# A part this full is not compressed again with more records, nor one that was compressed this often.
+_FULL = 0.95
+_MAX_ATTEMPTS = 5
+# Where to leave that much free would cost one more part, they are filled further, but not beyond this.
+_BRIMFUL = 0.995
+
+_OVERHEADS = (MESSAGE_OVERHEAD_V0, MESSAGE_OVERHEAD_V1, RECORD_BATCH_OVERHEAD)
+_MOST_NAMED = 5
 
 
 def split_batch(
-    batch: RecordBatch, split_batch_size: int, *, estimated_ratio: float = 1.0
+    batch: RecordBatch, split_batch_size: int, *, estimated_ratio: float = 1.0, level: int | None = None
 ) -> list[RecordBatch]:
     """Split a batch where Kafka's producer splits it (KIP-126, ProducerBatch.split).
 
     A part ends where the estimated size of it and one more record would pass `split_batch_size` bytes; so a
     part may still be larger than that, and a first record always fits. `estimated_ratio` is the compression
-    ratio to reckon with: 1.0 right after a split. Magic, codec, headers, timestamps and producer state are
-    kept; the sequence numbers of the parts follow one another and wrap at 2^31. Offsets begin anew at 0 in
-    each part, since a broker assigns them.
+    ratio to reckon with: 1.0 right after a split. `level` is the codec's. Magic, codec, headers, timestamps and
+    producer state are kept; the sequence numbers of the parts follow one another and wrap at 2^31. Offsets
+    begin anew at 0 in each part, since a broker assigns them.
 
-    Raises RecordTooLargeError for a batch of one record, which cannot be split.
+    Raises RecordTooLargeError for a batch of one record, which cannot be split, ValueError for a level that the
+    codec has not, and what reading the batch raises.
     """
-    records = list(batch)
-    if len(records) < 2:
-        raise RecordTooLargeError(
-            f"batch to split: expected two records or more, found {len(records)} in {batch.size_in_bytes} bytes",
-            position=batch.position,
-            base_offset=batch.base_offset,
-            last_offset=batch.last_offset,
-        )
+    codecs.check_level(batch.codec, level)
+    located = batch._locate(verify=True)
+    if len(located) < 2:
+        message = f"batch to split: expected two records or more, found {len(located)} in {batch.size_in_bytes} bytes"
+        raise describe(RecordTooLargeError(message), batch.run, batch.number)
     parts: list[RecordBatch] = []
-    builder: RecordBatchBuilder | None = None
-    done = 0
-    for record in records:
-        fields = (record.timestamp, record.key, record.value, record.headers)
-        if builder is None or not builder.has_room_for(*fields):
-            if builder is not None:
-                parts.append(only_batch(builder.build()))
-                done += len(builder)
-            limit = max(_upper_bound(batch, record), split_batch_size)
-            builder = _builder_like(batch, done, limit, estimated_ratio)
-        try:
-            builder.append(*fields)
-        except ValueError as error:  # what the batch says cannot be written again
-            raise describe(InvalidRecordError(str(error)), batch.run, batch.number) from None
-    assert builder is not None
-    parts.append(only_batch(builder.build()))
+    first = 0
+    while first < len(located):
+        builder = _builder_like(batch, first, level)
+        builder.estimated_ratio = estimated_ratio
+        builder.batch_size = max(builder._size_upper_bound(located, first), split_batch_size)
+        first = _fill(builder, batch, located, first, len(located))
+        parts.append(only_batch(builder.build()))
     return parts
 
 
-def _builder_like(batch: RecordBatch, done: int, limit: int, estimated_ratio: float) -> RecordBatchBuilder:
-    """A builder for the part that begins `done` records into the batch."""
-    sequence = batch.base_sequence
-    return RecordBatchBuilder(
-        batch.magic,
-        batch.codec,
-        producer_id=batch.producer_id,
-        producer_epoch=batch.producer_epoch,
-        base_sequence=(sequence + done) & 0x7FFFFFFF if sequence >= 0 else sequence,
-        is_transactional=batch.is_transactional,
-        batch_size=limit,
-        estimated_ratio=estimated_ratio,
-    )
+def split_to_fit(batch: RecordBatch, max_size: int, *, level: int | None = None) -> list[RecordBatch]:
+    """Split a batch into parts of at most `max_size` bytes each, compressed: each was measured, none is a guess.
 
+    All but the last are nearly full, and fuller where that saves a part. A batch that fits comes back as it is.
+    What is kept is what `split_batch` keeps; `level` is the codec's.
 
-def _upper_bound(batch: RecordBatch, record: Record) -> int:
-    """What a batch of that one record takes at the most (AbstractRecords.estimateSizeInBytesUpperBound)."""
-    key, value = record.key, record.value
-    size = len(key or b"") + len(value or b"")
-    if batch.magic < 2:
-        overhead = MESSAGE_OVERHEAD_V1 if batch.magic == 1 else MESSAGE_OVERHEAD_V0
-        wrapper = 0 if batch.codec == Codec.NONE else overhead - LOG_OVERHEAD
-        return size + overhead + wrapper
-    for field in (key, value):
-        size += _size_of_varint(-1 if field is None else len(field))
-    size += _size_of_varint(len(record.headers))
-    for name, content in record.headers:
-        encoded = len(name.encode("utf-8", "surrogateescape"))
-        size += _size_of_varint(encoded) + encoded
-        size += _size_of_varint(-1) if content is None else _size_of_varint(len(content)) + len(content)
-    return RECORD_BATCH_OVERHEAD + _MAX_RECORD_OVERHEAD + size
+    Raises RecordTooLargeError where records are larger than that in a batch of their own: `records` tells which,
+    `parts` are the batches of the others, whose sequence numbers follow one another without a gap. Raises
+    ValueError for a `max_size` below 1 and a level that the codec has not, and what reading the batch raises.
 
-
-def _size_of_varint(value: int) -> int:
-    zigzag = value * 2 if value >= 0 else -value * 2 - 1
-    return max(zigzag.bit_length() + 6, 7) // 7
+    >>> from kafkafmt import MemoryRecords
+    >>> builder = RecordBatchBuilder()
+    >>> for number in range(100):
+    ...     builder.append(0, None, b"value %d" % number)
+    >>> (batch,) = MemoryRecords(builder.build()).batches()
+    >>> [(part.count, part.size_in_bytes) for part in split_to_fit(batch, 700)]
+    [(43, 696), (42, 691), (15, 286)]
+    """
+    parts: list[RecordBatch] = []
+    too_large: list[TooLargeRecord] = []
+    for part in measured_parts(batch, max_size, level=level):
+        if part.fits:
+            parts.append(part.batch)
+        else:
+            too_large.append(TooLargeRecord(part.first, part.offset, part.batch.size_in_bytes))
+    if too_large:
+        named = ", ".join(
+            f"record {index} at offset {offset} takes {size}"
+            for index, offset, size in too_large[:_MOST_NAMED]
+        )
+        more = f", and {len(too_large) - _MOST_NAMED} more" if len(too_large) > _MOST_NAMED else ""
+        message = f"batch to split: expected each record to fit into {max_size} bytes, found {named}{more}"
+        error = RecordTooLargeError(message, records=too_large, parts=parts)
+        raise describe(error, batch.run, batch.number)
+    return parts
 
 
 class Part(NamedTuple):
-    """A part of a batch: its records begin at `first` of the batch; it fits, or is one record that does not."""
+    """A part of a batch, and the number and offset that its first record has there.
 
-    first: int
+    Where it does not fit, it is one record that is too large.
+    """
+
     batch: RecordBatch
+    first: int
+    offset: int
     fits: bool
 
 
-def measured_parts(batch: RecordBatch, max_size: int, *, level: int | None = None) -> list[Part]:
-    """For now by halves, until the measured way takes its place."""
-    done: list[Part] = []
-    todo = [batch]
-    first = 0
-    while todo:
-        part = todo.pop()
-        if part.size_in_bytes <= max_size or part.count == 1:
-            done.append(Part(first, part, part.size_in_bytes <= max_size))
-            first += part.count
-        else:
-            todo.extend(reversed(split_batch(part, part.size_in_bytes // 2)))
-    return done
+def measured_parts(batch: RecordBatch, max_size: int, *, level: int | None = None) -> Iterator[Part]:
+    """The parts that `split_to_fit` makes, in order, as they are asked for; a record that is too large stands alone.
+
+    Sequence numbers count the records of parts that fit. Raises as `split_to_fit` does, but for such a record.
+    """
+    if max_size < 1:
+        raise ValueError(f"max_size: expected 1 byte or more, found {max_size}")
+    codecs.check_level(batch.codec, level)
+    if batch.size_in_bytes <= max_size:
+        return iter([Part(batch, 0, batch.base_offset, True)])
+    return iter(_MeasuredParts(batch, max_size, level))
+
+
+class _Prefix(NamedTuple):
+    """The records up to `stop`, and what they take as a batch."""
+
+    stop: int
+    size: int
+
+
+class _MeasuredParts:
+    """Searches for each part among the prefixes of the records that are left, by building and measuring them.
+
+    Sizes are taken to be linear between a prefix that fits and one that does not, and to go on behind the longest
+    that fits as they did up to there. Where that is wrong, a part takes more attempts, or is less full.
+    """
+
+    def __init__(self, batch: RecordBatch, max_size: int, level: int | None) -> None:
+        self._batch = batch
+        self._max_size = max_size
+        self._level = level
+        self._overhead = _OVERHEADS[batch.magic]
+        self._located = batch._locate(verify=True)
+        self._count = len(self._located)
+        if not self._count:
+            found = f"{batch.size_in_bytes} without records"
+            message = f"batch to split: expected {max_size} bytes at the most, found {found}"
+            raise describe(RecordTooLargeError(message), batch.run, batch.number)
+        self._ends = self._located.ends()
+        self._ratio = (batch.size_in_bytes - self._overhead) / self._uncompressed(0, self._count)
+        self._fitting = 0
+
+    def __iter__(self) -> Iterator[Part]:
+        first = 0
+        while first < self._count:
+            data, stop = self._filled(first) if self._batch.codec == Codec.NONE else self._searched(first)
+            fits = len(data) <= self._max_size
+            yield Part(only_batch(data), first, next(self._located.iterate(first)).offset, fits)
+            self._fitting += stop - first if fits else 0
+            first = stop
+
+    def _filled(self, first: int) -> tuple[bytes, int]:
+        """The part that begins at `first`, and where it stops: uncompressed, so that sizes are known beforehand."""
+        builder = _builder_like(self._batch, self._fitting, self._level)
+        builder.batch_size = self._max_size
+        stop = _fill(builder, self._batch, self._located, first, self._count)
+        return builder.build(), stop
+
+    def _searched(self, first: int) -> tuple[bytes, int]:
+        """As `_filled`, compressed."""
+        longest, shortest = _Prefix(first, self._overhead), None  # of those that fit, of those that do not
+        stop, enough = self._expected(first)
+        found = b""
+        for attempt in itertools.count(1):
+            data = self._built(first, stop)
+            if len(data) > self._max_size:
+                shortest = _Prefix(stop, len(data))
+            else:
+                longest, found = _Prefix(stop, len(data)), data
+            if found and (len(found) >= enough or attempt == _MAX_ATTEMPTS):
+                break
+            last = shortest.stop - 1 if shortest else self._count
+            if longest.stop == last:
+                break
+            if attempt >= _MAX_ATTEMPTS:
+                stop = (longest.stop + last + 1) // 2
+                continue
+            ratio = self._ratio_behind(first, longest, shortest)
+            if found and self._stop_at(self._max_size, longest, ratio) <= longest.stop:
+                break
+            aim = (enough + self._max_size) / 2
+            stop = min(max(self._stop_at(aim, longest, ratio), longest.stop + 1), last)
+        if not found:
+            found, longest = data, _Prefix(first + 1, len(data))
+        self._ratio = (longest.size - self._overhead) / self._uncompressed(first, longest.stop)
+        return found, longest.stop
+
+    def _expected(self, first: int) -> tuple[int, float]:
+        """Where the next part should stop, and the size that is enough for it, by the ratio of the last one."""
+        room = max(self._max_size - self._overhead, 1)
+        rest = self._uncompressed(first, self._count) * self._ratio
+        if rest <= room:
+            return self._count, self._max_size * _FULL
+        enough = self._max_size * min(max(rest / room / math.ceil(rest / room), _FULL), _BRIMFUL)
+        aim = (enough + self._max_size) / 2
+        stop = self._stop_at(aim, _Prefix(first, self._overhead), self._ratio)
+        return max(stop, first + 1), enough
+
+    def _ratio_behind(self, first: int, longest: _Prefix, shortest: _Prefix | None) -> float:
+        """The compression ratio to expect of the records behind the longest prefix that fits."""
+        if shortest is not None:
+            return (shortest.size - longest.size) / self._uncompressed(longest.stop, shortest.stop)
+        return (longest.size - self._overhead) / self._uncompressed(first, longest.stop)
+
+    def _stop_at(self, size: float, prefix: _Prefix, ratio: float) -> int:
+        """Where a prefix should stop to take `size` bytes, when it goes on behind another by some ratio."""
+        end = int(self._ends[prefix.stop]) + (size - prefix.size) / ratio
+        return int(self._ends.searchsorted(int(min(end, self._ends[-1])), side="right")) - 1
+
+    def _uncompressed(self, first: int, stop: int) -> int:
+        return int(self._ends[stop] - self._ends[first])
+
+    def _built(self, first: int, stop: int) -> bytes:
+        builder = _builder_like(self._batch, self._fitting, self._level)
+        _fill(builder, self._batch, self._located, first, stop)
+        return builder.build()
+
+
+def _fill(
+    builder: RecordBatchBuilder, batch: RecordBatch, located: LocatedRecords, first: int, stop: int
+) -> int:
+    try:
+        return builder._fill_located(located, first, stop)
+    except ValueError as error:  # what the batch says cannot be written again
+        raise describe(InvalidRecordError(str(error)), batch.run, batch.number) from None
+
+
+def _builder_like(batch: RecordBatch, done: int, level: int | None) -> RecordBatchBuilder:
+    """A builder for a part, `done` sequence numbers into the batch."""
+    sequence = batch.base_sequence
+    is_log_append = batch.timestamp_type == TimestampType.LOG_APPEND_TIME
+    try:
+        return RecordBatchBuilder(
+            batch.magic,
+            batch.codec,
+            level=level,
+            timestamp_type=TimestampType.LOG_APPEND_TIME if is_log_append else TimestampType.CREATE_TIME,
+            log_append_time=batch.max_timestamp if is_log_append else None,
+            delete_horizon_ms=batch.delete_horizon_ms,
+            partition_leader_epoch=batch.partition_leader_epoch,
+            producer_id=batch.producer_id,
+            producer_epoch=batch.producer_epoch,
+            base_sequence=(sequence + done) & 0x7FFFFFFF if sequence >= 0 else sequence,
+            is_transactional=batch.is_transactional,
+            is_control=batch.is_control,
+        )
+    except ValueError as error:
+        raise describe(InvalidRecordError(str(error)), batch.run, batch.number) from None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from _kafkafmt.types import Codec, TimestampType
+from _kafkafmt.types import Codec, TimestampType, TooLargeRecord
 
-__all__ = ["Codec", "TimestampType", "TopicPartition"]
+__all__ = ["Codec", "TimestampType", "TooLargeRecord", "TopicPartition"]
 
 _FOLDER_NAME = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d+)")
 

@@ -21,7 +21,10 @@ from libc.string cimport memcpy, memset
 from .bytes cimport likely, unlikely, wrapping_add, wrapping_sub
 from .column_rows cimport *
 from .crc cimport seal_messages
-from .encode cimport check_range, message_size, record_body_size, seal, wrap, write_message, write_record
+from .decode cimport LocatedRecords
+from .encode cimport (
+    check_range, message_size, record_body_size, record_fields_size, seal, wrap, write_message, write_record,
+)
 from .layout cimport *
 from .rows cimport BatchRow, RecordRow, sequence_after
 from .varint cimport size_of_varlong, write_varlong
@@ -483,7 +486,7 @@ cdef class RecordEncoder:
             first = self.append_rows(columns, first, <Py_ssize_t>stop, limit, &found)
         columns.busy = False
         if found.status != FITS:
-            columns.raise_misfit(&found)
+            raise_misfit(&found, columns.origin)
         return first
 
     @cython.final
@@ -535,6 +538,44 @@ cdef class RecordEncoder:
             self.write(row, body_size)
             return True
         return False
+
+    # From other batches
+
+    def _fill_located(self, LocatedRecords located not None, Py_ssize_t first, Py_ssize_t stop):
+        """Append located records from `first` to `stop`, each that has room, at offsets that follow one another.
+
+        Returns the number of the first record that was not appended. Raises ValueError for a timestamp that is
+        no builder's.
+        """
+        cdef int64_t limit = self.limit()
+        cdef RecordRow row
+        cdef Misfit found
+        located.check_range(first, stop)
+        self.check_idle()
+        found.status = FITS
+        self.busy = True
+        with nogil:
+            while first < stop:
+                row = located.rows[first]
+                row.offset = wrapping_add(self.done.last_offset, 1)
+                if not self.append_located(&row, first, limit, &found):
+                    break
+                first += 1
+        self.busy = False
+        if found.status != FITS:
+            raise_misfit(&found, 0)
+        return first
+
+    def _size_upper_bound(self, LocatedRecords located not None, Py_ssize_t number):
+        """What a batch of that one record takes at the most, as Kafka reckons before it makes one."""
+        cdef const RecordRow* row
+        cdef int64_t overhead
+        located.check_range(number, number + 1)
+        row = &located.rows[number]
+        if self.header.magic == 2:
+            return RECORD_BATCH_OVERHEAD + MAX_RECORD_OVERHEAD + record_fields_size(row)
+        overhead = MESSAGE_OVERHEAD_V1 if self.header.magic == 1 else MESSAGE_OVERHEAD_V0
+        return message_size(row, self.header.magic) + (overhead - LOG_OVERHEAD if self.header.codec else 0)
 
     # What becomes of them
 

@@ -67,6 +67,9 @@ cdef class ColumnEntries:
     cdef const uint8_t* locate_view(self, Py_ssize_t i, int64_t* size, Misfit* found) noexcept nogil
 
 
+cdef int raise_misfit(const Misfit* found, Py_ssize_t origin) except -1
+
+
 cdef class ColumnRows:
     cdef readonly Py_ssize_t count
     cdef Py_ssize_t origin
@@ -92,4 +95,3 @@ cdef class ColumnRows:
     ) noexcept nogil
     cdef int encode_headers(self, Py_ssize_t record, RecordRow* row, Misfit* found) noexcept nogil
     cdef int reserve(self, int64_t more) noexcept nogil
-    cdef int raise_misfit(self, const Misfit* found) except -1

@@ -341,40 +341,41 @@ cdef class ColumnRows:
         self.encoded_capacity = capacity
         return 0
 
-    cdef int raise_misfit(self, const Misfit* found) except -1:
-        """Raise what `found` tells: the entry's number is that in the whole column."""
-        cdef bint of_headers = found.column in (HEADER_KEYS, HEADER_VALUES)
-        cdef int64_t entry = found.entry + (0 if of_headers else self.origin)
-        where = f"{COLUMN_NAMES[found.column]}, entry {entry}"
-        if found.status == BEYOND_DATA:
-            raise ValueError(
-                f"{where}: expected offsets that ascend and are within {found.limit}, "
-                f"found {found.start} and {found.stop}"
-            )
-        if found.status == VIEW_BEYOND_DATA:
-            raise ValueError(
-                f"{where}: expected a view within a buffer of its column, "
-                f"found {found.stop} bytes from {found.start} on"
-            )
-        if found.status == HEADER_KEY_NULL:
-            raise ValueError(f"{where}: expected a key, found null")
-        if found.status == HEADERS_NEED_V2:
-            raise ValueError(f"{where}: headers need message format v2")
-        if found.status == NEGATIVE_TIMESTAMP:
-            raise ValueError(f"{where}: expected -1 (none) or more, found {found.start}")
-        if found.status == TOO_FAR:
-            raise ValueError(
-                f"record {entry}: its offset is not within 2^31 of the base offset {found.start}"
-            )
-        if found.status == OFFSETS_USED_UP:
-            raise ValueError(
-                f"record {entry}: expected an offset behind the last one, {found.start}, found none"
-            )
-        if found.status == OFFSET_TOO_LOW:
-            raise ValueError(f"{where}: expected more than {found.start}, found {found.stop}")
-        if found.status == TOO_LARGE:
-            raise OverflowError(f"{where}: the record does not fit into a batch of less than 2 GiB")
-        raise MemoryError()
+
+cdef int raise_misfit(const Misfit* found, Py_ssize_t origin) except -1:
+    """Raise what `found` tells; `origin` is the number of what it calls entry 0."""
+    cdef bint of_headers = found.column in (HEADER_KEYS, HEADER_VALUES)
+    cdef int64_t entry = found.entry + (0 if of_headers else origin)
+    where = f"{COLUMN_NAMES[found.column]}, entry {entry}"
+    if found.status == BEYOND_DATA:
+        raise ValueError(
+            f"{where}: expected offsets that ascend and are within {found.limit}, "
+            f"found {found.start} and {found.stop}"
+        )
+    if found.status == VIEW_BEYOND_DATA:
+        raise ValueError(
+            f"{where}: expected a view within a buffer of its column, "
+            f"found {found.stop} bytes from {found.start} on"
+        )
+    if found.status == HEADER_KEY_NULL:
+        raise ValueError(f"{where}: expected a key, found null")
+    if found.status == HEADERS_NEED_V2:
+        raise ValueError(f"{where}: headers need message format v2")
+    if found.status == NEGATIVE_TIMESTAMP:
+        raise ValueError(f"{where}: expected -1 (none) or more, found {found.start}")
+    if found.status == TOO_FAR:
+        raise ValueError(
+            f"record {entry}: its offset is not within 2^31 of the base offset {found.start}"
+        )
+    if found.status == OFFSETS_USED_UP:
+        raise ValueError(
+            f"record {entry}: expected an offset behind the last one, {found.start}, found none"
+        )
+    if found.status == OFFSET_TOO_LOW:
+        raise ValueError(f"{where}: expected more than {found.start}, found {found.stop}")
+    if found.status == TOO_LARGE:
+        raise OverflowError(f"{where}: the record does not fit into a batch of less than 2 GiB")
+    raise MemoryError()
 
 
 cdef int check_has_data(ColumnEntries column) except -1:

@@ -306,6 +306,18 @@ cdef class LocatedRecords:
                 out[i] = self.rows[i].offset
         return result
 
+    def ends(self):
+        """int64 a record and one more: bytes of the records in front of it, where they stand, uncompressed."""
+        cdef Py_ssize_t i
+        cdef int64_t end = 0
+        result = np.zeros(self.count + 1, np.int64)
+        cdef int64_t[::1] out = result
+        with nogil:
+            for i in range(self.count):
+                end += self.rows[i].size
+                out[i + 1] = end
+        return result
+
     def timestamps(self):
         """int64 a record, milliseconds; -1 where there is none."""
         cdef Py_ssize_t i

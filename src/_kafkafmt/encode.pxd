@@ -11,21 +11,23 @@ from .rows cimport BatchRow, RecordRow
 from .varint cimport size_of_varlong, write_varlong
 
 
-cdef inline int64_t record_body_size(
-    const RecordRow* row, int64_t offset_delta, int64_t timestamp_delta
-) noexcept nogil:
-    """What the length of a v2 record counts."""
+cdef inline int64_t record_fields_size(const RecordRow* row) noexcept nogil:
+    """Of key, value and headers in a v2 record, with their sizes and the count of headers."""
     return (
-        1
-        + size_of_varlong(timestamp_delta)
-        + size_of_varlong(offset_delta)
-        + size_of_varlong(row.key_size)
+        size_of_varlong(row.key_size)
         + max(row.key_size, 0)
         + size_of_varlong(row.value_size)
         + max(row.value_size, 0)
         + size_of_varlong(row.header_count)
         + row.headers_size
     )
+
+
+cdef inline int64_t record_body_size(
+    const RecordRow* row, int64_t offset_delta, int64_t timestamp_delta
+) noexcept nogil:
+    """What the length of a v2 record counts."""
+    return 1 + size_of_varlong(timestamp_delta) + size_of_varlong(offset_delta) + record_fields_size(row)
 
 
 cdef inline uint8_t* write_record(

@@ -55,6 +55,8 @@ cpdef enum:
     RECORDS_OFFSET = RECORDS_COUNT_OFFSET + RECORDS_COUNT_LENGTH
     RECORD_BATCH_OVERHEAD = RECORDS_OFFSET
 
+    # What a record has beside its key, value and headers, at the most: length, attributes, two deltas.
+    MAX_RECORD_OVERHEAD = 21
     # The smallest record: length, attributes, two deltas, two sizes, header count, a byte each.
     MIN_RECORD_SIZE = 7
     # The smallest header: two sizes.

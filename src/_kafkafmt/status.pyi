@@ -1,4 +1,8 @@
+from collections.abc import Sequence
 from enum import IntFlag
+from typing import Any
+
+from _kafkafmt.types import TooLargeRecord
 
 __pyx_capi__: dict[str, object]
 
@@ -48,5 +52,21 @@ class CorruptRecordError(KafkaFormatError): ...
 class InvalidRecordError(KafkaFormatError): ...
 class UnsupportedCompressionTypeError(KafkaFormatError): ...
 class UnsupportedVersionError(KafkaFormatError): ...
-class RecordTooLargeError(KafkaFormatError): ...
+
+class RecordTooLargeError(KafkaFormatError):
+    records: Sequence[TooLargeRecord]
+    parts: Sequence[Any]
+    def __init__(
+        self,
+        message: str,
+        *,
+        records: Sequence[TooLargeRecord] = (),
+        parts: Sequence[Any] = (),
+        position: int | None = None,
+        base_offset: int | None = None,
+        last_offset: int | None = None,
+        next_position: int | None = None,
+        path: str | None = None,
+    ) -> None: ...
+
 class DecompressionLimitError(KafkaFormatError): ...

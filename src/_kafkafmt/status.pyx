@@ -71,7 +71,17 @@ class UnsupportedVersionError(KafkaFormatError):
 
 
 class RecordTooLargeError(KafkaFormatError):
-    """A record that does not fit into the limit on its own."""
+    """A record that does not fit into the limit on its own.
+
+    Attributes, empty where nothing was split:
+        records: a `TooLargeRecord` for each.
+        parts: the `RecordBatch`es of the others.
+    """
+
+    def __init__(self, message, *, records=(), parts=(), **where):
+        super().__init__(message, **where)
+        self.records = records
+        self.parts = parts
 
 
 class DecompressionLimitError(KafkaFormatError):

@@ -1,6 +1,7 @@
-"""The enums of the record format. `kafkafmt.types` is where users find them."""
+"""The plain types of the record format. `kafkafmt.types` is where users find them."""
 
 from enum import IntEnum
+from typing import NamedTuple
 
 
 class Codec(IntEnum):
@@ -19,3 +20,14 @@ class TimestampType(IntEnum):
     NO_TIMESTAMP = -1
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
+
+
+class TooLargeRecord(NamedTuple):
+    """A record that is larger than a batch may be: its number in the batch that it stands in, and its offset there.
+
+    `size_in_bytes` is that of a batch which it has to itself.
+    """
+
+    batch_index: int
+    offset: int
+    size_in_bytes: int
