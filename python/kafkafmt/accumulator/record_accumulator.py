@@ -129,7 +129,9 @@ class RecordAccumulator:
                     if not missing:
                         if new is not None:  # another thread was here meanwhile
                             self.pool.release(new.reserved)
-                        return self.future_type(batch, len(builder) - 1, timestamp, key, value), builder.is_full
+                        return self.future_type(
+                            batch, len(builder) - 1, timestamp, key, value
+                        ), builder.is_full
                 if new is not None:
                     self._enqueue(new)
                     return self.future_type(new, 0, timestamp, key, value), True
@@ -215,7 +217,9 @@ class RecordAccumulator:
     def _reserve(self, batch: ProducerBatch, size: int, max_block_ms: float | None) -> None:
         records = f"{batch.record_count} record(s) for {batch.topic_partition} of {size} bytes"
         if size > self.pool.total:
-            raise self.record_too_large_error(f"{records}: expected at most {self.pool.total} (buffer_memory)")
+            raise self.record_too_large_error(
+                f"{records}: expected at most {self.pool.total} (buffer_memory)"
+            )
         wait_ms = self.options.max_block_ms if max_block_ms is None else max_block_ms
         if not self.pool.reserve(size, wait_ms):
             held = self.pool.total - self.pool.available
@@ -453,11 +457,11 @@ class RecordAccumulator:
             for topic_partition in list(self._open):
                 self._queues.end_appends(topic_partition)
 
-    def abort(self, error: Exception, *, undrained_only: bool = False) -> None:
+    def abort(self, error: Exception, *, undrained_only: bool = False) -> Undelivered:
         """Let all batches fail; or, for a transaction that ends, only those that no broker can have.
 
         A numbered batch that waits to be sent again is kept then: only its broker knows whether its numbers are
-        taken. What is in flight may arrive all the same.
+        taken. What is in flight may arrive all the same. Returns the records that failed by this.
         """
         batches = self._queues.take_all(lambda batch: True)
         if undrained_only:
@@ -465,6 +469,9 @@ class RecordAccumulator:
             batches = [batch for batch in batches if batch.producer_state is None]
         else:
             batches = self._queues.incomplete()
+        aborted = Undelivered()
         for batch in batches:
-            batch.complete_exceptionally(error)
+            if batch.complete_exceptionally(error):
+                aborted[batch.topic_partition] += batch.record_count
             self.deallocate(batch)
+        return aborted
