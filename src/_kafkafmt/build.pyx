@@ -432,6 +432,11 @@ cdef class RecordEncoder:
                 self.busy = False
         return self.fits(self.whole_size(self.body_size(&row)), limit)
 
+    @property
+    def is_full(self):
+        """Whether `batch_size` is reached, so that no record at all has room."""
+        return self.done.count > 0 and self.limit() <= self.estimated()
+
     @cython.final
     cdef bint fits(self, int64_t size, int64_t limit) noexcept nogil:
         return self.done.count == 0 or size <= limit - self.estimated()

@@ -5,9 +5,9 @@ is written into memory sized beforehand; compression stands between encoding and
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
-from .bytes cimport get_int32, put_int16, put_int32, put_int64, wrapping_sub
+from .bytes cimport put_int16, put_int32, put_int64, wrapping_sub
 from .crc cimport batch_crc, seal_messages
 from .decode cimport LocatedRecords
 from .layout cimport *
@@ -134,54 +134,6 @@ cdef int seal(uint8_t* at, Py_ssize_t size, const BatchRow* row) except -1:
     put_int32(at + BASE_SEQUENCE_OFFSET, row.base_sequence)
     put_int32(at + RECORDS_COUNT_OFFSET, row.count)
     put_crc(at, size)
-    return 0
-
-
-def set_producer_state(
-    uint8_t[::1] batch not None, int64_t producer_id, int64_t producer_epoch, int64_t base_sequence,
-    bint is_transactional=False,
-):
-    """Write the producer's state into the header of a v2 batch, in place, and its CRC anew.
-
-    -1 for producer_id, producer_epoch and base_sequence clears the state; a control batch has no base sequence,
-    every other batch of a producer has one. The CRC as found is not looked at: a damaged batch would look sound.
-    Raises ValueError for a state that no producer has, and where the buffer is not one whole v2 batch.
-    """
-    cdef uint8_t* at = &batch[0]
-    cdef Py_ssize_t size = batch.shape[0]
-    if size < RECORD_BATCH_OVERHEAD:
-        raise ValueError(f"batch: expected {RECORD_BATCH_OVERHEAD} bytes or more, found {size}")
-    if at[MAGIC_OFFSET] != 2:
-        raise ValueError(f"batch: expected message format v2, found v{at[MAGIC_OFFSET]}")
-    if get_int32(at + LENGTH_OFFSET) != size - LOG_OVERHEAD:
-        raise ValueError(
-            f"batch: expected a length of {size - LOG_OVERHEAD}, found {get_int32(at + LENGTH_OFFSET)}"
-        )
-    check_state(
-        producer_id, producer_epoch, base_sequence, is_transactional,
-        at[ATTRIBUTES_OFFSET + 1] & CONTROL_MASK != 0,
-    )
-    put_int64(at + PRODUCER_ID_OFFSET, producer_id)
-    put_int16(at + PRODUCER_EPOCH_OFFSET, <int16_t>producer_epoch)
-    put_int32(at + BASE_SEQUENCE_OFFSET, <int32_t>base_sequence)
-    at[ATTRIBUTES_OFFSET + 1] &= ~TRANSACTIONAL_MASK
-    if is_transactional:
-        at[ATTRIBUTES_OFFSET + 1] |= TRANSACTIONAL_MASK
-    put_crc(at, size)
-
-
-cdef int check_state(
-    int64_t producer_id, int64_t producer_epoch, int64_t base_sequence, bint is_transactional, bint is_control
-) except -1:
-    check_range("producer_id", producer_id, NO_PRODUCER_ID, INT64_MAX)
-    if producer_id != NO_PRODUCER_ID:
-        check_range("producer_epoch", producer_epoch, 0, INT16_MAX)
-        check_range("base_sequence", base_sequence, NO_SEQUENCE if is_control else 0, INT32_MAX)
-        return 0
-    check_range("producer_epoch without a producer_id", producer_epoch, NO_PRODUCER_EPOCH, NO_PRODUCER_EPOCH)
-    check_range("base_sequence without a producer_id", base_sequence, NO_SEQUENCE, NO_SEQUENCE)
-    if is_transactional:
-        raise ValueError("a transactional batch needs a producer_id")
     return 0
 
 

@@ -261,6 +261,24 @@ def test_has_room_for_when_the_limit_comes_then_the_batch_is_within_it(magic):
     assert size <= 1000 < len(builder.build())
 
 
+def test_is_full_when_the_batch_size_is_reached_then_nothing_has_room():
+    builder = kf.RecordBatchBuilder(batch_size=61 + 7 + 93)
+    assert not builder.is_full
+    builder.append(DAY, None, None)
+    assert not builder.is_full
+    assert builder.has_room_for(DAY, None, bytes(84))
+    builder.append(DAY, None, bytes(84))
+    assert builder.estimated_size == builder.batch_size
+    assert builder.is_full
+    assert not builder.has_room_for(DAY, None, None)
+    builder.batch_size = None
+    assert not builder.is_full
+
+
+def test_is_full_when_there_is_no_record_then_not():
+    assert not kf.RecordBatchBuilder(batch_size=0).is_full
+
+
 @pytest.mark.slow
 def test_append_when_many_records_then_all_come_back():
     builder = kf.RecordBatchBuilder(codec=kf.Codec.LZ4)

@@ -7,7 +7,7 @@ import pytest
 
 import kafkafmt as kf
 import reference as ref
-from _kafkafmt.encode import set_producer_state
+from _kafkafmt.producer_state import set_producer_state
 from records.samples import DAY, SAMPLES, as_rows
 
 

@@ -82,7 +82,7 @@ class RecordFuture:
     def get(self, timeout: float | None = None) -> RecordMetadata:
         """Wait up to `timeout` seconds for the outcome. Raises the record's error, or TimeoutError."""
         if not self._batch.wait(timeout, self._index):
-            raise TimeoutError(f"{self._batch.topic_partition}: no answer for a record after {timeout} s")
+            raise self._timed_out(timeout)
         outcome, index = self._outcome()
         assert outcome is not None
         error = outcome.exception_of(index)
@@ -119,6 +119,9 @@ class RecordFuture:
             errback(*args, error, **kwargs)
         elif error is None and callback is not None:
             callback(*args, self._metadata(outcome, index), **kwargs)
+
+    def _timed_out(self, timeout: float | None) -> Exception:
+        return TimeoutError(f"{self._batch.topic_partition}: no answer for a record after {timeout} s")
 
     def _outcome(self) -> tuple[Outcome | None, int]:
         batch, index = self._batch.part_of(self._index)

@@ -59,8 +59,16 @@ class RecordAccumulator:
     Unlike Kafka's: memory is reserved as batches grow, not `batch_size` at once; no batch is meant to be larger
     than its topic takes; and batches that come back go to where their records belong.
 
+    held_until_ms: until when a topic's batches are kept back, as while its limit is being asked for; 0: not held.
+
     muted: partitions of which nothing is drained; a sender that keeps the order mutes those in flight.
     """
+
+    # What callers get and catch: a client that has its own derives them from these.
+    future_type: type[RecordFuture] = RecordFuture
+    closed_error: type[AccumulatorClosedError] = AccumulatorClosedError
+    buffer_exhausted_error: type[BufferExhaustedError] = BufferExhaustedError
+    record_too_large_error: type[RecordTooLargeError] = RecordTooLargeError
 
     def __init__(
         self,
@@ -68,6 +76,7 @@ class RecordAccumulator:
         *,
         estimator: CompressionRatioEstimator | None = None,
         max_message_bytes: Callable[[str], int | None] = lambda topic: None,
+        held_until_ms: Callable[[str], float] = lambda topic: 0,
         sequences: Sequences | None = None,
     ) -> None:
         self.options = options or AccumulatorOptions()
@@ -76,6 +85,7 @@ class RecordAccumulator:
         self.pool = BufferPool(self.options.buffer_memory)
         self.muted: set[TopicPartition] = set()
         self._max_message_bytes = max_message_bytes
+        self._held_until_ms = held_until_ms
         self._sequences = sequences
         self._queues = BatchQueues()
         self._lock = self._queues.lock
@@ -119,10 +129,12 @@ class RecordAccumulator:
                     if not missing:
                         if new is not None:  # another thread was here meanwhile
                             self.pool.release(new.reserved)
-                        return RecordFuture(batch, len(builder) - 1, timestamp, key, value), builder.is_full
+                        return self.future_type(
+                            batch, len(builder) - 1, timestamp, key, value
+                        ), builder.is_full
                 if new is not None:
                     self._enqueue(new)
-                    return RecordFuture(new, 0, timestamp, key, value), True
+                    return self.future_type(new, 0, timestamp, key, value), True
             if abort_on_new_batch:
                 return None
             builder = self._begin_builder(topic_partition.topic)
@@ -175,7 +187,7 @@ class RecordAccumulator:
         """Queue a new batch, unless the accumulator is closed. The lock is held."""
         if self._closed:
             self.pool.release(batch.reserved)
-            raise AccumulatorClosedError("the accumulator is closed and takes no more records")
+            raise self.closed_error("the accumulator is closed and takes no more records")
         self._queues.enqueue(batch)
 
     def _makes_room(self, batch: ProducerBatch, builder: RecordBatchBuilder, missing: int) -> bool:
@@ -205,11 +217,13 @@ class RecordAccumulator:
     def _reserve(self, batch: ProducerBatch, size: int, max_block_ms: float | None) -> None:
         records = f"{batch.record_count} record(s) for {batch.topic_partition} of {size} bytes"
         if size > self.pool.total:
-            raise RecordTooLargeError(f"{records}: expected at most {self.pool.total} (buffer_memory)")
+            raise self.record_too_large_error(
+                f"{records}: expected at most {self.pool.total} (buffer_memory)"
+            )
         wait_ms = self.options.max_block_ms if max_block_ms is None else max_block_ms
         if not self.pool.reserve(size, wait_ms):
             held = self.pool.total - self.pool.available
-            raise BufferExhaustedError(
+            raise self.buffer_exhausted_error(
                 f"{records}: no room after {wait_ms:.0f} ms: {len(self._queues.incomplete())} batches that are not "
                 f"delivered yet hold {held} of {self.pool.total} bytes (buffer_memory)"
             )
@@ -222,7 +236,7 @@ class RecordAccumulator:
 
         A batch is to be sent when it is full or has waited for `linger_ms`, when a caller waits for memory or for
         a flush, and once the accumulator is closed; but not within `retry_backoff_ms` of a failed attempt, nor
-        while its partition is muted.
+        while its topic is held or its partition is muted.
         """
         nodes: set[int] = set()
         next_check_ms = float("inf")
@@ -244,10 +258,14 @@ class RecordAccumulator:
 
     def _wait_left_ms(self, batch: ProducerBatch, now_ms: float, is_sendable: bool) -> float:
         linger_ms = 0 if is_sendable else self.options.linger_ms - (now_ms - batch.last_attempt_ms)
-        return max(linger_ms, self._backoff_left_ms(batch, now_ms))
+        return max(linger_ms, self._kept_back_ms(batch, now_ms))
 
-    def _backoff_left_ms(self, batch: ProducerBatch, now_ms: float) -> float:
-        return self.options.retry_backoff_ms - (now_ms - batch.last_attempt_ms) if batch.attempts else 0
+    def _kept_back_ms(self, batch: ProducerBatch, now_ms: float) -> float:
+        """For how long a batch may not be sent, however urgent it is."""
+        held_ms = self._held_until_ms(batch.topic_partition.topic) - now_ms
+        if not batch.attempts:
+            return held_ms
+        return max(self.options.retry_backoff_ms - (now_ms - batch.last_attempt_ms), held_ms)
 
     def drain(
         self, cluster: Cluster, nodes: Iterable[int], max_size: int, now_ms: float
@@ -295,7 +313,7 @@ class RecordAccumulator:
             return None
         while True:
             batch = self._queues.take_first(
-                topic_partition, lambda batch: self._backoff_left_ms(batch, now_ms) <= 0
+                topic_partition, lambda batch: self._kept_back_ms(batch, now_ms) <= 0
             )
             if batch is None:
                 return None
@@ -344,7 +362,7 @@ class RecordAccumulator:
             raise RecordTooLargeError(f"{batch!r} of {batch.size_in_bytes} bytes: it cannot be split")
         self.estimator.reset(batch.topic_partition.topic)
         if self._sequences is not None and batch.producer_state is not None:
-            self._sequences.take_back(batch.topic_partition, batch.producer_state.base_sequence)
+            self._sequences.take_back(batch.topic_partition, batch.producer_state)
         limit = self._max_message_bytes(batch.topic_partition.topic)
         if limit is not None and limit < batch.size_in_bytes:
             return self._split(batch, limit, now_ms, is_limit=True, was_refused=True)
@@ -365,7 +383,7 @@ class RecordAccumulator:
         self.metrics.record_split(now_ms, was_refused=was_refused)
         for part in too_large:
             part.complete_exceptionally(
-                RecordTooLargeError(
+                self.record_too_large_error(
                     f"{part.topic_partition}: a record that takes {part.size_in_bytes} bytes in a batch of its "
                     f"own: expected at most {max_size} (max.message.bytes)"
                 )
@@ -425,8 +443,12 @@ class RecordAccumulator:
                 if not batch.wait(None if deadline is None else max(deadline - time.monotonic(), 0)):
                     raise TimeoutError(f"flush: not done after {timeout} s: {self.undelivered()}")
         finally:
-            with self._lock:
-                self._flushes -= 1
+            self.end_flush()
+
+    def end_flush(self) -> None:
+        """End what `begin_flush` began, where nobody waits for its completion."""
+        with self._lock:
+            self._flushes -= 1
 
     def close(self) -> None:
         """Take no more records; what is here becomes ready."""
@@ -435,9 +457,21 @@ class RecordAccumulator:
             for topic_partition in list(self._open):
                 self._queues.end_appends(topic_partition)
 
-    def abort(self, error: Exception, *, undrained_only: bool = False) -> None:
-        """Let all batches fail, or only those that wait here. What is in flight may arrive all the same."""
-        waiting = self._queues.take_all(lambda batch: True)
-        for batch in waiting if undrained_only else self._queues.incomplete():
-            batch.complete_exceptionally(error)
+    def abort(self, error: Exception, *, undrained_only: bool = False) -> Undelivered:
+        """Let all batches fail; or, for a transaction that ends, only those that no broker can have.
+
+        A numbered batch that waits to be sent again is kept then: only its broker knows whether its numbers are
+        taken. What is in flight may arrive all the same. Returns the records that failed by this.
+        """
+        batches = self._queues.take_all(lambda batch: True)
+        if undrained_only:
+            self._queues.put_back([batch for batch in batches if batch.producer_state is not None])
+            batches = [batch for batch in batches if batch.producer_state is None]
+        else:
+            batches = self._queues.incomplete()
+        aborted = Undelivered()
+        for batch in batches:
+            if batch.complete_exceptionally(error):
+                aborted[batch.topic_partition] += batch.record_count
             self.deallocate(batch)
+        return aborted

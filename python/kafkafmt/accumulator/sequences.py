@@ -26,5 +26,5 @@ class Sequences(Protocol):
     def assign(self, topic_partition: TopicPartition, count: int) -> ProducerState:
         """Number the next `count` records of a partition."""
 
-    def take_back(self, topic_partition: TopicPartition, base_sequence: int) -> None:
-        """No broker has the records from `base_sequence` on: number the next ones from there again."""
+    def take_back(self, topic_partition: TopicPartition, state: ProducerState) -> None:
+        """No broker has the records that `state` was assigned to: give their numbers to the next ones."""

@@ -1,0 +1,44 @@
+"""The accumulator's metrics, in kafka-python's registry and under Kafka's names.
+
+kafka-python's Sender records the others itself: compression-rate-avg, records-per-request-avg, batch-size-avg.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kafka.metrics import AnonMeasurable
+
+if TYPE_CHECKING:
+    from kafka.metrics import Metrics
+
+    from kafkafmt.accumulator import RecordAccumulator
+
+GROUP = "producer-metrics"
+
+
+def register(metrics: Metrics, accumulator: RecordAccumulator, clock_ms: Callable[[], float]) -> None:
+    """Show the splits of batches and the budget of an accumulator among the metrics of its producer."""
+    pool = accumulator.pool
+
+    def counted(name: str) -> Callable[[], float]:
+        return lambda: accumulator.metrics.values(clock_ms())[name]
+
+    measured: dict[str, tuple[str, Callable[[], float]]] = {
+        "batch-split-rate": ("Batches split a second (KIP-126)", counted("batch-split-rate")),
+        "batch-split-total": ("Batches split, before they were sent or after", counted("batch-split-total")),
+        "batch-refused-total": ("Batches split after a broker refused them", counted("batch-refused-total")),
+        "buffer-total-bytes": ("The budget: buffer_memory", lambda: pool.total),
+        "buffer-available-bytes": ("Bytes of the budget that no batch holds", lambda: pool.available),
+        "bufferpool-wait-time-total": (
+            "Seconds that callers of send waited for memory",
+            lambda: pool.waited_seconds,
+        ),
+        "waiting-threads": ("Callers of send that wait for memory now", lambda: pool.queued),
+    }
+    for name, (description, measure) in measured.items():
+        metrics.add_metric(
+            metrics.metric_name(name, GROUP, description),
+            AnonMeasurable(lambda *_, measure=measure: measure()),
+        )

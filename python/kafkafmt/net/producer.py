@@ -1,0 +1,380 @@
+"""kafka-python's producer with kafkafmt's accumulator and encoder in the place of its own (KIP-126).
+
+Connections, metadata, the sender's thread, idempotence, transactions and configuration are kafka-python's. Its
+constructor makes an accumulator and a transaction manager and hands them on: here both are properties, which
+put ours in their place before anything has used them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import kafka.errors as kafka_errors
+from kafka import KafkaProducer
+from kafka.net.compat import KafkaNetClient
+from kafka.partitioner import DefaultPartitioner
+from kafka.producer.future import FutureProduceResult
+from kafka.producer.future import FutureRecordMetadata as FailedSend
+
+from kafkafmt.accumulator import AccumulatorOptions, RecordsFuture
+from kafkafmt.accumulator.queues import Undelivered
+from kafkafmt.net import metrics
+from kafkafmt.net.clock import monotonic_ms
+from kafkafmt.net.errors import ProducerClosedError, UndeliveredError
+from kafkafmt.net.future import FutureRecordMetadata
+from kafkafmt.net.limits import TopicLimits
+from kafkafmt.net.partitions import PartitionsByTopic, TopicPartitions
+from kafkafmt.net.sender_accumulator import ProducerAccumulator, SenderAccumulator
+from kafkafmt.net.transactions import ProducerTransactions
+from kafkafmt.types import Codec, TopicPartition
+
+if TYPE_CHECKING:
+    from kafka.producer.record_accumulator import RecordAccumulator as KafkaPythonAccumulator
+    from kafka.producer.transaction_manager import TransactionManager
+
+    from kafkafmt.column_rows import Binary, Headers, Timestamps
+
+_BYTES = frozenset({bytes, bytearray, memoryview, type(None)})
+# More than what surrounds a record's key, value and headers in a batch of its own (61 + 21 + varints).
+_MAX_OVERHEAD = 128
+_MAX_HEADER_OVERHEAD = 10  # two sizes
+_CODECS = {None: Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+# How long `close` waits for the sender's thread once it has given up the batches.
+_ABORT_SECONDS = 10.0
+
+
+class Producer(KafkaProducer):  # type: ignore[misc]
+    """A KafkaProducer whose batches are built natively, sized by an estimate of their compression, and split.
+
+    A batch that comes out larger than its topic takes is split: before it is sent, by the `max.message.bytes`
+    that the brokers tell, or when a broker refuses it. Order and exactly-once delivery hold across a split.
+
+    Options are those of kafka-python's KafkaProducer, and:
+
+    buffer_memory: bytes that the batches of all partitions may hold together (default 32 MiB); `send` waits up
+        to `max_block_ms` for room, and then raises BufferExhaustedError.
+    compression_level: of the codec, where it has levels; None for its default.
+    estimator: a CompressionRatioEstimator, to set its steps or to share what it learned; None for one of its own.
+    topic_limits: whether to ask the brokers for `max.message.bytes` (DescribeConfigs; default True). Where they
+        do not tell, batches are split when refused.
+
+    Brokers of 0.11 and later, since records are of format v2.
+
+    >>> from kafkafmt.net import Producer
+    >>> with Producer(bootstrap_servers="localhost:9092", compression_type="lz4") as producer:  # doctest: +SKIP
+    ...     producer.send("clicks", b"value", key=b"key").get(timeout=10).offset
+    0
+    """
+
+    DEFAULT_CONFIG: ClassVar[dict[str, Any]] = {
+        **KafkaProducer.DEFAULT_CONFIG,
+        "buffer_memory": AccumulatorOptions.buffer_memory,
+        "compression_level": None,
+        "estimator": None,
+        "topic_limits": True,
+    }
+
+    # kafkafmt brings every codec; the numbers are those of the batch header.
+    _COMPRESSORS: ClassVar[dict[Any, Any]] = {
+        name: (lambda: True, int(codec)) for name, codec in _CODECS.items()
+    }
+
+    def __init__(self, **configs: Any) -> None:
+        self._options = _accumulator_options({**self.DEFAULT_CONFIG, **configs})
+        client_type = configs.get("kafka_client", KafkaNetClient)
+
+        def open_client(**client_configs: Any) -> KafkaNetClient:
+            self._client = client_type(**client_configs)
+            return self._client
+
+        super().__init__(**{**configs, "kafka_client": open_client})
+        self.config["kafka_client"] = client_type  # not what refers to self, which would keep it alive
+        self._partitions = PartitionsByTopic(self._metadata, self._limits)
+        self._metadata.add_listener(self._partitions)
+        self._chooses_by_key = type(self.config["partitioner"]) is DefaultPartitioner
+        self._in_transactions = self._transactions if self.config["transactional_id"] is not None else None
+
+    # What KafkaProducer.__init__ makes and hands on
+
+    @property
+    def _transaction_manager(self) -> ProducerTransactions | None:
+        return self._transactions
+
+    @_transaction_manager.setter
+    def _transaction_manager(self, made: TransactionManager | None) -> None:
+        self._transactions = None if made is None else ProducerTransactions.like(made)
+
+    @property
+    def _accumulator(self) -> SenderAccumulator:
+        return self._sender_accumulator
+
+    @_accumulator.setter
+    def _accumulator(self, made: KafkaPythonAccumulator) -> None:
+        config = self.config
+        if made.config["message_version"] < 2:
+            raise kafka_errors.UnsupportedVersionError(
+                f"kafkafmt.net.Producer writes message format v2: expected a broker of 0.11 or later, "
+                f"found {'.'.join(map(str, config['api_version']))}"
+            )
+        self._limits = limits = TopicLimits(
+            self._client,
+            is_asked_for=config["topic_limits"],
+            max_age_ms=config["metadata_max_age_ms"],
+            retry_backoff_ms=config["retry_backoff_ms"],
+        )
+        self._records = ProducerAccumulator(
+            self._options,
+            estimator=config["estimator"],
+            max_message_bytes=limits.max_message_bytes,
+            held_until_ms=limits.held_until_ms,
+            sequences=self._transactions,
+        )
+        self._sender_accumulator = SenderAccumulator(
+            self._records, transactions=self._transactions, limits=limits, metrics=self._metrics
+        )
+        if self._metrics is not None:
+            metrics.register(self._metrics, self._records, monotonic_ms)
+
+    # Records
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: list[tuple[str, bytes]] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> FutureRecordMetadata | FailedSend:
+        """Append a record to the batches that are sent; returns its future. As KafkaProducer.send.
+
+        value, key: bytes, bytearray, memoryview or None, or what the serializers make such of. headers: pairs of str
+        and bytes. partition: None for the partitioner's choice. timestamp_ms: None for now.
+
+        Raises KafkaTimeoutError where `max_block_ms` went by without metadata, and BufferExhaustedError, which is
+        one, without room. TypeError and ValueError for what cannot be sent; ProducerClosedError after `close`.
+        """
+        if self._closed:
+            raise ProducerClosedError("KafkaProducer already closed!")
+        if value is None and key is None:
+            raise ValueError("Need at least one: key or value")
+        size = _MAX_OVERHEAD
+        if headers is None:
+            headers = []
+        else:
+            size += _size_of_headers(headers)
+        config = self.config
+        serializer = config["key_serializer"]
+        key_bytes = key if serializer is None else self._serialize(serializer, topic, headers, key)
+        serializer = config["value_serializer"]
+        value_bytes = value if serializer is None else self._serialize(serializer, topic, headers, value)
+        if type(key_bytes) not in _BYTES:
+            raise TypeError(f"Unsupported type for serialized key: {type(key_bytes)}")
+        if type(value_bytes) not in _BYTES:
+            raise TypeError(f"Unsupported type for serialized value: {type(value_bytes)}")
+        max_block_ms = config["max_block_ms"]
+        partitions = self._partitions.get(topic)
+        if partitions is None:
+            began = monotonic_ms()
+            try:
+                partitions = self._await_partitions(topic)
+            except kafka_errors.BrokerResponseError as error:
+                return _failed_send(TopicPartition(topic, -1 if partition is None else partition), error)
+            max_block_ms = max(max_block_ms - (monotonic_ms() - began), 0)
+
+        if key_bytes is not None:
+            size += len(key_bytes)
+        if value_bytes is not None:
+            size += len(value_bytes)
+        if size > config["max_request_size"]:
+            self._ensure_valid_record_size(self._estimate_size_in_bytes(key_bytes, value_bytes, headers))
+        if timestamp_ms is None:
+            timestamp_ms = time.time_ns() // 1_000_000
+
+        is_sticky = False
+        if partition is not None:
+            topic_partition = partitions.get(partition)
+            if topic_partition is None:
+                topic_partition = self._chosen(topic, partition, key, value, key_bytes, value_bytes)
+        elif self._chooses_by_key:
+            topic_partition = partitions.of_key(key_bytes)
+        else:
+            topic_partition = self._chosen(topic, None, key, value, key_bytes, value_bytes)
+            is_sticky = key_bytes is None and hasattr(config["partitioner"], "on_new_batch")
+        transactions = self._in_transactions
+        while True:
+            if transactions is not None:
+                transactions.maybe_add_partition_to_transaction(topic_partition)
+            appended = self._records.append(
+                topic_partition,
+                timestamp_ms,
+                key_bytes,
+                value_bytes,
+                headers,
+                now_ms=monotonic_ms(),
+                max_block_ms=max_block_ms,
+                abort_on_new_batch=is_sticky,
+            )
+            if appended is not None:
+                break
+            # KIP-480: a record that would begin a batch begins it elsewhere.
+            config["partitioner"].on_new_batch(topic, self._metadata, topic_partition.partition)
+            topic_partition = self._chosen(topic, None, key, value, key_bytes, value_bytes)
+            is_sticky = False
+        future, is_news = appended
+        if is_news:
+            self._sender.wakeup()
+        return future
+
+    def send_columns(
+        self,
+        topic: str,
+        timestamps: Timestamps,
+        keys: Binary,
+        values: Binary,
+        headers: Headers = None,
+        *,
+        partition: int,
+    ) -> RecordsFuture:
+        """Send a record for each entry of columns, to one partition, with no Python object a record.
+
+        The columns are those of `RecordBatchBuilder.append_columns`: numpy or Arrow, timestamps in milliseconds. They
+        make batches of their own, compressed in the caller's thread. The future's `get` returns the offset of each
+        record, int64, or raises the error of the first that failed. Serializers and partitioner are not asked.
+
+        Raises as `send` does; BufferExhaustedError has the future of the records that were taken, as `appended`.
+        """
+        if self._closed:
+            raise ProducerClosedError("KafkaProducer already closed!")
+        began = monotonic_ms()
+        partitions = self._partitions.get(topic) or self._await_partitions(topic)
+        topic_partition = partitions.get(partition)
+        if topic_partition is None:
+            topic_partition = self._chosen(topic, partition, None, None, None, None)
+        if self._in_transactions is not None:
+            self._in_transactions.maybe_add_partition_to_transaction(topic_partition)
+        now_ms = monotonic_ms()
+        try:
+            return self._records.append_columns(
+                topic_partition,
+                timestamps,
+                keys,
+                values,
+                headers,
+                now_ms=now_ms,
+                max_block_ms=max(self.config["max_block_ms"] - (now_ms - began), 0),
+            )
+        finally:
+            self._sender.wakeup()
+
+    def _await_partitions(self, topic: str) -> TopicPartitions:
+        self._wait_on_metadata(topic, self.config["max_block_ms"])
+        partitions = self._partitions.get(topic)
+        if partitions is None:
+            raise ValueError(f"Partitioner did not assign a partition for topic {topic}!")
+        return partitions
+
+    def _chosen(
+        self, topic: str, partition: int | None, key: Any, value: Any, key_bytes: Any, value_bytes: Any
+    ) -> TopicPartition:
+        """As kafka-python chooses, or refuses a partition that is asked for."""
+        number = self._partition(topic, partition, key, value, key_bytes, value_bytes)
+        if number is None:
+            raise ValueError(f"Partitioner did not assign a partition for topic {topic}!")
+        return TopicPartition(topic, number)
+
+    # Ends
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Send all records that wait, whatever `linger_ms` is, and wait up to `timeout` seconds for their outcomes.
+
+        Raises KafkaTimeoutError that says what is not delivered.
+        """
+        self._records.begin_flush()
+        self._sender.wakeup()
+        try:
+            self._records.await_flush_completion(timeout)
+        except TimeoutError as error:
+            raise kafka_errors.KafkaTimeoutError(str(error)) from None
+
+    def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
+        """Wait up to `timeout` seconds for the records that wait to be delivered, and end.
+
+        What is not delivered by then fails. Raises UndeliveredError that says what that was, once all its futures have
+        failed; not where kafka-python closes by itself, at exit, which it tells by `null_logger`.
+        """
+        self._unregister_cleanup()
+        if getattr(self, "_closed", True):
+            return
+        if timeout is None:
+            timeout = threading.TIMEOUT_MAX
+        if not 0 <= timeout <= threading.TIMEOUT_MAX:
+            raise ValueError(f"Invalid timeout: {timeout}")
+        self._closed = True
+        undelivered = self._end_sender(timeout)
+        if self._metrics:
+            self._metrics.close()
+        for serializer in (self.config["key_serializer"], self.config["value_serializer"]):
+            if hasattr(serializer, "close"):
+                serializer.close()
+        if undelivered and not null_logger:
+            raise UndeliveredError(timeout, undelivered)
+
+    def _end_sender(self, timeout: float) -> Undelivered:
+        """End the sender's thread, gently within `timeout` seconds; returns the records that it gave up."""
+        sender = self._sender
+        is_callback = threading.current_thread() is sender
+        if timeout > 0 and not is_callback:
+            deadline = time.monotonic() + timeout
+            with suppress(kafka_errors.KafkaTimeoutError):
+                # First, since a sender that closes asks for no producer id any more.
+                self.flush(timeout)
+            sender.initiate_close()
+            sender.join(max(deadline - time.monotonic(), 0))
+        if sender.is_alive():
+            sender.force_close()
+            if not is_callback:
+                sender.join(_ABORT_SECONDS)
+        if sender.is_alive() and not is_callback:  # it waits for a connection
+            self._accumulator.abort_incomplete_batches()
+        return self._accumulator.undelivered
+
+
+def _accumulator_options(config: Mapping[str, Any]) -> AccumulatorOptions:
+    """Raises ValueError for a number that is out of range."""
+    return AccumulatorOptions(
+        batch_size=config["batch_size"],
+        buffer_memory=config["buffer_memory"],
+        linger_ms=config["linger_ms"],
+        codec=_CODECS.get(config["compression_type"], Codec.NONE),  # another is refused by kafka-python
+        level=config["compression_level"],
+        delivery_timeout_ms=config["delivery_timeout_ms"],
+        retry_backoff_ms=config["retry_backoff_ms"],
+        max_block_ms=config["max_block_ms"],
+    )
+
+
+def _size_of_headers(headers: list[tuple[str, bytes]]) -> int:
+    """What they take at the most, in bytes. Raises TypeError where they are no pairs of str and bytes in a list."""
+    if not isinstance(headers, list):
+        raise TypeError("headers must be list-type")
+    size = 0
+    for item in headers:
+        if not (
+            isinstance(item, tuple)
+            and len(item) == 2
+            and isinstance(item[0], str)
+            and isinstance(item[1], bytes)
+        ):
+            raise TypeError("All headers items must be (str, bytes) tuples")
+        size += 4 * len(item[0]) + len(item[1]) + _MAX_HEADER_OVERHEAD
+    return size
+
+
+def _failed_send(topic_partition: TopicPartition, error: Exception) -> FailedSend:
+    """A future that has failed already, as kafka-python's `send` returns where a topic cannot be looked up."""
+    return FailedSend(FutureProduceResult(topic_partition), -1, None, None, -1, -1, -1).failure(error)

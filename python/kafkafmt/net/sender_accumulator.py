@@ -1,0 +1,251 @@
+"""The accumulator and its batches as kafka-python's Sender sees them. This file alone knows what that calls.
+
+Kafka-python tells time in seconds of `time.monotonic`, the accumulator in milliseconds of the same clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+import kafka.errors as kafka_errors
+from kafka.producer.producer_batch import FinalState
+
+from kafkafmt.accumulator import Cluster, ProducerBatch, RecordAccumulator
+from kafkafmt.accumulator.queues import Undelivered
+from kafkafmt.net.clock import monotonic_ms
+from kafkafmt.net.errors import BufferExhaustedError, ProducerClosedError, RecordTooLargeError
+from kafkafmt.net.future import FutureRecordMetadata
+from kafkafmt.net.transactions import REFUSALS, TOO_LARGE, ProducerTransactions
+
+if TYPE_CHECKING:
+    from kafka.metrics import Metrics
+    from typing_extensions import Buffer
+
+    from kafkafmt.net.limits import TopicLimits
+
+
+class ProducerAccumulator(RecordAccumulator):
+    """Its callers get and catch what kafka-python's users do."""
+
+    future_type = FutureRecordMetadata
+    closed_error = ProducerClosedError
+    buffer_exhausted_error = BufferExhaustedError
+    record_too_large_error = RecordTooLargeError
+
+
+class SenderBatch:
+    """A batch under way, for kafka-python's Sender, which also calls it `records`."""
+
+    # When it was drained is for a metric alone, which `SenderAccumulator.drain` records in its own unit.
+    drained = None
+
+    def __init__(self, batch: ProducerBatch, accumulator: SenderAccumulator) -> None:
+        self.batch = batch
+        self.topic_partition = batch.topic_partition
+        self.created = batch.created_ms / 1000
+        self._accumulator = accumulator
+
+    @property
+    def records(self) -> SenderBatch:
+        return self
+
+    def buffer(self) -> Buffer:
+        return self.batch.data
+
+    def size_in_bytes(self) -> int:
+        return self.batch.size_in_bytes
+
+    def compression_rate(self) -> float:
+        return self.batch.compression_ratio
+
+    @property
+    def record_count(self) -> int:
+        return self.batch.record_count
+
+    @property
+    def max_record_size(self) -> int:
+        return self.batch.max_record_size
+
+    @property
+    def attempts(self) -> int:
+        return self.batch.attempts
+
+    @property
+    def producer_id(self) -> int:
+        state = self.batch.producer_state
+        return -1 if state is None else state.producer_id
+
+    @property
+    def producer_epoch(self) -> int:
+        state = self.batch.producer_state
+        return -1 if state is None else state.producer_epoch
+
+    @property
+    def has_sequence(self) -> bool:
+        return self.batch.producer_state is not None
+
+    @property
+    def final_state(self) -> FinalState | None:
+        outcome = self.batch.outcome
+        if outcome is None:
+            return None
+        return FinalState.SUCCEEDED if outcome.error is None else FinalState.FAILED
+
+    def in_retry(self) -> bool:
+        """Never: the Sender asks it of batches that expired, and then drops what it has just drained.
+
+        `ProducerTransactions.classify_batch_error` does for those what is needed.
+        """
+        return False
+
+    def has_reached_delivery_timeout(self, delivery_timeout_ms: float) -> bool:
+        return self.batch.has_reached_delivery_timeout(delivery_timeout_ms, monotonic_ms())
+
+    def complete(self, base_offset: int, log_append_time: int) -> bool:
+        return self.batch.complete(base_offset, log_append_time)
+
+    def complete_exceptionally(
+        self, top_level_exception: Exception, record_exceptions_fn: Callable[[int], Exception]
+    ) -> bool:
+        return self._accumulator.fail(self.batch, top_level_exception, record_exceptions_fn)
+
+    def __lt__(self, other: SenderBatch) -> bool:
+        return self.batch.order < other.batch.order
+
+    def __str__(self) -> str:
+        return repr(self.batch)
+
+
+class SenderAccumulator:
+    """A ProducerAccumulator in the place of kafka-python's, whose names and units it has.
+
+    metrics: kafka-python's, where it keeps any. undelivered: records that were given up when the sender ended.
+    """
+
+    def __init__(
+        self,
+        accumulator: ProducerAccumulator,
+        *,
+        transactions: ProducerTransactions | None,
+        limits: TopicLimits,
+        metrics: Metrics | None,
+    ) -> None:
+        self.accumulator = accumulator
+        self.muted = accumulator.muted
+        self._transactions = transactions
+        self._limits = limits
+        self._metrics = metrics
+        self._in_flight_expiry_ms = float("inf")
+        self._ends_transaction = False
+        self.undelivered = Undelivered()
+
+    # What waits
+
+    def ready(self, cluster: Cluster, now: float) -> tuple[set[int], float, bool]:
+        """As kafka-python's: nodes to send to, seconds until to look again, whether leaders are unknown."""
+        now_ms = now * 1000
+        if (
+            self._ends_transaction
+            and self._transactions is not None
+            and not self._transactions.is_completing()
+        ):
+            self._ends_transaction = False
+            self.accumulator.end_flush()
+        next_ask_ms = self._limits.ask(now_ms)
+        check = self.accumulator.ready(cluster, now_ms)
+        return check.nodes, min(check.next_check_ms, next_ask_ms) / 1000, check.unknown_leaders_exist
+
+    def drain(
+        self, cluster: Cluster, nodes: Collection[int], max_size: int, now: float
+    ) -> dict[int, list[SenderBatch]]:
+        drained = self.accumulator.drain(cluster, nodes, max_size, now * 1000)
+        if self._metrics is not None:
+            queue_time = self._metrics.get_sensor("queue-time")
+            for batches in drained.values():
+                for batch in batches:
+                    queue_time.record(now * 1000 - batch.created_ms)
+        return {node: [SenderBatch(batch, self) for batch in batches] for node, batches in drained.items()}
+
+    def has_undrained(self) -> bool:
+        return self.accumulator.has_undrained
+
+    @property
+    def has_incomplete(self) -> bool:
+        return self.accumulator.has_incomplete
+
+    # What expires
+
+    @property
+    def delivery_timeout_ms(self) -> float:
+        return self.accumulator.options.delivery_timeout_ms
+
+    @property
+    def next_expiry_time_ms(self) -> float:
+        return min(self.accumulator.next_expiry_ms(), self._in_flight_expiry_ms)
+
+    def reset_next_batch_expiry_time(self) -> None:
+        self._in_flight_expiry_ms = float("inf")
+
+    def maybe_update_next_batch_expiry_time(self, batch: SenderBatch) -> None:
+        expiry_ms = batch.batch.created_ms + self.delivery_timeout_ms
+        self._in_flight_expiry_ms = min(self._in_flight_expiry_ms, expiry_ms)
+
+    def expired_batches(self, now: float) -> list[SenderBatch]:
+        return [SenderBatch(batch, self) for batch in self.accumulator.expired_batches(now * 1000)]
+
+    # What comes back
+
+    def deallocate(self, batch: SenderBatch) -> None:
+        self.accumulator.deallocate(batch.batch)
+
+    def reenqueue(self, batch: SenderBatch) -> None:
+        self.accumulator.reenqueue(batch.batch, monotonic_ms())
+
+    def split_and_reenqueue(self, batch: SenderBatch) -> int:
+        self._limits.doubt(batch.topic_partition.topic)
+        return self.accumulator.split_and_reenqueue(batch.batch, monotonic_ms())
+
+    def fail(self, batch: ProducerBatch, error: Exception, error_of: Callable[[int], Exception]) -> bool:
+        """A batch failed for good. Numbers that its broker did not take go to the next records."""
+        if (
+            isinstance(error, REFUSALS)
+            and self._transactions is not None
+            and batch.producer_state is not None
+        ):
+            self._transactions.take_back(batch.topic_partition, batch.producer_state)
+        if isinstance(error, TOO_LARGE) and batch.record_count == 1:
+            return batch.complete_exceptionally(self._too_large(batch, error))
+        return batch.complete_exceptionally(error, error_of)
+
+    def _too_large(self, batch: ProducerBatch, error: Exception) -> RecordTooLargeError:
+        topic = batch.topic_partition.topic
+        limit = self._limits.max_message_bytes(topic)
+        known = "is not known here" if limit is None else f"was {limit}"
+        return RecordTooLargeError(
+            f"{batch.topic_partition}: a record that takes {batch.size_in_bytes} bytes in a batch of its own: refused "
+            f"by its broker ({type(error).__name__}); max.message.bytes {known}"
+        )
+
+    # Ends
+
+    def flush_in_progress(self) -> bool:
+        return self.accumulator.flush_in_progress
+
+    def begin_flush(self) -> None:
+        """For a transaction that ends: all is sent now, until nothing is left."""
+        self._ends_transaction = True
+        self.accumulator.begin_flush()
+
+    def close(self) -> None:
+        self.accumulator.close()
+
+    def abort_incomplete_batches(self) -> None:
+        error = kafka_errors.IllegalStateError("Producer is closed forcefully.")
+        self.undelivered.update(self.accumulator.abort(error))
+
+    def abort_batches(self, error: Exception) -> None:
+        self.accumulator.abort(error)
+
+    def abort_undrained_batches(self, error: Exception) -> None:
+        self.accumulator.abort(error, undrained_only=True)
