@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from _kafkafmt.encode import set_producer_state
 from _kafkafmt.layout import RECORD_BATCH_OVERHEAD
+from _kafkafmt.producer_state import set_producer_state
 from kafkafmt.accumulator.sequences import ProducerState
 
 if TYPE_CHECKING:
