@@ -207,8 +207,8 @@ cdef class RecordEncoder:
 
     @property
     def is_full(self):
-        """Whether `estimated_size` has come to `batch_size`; never without one."""
-        return self.estimated() >= self.limit()
+        """Whether `estimated_size` has come to `batch_size`, so that no record has room; never without one."""
+        return self.done.count > 0 and self.estimated() >= self.limit()
 
     @property
     def estimated_size(self):
@@ -431,11 +431,6 @@ cdef class RecordEncoder:
             finally:
                 self.busy = False
         return self.fits(self.whole_size(self.body_size(&row)), limit)
-
-    @property
-    def is_full(self):
-        """Whether `batch_size` is reached, so that no record at all has room."""
-        return self.done.count > 0 and self.limit() <= self.estimated()
 
     @cython.final
     cdef bint fits(self, int64_t size, int64_t limit) noexcept nogil:

@@ -500,16 +500,6 @@ def test_contingency_factor_when_impossible_then_value_error(factor):
     assert builder.contingency_factor == 1.05
 
 
-def test_is_full_when_the_estimated_size_comes_to_the_batch_size_then_true():
-    builder = kf.RecordBatchBuilder(batch_size=200)
-    assert not builder.is_full
-    while builder.estimated_size < 200:
-        assert not builder.is_full
-        builder.append(0, None, bytes(20))
-    assert builder.is_full
-    assert not kf.RecordBatchBuilder().is_full
-
-
 def test_max_record_size_when_records_are_appended_then_that_of_the_largest():
     builder = kf.RecordBatchBuilder()
     assert builder.max_record_size == 0

@@ -66,6 +66,7 @@ class ProducerBatch:
         self.drained_ms: float | None = None
         self.producer_state: ProducerState | None = None
         self.compression_ratio = 1.0
+        self.was_half_full = True  # by the estimate, when it was closed
         self.max_record_size = 0  # bytes, uncompressed, with what surrounds key, value and headers
         self.outcome: Outcome | None = None
         self._builder = None if isinstance(records, bytes) else records
@@ -102,6 +103,7 @@ class ProducerBatch:
         if builder is None:
             return False
         data = builder.build()
+        self.was_half_full = 2 * builder.estimated_size >= (builder.batch_size or 0)
         self.compression_ratio = (len(data) - RECORD_BATCH_OVERHEAD) / builder.size_in_bytes
         self.max_record_size = builder.max_record_size
         self._count = len(builder)

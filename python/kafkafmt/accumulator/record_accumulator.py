@@ -57,7 +57,8 @@ class RecordAccumulator:
     Alternatives"). sequences: of an idempotent producer.
 
     Unlike Kafka's: memory is reserved as batches grow, not `batch_size` at once; no batch is meant to be larger
-    than its topic takes; and batches that come back go to where their records belong.
+    than its topic takes; batches that come back go to where their records belong; and of batches that were less
+    than half full the estimator learns nothing, since the few records of one that lingered compress badly.
 
     held_until_ms: until when a topic's batches are kept back, as while its limit is being asked for; 0: not held.
 
@@ -331,7 +332,7 @@ class RecordAccumulator:
 
     def _close_batch(self, batch: ProducerBatch) -> None:
         if batch.close():
-            if self.options.codec != Codec.NONE:
+            if self.options.codec != Codec.NONE and batch.was_half_full:
                 topic = batch.topic_partition.topic
                 self.estimator.observe(topic, self.options.codec, batch.compression_ratio)
             if batch.reserved:
