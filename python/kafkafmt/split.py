@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from _kafkafmt.decode import LocatedRecords
 
 # A part this full is not compressed again with more records, nor one that was compressed this often.
-_FULL = 0.95
-_MAX_ATTEMPTS = 5
+_FULL = 0.97
+_MAX_ATTEMPTS = 8
 # Where to leave that much free would cost one more part, they are filled further, but not beyond this.
 _BRIMFUL = 0.995
 
@@ -124,18 +124,55 @@ def measured_parts(batch: RecordBatch, max_size: int, *, level: int | None = Non
 
 
 class _Prefix(NamedTuple):
-    """The records up to `stop`, and what they take as a batch."""
+    """Records up to one whose bytes end at `end`, uncompressed, and what they take as a batch."""
 
     stop: int
+    end: int
     size: int
 
 
-class _MeasuredParts:
-    """Searches for each part among the prefixes of the records that are left, by building and measuring them.
+class _Bracket:
+    """The longest prefix that fits and the shortest that does not, and where to look for a better one.
 
-    Sizes are taken to be linear between a prefix that fits and one that does not, and to go on behind the longest
-    that fits as they did up to there. Where that is wrong, a part takes more attempts, or is less full.
+    Sizes are taken to be linear between the two, and to go on behind the longest as they did up to there. An end
+    that stays while the other moves twice counts half as much each time (the Illinois algorithm): else a stretch
+    that compresses far better than what follows would take many attempts.
     """
+
+    def __init__(self, nothing: _Prefix, max_size: int) -> None:
+        self.nothing = self.longest = nothing
+        self.shortest: _Prefix | None = None
+        self._max_size = max_size
+        self._moved_up: bool | None = None
+        self._weight = 1.0
+
+    def narrow(self, prefix: _Prefix) -> bool:
+        """Take in what was measured; tell whether it fits."""
+        fits = prefix.size <= self._max_size
+        if fits:
+            self.longest = prefix
+        else:
+            self.shortest = prefix
+        self._weight = self._weight / 2 if fits is self._moved_up else 1.0
+        self._moved_up = fits
+        return fits
+
+    def end_at(self, size: float) -> float:
+        """Where a prefix is expected to end, uncompressed, that takes `size` bytes."""
+        below = max(size - self.longest.size, 0.0)
+        if self.shortest is None:
+            ratio = (self.longest.size - self.nothing.size) / (self.longest.end - self.nothing.end)
+            return self.longest.end + below / ratio
+        above = self.shortest.size - size
+        if self._moved_up:
+            above *= self._weight
+        else:
+            below *= self._weight
+        return self.longest.end + (self.shortest.end - self.longest.end) * below / (below + above)
+
+
+class _MeasuredParts:
+    """Searches for each part among the prefixes of the records that are left, by building and measuring them."""
 
     def __init__(self, batch: RecordBatch, max_size: int, level: int | None) -> None:
         self._batch = batch
@@ -149,7 +186,7 @@ class _MeasuredParts:
             message = f"batch to split: expected {max_size} bytes at the most, found {found}"
             raise describe(RecordTooLargeError(message), batch.run, batch.number)
         self._ends = self._located.ends()
-        self._ratio = (batch.size_in_bytes - self._overhead) / self._uncompressed(0, self._count)
+        self._ratio = (batch.size_in_bytes - self._overhead) / int(self._ends[-1])
         self._fitting = 0
 
     def __iter__(self) -> Iterator[Part]:
@@ -170,57 +207,42 @@ class _MeasuredParts:
 
     def _searched(self, first: int) -> tuple[bytes, int]:
         """As `_filled`, compressed."""
-        longest, shortest = _Prefix(first, self._overhead), None  # of those that fit, of those that do not
+        nothing = _Prefix(first, int(self._ends[first]), self._overhead)
+        bracket = _Bracket(nothing, self._max_size)
         stop, enough = self._expected(first)
-        found = b""
+        data = found = b""
         for attempt in itertools.count(1):
             data = self._built(first, stop)
-            if len(data) > self._max_size:
-                shortest = _Prefix(stop, len(data))
-            else:
-                longest, found = _Prefix(stop, len(data)), data
-            if found and (len(found) >= enough or attempt == _MAX_ATTEMPTS):
+            if bracket.narrow(_Prefix(stop, int(self._ends[stop]), len(data))):
+                found = data
+            last = bracket.shortest.stop - 1 if bracket.shortest else self._count
+            if bracket.longest.stop == last:
                 break
-            last = shortest.stop - 1 if shortest else self._count
-            if longest.stop == last:
+            if found and (len(found) >= enough or attempt == _MAX_ATTEMPTS or not self._may_grow(bracket)):
                 break
-            if attempt >= _MAX_ATTEMPTS:
-                stop = (longest.stop + last + 1) // 2
-                continue
-            ratio = self._ratio_behind(first, longest, shortest)
-            if found and self._stop_at(self._max_size, longest, ratio) <= longest.stop:
-                break
-            aim = (enough + self._max_size) / 2
-            stop = min(max(self._stop_at(aim, longest, ratio), longest.stop + 1), last)
-        if not found:
-            found, longest = data, _Prefix(first + 1, len(data))
-        self._ratio = (longest.size - self._overhead) / self._uncompressed(first, longest.stop)
-        return found, longest.stop
+            stop = self._stop_at(bracket.end_at((enough + self._max_size) / 2))
+            stop = min(max(stop, bracket.longest.stop + 1), last)
+        stop = bracket.longest.stop if found else first + 1
+        self._ratio = (len(found or data) - self._overhead) / int(self._ends[stop] - self._ends[first])
+        return found or data, stop
+
+    def _may_grow(self, bracket: _Bracket) -> bool:
+        """Whether one more record is expected to fit."""
+        return self._stop_at(bracket.end_at(self._max_size)) > bracket.longest.stop
 
     def _expected(self, first: int) -> tuple[int, float]:
-        """Where the next part should stop, and the size that is enough for it, by the ratio of the last one."""
+        """Where the next part should stop, by the ratio of the last one, and the size that is enough for it."""
         room = max(self._max_size - self._overhead, 1)
-        rest = self._uncompressed(first, self._count) * self._ratio
+        rest = int(self._ends[-1] - self._ends[first]) * self._ratio
         if rest <= room:
             return self._count, self._max_size * _FULL
         enough = self._max_size * min(max(rest / room / math.ceil(rest / room), _FULL), _BRIMFUL)
-        aim = (enough + self._max_size) / 2
-        stop = self._stop_at(aim, _Prefix(first, self._overhead), self._ratio)
-        return max(stop, first + 1), enough
+        aim = (enough + self._max_size) / 2 - self._overhead
+        return max(self._stop_at(int(self._ends[first]) + aim / self._ratio), first + 1), enough
 
-    def _ratio_behind(self, first: int, longest: _Prefix, shortest: _Prefix | None) -> float:
-        """The compression ratio to expect of the records behind the longest prefix that fits."""
-        if shortest is not None:
-            return (shortest.size - longest.size) / self._uncompressed(longest.stop, shortest.stop)
-        return (longest.size - self._overhead) / self._uncompressed(first, longest.stop)
-
-    def _stop_at(self, size: float, prefix: _Prefix, ratio: float) -> int:
-        """Where a prefix should stop to take `size` bytes, when it goes on behind another by some ratio."""
-        end = int(self._ends[prefix.stop]) + (size - prefix.size) / ratio
+    def _stop_at(self, end: float) -> int:
+        """The last record that ends at `end` or before, uncompressed, counted from 1."""
         return int(self._ends.searchsorted(int(min(end, self._ends[-1])), side="right")) - 1
-
-    def _uncompressed(self, first: int, stop: int) -> int:
-        return int(self._ends[stop] - self._ends[first])
 
     def _built(self, first: int, stop: int) -> bytes:
         builder = _builder_like(self._batch, self._fitting, self._level)

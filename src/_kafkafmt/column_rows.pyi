@@ -5,6 +5,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
+__pyx_capi__: dict[str, object]
+
 COLUMN_NAMES: Final[tuple[str, ...]]
 
 @final

@@ -1,0 +1,88 @@
+"""Trimming a batch fetched from its middle (KIP-712)."""
+
+from __future__ import annotations
+
+import pytest
+
+import kafkafmt as kf
+import reference as ref
+from records.samples import DAY, GAPS, ROWS, SAMPLES, WITH_HEADERS, as_rows
+
+
+def only_batch(data: bytes) -> kf.RecordBatch:
+    (batch,) = kf.MemoryRecords(data).batches()
+    return batch
+
+
+KEPT_BY_TRIM = [
+    "magic",
+    "codec",
+    "timestamp_type",
+    "partition_leader_epoch",
+    "producer_id",
+    "producer_epoch",
+    "last_sequence",
+    "is_transactional",
+    "is_control",
+    "delete_horizon_ms",
+]
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("attributes", [0, ref.TIMESTAMP_TYPE, ref.DELETE_HORIZON, ref.TRANSACTIONAL])
+def test_trim_when_from_any_offset_then_the_records_from_there_and_nothing_else_changes(attributes, codec):
+    fields = {"base_offset": 1, "last_offset_delta": 9, "producer": (7, 1, 2**31 - 3), "leader_epoch": 6}
+    if attributes == ref.DELETE_HORIZON:
+        fields["base_timestamp"] = DAY + 10**6
+    batch = only_batch(ref.batch_of(GAPS, codec=codec, attributes=attributes, **fields))
+    rows = as_rows(batch)
+    for first_offset in range(11):
+        trimmed = batch.trim(first_offset)
+        expected = [row for row in rows if row.offset >= first_offset]
+        assert as_rows(trimmed) == expected  # sequences of the records too: they wrap in here
+        assert ref.read_rows(bytes(trimmed.buffer)) == expected
+        assert trimmed.is_valid()
+        assert trimmed.count == len(expected)
+        assert (trimmed.last_offset, trimmed.next_offset) == (10, 11)
+        for name in KEPT_BY_TRIM:
+            if name != "codec" or expected:
+                assert getattr(trimmed, name) == getattr(batch, name), name
+        if len(expected) == len(rows):
+            assert trimmed is batch
+        elif expected:
+            assert trimmed.base_offset == expected[0].offset
+            assert trimmed.max_timestamp == max(row.timestamp for row in expected)
+        else:
+            assert trimmed.base_offset == first_offset
+
+
+def test_trim_when_the_batch_is_gone_then_the_trimmed_one_stands_alone():
+    batch = only_batch(bytearray(SAMPLES["v2 none"]))
+    trimmed = batch.trim(11)
+    del batch
+    assert as_rows(trimmed) == ROWS[1:]
+    assert as_rows(trimmed.trim(12)) == ROWS[2:]
+
+
+def test_trim_when_headers_then_kept():
+    assert as_rows(only_batch(SAMPLES["v2 headers"]).trim(1)) == WITH_HEADERS[1:]
+
+
+@pytest.mark.parametrize("kind", ["v1 gzip", "v0 lz4", "v1 wrapper log append"])
+def test_trim_when_below_v2_then_unsupported_version_unless_nothing_is_left_out(kind):
+    batch = only_batch(SAMPLES[kind])
+    assert batch.trim(10) is batch
+    with pytest.raises(kf.UnsupportedVersionError):
+        batch.trim(11)
+
+
+def test_trim_when_past_the_batch_then_value_error():
+    with pytest.raises(ValueError, match="past the last offset"):
+        only_batch(SAMPLES["v2 none"]).trim(13)
+
+
+def test_trim_when_damaged_then_corrupt():
+    data = bytearray(SAMPLES["v2 none"])
+    data[-1] ^= 1
+    with pytest.raises(kf.CorruptRecordError):
+        only_batch(data).trim(11)
