@@ -64,8 +64,8 @@ def split_batch(
 def split_to_fit(batch: RecordBatch, max_size: int, *, level: int | None = None) -> list[RecordBatch]:
     """Split a batch into parts of at most `max_size` bytes each, compressed: each was measured, none is a guess.
 
-    All but the last are nearly full, and fuller where that saves a part. A batch that fits comes back as it is.
-    What is kept is what `split_batch` keeps; `level` is the codec's.
+    All but the last are nearly full, as far as single records allow, and fuller where that saves a part. A batch
+    that fits comes back as it is. What is kept is what `split_batch` keeps; `level` is the codec's.
 
     Raises RecordTooLargeError where records are larger than that in a batch of their own: `records` tells which,
     `parts` are the batches of the others, whose sequence numbers follow one another without a gap. Raises

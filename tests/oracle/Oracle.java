@@ -4,9 +4,12 @@ import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.nio.ByteBuffer;
 import java.util.OptionalLong;
+import org.apache.kafka.clients.producer.internals.ProducerBatch;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.compress.Compression;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
+import org.apache.kafka.common.record.CompressionRatioEstimator;
 import org.apache.kafka.common.record.CompressionType;
 import org.apache.kafka.common.record.ControlRecordType;
 import org.apache.kafka.common.record.ConvertedRecords;
@@ -20,6 +23,7 @@ import org.apache.kafka.common.record.RecordBatch;
 import org.apache.kafka.common.record.SimpleRecord;
 import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.common.utils.ByteBufferOutputStream;
+import org.apache.kafka.common.utils.ProducerIdAndEpoch;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.common.utils.Utils;
 
@@ -27,7 +31,7 @@ import org.apache.kafka.common.utils.Utils;
  * Kafka's record layer behind one call: a JSON array of requests in, a JSON array of answers out, bytes as base64.
  * One call carries many requests, because a call from Python costs more than decoding a batch.
  *
- * A request names its "op": "decode", "down_convert" or "build"; kafka.py says what each takes and gives. An exception
+ * A request names its "op": "decode", "down_convert", "build" or "split"; kafka.py says what each takes and gives. An exception
  * of Kafka's becomes {"error": simple class name, "message": ...} in its place.
  */
 public final class Oracle {
@@ -63,6 +67,9 @@ public final class Oracle {
                 return answer;
             case "build":
                 answer.put("bytes", bytes(build(request)));
+                return answer;
+            case "split":
+                split(request, answer);
                 return answer;
             default:
                 throw new IllegalArgumentException("no such op: " + op);
@@ -149,14 +156,42 @@ public final class Oracle {
             builder.appendControlRecordWithOffset(offset, new SimpleRecord(timestamp, key, marker.serializeValue()));
             return;
         }
+        SimpleRecord simple = new SimpleRecord(timestamp, nullableBytes(record.path("key")),
+            nullableBytes(record.path("value")), headers(record));
+        builder.appendWithOffset(offset, simple);
+    }
+
+    private static Header[] headers(JsonNode record) throws java.io.IOException {
         Header[] headers = new Header[record.path("headers").size()];
         for (int i = 0; i < headers.length; i++) {
             JsonNode header = record.get("headers").get(i);
             headers[i] = new RecordHeader(header.get(0).asText(), nullableBytes(header.get(1)));
         }
-        SimpleRecord simple = new SimpleRecord(timestamp, nullableBytes(record.path("key")),
-            nullableBytes(record.path("value")), headers);
-        builder.appendWithOffset(offset, simple);
+        return headers;
+    }
+
+    /** A producer's batch, and the batches that the producer splits it into. */
+    private static void split(JsonNode spec, ObjectNode answer) throws java.io.IOException {
+        TopicPartition partition = new TopicPartition("split", 0);
+        CompressionRatioEstimator.resetEstimation(partition.topic());
+        ProducerBatch batch = new ProducerBatch(partition, MemoryRecords.builder(ByteBuffer.allocate(1 << 22),
+            (byte) spec.get("magic").asInt(), compression(spec), TimestampType.CREATE_TIME, 0L), 0L);
+        for (JsonNode record : spec.withArray("records"))
+            batch.tryAppend(record.path("timestamp").asLong(RecordBatch.NO_TIMESTAMP),
+                nullableBytes(record.path("key")), nullableBytes(record.path("value")), headers(record), null, 0L);
+        if (spec.path("producer_id").asLong(RecordBatch.NO_PRODUCER_ID) >= 0)
+            batch.setProducerState(new ProducerIdAndEpoch(spec.get("producer_id").asLong(),
+                (short) spec.get("producer_epoch").asInt()), spec.get("base_sequence").asInt(),
+                spec.path("is_transactional").asBoolean(false));
+        batch.close();
+        answer.put("bytes", bytes(batch.records().buffer()));
+        CompressionRatioEstimator.setEstimation(partition.topic(), CompressionType.forId(spec.path("codec").asInt(0)),
+            (float) spec.get("estimated_ratio").asDouble());
+        ArrayNode parts = answer.putArray("parts");
+        for (ProducerBatch part : batch.split(spec.get("split_batch_size").asInt())) {
+            part.close();
+            parts.add(bytes(part.records().buffer()));
+        }
     }
 
     /** What a broker writes over a batch that it takes: the time at which it appends it, and its own offsets. */

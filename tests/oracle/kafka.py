@@ -10,6 +10,8 @@ The fields of a batch to build, all but `magic` optional:
               or, in a control batch, {offset, timestamp, marker: "COMMIT" | "ABORT", coordinator_epoch}],
     is_empty: a v2 header without records, as the cleaner leaves it,
     stamp_log_append_time, stamp_last_offset: what a broker writes over the finished batch.
+A batch to split, as a producer has it: magic, codec, its own producer state, records, split_batch_size,
+estimated_ratio. The answer has it as `bytes`, and the `parts`.
 """
 
 from __future__ import annotations
@@ -149,6 +151,8 @@ def _base64(value: object) -> str:
 def _with_bytes(answer: dict[str, Any]) -> dict[str, Any]:
     if "bytes" in answer:
         answer["bytes"] = b64decode(answer["bytes"])
+    if "parts" in answer:
+        answer["parts"] = [b64decode(part) for part in answer["parts"]]
     for batch in answer.get("batches", ()):
         for record in batch["records"]:
             record["key"] = _optional_bytes(record["key"])
