@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kafkafmt.column_rows import Binary, Headers, Offsets, Timestamps
 
 DEFAULT_BATCH_SIZE = 16 * 1024
+DEFAULT_CAPACITY = 4096
 
 
 class RecordBatchBuilder(RecordEncoder):
@@ -57,7 +58,7 @@ class RecordBatchBuilder(RecordEncoder):
         batch_size: int | None = None,
         estimated_ratio: float = 1.0,
         contingency_factor: float = 1.05,
-        capacity: int = 4096,
+        capacity: int = DEFAULT_CAPACITY,
     ) -> None:
         is_log_append = timestamp_type == TimestampType.LOG_APPEND_TIME
         if is_log_append != (log_append_time is not None):

@@ -58,11 +58,10 @@ class ProducerBatch:
         created_ms: float,
     ) -> None:
         self.topic_partition = topic_partition
-        self.created_ms = created_ms
+        self.begin(created_ms)
         self.order: tuple[int, ...] = ()
         self.reserved = 0
         self.attempts = 0
-        self.last_attempt_ms = created_ms
         self.drained_ms: float | None = None
         self.producer_state: ProducerState | None = None
         self.compression_ratio = 1.0
@@ -81,6 +80,11 @@ class ProducerBatch:
         self._settled = threading.Event()
 
     # Open
+
+    def begin(self, now_ms: float) -> None:
+        """Count its age from now: it has its first record, and memory."""
+        self.created_ms = now_ms
+        self.last_attempt_ms = now_ms
 
     @property
     def is_full(self) -> bool:
@@ -116,7 +120,7 @@ class ProducerBatch:
 
     @property
     def data(self) -> Buffer:
-        """The batch as it is sent: read it, and keep it no longer than the batch is under way."""
+        """The batch as it is sent, until it is deallocated."""
         assert self._data is not None, "a batch is closed before it is sent"
         return self._data
 
@@ -131,6 +135,10 @@ class ProducerBatch:
         set_producer_state(data, *state)
         self._data = data
         self.producer_state = state
+
+    def let_go(self) -> None:
+        """Free the records: the batch is not sent any more."""
+        self._data = None
 
     def retry(self, now_ms: float) -> None:
         """It was sent, and is to be sent again."""
@@ -174,10 +182,9 @@ class ProducerBatch:
             self._first_of_parts = starts
             self._parts = list(parts)
             listeners, self._listeners = self._listeners, []
-            self._data = None
-        self._settled.set()
         for index, listener in listeners:
             self.add_listener(index, listener)
+        self._settled.set()
 
     def part_of(self, index: int) -> tuple[ProducerBatch, int]:
         """The batch that holds a record by now, and the record's index there."""
@@ -189,7 +196,10 @@ class ProducerBatch:
         return batch, index
 
     def wait(self, timeout: float | None = None, index: int | None = None) -> bool:
-        """Wait until all of it is done, or the record at `index`; False after `timeout` seconds."""
+        """Wait until all of it is done, or the record at `index`, and the callbacks were called.
+
+        False after `timeout` seconds.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
         batches = [self]
         while batches:
@@ -226,7 +236,7 @@ class ProducerBatch:
         outcome = self.outcome
         assert outcome is not None
         if outcome.error is not None:
-            raise outcome.error(0)
+            raise outcome.error(0).with_traceback(None)
         offsets[:] = np.arange(len(offsets)) + outcome.base_offset if outcome.base_offset >= 0 else -1
 
     def _settle(self, outcome: Outcome) -> bool:
@@ -238,10 +248,11 @@ class ProducerBatch:
             self._count = self.record_count
             self.builder = None
             self._builder = None
-            self._data = None
-        self._settled.set()
-        for _, listener in listeners:
-            _call(listener)
+        try:
+            for _, listener in listeners:
+                _call(listener)
+        finally:
+            self._settled.set()
         return True
 
     def __repr__(self) -> str:

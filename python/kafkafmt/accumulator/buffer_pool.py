@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 
 
 class BufferPool:
@@ -22,6 +23,7 @@ class BufferPool:
         self.total = total
         self.waited_seconds = 0.0
         self._available = total
+        self._closed = False
         self._waiting: deque[_Waiter] = deque()
         self._lock = threading.Lock()
 
@@ -38,28 +40,36 @@ class BufferPool:
     def try_reserve(self, size: int) -> bool:
         """Take `size` bytes where there are as many and nobody waits for them."""
         with self._lock:
-            if self._waiting or size > self._available:
-                return False
-            self._available -= size
-            return True
+            return self._take(size)
 
-    def reserve(self, size: int, max_block_ms: float) -> bool:
-        """Take `size` bytes, at most `total`, after waiting for them; False after `max_block_ms` without."""
+    def reserve(self, size: int, max_block_ms: float, on_wait: Callable[[], None] = lambda: None) -> bool:
+        """Take `size` bytes, at most `total`, after waiting for them.
+
+        False after `max_block_ms` without, and once the pool is closed. on_wait: called when the wait has begun.
+        """
         with self._lock:
-            if not self._waiting and size <= self._available:
-                self._available -= size
+            if self._take(size):
                 return True
+            if self._closed:
+                return False
             waiter = _Waiter(size)
             self._waiting.append(waiter)
         began = time.monotonic()
-        waiter.served.wait(max_block_ms / 1000)
+        has_bytes = False
+        try:
+            on_wait()
+            waiter.woken.wait(min(max_block_ms / 1000, threading.TIMEOUT_MAX))
+            has_bytes = waiter.is_served
+            return has_bytes
+        finally:
+            self._end_wait(waiter, time.monotonic() - began, keeps=has_bytes)
+
+    def close(self) -> None:
+        """Give out no more bytes: who waits for some goes without them."""
         with self._lock:
-            self.waited_seconds += time.monotonic() - began
-            if not waiter.served.is_set():
-                self._waiting.remove(waiter)
-                self._serve()  # those behind it may want less
-                return False
-            return True
+            self._closed = True
+            for waiter in self._waiting:
+                waiter.woken.set()
 
     def exchange(self, held: int, wanted: int) -> None:
         """Hold `wanted` bytes in the place of `held`, whatever is available: what was made of them exists."""
@@ -71,16 +81,34 @@ class BufferPool:
         """Give back bytes that were taken."""
         self.exchange(size, 0)
 
+    def _take(self, size: int) -> bool:
+        if self._closed or self._waiting or size > self._available:
+            return False
+        self._available -= size
+        return True
+
+    def _end_wait(self, waiter: _Waiter, seconds: float, *, keeps: bool) -> None:
+        """Stop waiting, which may have been interrupted just as the bytes came."""
+        with self._lock:
+            self.waited_seconds += seconds
+            if not waiter.is_served:
+                self._waiting.remove(waiter)
+            elif not keeps:
+                self._available += waiter.size
+            self._serve()  # those behind it may want less
+
     def _serve(self) -> None:
-        while self._waiting and self._waiting[0].size <= self._available:
+        while self._waiting and not self._closed and self._waiting[0].size <= self._available:
             waiter = self._waiting.popleft()
             self._available -= waiter.size
-            waiter.served.set()
+            waiter.is_served = True
+            waiter.woken.set()
 
 
 class _Waiter:
-    __slots__ = ("served", "size")
+    __slots__ = ("is_served", "size", "woken")
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.served = threading.Event()
+        self.is_served = False
+        self.woken = threading.Event()

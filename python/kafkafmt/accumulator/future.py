@@ -81,13 +81,13 @@ class RecordFuture:
 
     def get(self, timeout: float | None = None) -> RecordMetadata:
         """Wait up to `timeout` seconds for the outcome. Raises the record's error, or TimeoutError."""
-        if not self._batch.wait(timeout, self._index):
+        if not self.is_done and not self._batch.wait(timeout, self._index):
             raise self._timed_out(timeout)
         outcome, index = self._outcome()
         assert outcome is not None
         error = outcome.exception_of(index)
         if error is not None:
-            raise error
+            raise error.with_traceback(None)  # raised as often as it is asked for, by any thread
         return self._metadata(outcome, index)
 
     def add_callback(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> RecordFuture:

@@ -10,13 +10,17 @@ WINDOWS = 2
 
 
 class Sampled:
-    """Values of the last `WINDOWS` windows of `WINDOW_MS`, as Kafka's metrics keep them; -0.0 or NaN never."""
+    """Values of the last `WINDOWS` windows of `WINDOW_MS`, as Kafka's metrics keep them; -0.0 or NaN never.
+
+    Recorded by one thread, read by any.
+    """
 
     def __init__(self) -> None:
         self._samples: deque[_Sample] = deque()
 
     def record(self, value: float, now_ms: float) -> None:
-        self._forget(now_ms)
+        while self._samples and not _is_recent(self._samples[0], now_ms):
+            self._samples.popleft()
         if not self._samples or now_ms - self._samples[-1].began_ms >= WINDOW_MS:
             self._samples.append(_Sample(now_ms))
         sample = self._samples[-1]
@@ -25,25 +29,29 @@ class Sampled:
         sample.largest = max(sample.largest, value)
 
     def average(self, now_ms: float) -> float:
-        self._forget(now_ms)
-        count = sum(sample.count for sample in self._samples)
-        return sum(sample.total for sample in self._samples) / count if count else 0.0
+        samples = self._recent(now_ms)
+        count = sum(sample.count for sample in samples)
+        return sum(sample.total for sample in samples) / count if count else 0.0
 
     def largest(self, now_ms: float) -> float:
-        self._forget(now_ms)
-        return max((sample.largest for sample in self._samples), default=0.0)
+        return max((sample.largest for sample in self._recent(now_ms)), default=0.0)
 
     def rate(self, now_ms: float) -> float:
-        """The sum of the values a second, over a whole window at the least, as Kafka's Rate reckons."""
-        self._forget(now_ms)
-        if not self._samples:
+        """The sum of the values a second, as Kafka's Rate reckons: as if a whole window lay before the first one."""
+        samples = self._recent(now_ms)
+        if not samples:
             return 0.0
-        elapsed_ms = now_ms - self._samples[0].began_ms
-        return sum(sample.total for sample in self._samples) * 1000 / max(elapsed_ms, WINDOW_MS)
+        elapsed_ms = now_ms - samples[0].began_ms
+        if elapsed_ms < WINDOW_MS:
+            elapsed_ms += WINDOW_MS
+        return sum(sample.total for sample in samples) * 1000 / elapsed_ms
 
-    def _forget(self, now_ms: float) -> None:
-        while self._samples and now_ms - self._samples[0].began_ms >= WINDOWS * WINDOW_MS:
-            self._samples.popleft()
+    def _recent(self, now_ms: float) -> list[_Sample]:
+        return [sample for sample in tuple(self._samples) if _is_recent(sample, now_ms)]
+
+
+def _is_recent(sample: _Sample, now_ms: float) -> bool:
+    return now_ms - sample.began_ms < WINDOWS * WINDOW_MS
 
 
 @dataclass
@@ -55,7 +63,7 @@ class _Sample:
 
 
 class AccumulatorMetrics:
-    """Counts and averages of what was drained and split. Recorded by the sender's thread alone."""
+    """Counts and averages of what was drained and split. Recorded by the sender's thread alone, read by any."""
 
     def __init__(self) -> None:
         self.batch_split_total = 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,15 +31,20 @@ class BatchQueues:
         return bool(self._queues)
 
     @property
-    def has_incomplete(self) -> bool:
-        return bool(self._incomplete)
+    def incomplete_count(self) -> int:
+        return len(self._incomplete)
 
     def items(self) -> Iterable[tuple[TopicPartition, deque[ProducerBatch]]]:
         """Partitions and their queues, none empty. The lock is held."""
         return self._queues.items()
 
+    def partitions(self) -> Iterable[TopicPartition]:
+        """Those that have batches waiting. The lock is held."""
+        return self._queues.keys()
+
     def enqueue(self, batch: ProducerBatch) -> None:
         """Put a new batch behind all others, to take records if it is open. The lock is held."""
+        self.end_appends(batch.topic_partition)
         self._enqueued += 1
         batch.order = (self._enqueued,)
         self._queues.setdefault(batch.topic_partition, deque()).append(batch)
@@ -54,13 +59,26 @@ class BatchQueues:
             batch.end_appends()
 
     def put_back(self, batches: Iterable[ProducerBatch]) -> None:
-        """Put batches that were taken, or parts of one, where their records belong."""
+        """Put batches that were taken where their records belong, but for those that were forgotten meanwhile."""
         with self.lock:
             for batch in batches:
-                queue = self._queues.setdefault(batch.topic_partition, deque())
-                place = next((k for k, other in enumerate(queue) if other.order > batch.order), len(queue))
-                queue.insert(place, batch)
-                self._incomplete.add(batch)
+                if batch in self._incomplete:
+                    self._insert(batch)
+
+    def replace(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> bool:
+        """Put parts in the place of a batch that was taken; False where that was forgotten. The lock is held."""
+        if batch not in self._incomplete:
+            return False
+        self._incomplete.remove(batch)
+        self._incomplete.update(parts)
+        for part in reversed(parts):  # so that each is the first of those behind it
+            self._insert(part)
+        return True
+
+    def _insert(self, batch: ProducerBatch) -> None:
+        queue = self._queues.setdefault(batch.topic_partition, deque())
+        place = next((k for k, other in enumerate(queue) if other.order > batch.order), len(queue))
+        queue.insert(place, batch)
 
     def take_first(
         self, topic_partition: TopicPartition, is_wanted: Callable[[ProducerBatch], bool]
@@ -85,6 +103,17 @@ class BatchQueues:
                 self.end_appends(topic_partition)
             yield batch
 
+    def take_incomplete(self) -> tuple[list[ProducerBatch], list[ProducerBatch]]:
+        """Take out all that wait, and forget these and all that is in flight: nothing is left here."""
+        with self.lock:
+            waiting = [batch for queue in self._queues.values() for batch in queue]
+            in_flight = self._incomplete.difference(waiting)
+            for topic_partition in list(self.open):
+                self.end_appends(topic_partition)
+            self._queues.clear()
+            self._incomplete.clear()
+        return sorted(waiting, key=_order), sorted(in_flight, key=_order)
+
     def forget(self, batch: ProducerBatch) -> int:
         """A batch is done, or was split; returns the bytes that it held, once."""
         with self.lock:
@@ -95,13 +124,17 @@ class BatchQueues:
     def incomplete(self) -> list[ProducerBatch]:
         """Waiting or in flight, in the order in which they were begun."""
         with self.lock:
-            return sorted(self._incomplete, key=lambda batch: batch.order)
+            return sorted(self._incomplete, key=_order)
 
     def undelivered(self) -> Undelivered:
         counts: Counter[TopicPartition] = Counter()
         for batch in self.incomplete():
             counts[batch.topic_partition] += batch.record_count
         return Undelivered(counts)
+
+
+def _order(batch: ProducerBatch) -> tuple[int, ...]:
+    return batch.order
 
 
 class Undelivered(Counter["TopicPartition"]):

@@ -22,7 +22,7 @@ from kafkafmt.accumulator.metrics import AccumulatorMetrics
 from kafkafmt.accumulator.options import AccumulatorOptions
 from kafkafmt.accumulator.queues import BatchQueues, Undelivered
 from kafkafmt.accumulator.splitting import next_target, parts_of
-from kafkafmt.builder import RecordBatchBuilder
+from kafkafmt.builder import DEFAULT_CAPACITY, RecordBatchBuilder
 from kafkafmt.column_rows import column_rows
 from kafkafmt.errors import RecordTooLargeError
 from kafkafmt.estimator import CompressionRatioEstimator
@@ -62,6 +62,9 @@ class RecordAccumulator:
 
     held_until_ms: until when a topic's batches are kept back, as while its limit is being asked for; 0: not held.
 
+    wakeup: has the sender look what is `ready`, where `append` does not return that: when its caller begins to wait
+    for memory, and where `abort_on_new_batch` leaves a full batch behind. Called in the caller's thread.
+
     muted: partitions of which nothing is drained; a sender that keeps the order mutes those in flight.
     """
 
@@ -79,6 +82,7 @@ class RecordAccumulator:
         max_message_bytes: Callable[[str], int | None] = lambda topic: None,
         held_until_ms: Callable[[str], float] = lambda topic: 0,
         sequences: Sequences | None = None,
+        wakeup: Callable[[], None] = lambda: None,
     ) -> None:
         self.options = options or AccumulatorOptions()
         self.estimator = estimator or CompressionRatioEstimator()
@@ -88,6 +92,7 @@ class RecordAccumulator:
         self._max_message_bytes = max_message_bytes
         self._held_until_ms = held_until_ms
         self._sequences = sequences
+        self._wakeup = wakeup
         self._queues = BatchQueues()
         self._lock = self._queues.lock
         self._open = self._queues.open
@@ -118,33 +123,37 @@ class RecordAccumulator:
         the whole budget, and what `RecordBatchBuilder.append` raises.
         """
         new: ProducerBatch | None = None
-        while True:
-            with self._lock:
-                batch = self._open.get(topic_partition)
-                if batch is not None:
-                    builder = batch.builder
-                    assert builder is not None
-                    missing = builder.try_append(timestamp, key, value, headers)
-                    if missing and self._makes_room(batch, builder, missing):
+        try:
+            while True:
+                with self._lock:
+                    batch = self._open.get(topic_partition)
+                    if batch is not None:
+                        builder = batch.builder
+                        assert builder is not None
                         missing = builder.try_append(timestamp, key, value, headers)
-                    if not missing:
-                        if new is not None:  # another thread was here meanwhile
-                            self.pool.release(new.reserved)
-                        return self.future_type(
-                            batch, len(builder) - 1, timestamp, key, value
-                        ), builder.is_full
-                if new is not None:
-                    self._enqueue(new)
-                    return self.future_type(new, 0, timestamp, key, value), True
-            if abort_on_new_batch:
-                return None
-            builder = self._begin_builder(topic_partition.topic)
-            missing = builder.try_append(timestamp, key, value, headers)
-            if missing:
-                builder.grow(builder.capacity + missing)
-                builder.try_append(timestamp, key, value, headers)
-            new = ProducerBatch(topic_partition, builder, created_ms=now_ms)
-            self._reserve(new, builder.capacity, max_block_ms)
+                        if missing and self._makes_room(batch, builder, missing):
+                            missing = builder.try_append(timestamp, key, value, headers)
+                        if not missing:
+                            index = len(builder) - 1
+                            return self.future_type(batch, index, timestamp, key, value), builder.is_full
+                    if new is not None:
+                        self._enqueue(new)
+                        begun, new = new, None
+                        return self.future_type(begun, 0, timestamp, key, value), True
+                if abort_on_new_batch:
+                    if batch is not None:  # which has just become full
+                        self._wakeup()
+                    return None
+                builder = self._begin_builder(topic_partition.topic)
+                missing = builder.try_append(timestamp, key, value, headers)
+                if missing:
+                    builder.grow(builder.capacity + missing)
+                    builder.try_append(timestamp, key, value, headers)
+                new = ProducerBatch(topic_partition, builder, created_ms=now_ms)
+                self._reserve(new, builder.capacity, max_block_ms)
+        finally:
+            if new is not None:  # another thread began a batch meanwhile, or the record was refused
+                self.pool.release(new.reserved)
 
     def append_columns(
         self,
@@ -161,35 +170,42 @@ class RecordAccumulator:
 
         They make batches of their own, built and compressed here, in the caller's thread, with no Python object a
         record; none waits for more records. Each waits up to `max_block_ms` for memory once it is built. Raises as
-        `append` does; the error of a full budget has the future of the records that were taken, as `appended`.
+        `append` does; whatever it raises then has the future of the records that were taken, as `appended`.
         """
         parts = column_rows(timestamps, keys, values, headers)
-        with self._lock:
-            self._queues.end_appends(topic_partition)
         batches: list[ProducerBatch] = []
-        for rows in parts:
-            first = 0
-            while first < len(rows):
-                builder = self._begin_builder(topic_partition.topic)
-                first = builder._fill(rows, first, len(rows))
-                batch = ProducerBatch(topic_partition, builder, created_ms=now_ms)
-                self._close_batch(batch)
-                try:
-                    self._reserve(batch, batch.size_in_bytes, max_block_ms)
-                except BufferExhaustedError as error:
-                    error.appended = RecordsFuture(batches)
-                    raise
-                with self._lock:
-                    self._enqueue(batch)
-                batches.append(batch)
+        try:
+            for rows in parts:
+                first = 0
+                while first < len(rows):
+                    builder = self._begin_builder(topic_partition.topic)
+                    first = builder._fill(rows, first, len(rows))
+                    batch = ProducerBatch(topic_partition, builder, created_ms=now_ms)
+                    self._append_whole(batch, max_block_ms)
+                    batches.append(batch)
+        except Exception as error:
+            error.appended = RecordsFuture(batches)  # type: ignore[attr-defined]
+            raise
         return RecordsFuture(batches)
+
+    def _append_whole(self, batch: ProducerBatch, max_block_ms: float | None) -> None:
+        self._close_batch(batch)
+        self._reserve(batch, batch.size_in_bytes, max_block_ms)
+        try:
+            with self._lock:
+                self._enqueue(batch)
+        except BaseException:
+            self.pool.release(batch.reserved)
+            raise
 
     def _enqueue(self, batch: ProducerBatch) -> None:
         """Queue a new batch, unless the accumulator is closed. The lock is held."""
         if self._closed:
-            self.pool.release(batch.reserved)
-            raise self.closed_error("the accumulator is closed and takes no more records")
+            raise self._is_closed()
         self._queues.enqueue(batch)
+
+    def _is_closed(self) -> AccumulatorClosedError:
+        return self.closed_error("the accumulator is closed and takes no more records")
 
     def _makes_room(self, batch: ProducerBatch, builder: RecordBatchBuilder, missing: int) -> bool:
         """Let an open batch hold twice as much, or `missing` bytes more, where it may and the budget has that now.
@@ -198,37 +214,47 @@ class RecordAccumulator:
         """
         for more in (max(missing, builder.capacity), missing):
             if missing > 0 and self.pool.try_reserve(more):
-                builder.grow(builder.capacity + more)
                 batch.reserved += more
+                builder.grow(builder.capacity + more)
                 return True
         self._queues.end_appends(batch.topic_partition)
         return False
 
     def _begin_builder(self, topic: str) -> RecordBatchBuilder:
         options = self.options
-        limit = self._max_message_bytes(topic)
+        limits = (options.batch_size, self._max_message_bytes(topic), self.pool.total)
         return RecordBatchBuilder(
             codec=options.codec,
             level=options.level,
-            batch_size=options.batch_size if limit is None else min(options.batch_size, limit),
+            batch_size=min(limit for limit in limits if limit is not None),
             estimated_ratio=self.estimator.estimate(topic, options.codec),
             contingency_factor=self.estimator.contingency_factor,
+            capacity=min(DEFAULT_CAPACITY, self.pool.total),
         )
 
     def _reserve(self, batch: ProducerBatch, size: int, max_block_ms: float | None) -> None:
-        records = f"{batch.record_count} record(s) for {batch.topic_partition} of {size} bytes"
         if size > self.pool.total:
             raise self.record_too_large_error(
-                f"{records}: expected at most {self.pool.total} (buffer_memory)"
+                f"{batch.record_count} record(s) for {batch.topic_partition} of {size} bytes: expected at most "
+                f"{self.pool.total} (buffer_memory)"
             )
+        if not self.pool.try_reserve(size):
+            self._wait_for(batch, size, max_block_ms)
+        batch.reserved = size
+
+    def _wait_for(self, batch: ProducerBatch, size: int, max_block_ms: float | None) -> None:
         wait_ms = self.options.max_block_ms if max_block_ms is None else max_block_ms
-        if not self.pool.reserve(size, wait_ms):
+        began = time.monotonic()
+        if not self.pool.reserve(size, wait_ms, self._wakeup):
+            if self._closed:
+                raise self._is_closed()
             held = self.pool.total - self.pool.available
             raise self.buffer_exhausted_error(
-                f"{records}: no room after {wait_ms:.0f} ms: {len(self._queues.incomplete())} batches that are not "
-                f"delivered yet hold {held} of {self.pool.total} bytes (buffer_memory)"
+                f"{batch.record_count} record(s) for {batch.topic_partition} of {size} bytes: no room after "
+                f"{wait_ms:.0f} ms: {self._queues.incomplete_count} batches that are not delivered yet hold {held} of "
+                f"{self.pool.total} bytes (buffer_memory)"
             )
-        batch.reserved = size
+        batch.begin(batch.created_ms + (time.monotonic() - began) * 1000)
 
     # Batches go
 
@@ -237,7 +263,7 @@ class RecordAccumulator:
 
         A batch is to be sent when it is full or has waited for `linger_ms`, when a caller waits for memory or for
         a flush, and once the accumulator is closed; but not within `retry_backoff_ms` of a failed attempt, nor
-        while its topic is held or its partition is muted.
+        while its topic is held or its partition is muted or may not be numbered.
         """
         nodes: set[int] = set()
         next_check_ms = float("inf")
@@ -253,7 +279,7 @@ class RecordAccumulator:
                     left_ms = self._wait_left_ms(queue[0], now_ms, is_sendable)
                     if left_ms > 0:
                         next_check_ms = min(next_check_ms, left_ms)
-                    else:
+                    elif self._may_send(topic_partition):
                         nodes.add(leader)
         return ReadyCheck(nodes, next_check_ms, unknown_leaders_exist)
 
@@ -275,12 +301,25 @@ class RecordAccumulator:
 
         One batch is taken whatever its size. The partition that is left out first comes first the next time.
         """
-        return {node: self._drain_node(cluster, node, max_size, now_ms) for node in nodes}
+        drained: dict[int, list[ProducerBatch]] = {node: [] for node in nodes}
+        try:
+            for node, partitions in self._partitions_by_leader(cluster, drained).items():
+                self._drain_node(node, partitions, max_size, now_ms, drained[node])
+        except BaseException:
+            self._queues.put_back(batch for batches in drained.values() for batch in batches)
+            raise
+        return drained
 
-    def _drain_node(self, cluster: Cluster, node: int, max_size: int, now_ms: float) -> list[ProducerBatch]:
-        drained: list[ProducerBatch] = []
+    def _drain_node(
+        self,
+        node: int,
+        partitions: Sequence[TopicPartition],
+        max_size: int,
+        now_ms: float,
+        drained: list[ProducerBatch],
+    ) -> None:
         size = 0
-        for topic_partition in self._partitions_in_turn(cluster, node):
+        for topic_partition in partitions:
             batch = self._take_first(topic_partition, now_ms)
             if batch is None:
                 continue
@@ -288,29 +327,34 @@ class RecordAccumulator:
                 self._queues.put_back([batch])
                 self._drain_first[node] = topic_partition
                 break
+            drained.append(batch)
             self._number(batch)
             batch.drained_ms = now_ms
             size += batch.size_in_bytes
-            drained.append(batch)
             self.metrics.record_batch(batch.compression_ratio, now_ms - batch.created_ms, now_ms)
         if drained:
             self.metrics.record_request(sum(batch.record_count for batch in drained), now_ms)
-        return drained
 
-    def _partitions_in_turn(self, cluster: Cluster, node: int) -> Sequence[TopicPartition]:
+    def _partitions_by_leader(
+        self, cluster: Cluster, nodes: Iterable[int]
+    ) -> dict[int, Sequence[TopicPartition]]:
+        """For each node, the partitions that it leads with batches waiting, whose turn it is first."""
+        led: dict[int, list[TopicPartition]] = {node: [] for node in nodes}
         with self._lock:
-            partitions = [
-                topic_partition
-                for topic_partition, _ in self._queues.items()
-                if topic_partition not in self.muted and cluster.leader_for_partition(topic_partition) == node
-            ]
+            for topic_partition in self._queues.partitions():
+                leader = cluster.leader_for_partition(topic_partition)
+                if leader in led and topic_partition not in self.muted:
+                    led[leader].append(topic_partition)
+        return {node: self._in_turn(node, partitions) for node, partitions in led.items()}
+
+    def _in_turn(self, node: int, partitions: list[TopicPartition]) -> list[TopicPartition]:
         first = self._drain_first.pop(node, None)
         start = partitions.index(first) if first in partitions else 0
         return partitions[start:] + partitions[:start]
 
     def _take_first(self, topic_partition: TopicPartition, now_ms: float) -> ProducerBatch | None:
         """The first batch of a partition, closed and no larger than its topic takes; None for none to send now."""
-        if self._sequences is not None and not self._sequences.may_send(topic_partition):
+        if not self._may_send(topic_partition):
             return None
         while True:
             batch = self._queues.take_first(
@@ -320,11 +364,12 @@ class RecordAccumulator:
                 return None
             try:
                 self._close_batch(batch)
-                limit = self._max_message_bytes(topic_partition.topic)
-                # What was sent before may have arrived, and the numbers of its records are given out.
-                if limit is None or batch.size_in_bytes <= limit or batch.attempts:
-                    return batch
-                self._split(batch, limit, now_ms, is_limit=True)
+                if not batch.is_done:  # by abort, meanwhile
+                    limit = self._max_message_bytes(topic_partition.topic)
+                    # What is numbered was sent and may have arrived, as a whole.
+                    if limit is None or batch.size_in_bytes <= limit or batch.producer_state is not None:
+                        return batch
+                    self._split(batch, limit, now_ms, is_limit=True)
             except Exception as error:
                 # No broker can help it: its records fail, and those behind them go on.
                 batch.complete_exceptionally(error)
@@ -335,19 +380,23 @@ class RecordAccumulator:
             if self.options.codec != Codec.NONE and batch.was_half_full:
                 topic = batch.topic_partition.topic
                 self.estimator.observe(topic, self.options.codec, batch.compression_ratio)
-            if batch.reserved:
-                self.pool.exchange(batch.reserved, batch.size_in_bytes)
-                batch.reserved = batch.size_in_bytes
+            with self._lock:
+                if batch.reserved:
+                    self.pool.exchange(batch.reserved, batch.size_in_bytes)
+                    batch.reserved = batch.size_in_bytes
+
+    def _may_send(self, topic_partition: TopicPartition) -> bool:
+        return self._sequences is None or self._sequences.may_send(topic_partition)
 
     def _number(self, batch: ProducerBatch) -> None:
         # A batch that was sent keeps its numbers: if it arrived after all, the broker knows it by them.
-        if self._sequences is not None and not (batch.attempts and batch.producer_state):
+        if self._sequences is not None and batch.producer_state is None:
             batch.set_producer_state(self._sequences.assign(batch.topic_partition, batch.record_count))
 
     # Batches come back
 
     def reenqueue(self, batch: ProducerBatch, now_ms: float) -> None:
-        """Send a batch again, after `retry_backoff_ms`."""
+        """Send a batch again, after `retry_backoff_ms`, unless it was aborted meanwhile."""
         batch.retry(now_ms)
         self._queues.put_back([batch])
 
@@ -356,14 +405,13 @@ class RecordAccumulator:
 
         They go to the front of the queue in order, and have the age of the batch; what waits for it waits for
         them. A record that is larger than the topic takes even alone fails, with its size and the limit. The
-        estimate of the topic's compression ratio begins anew. Raises RecordTooLargeError, and changes nothing,
-        where the batch has one record, or was completed meanwhile.
+        estimate of the topic's compression ratio begins anew. There are no parts, and nothing is changed, of a batch
+        that was completed or aborted meanwhile. Raises RecordTooLargeError where it has one record.
         """
-        if batch.record_count < 2 or batch.is_done:
-            raise RecordTooLargeError(f"{batch!r} of {batch.size_in_bytes} bytes: it cannot be split")
-        self.estimator.reset(batch.topic_partition.topic)
-        if self._sequences is not None and batch.producer_state is not None:
-            self._sequences.take_back(batch.topic_partition, batch.producer_state)
+        if batch.is_done:
+            return 0
+        if batch.record_count < 2:
+            raise self.record_too_large_error(f"{batch!r} of {batch.size_in_bytes} bytes: it cannot be split")
         limit = self._max_message_bytes(batch.topic_partition.topic)
         if limit is not None and limit < batch.size_in_bytes:
             return self._split(batch, limit, now_ms, is_limit=True, was_refused=True)
@@ -377,11 +425,19 @@ class RecordAccumulator:
         parts = parts_of(batch, max_size, self.options.level)
         too_large = [part for part, fits in parts if is_limit and not fits]
         children = [part for part, fits in parts if fits or not is_limit]
-        self.pool.exchange(batch.reserved, sum(child.reserved for child in children))
-        batch.reserved = 0
-        self._queues.put_back(children)
+        with self._lock:
+            if not self._queues.replace(batch, children):
+                return 0
+            for child in children:
+                child.reserved = child.size_in_bytes
+            self.pool.exchange(batch.reserved, sum(child.reserved for child in children))
+            batch.reserved = 0
         batch.split_into([part for part, _ in parts])
         self.metrics.record_split(now_ms, was_refused=was_refused)
+        if was_refused:
+            self.estimator.reset(batch.topic_partition.topic)
+            if self._sequences is not None and batch.producer_state is not None:
+                self._sequences.take_back(batch.topic_partition, batch.producer_state)
         for part in too_large:
             part.complete_exceptionally(
                 self.record_too_large_error(
@@ -389,10 +445,15 @@ class RecordAccumulator:
                     f"own: expected at most {max_size} (max.message.bytes)"
                 )
             )
+            part.let_go()
         return len(children)
 
     def deallocate(self, batch: ProducerBatch) -> None:
         """Give back the memory of a batch that is done or split, once."""
+        batch.let_go()
+        self._release(batch)
+
+    def _release(self, batch: ProducerBatch) -> None:
         held = self._queues.forget(batch)
         if held:
             self.pool.release(held)
@@ -418,7 +479,7 @@ class RecordAccumulator:
     @property
     def has_incomplete(self) -> bool:
         """Whether batches wait here or are in flight."""
-        return self._queues.has_incomplete
+        return self._queues.incomplete_count > 0
 
     def undelivered(self) -> Undelivered:
         """Records that no broker acknowledged yet, by partition."""
@@ -452,11 +513,12 @@ class RecordAccumulator:
             self._flushes -= 1
 
     def close(self) -> None:
-        """Take no more records; what is here becomes ready."""
+        """Take no more records, not from who waits for memory either; what is here becomes ready."""
         with self._lock:
             self._closed = True
             for topic_partition in list(self._open):
                 self._queues.end_appends(topic_partition)
+        self.pool.close()
 
     def abort(self, error: Exception, *, undrained_only: bool = False) -> Undelivered:
         """Let all batches fail; or, for a transaction that ends, only those that no broker can have.
@@ -464,15 +526,18 @@ class RecordAccumulator:
         A numbered batch that waits to be sent again is kept then: only its broker knows whether its numbers are
         taken. What is in flight may arrive all the same. Returns the records that failed by this.
         """
-        batches = self._queues.take_all(lambda batch: True)
+        in_flight: list[ProducerBatch] = []
         if undrained_only:
-            self._queues.put_back([batch for batch in batches if batch.producer_state is not None])
-            batches = [batch for batch in batches if batch.producer_state is None]
+            waiting = self._queues.take_all(lambda batch: True)
+            self._queues.put_back(batch for batch in waiting if batch.producer_state is not None)
+            waiting = [batch for batch in waiting if batch.producer_state is None]
         else:
-            batches = self._queues.incomplete()
+            waiting, in_flight = self._queues.take_incomplete()
         aborted = Undelivered()
-        for batch in batches:
+        for batch in (*waiting, *in_flight):
             if batch.complete_exceptionally(error):
                 aborted[batch.topic_partition] += batch.record_count
-            self.deallocate(batch)
+            self._release(batch)
+        for batch in waiting:  # a sender may still read what is in flight
+            batch.let_go()
         return aborted
