@@ -311,13 +311,13 @@ class Producer(KafkaProducer):  # type: ignore[misc]
         What is not delivered by then fails. Raises UndeliveredError that says what that was, once all its futures have
         failed; not where kafka-python closes by itself, at exit, which it tells by `null_logger`.
         """
-        self._unregister_cleanup()
-        if getattr(self, "_closed", True):
-            return
         if timeout is None:
             timeout = threading.TIMEOUT_MAX
         if not 0 <= timeout <= threading.TIMEOUT_MAX:
             raise ValueError(f"Invalid timeout: {timeout}")
+        self._unregister_cleanup()
+        if getattr(self, "_closed", True):
+            return
         self._closed = True
         undelivered = self._end_sender(timeout)
         if self._metrics:
