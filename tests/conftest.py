@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 SEED = "KAFKAFMT_SEED"
 
-# What needs the extra `serve` is left out where that is not installed.
+# What needs the extras `net` and `serve` is left out where that is not installed.
 if any(importlib.util.find_spec(name) is None for name in ("kafka", "scramp", "structlog")):
-    collect_ignore = ["clients", "serve", "cli/test_serve.py"]
+    collect_ignore = ["clients", "net", "serve", "cli/test_serve.py"]
 
 
 def pytest_configure(config: pytest.Config) -> None:

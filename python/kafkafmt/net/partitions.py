@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+from random import random
 from typing import TYPE_CHECKING
 
 from _kafkafmt.murmur2 import murmur2
@@ -30,7 +30,7 @@ class TopicPartitions:
     def of_key(self, key: bytes | None) -> TopicPartition:
         """The choice of kafka-python's DefaultPartitioner: by the key's hash, or any that has a leader."""
         if key is None:
-            return self._by_number[random.choice(self._available)]
+            return self._by_number[self._available[int(random() * len(self._available))]]
         return self._by_number[self._all[(murmur2(key) & 0x7FFFFFFF) % len(self._all)]]
 
 

@@ -95,7 +95,13 @@ class Producer(KafkaProducer):  # type: ignore[misc]
         self.config["kafka_client"] = client_type  # not what refers to self, which would keep it alive
         self._partitions = PartitionsByTopic(self._metadata, self._limits)
         self._metadata.add_listener(self._partitions)
-        self._chooses_by_key = type(self.config["partitioner"]) is DefaultPartitioner
+        self._key_serializer = self.config["key_serializer"]
+        self._value_serializer = self.config["value_serializer"]
+        self._max_request_size = self.config["max_request_size"]
+        self._max_block_ms = self.config["max_block_ms"]
+        partitioner = self.config["partitioner"]
+        self._chooses_by_key = type(partitioner) is DefaultPartitioner
+        self._on_new_batch: Any = getattr(partitioner, "on_new_batch", None)
         self._in_transactions = self._transactions if self.config["transactional_id"] is not None else None
 
     # What KafkaProducer.__init__ makes and hands on
@@ -167,34 +173,28 @@ class Producer(KafkaProducer):  # type: ignore[misc]
             headers = []
         else:
             size += _size_of_headers(headers)
-        config = self.config
-        serializer = config["key_serializer"]
+        serializer = self._key_serializer
         key_bytes = key if serializer is None else self._serialize(serializer, topic, headers, key)
-        serializer = config["value_serializer"]
+        serializer = self._value_serializer
         value_bytes = value if serializer is None else self._serialize(serializer, topic, headers, value)
         if type(key_bytes) not in _BYTES:
             raise TypeError(f"Unsupported type for serialized key: {type(key_bytes)}")
         if type(value_bytes) not in _BYTES:
             raise TypeError(f"Unsupported type for serialized value: {type(value_bytes)}")
-        max_block_ms = config["max_block_ms"]
-        partitions = self._partitions.get(topic)
-        if partitions is None:
-            began = monotonic_ms()
-            try:
-                partitions = self._await_partitions(topic)
-            except kafka_errors.BrokerResponseError as error:
-                return _failed_send(TopicPartition(topic, -1 if partition is None else partition), error)
-            max_block_ms = max(max_block_ms - (monotonic_ms() - began), 0)
-
         if key_bytes is not None:
             size += len(key_bytes)
         if value_bytes is not None:
             size += len(value_bytes)
-        if size > config["max_request_size"]:
+        if size > self._max_request_size:
             self._ensure_valid_record_size(self._estimate_size_in_bytes(key_bytes, value_bytes, headers))
-        if timestamp_ms is None:
-            timestamp_ms = time.time_ns() // 1_000_000
 
+        max_block_ms = self._max_block_ms
+        partitions = self._partitions.get(topic)
+        if partitions is None:
+            try:
+                partitions, max_block_ms = self._await_partitions(topic)
+            except kafka_errors.BrokerResponseError as error:
+                return _failed_send(TopicPartition(topic, -1 if partition is None else partition), error)
         is_sticky = False
         if partition is not None:
             topic_partition = partitions.get(partition)
@@ -204,11 +204,12 @@ class Producer(KafkaProducer):  # type: ignore[misc]
             topic_partition = partitions.of_key(key_bytes)
         else:
             topic_partition = self._chosen(topic, None, key, value, key_bytes, value_bytes)
-            is_sticky = key_bytes is None and hasattr(config["partitioner"], "on_new_batch")
-        transactions = self._in_transactions
+            is_sticky = key_bytes is None and self._on_new_batch is not None
+        if timestamp_ms is None:
+            timestamp_ms = time.time_ns() // 1_000_000
         while True:
-            if transactions is not None:
-                transactions.maybe_add_partition_to_transaction(topic_partition)
+            if self._in_transactions is not None:
+                self._in_transactions.maybe_add_partition_to_transaction(topic_partition)
             appended = self._records.append(
                 topic_partition,
                 timestamp_ms,
@@ -222,7 +223,7 @@ class Producer(KafkaProducer):  # type: ignore[misc]
             if appended is not None:
                 break
             # KIP-480: a record that would begin a batch begins it elsewhere.
-            config["partitioner"].on_new_batch(topic, self._metadata, topic_partition.partition)
+            self._on_new_batch(topic, self._metadata, topic_partition.partition)
             topic_partition = self._chosen(topic, None, key, value, key_bytes, value_bytes)
             is_sticky = False
         future, is_news = appended
@@ -250,14 +251,15 @@ class Producer(KafkaProducer):  # type: ignore[misc]
         """
         if self._closed:
             raise ProducerClosedError("KafkaProducer already closed!")
-        began = monotonic_ms()
-        partitions = self._partitions.get(topic) or self._await_partitions(topic)
+        max_block_ms = self._max_block_ms
+        partitions = self._partitions.get(topic)
+        if partitions is None:
+            partitions, max_block_ms = self._await_partitions(topic)
         topic_partition = partitions.get(partition)
         if topic_partition is None:
             topic_partition = self._chosen(topic, partition, None, None, None, None)
         if self._in_transactions is not None:
             self._in_transactions.maybe_add_partition_to_transaction(topic_partition)
-        now_ms = monotonic_ms()
         try:
             return self._records.append_columns(
                 topic_partition,
@@ -265,18 +267,20 @@ class Producer(KafkaProducer):  # type: ignore[misc]
                 keys,
                 values,
                 headers,
-                now_ms=now_ms,
-                max_block_ms=max(self.config["max_block_ms"] - (now_ms - began), 0),
+                now_ms=monotonic_ms(),
+                max_block_ms=max_block_ms,
             )
         finally:
             self._sender.wakeup()
 
-    def _await_partitions(self, topic: str) -> TopicPartitions:
-        self._wait_on_metadata(topic, self.config["max_block_ms"])
+    def _await_partitions(self, topic: str) -> tuple[TopicPartitions, float]:
+        """Wait for the metadata of a topic; returns its partitions, and what is left of `max_block_ms`."""
+        began_ms = monotonic_ms()
+        self._wait_on_metadata(topic, self._max_block_ms)
         partitions = self._partitions.get(topic)
         if partitions is None:
             raise ValueError(f"Partitioner did not assign a partition for topic {topic}!")
-        return partitions
+        return partitions, max(self._max_block_ms - (monotonic_ms() - began_ms), 0)
 
     def _chosen(
         self, topic: str, partition: int | None, key: Any, value: Any, key_bytes: Any, value_bytes: Any
@@ -307,18 +311,18 @@ class Producer(KafkaProducer):  # type: ignore[misc]
         What is not delivered by then fails. Raises UndeliveredError that says what that was, once all its futures have
         failed; not where kafka-python closes by itself, at exit, which it tells by `null_logger`.
         """
-        self._unregister_cleanup()
-        if getattr(self, "_closed", True):
-            return
         if timeout is None:
             timeout = threading.TIMEOUT_MAX
         if not 0 <= timeout <= threading.TIMEOUT_MAX:
             raise ValueError(f"Invalid timeout: {timeout}")
+        self._unregister_cleanup()
+        if getattr(self, "_closed", True):
+            return
         self._closed = True
         undelivered = self._end_sender(timeout)
         if self._metrics:
             self._metrics.close()
-        for serializer in (self.config["key_serializer"], self.config["value_serializer"]):
+        for serializer in (self._key_serializer, self._value_serializer):
             if hasattr(serializer, "close"):
                 serializer.close()
         if undelivered and not null_logger:

@@ -7,10 +7,11 @@ otherwise may have arrived or not: an idempotent producer goes on under a new ep
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import kafka.errors as kafka_errors
-from kafka.producer.transaction_manager import TransactionManager, TransactionState
+from kafka.producer.transaction_manager import TransactionManager, TransactionState, TxnRequestHandler
 
 from kafkafmt.accumulator import ProducerState
 
@@ -89,8 +90,22 @@ class ProducerTransactions(TransactionManager):  # type: ignore[misc]
             return self.ERROR_CLASS_NEEDS_EPOCH_BUMP
         return self.ERROR_CLASS_NEEDS_PRODUCER_ID_RESET
 
+    def next_request_handler(self, has_incomplete_batches: bool) -> TxnRequestHandler | None:
+        """What to ask next; asked again where the request or its answer is lost, in whatever way."""
+        handler = super().next_request_handler(has_incomplete_batches)
+        if handler is not None:
+            handler.on_complete = partial(_complete, handler)
+        return handler
+
     def reset_producer_id(self) -> None:
         """Ask for another producer id: kafka-python forgets the old one, but would never ask."""
         with self._lock:
             super().reset_producer_id()
             self._current_state = TransactionState.UNINITIALIZED
+
+
+def _complete(handler: TxnRequestHandler, correlation_id: int, response: Any) -> None:
+    """Kafka-python asks again after a lost connection alone: after a timeout the producer would be of no more use."""
+    if isinstance(response, kafka_errors.RetriableError):
+        response = kafka_errors.KafkaConnectionError(str(response))
+    type(handler).on_complete(handler, correlation_id, response)

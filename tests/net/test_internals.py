@@ -1,0 +1,102 @@
+"""What kafka-python's own code calls on the accumulator, its batches and the transaction manager is there.
+
+Those are no public interfaces: a new kafka-python that calls something else fails here, and not in a sender's thread.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from types import ModuleType
+
+import kafka.producer.kafka
+import kafka.producer.sender
+import kafka.producer.transaction_manager
+import pytest
+from kafka.net.compat import KafkaNetClient
+from kafka.producer.transaction_manager import TransactionManager
+
+from kafkafmt import RecordBatchBuilder, TopicPartition
+from kafkafmt.accumulator import ProducerBatch
+from kafkafmt.net import Producer
+from kafkafmt.net.limits import TopicLimits
+from kafkafmt.net.sender_accumulator import ProducerAccumulator, SenderAccumulator, SenderBatch
+from kafkafmt.net.transactions import ProducerTransactions
+
+OVERRIDDEN = {"__init__", "send", "flush", "close"}
+
+
+def attributes_of(module: ModuleType, *names: str, without: frozenset[str] = frozenset()) -> set[str]:
+    """What a module reads or calls on variables and attributes of those names, but for some functions of it."""
+    found = set()
+    pending: list[ast.AST] = [ast.parse(inspect.getsource(module))]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.FunctionDef) and node.name in without:
+            continue
+        if isinstance(node, ast.Attribute):
+            owner = node.value
+            name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", None)
+            if name in names:
+                found.add(node.attr)
+        pending += ast.iter_child_nodes(node)
+    return found
+
+
+@pytest.fixture
+def sender_accumulator() -> SenderAccumulator:
+    limits = TopicLimits(KafkaNetClient, is_asked_for=False, max_age_ms=0, retry_backoff_ms=0)
+    return SenderAccumulator(ProducerAccumulator(), transactions=None, limits=limits, metrics=None)
+
+
+def test_the_accumulator_has_all_that_the_sender_asks_of_one(sender_accumulator: SenderAccumulator) -> None:
+    asked = attributes_of(kafka.producer.sender, "_accumulator")
+    assert {"drain", "muted", "split_and_reenqueue"} <= asked
+    assert not {name for name in asked if not hasattr(sender_accumulator, name)}
+
+
+def test_the_accumulator_has_all_that_the_producer_asks_of_one_outside_of_what_is_overridden(
+    sender_accumulator: SenderAccumulator,
+) -> None:
+    asked = attributes_of(kafka.producer.kafka, "_accumulator", without=frozenset(OVERRIDDEN))
+    assert not {name for name in asked if not hasattr(sender_accumulator, name)}
+    assert vars(Producer).keys() >= OVERRIDDEN
+
+
+def test_a_batch_has_all_that_sender_and_transaction_manager_ask_of_one(
+    sender_accumulator: SenderAccumulator,
+) -> None:
+    builder = RecordBatchBuilder()
+    builder.append(0, None, b"value")
+    batch = SenderBatch(ProducerBatch(TopicPartition("topic", 0), builder, created_ms=0), sender_accumulator)
+    batch.batch.close()
+    names = ("batch", "expired_batch", "records")
+    asked = attributes_of(kafka.producer.sender, *names)
+    asked |= attributes_of(kafka.producer.transaction_manager, "batch")
+    assert {"buffer", "complete_exceptionally", "producer_epoch"} <= asked
+    assert not {name for name in asked if not hasattr(batch, name)}
+
+
+def test_the_transaction_manager_is_made_of_all_that_kafka_pythons_is_made_of() -> None:
+    made = TransactionManager("id", 1, 2, (3, 9), "metadata")
+    copy = ProducerTransactions.like(made)
+    parameters = set(inspect.signature(TransactionManager.__init__).parameters) - {"self"}
+    assert parameters == {
+        "transactional_id",
+        "transaction_timeout_ms",
+        "retry_backoff_ms",
+        "api_version",
+        "metadata",
+    }
+    known = ("transactional_id", "transaction_timeout_ms", "retry_backoff_ms", "_api_version", "_metadata")
+    assert [getattr(copy, name) for name in known] == ["id", 1, 2, (3, 9), "metadata"]
+
+
+def test_without_kafka_python_the_import_says_in_one_line_what_to_install() -> None:
+    program = "import sys; sys.modules['kafka'] = None; import kafkafmt.net"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1] == (
+        "ModuleNotFoundError: kafkafmt.net needs kafka-python: pip install 'kafkafmt[net]'"
+    )
