@@ -49,6 +49,22 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="session")
+def broker_4(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """The same of Kafka 4."""
+    from broker.broker import KAFKA_4, Broker
+
+    with Broker(tmp_path_factory.mktemp("broker-4"), kafka=KAFKA_4) as running:
+        yield running
+
+
+@pytest.fixture(scope="session", params=["broker", "broker_4"], ids=["3.9", "4.x"])
+def any_broker(request: pytest.FixtureRequest) -> Broker:
+    """The one, then the other."""
+    running: Broker = request.getfixturevalue(request.param)
+    return running
+
+
+@pytest.fixture(scope="session")
 def oracle() -> Iterator[KafkaOracle]:
     """Kafka's own record code in a JVM, one for a worker."""
     from oracle.kafka import KafkaOracle
@@ -62,8 +78,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """A test that fails with the broker shows the end of its log; one with random batches, their seed."""
     report = yield
     used = getattr(item, "funcargs", {})
-    if report.failed and "broker" in used:
-        report.sections.append(("broker log", used["broker"].log_tail()))
+    for name in ("broker", "broker_4", "any_broker"):
+        if report.failed and name in used:
+            report.sections.append((f"log of {name}", used[name].log_tail()))
     if report.failed and "oracle" in used:
         report.sections.append(("random batches", f"{SEED}={os.environ[SEED]}"))
     return report
