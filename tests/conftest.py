@@ -20,9 +20,16 @@ if TYPE_CHECKING:
 
 SEED = "KAFKAFMT_SEED"
 
-# What needs the extra `serve` is left out where that is not installed.
-if any(importlib.util.find_spec(name) is None for name in ("kafka", "scramp", "structlog")):
-    collect_ignore = ["clients", "serve", "cli/test_serve.py"]
+
+def lacks(*modules: str) -> bool:
+    return any(importlib.util.find_spec(name) is None for name in modules)
+
+
+# What needs the extras `serve` and `net` is left out where those are not installed.
+collect_ignore = [
+    *(["clients", "serve", "cli/test_serve.py"] if lacks("kafka", "scramp", "structlog") else []),
+    *(["net"] if lacks("kafka", "confluent_kafka") else []),
+]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -78,7 +85,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """A test that fails with the broker shows the end of its log; one with random batches, their seed."""
     report = yield
     used = getattr(item, "funcargs", {})
-    for name in ("broker", "broker_4", "any_broker"):
+    for name in ("broker", "broker_4", "any_broker", "cluster"):
         if report.failed and name in used:
             report.sections.append((f"log of {name}", used[name].log_tail()))
     if report.failed and "oracle" in used:

@@ -89,6 +89,9 @@ class Cluster:
     def bootstrap(self) -> str:
         return self.tap.bootstrap
 
+    def log_tail(self) -> str:
+        return self.broker.log_tail()
+
     def start(self) -> None:
         self.broker.start()
         self.tap.upstream = (HOST, self.broker.port)

@@ -79,12 +79,12 @@ class Sent:
     def send(self, topic: str, value: bytes, partition: int = 0) -> Any:
         """Returns the future, too."""
         offset = len(self.records[topic, partition])
-        future = self.refuse(topic, value, partition)
+        future = self.send_in_vain(topic, value, partition)
         self.records[topic, partition].append(_record(offset, value))
         self.futures[topic, partition].append(future)
         return future
 
-    def refuse(self, topic: str, value: bytes, partition: int = 0) -> Any:
+    def send_in_vain(self, topic: str, value: bytes, partition: int = 0) -> Any:
         """Send what must not arrive; returns the future."""
         _, timestamp, key, _, headers = _record(len(self.records[topic, partition]), value)
         return self.producer.send(

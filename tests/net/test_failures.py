@@ -73,7 +73,7 @@ def test_close_when_the_broker_does_not_answer_then_says_what_was_not_delivered(
         delivered = sent.send(topic, zeros(0))
         sent.flush()
         with cluster.frozen():
-            lost = [sent.refuse(topic, zeros(number)) for number in range(7)]
+            lost = [sent.send_in_vain(topic, zeros(number)) for number in range(7)]
             begun = time.monotonic()
             with pytest.raises(KafkaTimeoutError, match=r"not delivered: 7 record"):
                 sent.producer.close(CLOSE_SECONDS)

@@ -149,7 +149,7 @@ def test_produce_when_a_record_alone_is_too_large_then_it_alone_fails(
     with sending(cluster, **guarantee) as sent:
         for number in range(100):
             sent.send(topic, json_text(number))
-        failing = [sent.refuse(topic, too_large) for _ in range(2)]
+        failing = [sent.send_in_vain(topic, too_large) for _ in range(2)]
         for number in range(100):
             sent.send(topic, json_text(number))
         for future in failing:
