@@ -20,9 +20,16 @@ if TYPE_CHECKING:
 
 SEED = "KAFKAFMT_SEED"
 
-# What needs the extras `net` and `serve` is left out where that is not installed.
-if any(importlib.util.find_spec(name) is None for name in ("kafka", "scramp", "structlog")):
-    collect_ignore = ["clients", "net", "serve", "cli/test_serve.py"]
+
+def lacks(*modules: str) -> bool:
+    return any(importlib.util.find_spec(name) is None for name in modules)
+
+
+# What needs the extras `serve` and `net` is left out where those are not installed.
+collect_ignore = [
+    *(["clients", "serve", "cli/test_serve.py"] if lacks("kafka", "scramp", "structlog") else []),
+    *(["net"] if lacks("kafka", "confluent_kafka") else []),
+]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -49,6 +56,22 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="session")
+def broker_4(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """The same of Kafka 4."""
+    from broker.broker import KAFKA_4, Broker
+
+    with Broker(tmp_path_factory.mktemp("broker-4"), kafka=KAFKA_4) as running:
+        yield running
+
+
+@pytest.fixture(scope="session", params=["broker", "broker_4"], ids=["3.9", "4.x"])
+def any_broker(request: pytest.FixtureRequest) -> Broker:
+    """The one, then the other."""
+    running: Broker = request.getfixturevalue(request.param)
+    return running
+
+
+@pytest.fixture(scope="session")
 def oracle() -> Iterator[KafkaOracle]:
     """Kafka's own record code in a JVM, one for a worker."""
     from oracle.kafka import KafkaOracle
@@ -62,8 +85,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """A test that fails with the broker shows the end of its log; one with random batches, their seed."""
     report = yield
     used = getattr(item, "funcargs", {})
-    if report.failed and "broker" in used:
-        report.sections.append(("broker log", used["broker"].log_tail()))
+    for name in ("broker", "broker_4", "any_broker", "cluster"):
+        if report.failed and name in used:
+            report.sections.append((f"log of {name}", used[name].log_tail()))
     if report.failed and "oracle" in used:
         report.sections.append(("random batches", f"{SEED}={os.environ[SEED]}"))
     return report

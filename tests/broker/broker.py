@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from kafka.protocol.admin import CreateTopicsRequest
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.metadata import MetadataRequest
 
-from .jars import classpath
+from . import jars
 
 HOST = "127.0.0.1"
 START_ATTEMPTS = 5
@@ -64,6 +65,30 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
+@dataclass(frozen=True)
+class Kafka:
+    """A line of Kafka: its jars, and what differs between the lines in running them."""
+
+    name: str
+    jar_set: jars.JarSet
+    dump_log: str  # the class of kafka-dump-log
+
+    def java(self, log4j: str, jvm_options: Sequence[str] = JVM_OPTIONS) -> list[str]:
+        """The command up to the class to run, which logs as the configuration beside this file says."""
+        home = os.environ.get("JAVA_HOME")
+        java = f"{home}/bin/java" if home else "java"
+        configuration = Path(__file__).with_name(log4j).as_uri()
+        logging = (
+            f"-Dlog4j.configuration={configuration}",
+            "-Dlog4j1.compatibility=true",
+        )  # of log4j 1, for 2 too
+        return [java, *jvm_options, *logging, "-cp", self.jar_set.classpath()]
+
+
+KAFKA_3 = Kafka("3.9", jars.KAFKA, "kafka.tools.DumpLogSegments")
+KAFKA_4 = Kafka("4.x", jars.KAFKA_4, "org.apache.kafka.tools.DumpLogSegments")
+
+
 class BrokerError(Exception):
     """The broker did not start, or a tool of it failed; the message ends with the tail of what it logged."""
 
@@ -84,6 +109,7 @@ class Broker:
         folder: Path,
         config: Mapping[str, Any] | None = None,
         jvm_options: Sequence[str] = JVM_OPTIONS,
+        kafka: Kafka = KAFKA_3,
     ) -> None:
         self.folder = folder
         self.log_dir = folder / "data"
@@ -91,6 +117,7 @@ class Broker:
         self.port = -1
         self._config = {**DEFAULTS, **(config or {})}
         self._jvm_options = jvm_options
+        self.kafka = kafka
         self._process: subprocess.Popen[bytes] | None = None
         self._cluster_id = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
         self._launched_at = 0  # where in the log this process's lines begin
@@ -182,7 +209,7 @@ class Broker:
         """What `kafka-dump-log` prints about a segment or an index (or several)."""
         files = ",".join(str(p) for p in ([path] if isinstance(path, Path) else path))
         done = subprocess.run(
-            [*_java("quiet.properties"), "kafka.tools.DumpLogSegments", "--files", files, *options],
+            [*self.kafka.java("quiet.properties"), self.kafka.dump_log, "--files", files, *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -211,7 +238,7 @@ class Broker:
         with self.log_file.open("ab") as log:
             self._launched_at = log.tell()
             self._process = subprocess.Popen(
-                [*_java("log4j.properties", self._jvm_options), "kafka.Kafka", str(file)],
+                [*self.kafka.java("log4j.properties", self._jvm_options), "kafka.Kafka", str(file)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -246,13 +273,6 @@ class Broker:
         led = [p for p in topic.partitions if p.error_code == 0 and p.leader_id == NODE_ID]
         folders = [self.log_dir / f"{name}-{p.partition_index}" for p in led]
         return topic.error_code == 0 and len(led) == partitions and all(folder.is_dir() for folder in folders)
-
-
-def _java(log4j: str, jvm_options: Sequence[str] = JVM_OPTIONS) -> list[str]:
-    home = os.environ.get("JAVA_HOME")
-    java = f"{home}/bin/java" if home else "java"
-    configuration = Path(__file__).with_name(log4j).as_uri()
-    return [java, *jvm_options, f"-Dlog4j.configuration={configuration}", "-cp", classpath()]
 
 
 def _free_ports(count: int) -> list[int]:

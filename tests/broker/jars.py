@@ -1,4 +1,4 @@
-"""Jars that Maven fetches into build/ once: Kafka 3.9.1 (broker, tools and clients), and Spark's own Kafka source.
+"""Jars that Maven fetches into build/ once: Kafka 3.9 and 4 (broker, tools and clients), and Spark's own Kafka source.
 
 `python tests/broker/jars.py` fetches what is absent; with a name it prints the folder of that one. Jars are copied
 beside their place and renamed into it, so a fetch that was killed leaves nothing that looks complete.
@@ -57,20 +57,20 @@ class JarSet:
                 jar.replace(self.path / jar.name)
         return self.path
 
+    def classpath(self) -> str:
+        """Every jar, fetched where absent, as Java's class path takes them."""
+        return str(self.fetch() / "*")
+
 
 KAFKA = JarSet("pom.xml", "kafka-3.9.1", "kafka_2.13-3.9.1")
+KAFKA_4 = JarSet("kafka-4-pom.xml", "kafka-4.3.1", "kafka_2.13-4.3.1")
 SPARK_KAFKA = JarSet("spark-pom.xml", "spark-kafka-4.2.0", "spark-sql-kafka-0-10_2.13-4.2.0")
-_SETS = {"kafka": KAFKA, "spark-kafka": SPARK_KAFKA}
+_SETS = {"kafka": KAFKA, "kafka-4": KAFKA_4, "spark-kafka": SPARK_KAFKA}
 
 
 def _first_error(output: str) -> str:
     lines = [line for line in output.splitlines() if "ERROR" in line] or output.splitlines() or ["no output"]
     return lines[0].strip()
-
-
-def classpath() -> str:
-    """Every jar of Kafka, as Java's class path takes it."""
-    return str(KAFKA.fetch() / "*")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from kafka.protocol.consumer import ListOffsetsRequest
 
 import kafkafmt as kf
 from broker.broker import Broker
-from broker.client import JavaClient, Received
+from broker.client import JavaClient, Message, Received
 from broker.produce import produce
 from data.real_logs import LOGS, ExpectedRecord, expected
 from kafkafmt.log import LogDirectory, PartitionLogWriter
@@ -67,8 +67,8 @@ REWRITTEN = [
 
 
 @pytest.fixture(scope="module")
-def client(oracle: KafkaOracle, broker: Broker) -> Iterator[JavaClient]:
-    with JavaClient(oracle.jvm, broker) as client:
+def client(oracle: KafkaOracle, any_broker: Broker) -> Iterator[JavaClient]:
+    with JavaClient(oracle.jvm, any_broker) as client:
         yield client
 
 
@@ -93,58 +93,82 @@ def fields(records: Iterable[object]) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("codec", list(kf.Codec), ids=lambda codec: codec.name.lower())
 def test_produce_when_kafkafmt_built_the_batch_then_a_consumer_reads_it(
-    broker: Broker, client: JavaClient, codec: kf.Codec
+    any_broker: Broker, client: JavaClient, codec: kf.Codec
 ) -> None:
     topic = f"built-{codec.name.lower()}"
-    broker.create_topic(topic)
+    any_broker.create_topic(topic)
     sent = [a_batch(codec), a_batch(codec, count=1), a_batch(codec, count=500)]
-    assert [produce(broker, topic, batch) for batch in sent] == [0, 0, 0]
+    assert [produce(any_broker, topic, batch) for batch in sent] == [0, 0, 0]
     received = client.consume(topic)
     assert [record.offset for record in received] == list(range(551))
     assert fields(received) == fields(kf.MemoryRecords(b"".join(sent)).records())
 
 
 def test_produce_when_the_topic_recompresses_then_the_broker_reads_each_record(
-    broker: Broker, client: JavaClient
+    any_broker: Broker, client: JavaClient
 ) -> None:
-    broker.create_topic("recompressed", config={"compression.type": "gzip"})
+    any_broker.create_topic("recompressed", config={"compression.type": "gzip"})
     sent = [a_batch(codec) for codec in kf.Codec]
-    assert [produce(broker, "recompressed", batch) for batch in sent] == [0] * len(sent)
+    assert [produce(any_broker, "recompressed", batch) for batch in sent] == [0] * len(sent)
     assert fields(client.consume("recompressed")) == fields(kf.MemoryRecords(b"".join(sent)).records())
 
 
-def test_produce_when_batches_are_idempotent_then_the_broker_follows_their_sequences(broker: Broker) -> None:
-    broker.create_topic("built-idempotent")
+def test_produce_when_batches_are_idempotent_then_the_broker_follows_their_sequences(
+    any_broker: Broker,
+) -> None:
+    any_broker.create_topic("built-idempotent")
     first, second = (a_batch(producer_id=4000, producer_epoch=0, base_sequence=n) for n in (0, 50))
     gap = a_batch(producer_id=4000, producer_epoch=0, base_sequence=150)
-    codes = [produce(broker, "built-idempotent", batch) for batch in (first, second, gap)]
+    codes = [produce(any_broker, "built-idempotent", batch) for batch in (first, second, gap)]
     assert codes == [0, 0, OUT_OF_ORDER_SEQUENCE_NUMBER]
 
 
 @pytest.mark.parametrize("codec", [kf.Codec.NONE, kf.Codec.LZ4], ids=lambda codec: codec.name.lower())
 def test_produce_when_a_batch_was_split_then_the_broker_takes_every_part(
-    broker: Broker, client: JavaClient, codec: kf.Codec
+    any_broker: Broker, client: JavaClient, codec: kf.Codec
 ) -> None:
     topic = f"split-{codec.name.lower()}"
-    broker.create_topic(topic)
+    any_broker.create_topic(topic)
     whole = a_batch(codec, count=300, producer_id=4001, producer_epoch=0, base_sequence=0)
     (batch,) = kf.MemoryRecords(whole).batches()
     parts = kf.split_batch(batch, 4_000)
     assert len(parts) > 3
-    assert {produce(broker, topic, bytes(part.buffer)) for part in parts} == {0}
+    assert {produce(any_broker, topic, bytes(part.buffer)) for part in parts} == {0}
     assert fields(client.consume(topic)) == fields(batch)
 
 
-def test_produce_when_the_crc_is_wrong_then_the_broker_refuses_what_kafkafmt_refuses(broker: Broker) -> None:
-    broker.create_topic("damaged")
+def test_produce_when_the_crc_is_wrong_then_the_broker_refuses_what_kafkafmt_refuses(
+    any_broker: Broker,
+) -> None:
+    any_broker.create_topic("damaged")
     damaged = bytearray(a_batch())
     damaged[-1] ^= 1
     (batch,) = kf.MemoryRecords(damaged).batches()
     assert not batch.is_valid()
-    assert produce(broker, "damaged", bytes(damaged)) != 0
+    assert produce(any_broker, "damaged", bytes(damaged)) != 0
 
 
 # Segments, from the log folder
+
+
+@pytest.mark.parametrize("codec", list(kf.Codec), ids=lambda codec: codec.name.lower())
+def test_read_when_a_broker_wrote_the_segment_then_gives_what_its_consumer_got(
+    any_broker: Broker, client: JavaClient, codec: kf.Codec
+) -> None:
+    topic = f"theirs-{codec.name.lower()}"
+    any_broker.create_topic(topic)
+    sent = list(kf.MemoryRecords(a_batch(count=100)).records())
+    with client.producer(codec.name.lower(), transactional_id=topic) as producer:
+        for end in (producer.abortTransaction, producer.commitTransaction):
+            producer.beginTransaction()
+            client.send(producer, topic, (Message(r.timestamp, r.key, r.value, r.headers) for r in sent))
+            end()
+    log = LogDirectory(any_broker.log_dir).partition((topic, 0))
+    read = [record for batch in log.batches() if not batch.is_control for record in batch]
+    received = client.consume(topic)
+    assert fields(read) == fields(received) == fields(sent * 2)
+    assert [record.offset for record in read] == [record.offset for record in received]
+    assert [abort.first_offset for abort in log.scan_aborted_transactions()] == [0]
 
 
 def rewrite(log: Rewritten, folder: Path) -> None:

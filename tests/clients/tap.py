@@ -1,9 +1,10 @@
-"""A TCP proxy on loopback, between consumers and a server of Kafka's protocol, that notes what was fetched.
+"""A TCP proxy on loopback, between clients and a server of Kafka's protocol, that notes what was fetched and produced.
 
 Frames are passed on whole and unchanged. Of those that matter kafka-python decodes a copy: a Fetch response leaves a
-`Fetch` for each partition in it, an offset that was committed a `Commit`; Metadata tells the names behind the topic
-ids of later versions. With `fetch_cap` the Fetch versions in ApiVersions responses end there, which is how librdkafka
-comes to send v2 or v3.
+`Fetch` for each partition in it, a Produce response a `Produce`, an offset that was committed a `Commit`; Metadata
+tells the names behind the topic ids of later versions. With `fetch_cap` the Fetch versions in ApiVersions responses
+end there, which is how librdkafka comes to send v2 or v3. `lose_next_produce` makes a connection end in place of a
+response, as networks do; `refuse` and `listen` are for a server that goes and comes back.
 
 Clients go on to the address that Metadata names, so the server has to advertise the tap's.
 """
@@ -11,14 +12,16 @@ Clients go on to the address that Metadata names, so the server has to advertise
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.consumer import FetchRequest, OffsetCommitRequest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
+from kafka.protocol.producer import ProduceRequest
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -31,9 +34,9 @@ BATCH_START = struct.Struct(">8xi4xb")  # the length of what follows it, and the
 BATCH_LENGTH_END = 12
 FOLLOWED = {
     request.API_KEY: request
-    for request in (FetchRequest, MetadataRequest, OffsetCommitRequest, ApiVersionsRequest)
+    for request in (FetchRequest, ProduceRequest, MetadataRequest, OffsetCommitRequest, ApiVersionsRequest)
 }
-METADATA_WITH_TOPIC_IDS, FETCH_BY_TOPIC_ID = 10, 13
+METADATA_WITH_TOPIC_IDS, FETCH_BY_TOPIC_ID, PRODUCE_BY_TOPIC_ID = 10, 13, 13
 STOP_SECONDS = 10
 WAIT_SECONDS = 60
 
@@ -56,6 +59,15 @@ class Fetch:
 
 
 @dataclass(frozen=True)
+class Produce:
+    """What a Produce response said about one partition."""
+
+    topic: str
+    partition: int
+    error_code: int
+
+
+@dataclass(frozen=True)
 class Commit:
     """An offset that a server acknowledged."""
 
@@ -74,9 +86,11 @@ class Tap:
     def __init__(self, upstream: tuple[str, int], fetch_cap: int | None = None) -> None:
         self.upstream = upstream
         self.fetches: list[Fetch] = []
+        self.produces: list[Produce] = []
         self.commits: list[Commit] = []
         self.fetch_cap = fetch_cap
         self._topic_names: dict[Any, str] = {}  # by topic id
+        self._is_to_lose = False
         self._has_noted = threading.Condition()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tap", daemon=True)
@@ -84,16 +98,26 @@ class Tap:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        listening = asyncio.start_server(self._serve, HOST, 0)
-        self._server = asyncio.run_coroutine_threadsafe(listening, self._loop).result(STOP_SECONDS)
-        self.address: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
+        self._reserved = socket.socket()
+        self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._reserved.bind((HOST, 0))
+        self.address: tuple[str, int] = self._reserved.getsockname()[:2]
+        self.listen()
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(STOP_SECONDS)
+        self._run(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(STOP_SECONDS)
         self._loop.close()
+        self._reserved.close()
+
+    def listen(self) -> None:
+        self._server = self._run(asyncio.start_server(self._serve, *self.address, reuse_port=True))
+
+    def refuse(self) -> None:
+        """Refuse connections until `listen`, as the system does where no server is; the address stays reserved."""
+        self._loop.call_soon_threadsafe(self._server.close)
 
     @property
     def bootstrap(self) -> str:
@@ -106,6 +130,10 @@ class Tap:
             if not self._has_noted.wait_for(holds, WAIT_SECONDS):
                 raise TimeoutError(f"nothing of that kind passed in {WAIT_SECONDS} s")
 
+    def lose_next_produce(self) -> None:
+        """End the connection that the next Produce response without an error comes on, in place of passing it on."""
+        self._is_to_lose = True
+
     def note(self, request: Any, response: Any, frame: bytes) -> bytes:
         """Note what a response says, which kafka-python decoded; returns the frame to pass on."""
         key, version = request.API_KEY, request.API_VERSION
@@ -116,9 +144,14 @@ class Tap:
                 self._topic_names |= {topic.topic_id: topic.name for topic in response.topics}
             elif key == FetchRequest.API_KEY:
                 self.fetches += self._fetched(request, response)
+            elif key == ProduceRequest.API_KEY:
+                self.produces += self._produced(request, response)
             elif key == OffsetCommitRequest.API_KEY:
                 self.commits += _committed(request, response)
             self._has_noted.notify_all()
+        if key == ProduceRequest.API_KEY and self._is_to_lose and not self.produces[-1].error_code:
+            self._is_to_lose = False
+            raise ConnectionResetError("lost")
         return frame
 
     def _fetched(self, request: Any, response: Any) -> Iterator[Fetch]:
@@ -135,6 +168,16 @@ class Tap:
                     isolation_level=request.isolation_level,
                     error_code=partition.error_code,
                 )
+
+    def _produced(self, request: Any, response: Any) -> Iterator[Produce]:
+        for topic in response.responses:
+            by_id = request.API_VERSION >= PRODUCE_BY_TOPIC_ID
+            name = self._topic_names[topic.topic_id] if by_id else topic.name
+            for partition in topic.partition_responses:
+                yield Produce(name, partition.index, partition.error_code)
+
+    def _run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(STOP_SECONDS)
 
     async def _close(self) -> None:
         self._server.close()

@@ -28,7 +28,7 @@ from typing import Any
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, find_jar_path, launch_gateway
 
-from broker.jars import ROOT, classpath
+from broker.jars import KAFKA, ROOT
 
 SOURCE = Path(__file__).with_name("Oracle.java")
 CLASSES = ROOT / "build" / "oracle"
@@ -57,7 +57,7 @@ class KafkaOracle:
     def start(self) -> None:
         port, token, self._process = launch_gateway(
             jarpath=py4j_jar(),
-            classpath=os.pathsep.join([str(compiled()), classpath()]),
+            classpath=os.pathsep.join([str(compiled()), KAFKA.classpath()]),
             javaopts=["-Xmx512m", "-XX:+UseSerialGC", f"-Dlog4j.configuration={QUIET.as_uri()}"],
             java_path=java("java"),
             die_on_exit=True,
@@ -131,7 +131,7 @@ def compiled() -> Path:
         return CLASSES
     CLASSES.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="compiling-", dir=CLASSES) as partial:
-        subprocess.run([java("javac"), "-d", partial, "-cp", classpath(), str(SOURCE)], check=True)
+        subprocess.run([java("javac"), "-d", partial, "-cp", KAFKA.classpath(), str(SOURCE)], check=True)
         for file in Path(partial).iterdir():
             file.replace(CLASSES / file.name)
     return CLASSES

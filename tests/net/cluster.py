@@ -1,0 +1,210 @@
+"""A broker behind a tap: it may die and come back at the address that its clients know, and what it answers is noted.
+
+It takes batches of `LIMIT` bytes at most, and lets anyone do anything with what has no access rules.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from confluent_kafka import Consumer, TopicPartition
+from kafka.errors import MessageSizeTooLargeError
+from kafka.protocol.admin import (
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourceType,
+    CreateAclsRequest,
+    IncrementalAlterConfigsRequest,
+)
+
+import kafkafmt as kf
+from broker.broker import HOST, Broker, BrokerRefusalError, Kafka
+from clients.tap import Tap
+from kafkafmt.log import LogDirectory
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+LIMIT = 20_000
+READ_SECONDS = 30
+MAX_TOPIC_NAME = 249
+TOPIC_RESOURCE, SET = 2, 0  # of IncrementalAlterConfigs
+
+
+class Record(NamedTuple):
+    """One record as a reader gives it."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+def records_of(batch: kf.RecordBatch) -> list[Record]:
+    return [Record(r.offset, r.timestamp, r.key, r.value, r.headers) for r in batch]
+
+
+def named_after(test: str, suffix: str = "") -> str:
+    """The name of a topic, from that of a test with its parameters."""
+    return (re.sub(r"[^a-z0-9]+", "-", test.lower()) + suffix)[-MAX_TOPIC_NAME:]
+
+
+class Cluster:
+    """A running broker of that version. A context manager that stops it."""
+
+    def __init__(self, folder: Path, kafka: Kafka) -> None:
+        self._folder, self._kafka = folder, kafka
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self.tap = stack.enter_context(Tap((HOST, 0)))
+            config = {
+                "advertised.listeners": f"PLAINTEXT://{self.tap.bootstrap}",
+                "message.max.bytes": LIMIT,
+                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                "allow.everyone.if.no.acl.found": "true",
+                # What a broker waits for when it comes back after a crash: that its former self is given up.
+                "broker.session.timeout.ms": 1500,
+                "broker.heartbeat.interval.ms": 300,
+            }
+            self.broker = Broker(self._folder, config, kafka=self._kafka)
+            stack.callback(self.broker.stop)
+            self.broker.start()
+            self.tap.upstream = (HOST, self.broker.port)
+            self._running = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.close()
+
+    @property
+    def bootstrap(self) -> str:
+        return self.tap.bootstrap
+
+    def log_tail(self) -> str:
+        return self.broker.log_tail()
+
+    def start(self) -> None:
+        self.broker.start()
+        self.tap.upstream = (HOST, self.broker.port)
+        self.tap.listen()
+
+    def kill(self) -> None:
+        """At once, as a crash; `start` follows."""
+        self.tap.refuse()
+        self.broker.kill()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """The broker holds its connections, and answers nothing until the end."""
+        os.kill(self.broker.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.broker.pid, signal.SIGCONT)
+
+    @contextmanager
+    def losing_next_produce(self) -> Iterator[None]:
+        """The broker takes a batch of what is sent within, but its answer is lost; it was when this ends."""
+        taken = self._taken()
+        self.tap.lose_next_produce()
+        yield
+        self.tap.wait_until(lambda: self._taken() > taken)
+
+    def _taken(self) -> int:
+        return sum(not produce.error_code for produce in self.tap.produces)
+
+    # What a topic is like
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, Any] | None = None) -> str:
+        self.broker.create_topic(name, partitions, config)
+        return name
+
+    def alter_topic(self, name: str, config: Mapping[str, Any]) -> None:
+        resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+        configs = [
+            resource.AlterableConfig(name=key, config_operation=SET, value=str(value))
+            for key, value in config.items()
+        ]
+        wanted = resource(resource_type=TOPIC_RESOURCE, resource_name=name, configs=configs)
+        request = IncrementalAlterConfigsRequest(resources=[wanted], validate_only=False)
+        (answer,) = self.broker.request(request, 0).responses
+        if answer.error_code:
+            raise BrokerRefusalError(f"alter {name}", answer.error_code, answer.error_message)
+
+    def hide_config(self, topic: str) -> None:
+        """Let anyone read, write and describe the topic, and so nobody describe its configuration."""
+        creations = [
+            CreateAclsRequest.AclCreation(
+                resource_type=ACLResourceType.TOPIC,
+                resource_name=topic,
+                principal="User:*",
+                host="*",
+                operation=operation,
+                permission_type=ACLPermissionType.ALLOW,
+            )
+            for operation in (ACLOperation.READ, ACLOperation.WRITE, ACLOperation.DESCRIBE)
+        ]
+        for answer in self.broker.request(CreateAclsRequest(creations=creations), 1).results:
+            if answer.error_code:
+                raise BrokerRefusalError(f"hide {topic}", answer.error_code, answer.error_message)
+
+    # What came of it
+
+    def refusals(self, topic: str) -> int:
+        """How often the broker answered MESSAGE_TOO_LARGE."""
+        refused = MessageSizeTooLargeError.errno
+        return sum(p.topic == topic and p.error_code == refused for p in list(self.tap.produces))
+
+    def batches(self, topic: str, partition: int = 0) -> list[kf.RecordBatch]:
+        """Those of the broker's log as kafkafmt reads it, without markers."""
+        log = LogDirectory(self.broker.log_dir).partition((topic, partition))
+        return [batch for batch in log.batches() if not batch.is_control]
+
+    def wait_for_end(self, topic: str, offset: int, partition: int = 0) -> None:
+        """Wait for the log to end there. Raises TimeoutError where that takes too long."""
+        deadline = time.monotonic() + READ_SECONDS
+        log = LogDirectory(self.broker.log_dir).partition((topic, partition))
+        while log.end_offset < offset:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{topic}-{partition} ends at {log.end_offset}, not at {offset}")
+            time.sleep(0.02)
+
+    def consume(self, topic: str, partition: int = 0, *, isolation: str = "read_uncommitted") -> list[Record]:
+        """The records of a partition as librdkafka gives them."""
+        settings = {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+            "fetch.wait.max.ms": 10,
+        }
+        consumer = Consumer(settings)
+        try:
+            consumer.assign([TopicPartition(topic, partition, 0)])
+            return list(_until_the_end(consumer))
+        finally:
+            consumer.close()
+
+
+def _until_the_end(consumer: Consumer) -> Iterator[Record]:
+    while True:
+        message = consumer.poll(READ_SECONDS)
+        if message is None:
+            raise TimeoutError(f"nothing came in {READ_SECONDS} s")
+        if message.error() is not None:
+            if message.error().name() == "_PARTITION_EOF":
+                return
+            raise AssertionError(message.error().str())
+        yield Record(
+            message.offset(), message.timestamp()[1], message.key(), message.value(), message.headers() or []
+        )

@@ -1,0 +1,99 @@
+"""Brokers that die, come back, hang or lose their answers, with the producer in the middle of splitting."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from kafka.errors import KafkaTimeoutError
+
+from net.cluster import LIMIT, Cluster
+from net.sending import (
+    ANSWER_SECONDS,
+    GUARANTEES,
+    IDEMPOTENT,
+    Sent,
+    assert_sequences_continue,
+    hex_digits,
+    sending,
+    zeros,
+)
+
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("net")]
+
+BLOCK_MS = 300
+CLOSE_SECONDS = 0.5
+
+
+def send_both(sent: Sent, topic: str, count: int) -> None:
+    """Records that shrink and records that do not, in runs."""
+    for number in range(count):
+        sent.send(topic, zeros(number) if number // 50 % 2 else hex_digits(number))
+
+
+@GUARANTEES
+@pytest.mark.parametrize("is_hidden", [False, True], ids=["known", "hidden"])
+def test_produce_when_the_broker_is_killed_meanwhile_then_nothing_is_lost(
+    cluster: Cluster, topic: str, is_hidden: bool, guarantee: Mapping[str, Any]
+) -> None:
+    """It took a batch and died before it said so.
+
+    An idempotent producer sends that batch again and the broker knows it; without idempotence it is there twice,
+    whole, and so are its parts where it had been split: at least once.
+    """
+    if is_hidden:
+        cluster.hide_config(topic)
+    with sending(cluster, compression_type="lz4", **guarantee) as sent:
+        send_both(sent, topic, 300)
+        sent.flush()
+        with cluster.losing_next_produce():
+            send_both(sent, topic, 500)
+        cluster.kill()
+        send_both(sent, topic, 500)
+        cluster.start()
+        send_both(sent, topic, 300)
+        sent.flush()
+    batches = cluster.batches(topic)
+    assert max(batch.size_in_bytes for batch in batches) <= LIMIT
+    if guarantee is IDEMPOTENT:
+        sent.assert_arrived(cluster)
+        assert_sequences_continue(batches)
+    else:
+        sent.assert_arrived_at_least_once(cluster)
+        assert sum(batch.count for batch in batches) > len(sent.records[topic, 0])
+
+
+@GUARANTEES
+def test_close_when_the_broker_does_not_answer_then_says_what_was_not_delivered(
+    cluster: Cluster, topic: str, guarantee: Mapping[str, Any]
+) -> None:
+    with sending(cluster, **guarantee) as sent:
+        delivered = sent.send(topic, zeros(0))
+        sent.flush()
+        with cluster.frozen():
+            lost = [sent.send_in_vain(topic, zeros(number)) for number in range(7)]
+            begun = time.monotonic()
+            with pytest.raises(KafkaTimeoutError, match=r"not delivered: 7 record"):
+                sent.producer.close(CLOSE_SECONDS)
+            assert time.monotonic() - begun < 10 * CLOSE_SECONDS
+        assert delivered.succeeded()
+        assert all(future.failed() for future in lost)
+
+
+@GUARANTEES
+def test_send_when_memory_is_exhausted_then_blocks_and_says_so(
+    cluster: Cluster, topic: str, guarantee: Mapping[str, Any]
+) -> None:
+    options = {"buffer_memory": 5 * LIMIT, "max_block_ms": BLOCK_MS, **guarantee}
+    with sending(cluster, **options) as sent:
+        sent.send(topic, hex_digits(0)).get(ANSWER_SECONDS)
+        with cluster.frozen():
+            begun = time.monotonic()
+            with pytest.raises(KafkaTimeoutError, match=r"\d bytes"):
+                send_both(sent, topic, 5 * LIMIT // len(hex_digits(0)))
+            assert time.monotonic() - begun >= BLOCK_MS / 1000
+        sent.flush()
+        sent.send(topic, hex_digits(0))
+    sent.assert_arrived(cluster, LIMIT)

@@ -1,0 +1,172 @@
+"""Batches that come out larger than a broker takes are split, and nobody notices (KIP-126)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+import kafkafmt as kf
+from net.cluster import LIMIT, Cluster, named_after
+from net.sending import (
+    ANSWER_SECONDS,
+    GUARANTEES,
+    IDEMPOTENT,
+    KINDS,
+    NOT_IDEMPOTENT,
+    Sent,
+    assert_sequences_continue,
+    hex_digits,
+    json_text,
+    sending,
+    zeros,
+)
+
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("net")]
+
+COMPRESSING = ["gzip", "snappy", "lz4", "zstd"]
+PARTITIONS = 2
+RUN = 150  # records of one kind before the next
+FLUSH_ALONE_MS = 60_000  # a linger_ms under which flush() alone closes what is not full
+
+
+@GUARANTEES
+@pytest.mark.parametrize("codec", [None, *COMPRESSING])
+def test_produce_when_topics_differ_tenfold_then_all_arrives_once_in_order(
+    cluster: Cluster, request: pytest.FixtureRequest, codec: str | None, guarantee: Mapping[str, Any]
+) -> None:
+    """As through a mirror: one producer, topics one after the other, then interleaved."""
+    topics = {name: cluster.create_topic(named_after(request.node.name, name), PARTITIONS) for name in KINDS}
+    with sending(cluster, compression_type=codec, **guarantee) as sent:
+        for name, topic in topics.items():
+            for number in range(RUN):
+                sent.send(topic, KINDS[name](number), number % PARTITIONS)
+        for number in range(RUN):
+            for name, topic in topics.items():
+                sent.send(topic, KINDS[name](number), number % PARTITIONS)
+    sent.assert_arrived(cluster, LIMIT)
+    assert [cluster.refusals(topic) for topic in topics.values()] == [0, 0, 0]
+    sizes = {
+        name: sum(batch.size_in_bytes for batch in cluster.batches(topic)) for name, topic in topics.items()
+    }
+    assert codec is None or sizes["hex"] > 10 * sizes["zeros"]
+
+
+def send_easy_then_hard(sent: Sent, topic: str) -> None:
+    """Records that shrink to almost nothing, until that is expected; then as many that do not, in one batch."""
+    for _ in range(2):
+        for number in range(500):
+            sent.send(topic, zeros(number))
+        sent.flush()
+    for number in range(800):
+        sent.send(topic, hex_digits(number))
+    sent.flush()
+
+
+@GUARANTEES
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_produce_when_the_limit_is_known_then_a_batch_is_split_before_it_is_sent(
+    cluster: Cluster, topic: str, codec: str, guarantee: Mapping[str, Any]
+) -> None:
+    with sending(cluster, compression_type=codec, linger_ms=FLUSH_ALONE_MS, **guarantee) as sent:
+        send_easy_then_hard(sent, topic)
+        assert sent.metric("batch-split-total") > 0
+        assert sent.metric("batch-split-rate") > 0
+    sent.assert_arrived(cluster, LIMIT)
+    assert cluster.refusals(topic) == 0
+    if guarantee is IDEMPOTENT:
+        assert_sequences_continue(cluster.batches(topic))
+
+
+@GUARANTEES
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_produce_when_the_limit_is_hidden_then_what_the_broker_refuses_is_split(
+    cluster: Cluster, topic: str, codec: str, guarantee: Mapping[str, Any]
+) -> None:
+    cluster.hide_config(topic)
+    with sending(cluster, compression_type=codec, linger_ms=FLUSH_ALONE_MS, **guarantee) as sent:
+        send_easy_then_hard(sent, topic)
+        assert sent.metric("batch-split-total") == cluster.refusals(topic) > 0
+    sent.assert_arrived(cluster, LIMIT)
+    if guarantee is IDEMPOTENT:
+        assert_sequences_continue(cluster.batches(topic))
+
+
+@GUARANTEES
+def test_produce_when_the_limit_is_lowered_meanwhile_then_the_producer_learns_of_it(
+    cluster: Cluster, topic: str, guarantee: Mapping[str, Any]
+) -> None:
+    with sending(cluster, compression_type="zstd", **guarantee) as sent:
+        send_until(cluster, sent, topic, lambda refused: not refused)
+        cluster.alter_topic(topic, {"max.message.bytes": LIMIT // 4})
+        send_until(cluster, sent, topic, lambda refused: refused)
+        send_until(cluster, sent, topic, lambda refused: not refused)
+    sent.assert_arrived(cluster, LIMIT)
+    assert cluster.batches(topic)[-1].size_in_bytes <= LIMIT // 4
+    if guarantee is IDEMPOTENT:
+        assert_sequences_continue(cluster.batches(topic))
+
+
+def send_until(cluster: Cluster, sent: Sent, topic: str, holds: Callable[[bool], bool]) -> None:
+    """Send more than one batch can hold, again and again, until something of it was refused, or nothing was."""
+    for _ in range(50):
+        before = cluster.refusals(topic)
+        for number in range(200):
+            sent.send(topic, hex_digits(number))
+        sent.flush()
+        if holds(cluster.refusals(topic) > before):
+            return
+    raise AssertionError("the answers of the broker stayed as they were")
+
+
+@GUARANTEES
+def test_produce_when_the_broker_decompresses_then_batches_fit_as_it_stores_them(
+    cluster: Cluster, request: pytest.FixtureRequest, guarantee: Mapping[str, Any]
+) -> None:
+    """It measures what it stores, which is larger than what it was sent."""
+    topic = cluster.create_topic(named_after(request.node.name), config={"compression.type": "uncompressed"})
+    with sending(cluster, compression_type="zstd", linger_ms=FLUSH_ALONE_MS, **guarantee) as sent:
+        for _ in range(2):
+            for number in range(500):
+                sent.send(topic, json_text(number))
+            sent.flush()
+    sent.assert_arrived(cluster, LIMIT)
+    assert cluster.refusals(topic) > 0
+    assert {batch.codec for batch in cluster.batches(topic)} == {kf.Codec.NONE}
+    if guarantee is IDEMPOTENT:
+        assert_sequences_continue(cluster.batches(topic))
+
+
+@GUARANTEES
+@pytest.mark.parametrize("is_hidden", [False, True], ids=["known", "hidden"])
+def test_produce_when_a_record_alone_is_too_large_then_it_alone_fails(
+    cluster: Cluster, topic: str, is_hidden: bool, guarantee: Mapping[str, Any]
+) -> None:
+    if is_hidden:
+        cluster.hide_config(topic)
+    too_large = b"".join(hex_digits(number) for number in range(3 * LIMIT // 200))
+    with sending(cluster, **guarantee) as sent:
+        for number in range(100):
+            sent.send(topic, json_text(number))
+        failing = [sent.send_in_vain(topic, too_large) for _ in range(2)]
+        for number in range(100):
+            sent.send(topic, json_text(number))
+        for future in failing:
+            with pytest.raises(kf.RecordTooLargeError, match=rf"{len(too_large) // 1000}\d\d\d bytes"):
+                future.get(ANSWER_SECONDS)
+        sent.flush()
+    sent.assert_arrived(cluster, LIMIT)
+    if guarantee is IDEMPOTENT:
+        assert_sequences_continue(cluster.batches(topic))
+
+
+def test_produce_when_nothing_is_acknowledged_then_batches_fit_all_the_same(
+    cluster: Cluster, topic: str
+) -> None:
+    """A refusal could not be told: with acks=0 the broker ends the connection."""
+    with sending(cluster, compression_type="lz4", **{**NOT_IDEMPOTENT, "acks": 0}) as sent:
+        send_easy_then_hard(sent, topic)
+        records = sent.records[topic, 0]
+        cluster.wait_for_end(topic, len(records))
+    assert cluster.consume(topic) == records
