@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bench.splitting.estimators import LargestOfLatest, SlidingAverage, UnclampedSteps
@@ -88,6 +88,14 @@ def all_cases() -> Iterator[Case]:
     for mix in MIXES:
         for codec in mix.codecs:
             yield Case(mix, codec)
+
+
+def measured_cases(text: str, show_progress: Callable[[str], None]) -> Iterator[Result]:
+    """The cases whose name has `text`."""
+    for case in all_cases():
+        if text in case.name:
+            show_progress(case.name)
+            yield measure_case(case)
 
 
 def measure_case(case: Case) -> Result:
