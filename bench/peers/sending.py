@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.peers.protocol import Prepare, Run, Tally, serve
 
@@ -36,63 +36,73 @@ def values_of(data: bytes) -> list[bytes]:
     return values
 
 
-def by_kafka_python(name: str, server: str, codec: str) -> Prepare:
+class Client(NamedTuple):
+    """A producer; `flush` waits until the broker has acknowledged all."""
+
+    send: Callable[[str, bytes], Any]
+    flush: Callable[[], None]
+    close: Callable[[], None]
+
+
+def kafka_python(name: str, server: str, codec: str) -> Client:
     """kafka-python's own producer, or ours, which has its API."""
     module, producer_class = PRODUCERS[name]
-    make: Callable[..., Any] = getattr(importlib.import_module(module), producer_class)
-
-    def prepare(data: bytes) -> Run:
-        values = values_of(data)
-        topic = topic_of(name, f"send_{codec}", len(values[0]))
-        producer = make(
-            bootstrap_servers=server,
-            compression_type=None if codec == "none" else codec,
-            linger_ms=LINGER_MS,
-        )
-
-        def run() -> Tally:
-            for value in values:
-                producer.send(topic, value)
-            producer.flush(_FLUSH_SECONDS)
-            return Tally(len(values))
-
-        return run
-
-    return prepare
+    make = getattr(importlib.import_module(module), producer_class)
+    producer = make(
+        bootstrap_servers=server, compression_type=None if codec == "none" else codec, linger_ms=LINGER_MS
+    )
+    return Client(producer.send, lambda: producer.flush(_FLUSH_SECONDS), producer.close)
 
 
-def by_librdkafka(name: str, server: str, codec: str) -> Prepare:
+def librdkafka(name: str, server: str, codec: str) -> Client:
     from confluent_kafka import Producer
 
-    def prepare(data: bytes) -> Run:
-        values = values_of(data)
-        topic = topic_of(name, f"send_{codec}", len(values[0]))
-        producer = Producer(
-            {
-                "bootstrap.servers": server,
-                "compression.type": codec,
-                "linger.ms": LINGER_MS,
-                "enable.idempotence": True,
-                "queue.buffering.max.messages": 1_000_000,
-            }
-        )
+    options = {
+        "bootstrap.servers": server,
+        "compression.type": codec,
+        "linger.ms": LINGER_MS,
+        "enable.idempotence": True,
+        "queue.buffering.max.messages": 1_000_000,
+    }
+    producer = Producer(options)
 
-        def run() -> Tally:
-            for value in values:
-                producer.produce(topic, value)
-            if left := producer.flush(_FLUSH_SECONDS):
-                raise TimeoutError(f"{left} records were not acknowledged")
-            return Tally(len(values))
+    def flush() -> None:
+        if left := producer.flush(_FLUSH_SECONDS):
+            raise TimeoutError(f"{left} records were not acknowledged")
 
-        return run
-
-    return prepare
+    return Client(producer.produce, flush, flush)
 
 
-def main(name: str, server: str) -> None:
-    by = by_librdkafka if name == "librdkafka" else by_kafka_python
-    serve({f"send_{codec}": by(name, server, codec) for codec in CODECS})
+class Sending:
+    """The works of one client. It has one producer at a time: another one, though idle, would take time."""
+
+    def __init__(self, name: str, server: str) -> None:
+        self._name = name
+        self._server = server
+        self._open: Client | None = None
+
+    def works(self) -> dict[str, Prepare]:
+        return {f"send_{codec}": self._work(codec) for codec in CODECS}
+
+    def _work(self, codec: str) -> Prepare:
+        def prepare(data: bytes) -> Run:
+            values = values_of(data)
+            topic = topic_of(self._name, f"send_{codec}", len(values[0]))
+            if self._open is not None:
+                self._open.close()
+            open_client = librdkafka if self._name == "librdkafka" else kafka_python
+            client = self._open = open_client(self._name, self._server, codec)
+
+            def run() -> Tally:
+                for value in values:
+                    client.send(topic, value)
+                client.flush()
+                return Tally(len(values))
+
+            return run
+
+        return prepare
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    serve(Sending(*sys.argv[1:]).works())

@@ -1,7 +1,7 @@
 """One producer, from records to batches that a broker takes: counted, not timed.
 
-Batches are built and split by what the accumulator has for that, or by `split_batch`, as Kafka splits them; the
-broker is a limit, which tells at once what it would refuse.
+Batches are built by `RecordBatchBuilder`, and split by `split_to_fit`, or as Kafka splits them, by `split_batch`.
+The broker is a limit, which tells at once what it would refuse.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any
 from _kafkafmt.layout import RECORD_BATCH_OVERHEAD
 from bench.splitting.estimators import Estimator
 from bench.splitting.traffic import Mix
-from kafkafmt import Codec, MemoryRecords, RecordBatch, RecordBatchBuilder, codecs, split_batch
-from kafkafmt.split import measured_parts
+from kafkafmt import Codec, MemoryRecords, RecordBatch, RecordBatchBuilder, codecs, split_batch, split_to_fit
 
 TIMESTAMP = 1_700_000_000_000
 
@@ -117,8 +116,8 @@ class Producer:
         self.outcome.split += 1
         if self._policy.resets:
             self._estimator.reset(topic)
-        for part in measured_parts(batch, self._mix.limit):
-            self._send(part.batch)
+        for part in split_to_fit(batch, self._mix.limit):
+            self._send(part)
 
     def _split_once_refused(self, topic: str, batch: RecordBatch) -> None:
         """As Kafka's RecordAccumulator.splitAndReenqueue; a part is observed as any batch that is closed."""
