@@ -58,7 +58,7 @@ coverage: build ## tell which lines, of the kernels too, the tests that need no 
 	-m pytest -c $(CURDIR)/pyproject.toml --rootdir=$(CURDIR) -m "$(NO_JVM)" $(TEST_ARGS) $(CURDIR)/tests
 	cd build/coverage/site && $(CURDIR)/$(BIN)/coverage report --rcfile=$(CURDIR)/pyproject.toml
 
-bench: build ## compare with Kafka's Java, aiokafka, kafka-python and the floors (BENCH_ARGS="-k lz4" picks rows)
+bench: build ## compare with Kafka's Java, Python clients and the floors; try KIP-126 (BENCH_ARGS="-k lz4" picks rows)
 	@tools/system.sh java maven
 	@$(JAVA) $(BIN)/python -m bench.compare $(BENCH_ARGS)
 

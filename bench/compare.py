@@ -1,7 +1,8 @@
-"""`make bench`: one table of what kafkafmt does, what its peers do, the floor, the ratios and the targets.
+"""`make bench`: what kafkafmt does, what its peers do, the floor, the ratios and the targets.
 
 All rows are measured in one run on the same segments, one contender at a time. Rates are those of the best run
-(the median is in the JSON). Every contender must have gone through the same number of records.
+(the median is in the JSON). Every contender must have gone through the same number of records. Tables of their own
+have the producer path (`bench.producer`) and how often batches are split (`bench.splitting`).
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from typing import Any
 
 import kafkafmt
 from bench import ROOT
-from bench.contenders import Contenders
+from bench.contenders import COMMANDS, Contenders
+from bench.producer import measure as producer
 from bench.rows import AIOKAFKA, FLOOR, JAVA, KAFKA_PYTHON, OURS, Row, Target, all_rows
 from bench.segments import Segment, stored
+from bench.splitting import experiment as splitting
 from bench.table import aligned
 from kafkafmt import Codec
 
@@ -97,6 +100,20 @@ def measure_peak(codec: Codec) -> Result:
     targets: list[tuple[str, bool | None]] = [(f"<= {MOST_CHUNKS:.0f}", chunks <= MOST_CHUNKS)]
     facts = (segment.records, segment.batches, segment.size_in_bytes)
     return Result(name, "chunks", *facts, "", {OURS: chunks}, targets, {OURS: answer})
+
+
+def measured_rows(text: str, contenders: Contenders) -> list[Result]:
+    """The rows whose name has `text`."""
+    results = []
+    for row in all_rows():
+        if text in row.name:
+            show_progress(row.name)
+            result = measure_row(row, contenders)
+            if OURS in result.rates:
+                results.append(result)
+    if text in "peak memory of a lazy conversion":
+        results += [measure_peak(codec) for codec in (Codec.NONE, Codec.LZ4)]
+    return results
 
 
 HEADINGS = ("workload", "unit", "ours", *PEERS, "target", "")
@@ -181,24 +198,20 @@ def main() -> None:
     parser.add_argument("-k", default="", metavar="TEXT", help="only the rows whose name has TEXT")
     arguments = parser.parse_args()
     started = time.monotonic()
-    results = []
-    with Contenders() as contenders:
-        for row in all_rows():
-            if arguments.k in row.name:
-                show_progress(row.name)
-                result = measure_row(row, contenders)
-                if OURS in result.rates:
-                    results.append(result)
-        if arguments.k in "peak memory of a lazy conversion":
-            results += [measure_peak(codec) for codec in (Codec.NONE, Codec.LZ4)]
+    with Contenders(COMMANDS, "compare") as contenders:
+        results = measured_rows(arguments.k, contenders)
+        producing = list(producer.measured_rows(arguments.k, contenders, show_progress))
+        split = list(splitting.measured_cases(arguments.k, show_progress))
         show_progress("")
-        print(as_text(results))
-        print(f"\n{machine()}, kafkafmt {kafkafmt.__version__}, {time.strftime('%Y-%m-%d')}")
-        print(f"{time.monotonic() - started:.0f} seconds; what the rows mean: bench/README.md")
-        print(*notes(results, contenders), *notes_of_load(1.5), sep="\n")
+    tables = ((as_text, results), (producer.as_text, producing), (splitting.as_text, split))
+    print(*(table(measured) for table, measured in tables if measured), sep="\n\n")
+    print(f"\n{machine()}, kafkafmt {kafkafmt.__version__}, {time.strftime('%Y-%m-%d')}")
+    print(f"{time.monotonic() - started:.0f} seconds; what the rows mean: bench/README.md")
+    print(*notes(results, contenders), *notes_of_load(1.5), sep="\n")
     if arguments.json:
-        rows = [asdict(result) for result in results]
-        arguments.json.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1))
+        measured = {"rows": results, "producer": producing, "splitting": split}
+        answer = {name: [asdict(result) for result in of_a_kind] for name, of_a_kind in measured.items()}
+        arguments.json.write_text(json.dumps({"machine": machine(), **answer}, indent=1))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -58,10 +58,15 @@ class Contender:
 
 
 class Contenders:
-    """All of them, each started when it is first asked; what is asked twice is measured once."""
+    """Each started, by its command, when it is first asked; what is asked twice is measured once.
 
-    def __init__(self) -> None:
+    purpose: what they are for, in the names of their logs.
+    """
+
+    def __init__(self, commands: Mapping[str, Callable[[], list[str]]], purpose: str) -> None:
         BUILD.mkdir(parents=True, exist_ok=True)
+        self._commands = commands
+        self._purpose = purpose
         self._running: dict[str, Contender] = {}
         self._answers: dict[tuple[str, str, Path], dict[str, Any] | None] = {}
         self.unavailable: dict[str, str] = {}
@@ -87,7 +92,8 @@ class Contenders:
             return None
         try:
             if name not in self._running:
-                self._running[name] = Contender(COMMANDS[name](), BUILD / f"{name}.log")
+                log = BUILD / f"{self._purpose}-{name}.log"
+                self._running[name] = Contender(self._commands[name](), log)
             answer = self._running[name].ask(work, path)
         except UnavailableError as reason:
             self.unavailable[name] = str(reason)
@@ -95,12 +101,14 @@ class Contenders:
         return None if "error" in answer else answer
 
 
-def _own(module: str) -> Callable[[], list[str]]:
-    return lambda: [sys.executable, "-m", module]
+def own(module: str, *arguments: str) -> Callable[[], list[str]]:
+    """The command of a module that runs in this Python."""
+    return lambda: [sys.executable, "-m", module, *arguments]
 
 
-def _peer(name: str) -> Callable[[], list[str]]:
-    return lambda: [str(_peers_python()), "-m", "bench.peers.python_client", name]
+def peer(module: str, *arguments: str) -> Callable[[], list[str]]:
+    """The command of a module that runs in the peers' own Python."""
+    return lambda: [str(_peers_python()), "-m", module, *arguments]
 
 
 def _peers_python() -> Path:
@@ -152,9 +160,9 @@ def _first_line(text: str) -> str:
 
 
 COMMANDS: dict[str, Callable[[], list[str]]] = {
-    OURS: _own("bench.peers.ours"),
-    FLOOR: _own("bench.peers.floors"),
-    AIOKAFKA: _peer(AIOKAFKA),
-    KAFKA_PYTHON: _peer(KAFKA_PYTHON),
+    OURS: own("bench.peers.ours"),
+    FLOOR: own("bench.peers.floors"),
+    AIOKAFKA: peer("bench.peers.python_client", AIOKAFKA),
+    KAFKA_PYTHON: peer("bench.peers.python_client", KAFKA_PYTHON),
     JAVA: _java,
 }

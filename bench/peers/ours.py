@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
+from kafka.cluster import ClusterMetadata
+
+from bench.peers import accumulating
 from bench.peers.protocol import Prepare, Run, Tally, serve
 from bench.segments import BATCH_BYTES
 from kafkafmt import (
+    AccumulatorOptions,
     BinaryColumn,
+    Codec,
     LazyDownConvertRecords,
     MemoryRecords,
+    RecordAccumulator,
     RecordBatchBuilder,
     build_batches,
 )
 
 TO_MAGIC = 1
+COLUMN_RECORDS = 8192
 
 
 def convert(data: bytes, *, verify: bool = False) -> Run:
@@ -152,6 +160,79 @@ def build_from_columns(data: bytes) -> Run:
     return run
 
 
+def accumulate(codec: Codec) -> Prepare:
+    """What `kafkafmt.net.Producer` does between `send` and its sockets: each full batch is drained at once."""
+
+    def prepare(data: bytes) -> Run:
+        rows = accumulating.rows_of(MemoryRecords(data).batches())
+        cluster = accumulating.cluster()
+
+        def run() -> Tally:
+            accumulator = _accumulator(codec)
+            produced = 0
+            for partition, timestamp, key, value in rows:
+                appended = accumulator.append(partition, timestamp, key, value, now_ms=_now_ms())
+                if appended is not None and appended[1]:
+                    produced += _drained(accumulator, cluster)
+            return Tally(len(rows), produced + _flushed(accumulator, cluster))
+
+        return run
+
+    return prepare
+
+
+def accumulate_columns(codec: Codec) -> Prepare:
+    """The same of Arrow columns, a partition's records 8,192 at a time."""
+
+    def prepare(data: bytes) -> Run:
+        stored = MemoryRecords(data).to_arrow(["timestamp", "key", "value"])
+        parts = [part.columns for part in stored.to_batches(COLUMN_RECORDS)]
+        cluster = accumulating.cluster()
+
+        def run() -> Tally:
+            accumulator = _accumulator(codec)
+            produced = 0
+            for number, (timestamps, keys, values) in enumerate(parts):
+                partition = accumulating.PARTITIONS[number % len(accumulating.PARTITIONS)]
+                accumulator.append_columns(partition, timestamps, keys, values, now_ms=_now_ms())
+                while accumulator.has_undrained:
+                    produced += _drained(accumulator, cluster)
+            return Tally(len(stored), produced)
+
+        return run
+
+    return prepare
+
+
+def _accumulator(codec: Codec) -> RecordAccumulator:
+    return RecordAccumulator(AccumulatorOptions(codec=codec, linger_ms=accumulating.LINGER_MS))
+
+
+def _now_ms() -> float:
+    return time.monotonic() * 1000
+
+
+def _drained(accumulator: RecordAccumulator, cluster: ClusterMetadata) -> int:
+    """Drain what is ready, as acknowledged at once; returns its bytes."""
+    produced = 0
+    nodes = accumulator.ready(cluster, _now_ms()).nodes
+    for batches in accumulator.drain(cluster, nodes, accumulating.MAX_REQUEST_BYTES, _now_ms()).values():
+        for batch in batches:
+            produced += batch.size_in_bytes
+            batch.complete(0)
+            accumulator.deallocate(batch)
+    return produced
+
+
+def _flushed(accumulator: RecordAccumulator, cluster: ClusterMetadata) -> int:
+    """Drain all that is left."""
+    produced = 0
+    accumulator.begin_flush()
+    while accumulator.has_undrained:
+        produced += _drained(accumulator, cluster)
+    return produced
+
+
 def twice(prepare: Prepare, *, threads: int) -> Prepare:
     """The work over two segments, which share no memory."""
 
@@ -184,6 +265,9 @@ def works() -> Iterator[tuple[str, Prepare]]:
         ("build_from_rows", build_from_rows),
         ("build_from_columns", build_from_columns),
     )
+    for codec in (Codec.NONE, Codec.LZ4):
+        yield f"accumulate_{codec.name.lower()}", accumulate(codec)
+        yield f"accumulate_columns_{codec.name.lower()}", accumulate_columns(codec)
     for prepare in (convert, numpy_batches):
         yield f"{prepare.__name__}_two_threads", twice(prepare, threads=2)
 
