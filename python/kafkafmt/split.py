@@ -157,12 +157,16 @@ class _Bracket:
         self._moved_up = fits
         return fits
 
+    def ratio_behind(self) -> float:
+        """The compression ratio to expect of what comes right behind the longest that fits."""
+        there, base = (self.shortest, self.longest) if self.shortest else (self.longest, self.nothing)
+        return (there.size - base.size) / (there.end - base.end)
+
     def end_at(self, size: float) -> float:
         """Where a prefix is expected to end, uncompressed, that takes `size` bytes."""
         below = max(size - self.longest.size, 0.0)
         if self.shortest is None:
-            ratio = (self.longest.size - self.nothing.size) / (self.longest.end - self.nothing.end)
-            return self.longest.end + below / ratio
+            return self.longest.end + below / self.ratio_behind()
         above = self.shortest.size - size
         if self._moved_up:
             above *= self._weight
@@ -228,7 +232,9 @@ class _MeasuredParts:
 
     def _may_grow(self, bracket: _Bracket) -> bool:
         """Whether one more record is expected to fit."""
-        return self._stop_at(bracket.end_at(self._max_size)) > bracket.longest.stop
+        stop, end, size = bracket.longest
+        record_size = int(self._ends[stop + 1]) - end
+        return size + record_size * bracket.ratio_behind() <= self._max_size
 
     def _expected(self, first: int) -> tuple[int, float]:
         """Where the next part should stop, by the ratio of the last one, and the size that is enough for it."""
