@@ -222,7 +222,7 @@ class _MeasuredParts:
             last = bracket.shortest.stop - 1 if bracket.shortest else self._count
             if bracket.longest.stop == last:
                 break
-            if found and (len(found) >= enough or attempt == _MAX_ATTEMPTS or not self._may_grow(bracket)):
+            if found and (len(found) >= enough or attempt >= _MAX_ATTEMPTS or not self._may_grow(bracket)):
                 break
             stop = self._stop_at(bracket.end_at((enough + self._max_size) / 2))
             stop = min(max(stop, bracket.longest.stop + 1), last)
