@@ -78,7 +78,7 @@ class LargestOfLatest:
     """
 
     INITIAL_RATIO = 1.0
-    LATEST = 20
+    LATEST = 50
 
     def __init__(self) -> None:
         self._ratios: dict[tuple[str, Codec], deque[float]] = defaultdict(lambda: deque(maxlen=self.LATEST))

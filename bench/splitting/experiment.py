@@ -26,7 +26,7 @@ POLICIES = (
     Policy("Kafka", CompressionRatioEstimator),
     Policy("ours, reset", CompressionRatioEstimator, is_measured=True),
     Policy("ours", CompressionRatioEstimator, is_measured=True, resets=False),
-    Policy("ours, largest of 20", LargestOfLatest, is_measured=True, resets=False),
+    Policy("ours, largest of 50", LargestOfLatest, is_measured=True, resets=False),
 )
 
 _TOTAL = 120 * MB
