@@ -254,6 +254,18 @@ def test_abort_when_a_callback_appends_then_that_record_is_kept():
     assert sender.logs[TP].values == [b"instead"]
 
 
+def test_abort_when_a_callback_waits_for_memory_then_it_has_that_of_all_that_was_aborted():
+    accumulator = accumulator_of(buffer_memory=3 * 4096)
+    first, *others = partitions(3)
+    append(accumulator, tp=first).add_errback(
+        lambda error: [append(accumulator, tp=tp, max_block_ms=0) for tp in partitions(3)]
+    )
+    for tp in others:
+        append(accumulator, tp=tp)
+    assert accumulator.abort(GIVEN_UP).total() == 3
+    assert accumulator.undelivered().total() == 3
+
+
 def test_abort_when_of_what_was_never_sent_then_what_is_numbered_stays():
     accumulator = accumulator_of(batch_size=0, sequences=Numbering(), retry_backoff_ms=0)
     futures = [append(accumulator, value) for value in numbered(range(4))]
