@@ -68,12 +68,14 @@ class PartitionLog:
         """Take a batch; returns its base offset."""
         (batch,) = kf.MemoryRecords(data).batches()
         batch.ensure_valid()
+        sequence = batch.base_sequence
+        if sequence in self._taken and sequence != self._next_sequence:
+            count, base_offset = self._taken[sequence]
+            assert count == batch.count, "a batch that was taken is sent again as a whole"
+            return base_offset
         if len(data) > self.max_message_bytes:
             raise TooLarge
         if batch.producer_id >= 0:
-            sequence = batch.base_sequence
-            if self._taken.get(sequence, (0, 0))[0] == batch.count and sequence != self._next_sequence:
-                return self._taken[sequence][1]
             if self._next_sequence not in (None, sequence):
                 raise OutOfOrder(f"expected {self._next_sequence}, found {sequence}")
             self._next_sequence = (sequence + batch.count) % 2**31
@@ -113,6 +115,7 @@ class Sender:
         self.logs: defaultdict[kf.TopicPartition, PartitionLog] = defaultdict(
             lambda: PartitionLog(max_message_bytes)
         )
+        self.numbering = accumulator._sequences
         self.sent: list[ProducerBatch] = []
         self.refused: Counter[kf.TopicPartition] = Counter()
 
@@ -136,6 +139,8 @@ class Sender:
                 self.accumulator.split_and_reenqueue(batch, now_ms)
             else:
                 batch.complete_exceptionally(error)
+                if self.numbering is not None:
+                    self.numbering.take_back(batch.topic_partition, batch.producer_state)
         else:
             batch.complete(base_offset)
         self.accumulator.deallocate(batch)

@@ -156,6 +156,7 @@ def test_abort_on_new_batch_when_the_batch_has_no_room_then_it_is_full_and_the_s
         (DAY, None, b"v", [("name",)]),
         (DAY, None, b"v", [(b"name", "a string")]),
         (DAY, None, b"v", {"name": b"value"}),
+        (DAY, None, b"v", iter([("name", b"value")])),
     ],
     ids=repr,
 )

@@ -62,7 +62,6 @@ class ProducerBatch:
         self.order: tuple[int, ...] = ()
         self.reserved = 0
         self.attempts = 0
-        self.drained_ms: float | None = None
         self.producer_state: ProducerState | None = None
         self.compression_ratio = 1.0
         self.was_half_full = True  # by the estimate, when it was closed
@@ -94,7 +93,8 @@ class ProducerBatch:
 
     @property
     def record_count(self) -> int:
-        return self._count if self._builder is None else len(self._builder)
+        builder = self._builder  # which another thread may take away
+        return self._count if builder is None else len(builder)
 
     def end_appends(self) -> None:
         """Let no more records in."""
@@ -127,7 +127,8 @@ class ProducerBatch:
     @property
     def size_in_bytes(self) -> int:
         """Of the whole batch as it is sent, or as it is estimated to be while it is open."""
-        return self._size if self._builder is None else self._builder.estimated_size
+        builder = self._builder
+        return self._size if builder is None else builder.estimated_size
 
     def set_producer_state(self, state: ProducerState) -> None:
         """Say in its header who sends it, and with which sequence numbers. What was sent before stays as it is."""

@@ -122,6 +122,8 @@ class RecordAccumulator:
         Raises BufferExhaustedError, AccumulatorClosedError, RecordTooLargeError where the record is larger than
         the whole budget, and what `RecordBatchBuilder.append` raises.
         """
+        if headers and not hasattr(headers, "__len__"):
+            raise TypeError("headers: expected a sequence, found an iterator, which would be used up")
         new: ProducerBatch | None = None
         try:
             while True:
@@ -329,7 +331,6 @@ class RecordAccumulator:
                 break
             drained.append(batch)
             self._number(batch)
-            batch.drained_ms = now_ms
             size += batch.size_in_bytes
             self.metrics.record_batch(batch.compression_ratio, now_ms - batch.created_ms, now_ms)
         if drained:
@@ -533,11 +534,12 @@ class RecordAccumulator:
             waiting = [batch for batch in waiting if batch.producer_state is None]
         else:
             waiting, in_flight = self._queues.take_incomplete()
+        for batch in waiting:
+            self.deallocate(batch)
+        for batch in in_flight:  # whose bytes a sender may still read
+            self._release(batch)
         aborted = Undelivered()
         for batch in (*waiting, *in_flight):
             if batch.complete_exceptionally(error):
                 aborted[batch.topic_partition] += batch.record_count
-            self._release(batch)
-        for batch in waiting:  # a sender may still read what is in flight
-            batch.let_go()
         return aborted

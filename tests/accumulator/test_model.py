@@ -1,0 +1,281 @@
+"""The accumulator against a model: records in, records out, whatever brokers and time do in between.
+
+Partitions accept a batch, refuse it as too large, take it and lose the answer, or are away. The sender has one batch
+of a partition in flight, as one that keeps the order. What must hold: every record is in its partition at most once
+and in order, every future has one outcome, and that of what arrived; no byte of the budget is lost.
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+
+import numpy as np
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+import kafkafmt as kf
+from accumulator.partitions import (
+    DAY,
+    EVERYTHING,
+    Numbering,
+    PartitionLog,
+    Sender,
+    TooLarge,
+    accumulator_of,
+    assert_nothing_left,
+    partitions,
+)
+from kafkafmt.accumulator import BufferExhaustedError, ProducerBatch
+
+PARTITIONS = partitions(3)
+BUDGET = 40_000
+
+one_partition = st.sampled_from(PARTITIONS)
+sizes = st.integers(12, 60) | st.integers(12, 900)
+
+
+class Record:
+    """A record that was appended, and what its callbacks were told."""
+
+    def __init__(self, tp: kf.TopicPartition, value: bytes) -> None:
+        self.tp = tp
+        self.value = value
+        self.future = None
+        self.told: list[object] = []
+
+
+class AccumulatorMachine(RuleBasedStateMachine):
+    @initialize(
+        codec=st.sampled_from([kf.Codec.NONE, kf.Codec.LZ4]),
+        batch_size=st.sampled_from([0, 300, 2000]),
+        linger_ms=st.sampled_from([0, 50]),
+        is_idempotent=st.booleans(),
+        limit=st.sampled_from([EVERYTHING, 1500, 400]),
+        is_limit_known=st.booleans(),
+        first_sequence=st.sampled_from([0, 2**31 - 30]),
+    )
+    def begin(
+        self, codec, batch_size, linger_ms, is_idempotent, limit, is_limit_known, first_sequence
+    ) -> None:
+        self.now_ms = 0.0
+        self.limits = {"clicks": limit} if is_limit_known else {}
+        self.numbering = Numbering(first_sequence) if is_idempotent else None
+        self.accumulator = accumulator_of(
+            codec=codec,
+            batch_size=batch_size,
+            linger_ms=linger_ms,
+            retry_backoff_ms=20,
+            delivery_timeout_ms=500,
+            buffer_memory=BUDGET,
+            max_block_ms=0,
+            max_message_bytes=self.limits.get,
+            sequences=self.numbering,
+        )
+        self.sender = Sender(self.accumulator, limit)
+        self.in_flight: list[ProducerBatch] = []
+        self.records: list[Record] = []
+        self.columns: list[tuple[kf.RecordsFuture, list[Record]]] = []
+        self.flushes = 0
+        self.is_unsure: set[kf.TopicPartition] = set()
+
+    # Callers
+
+    def value(self, size: int) -> bytes:
+        count = len(self.records)
+        return b"%010d|" % count + random.Random(count).randbytes(size // 2) + bytes(size - size // 2)
+
+    @rule(tp=one_partition, size=sizes, is_sticky=st.booleans())
+    def append(self, tp, size, is_sticky) -> None:
+        record = Record(tp, self.value(size))
+        held = self.accumulator.pool.available
+        try:
+            appended = self.accumulator.append(
+                tp, DAY, None, record.value, now_ms=self.now_ms, abort_on_new_batch=is_sticky
+            )
+        except BufferExhaustedError:
+            assert self.accumulator.pool.available == held
+            return
+        if appended is None:
+            assert is_sticky
+            return
+        record.future = appended[0]
+        record.future.add_both(record.told.append)
+        self.records.append(record)
+
+    @rule(tp=one_partition, some=st.lists(sizes, max_size=12))
+    def append_columns(self, tp, some) -> None:
+        values = [self.value(size)[:-8] + b"%08d" % number for number, size in enumerate(some)]
+        offsets = np.cumsum([0, *map(len, values)], dtype=np.int64)
+        column = kf.BinaryColumn(offsets, np.frombuffer(b"".join(values), np.uint8), None)
+        try:
+            future = self.accumulator.append_columns(
+                tp, np.full(len(values), DAY), None, column, now_ms=self.now_ms
+            )
+        except BufferExhaustedError as error:
+            future = error.appended
+        records = [Record(tp, value) for value in values[: len(future)]]
+        self.columns.append((future, records))
+        self.records += records
+
+    # Time and the sender
+
+    @rule(more_ms=st.sampled_from([1, 20, 60, 250]))
+    def wait(self, more_ms) -> None:
+        self.now_ms += more_ms
+
+    @rule(max_size=st.sampled_from([EVERYTHING, 1000]))
+    def drain(self, max_size) -> None:
+        drained = self.sender.drain(self.now_ms, max_size)
+        assert len({batch.topic_partition for batch in drained}) == len(drained)
+        for batch in drained:
+            limit = self.limits.get("clicks", EVERYTHING)
+            assert batch.size_in_bytes <= limit or batch.producer_state is not None
+        self.in_flight += drained
+
+    @rule()
+    def drain_when_told(self) -> None:
+        """A sender that looks again when `ready` says so does not look in vain, nor for ever."""
+        check = self.accumulator.ready(self.sender.cluster, self.now_ms)
+        if check.nodes:
+            self.drain(EVERYTHING)
+        elif check.next_check_ms < float("inf"):
+            assert check.next_check_ms > 0
+            self.now_ms += check.next_check_ms
+            assert self.accumulator.ready(self.sender.cluster, self.now_ms + 1e-6).nodes
+        else:
+            waiting = {tp for tp, _ in self.accumulator._queues.items()}
+            assert waiting <= self.accumulator.muted
+
+    def one_in_flight(self, data) -> ProducerBatch:
+        batch = data.draw(st.sampled_from(self.in_flight))
+        self.in_flight.remove(batch)
+        return batch
+
+    @precondition(lambda self: self.in_flight)
+    @rule(data=st.data())
+    def answer(self, data) -> None:
+        self.sender.answer(self.one_in_flight(data), self.now_ms)
+
+    @precondition(lambda self: self.in_flight)
+    @rule(data=st.data(), has_arrived=st.booleans())
+    def lose_the_answer(self, data, has_arrived) -> None:
+        batch = self.one_in_flight(data)
+        log = self.sender.logs[batch.topic_partition]
+        if has_arrived and self.numbering is not None:
+            with suppress(TooLarge):
+                log.append(bytes(batch.data))
+        self.accumulator.muted.discard(batch.topic_partition)
+        if batch.has_reached_delivery_timeout(500, self.now_ms):
+            self.give_up(batch)
+        else:
+            self.accumulator.reenqueue(batch, self.now_ms)
+
+    def give_up(self, batch: ProducerBatch) -> None:
+        """It failed, perhaps it arrived: who numbers records begins anew, here with a partition that forgot."""
+        batch.complete_exceptionally(TimeoutError())
+        self.accumulator.deallocate(batch)
+        if batch.producer_state is not None:
+            log = self.sender.logs[batch.topic_partition]
+            log._next_sequence = None
+            log._taken.clear()
+
+    @rule()
+    def expire(self) -> None:
+        for batch in self.accumulator.expired_batches(self.now_ms):
+            assert self.now_ms - batch.created_ms >= 500
+            self.give_up(batch)
+
+    @rule(limit=st.sampled_from([EVERYTHING, 3000, 1500, 400]), is_learned=st.booleans())
+    def change_the_limit(self, limit, is_learned) -> None:
+        for tp in PARTITIONS:
+            self.sender.logs[tp].max_message_bytes = limit
+        if is_learned:
+            self.limits["clicks"] = limit
+
+    @rule()
+    def begin_flush(self) -> None:
+        if self.flushes < 2:
+            self.flushes += 1
+            self.accumulator.begin_flush()
+
+    @precondition(lambda self: self.flushes)
+    @rule()
+    def end_flush(self) -> None:
+        self.flushes -= 1
+        self.accumulator.end_flush()
+
+    # What holds
+
+    @invariant()
+    def budget_is_accounted_for(self) -> None:
+        queues = self.accumulator._queues
+        held = sum(batch.reserved for batch in queues._incomplete)
+        assert held == self.accumulator.pool.total - self.accumulator.pool.available
+        waiting = [batch for _, queue in queues.items() for batch in queue]
+        assert queues._incomplete == {*waiting, *self.in_flight}
+        assert sum(self.accumulator.undelivered().values()) == sum(b.record_count for b in queues._incomplete)
+
+    @invariant()
+    def waiting_batches_are_in_order(self) -> None:
+        for tp, queue in self.accumulator._queues.items():
+            orders = [batch.order for batch in queue]
+            assert orders == sorted(set(orders))
+            opened = self.accumulator._queues.open.get(tp)
+            assert opened is None or opened is queue[-1]
+            assert all(batch.builder is None for batch in list(queue)[:-1])
+
+    def teardown(self) -> None:
+        if not hasattr(self, "accumulator"):
+            return
+        self.accumulator.close()
+        for _ in range(1000):
+            for batch in self.in_flight:
+                self.sender.answer(batch, self.now_ms)
+            self.in_flight = self.sender.drain(self.now_ms)
+            self.now_ms += 0 if self.in_flight else 21
+            if not self.accumulator.has_incomplete:
+                break
+        assert_nothing_left(self.accumulator)
+        for future, records in self.columns:
+            self.settle_columns(future, records)
+        for tp in PARTITIONS:
+            self.check_partition(tp)
+
+    def settle_columns(self, future, records) -> None:
+        assert future.is_done
+        for batch, first in zip(future._batches, np.cumsum([0, *future._counts]).tolist(), strict=False):
+            for index in range(batch.record_count):
+                part, place = batch.part_of(index)
+                record = records[first + index]
+                record.future = part.outcome, place
+
+    def check_partition(self, tp: kf.TopicPartition) -> None:
+        log: PartitionLog = self.sender.logs[tp]
+        values = log.values
+        assert len(set(values)) == len(values)
+        appended = {record.value: number for number, record in enumerate(self.records) if record.tp == tp}
+        numbers = [appended[value] for value in values]
+        assert numbers == sorted(numbers)
+        for record in self.records:
+            if record.tp == tp:
+                self.check_outcome(record, values)
+
+    def check_outcome(self, record: Record, values: list[bytes]) -> None:
+        if isinstance(record.future, tuple):
+            outcome, place = record.future
+            offset = outcome.offset_of(place) if outcome.error is None else None
+        else:
+            assert record.future.is_done
+            assert len(record.told) == 1
+            offset = record.future.value.offset if record.future.succeeded() else None
+            assert record.told == [record.future.value or record.future.exception]
+        if offset is not None:
+            assert values[offset] == record.value
+
+
+AccumulatorMachine.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestAccumulator = AccumulatorMachine.TestCase
