@@ -82,6 +82,20 @@ def test_close_when_the_broker_does_not_answer_then_says_what_was_not_delivered(
         assert all(future.failed() for future in lost)
 
 
+def test_flush_when_the_broker_does_not_answer_in_time_then_says_what_is_not_delivered(
+    cluster: Cluster, topic: str
+) -> None:
+    with sending(cluster) as sent:
+        sent.send(topic, zeros(0))
+        sent.flush()
+        with cluster.frozen():
+            sent.send(topic, zeros(1))
+            with pytest.raises(KafkaTimeoutError, match=r"1 record"):
+                sent.producer.flush(CLOSE_SECONDS)
+        sent.flush()
+    sent.assert_arrived(cluster, LIMIT)
+
+
 @GUARANTEES
 def test_send_when_memory_is_exhausted_then_blocks_and_says_so(
     cluster: Cluster, topic: str, guarantee: Mapping[str, Any]

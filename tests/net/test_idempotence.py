@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
 import kafka.errors
 import pytest
 from kafka.producer.transaction_manager import ProducerIdAndEpoch, TransactionManager, TransactionState
 
-from broker.broker import Broker
 from kafkafmt import TopicPartition
 from kafkafmt.accumulator import ProducerState
-from kafkafmt.log import LogDirectory
 from kafkafmt.net import Producer
 from kafkafmt.net.transactions import ProducerTransactions
+from net.cluster import Cluster
+from net.sending import ANSWER_SECONDS
 
-SECONDS = 30
 PARTITION = TopicPartition("topic", 0)
 FATAL = TransactionManager.ERROR_CLASS_FATAL
 RETRIABLE = TransactionManager.ERROR_CLASS_RETRIABLE
@@ -102,29 +94,17 @@ def test_numbers_of_a_producer_id_of_the_past_are_not_taken_back() -> None:
     assert manager.assign(PARTITION, 5).base_sequence == 10
 
 
-@contextmanager
-def frozen(broker: Broker) -> Iterator[None]:
-    """The broker holds its connections, and answers nothing until the end."""
-    os.kill(broker.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(broker.pid, signal.SIGCONT)
-
-
 @pytest.mark.broker
-@pytest.mark.xdist_group("broker")
-def test_records_that_expire_in_flight_do_not_end_the_producer(broker: Broker) -> None:
-    topic = f"net-{uuid.uuid4().hex}"
-    broker.create_topic(topic)
-    options: dict[str, Any] = {"delivery_timeout_ms": 1500, "request_timeout_ms": 1000}
-    with Producer(bootstrap_servers=broker.bootstrap, **options) as producer:
-        producer.send(topic, b"before").get(SECONDS)
-        with frozen(broker):
+@pytest.mark.xdist_group("net")
+def test_records_that_expire_in_flight_do_not_end_the_producer(cluster: Cluster, topic: str) -> None:
+    options = {"delivery_timeout_ms": 1500, "request_timeout_ms": 1000, "reconnect_backoff_max_ms": 200}
+    with Producer(bootstrap_servers=cluster.bootstrap, **options) as producer:
+        producer.send(topic, b"before").get(ANSWER_SECONDS)
+        with cluster.frozen():
             expired = producer.send(topic, b"expired")
             with pytest.raises(kafka.errors.KafkaTimeoutError):
-                expired.get(SECONDS)
+                expired.get(ANSWER_SECONDS)
             after = producer.send(topic, b"after")
-        after.get(SECONDS)
-    values = [record.value for record in LogDirectory(broker.log_dir).partition((topic, 0)).records()]
+        after.get(ANSWER_SECONDS)
+    values = [record.value for batch in cluster.batches(topic) for record in batch]
     assert [value for value in values if value != b"expired"] == [b"before", b"after"]

@@ -20,12 +20,11 @@ from kafka.partitioner import DefaultPartitioner
 from kafka.producer.future import FutureProduceResult
 from kafka.producer.future import FutureRecordMetadata as FailedSend
 
-from kafkafmt.accumulator import AccumulatorOptions, RecordsFuture
+from kafkafmt.accumulator import AccumulatorOptions, RecordFuture, RecordsFuture
 from kafkafmt.accumulator.queues import Undelivered
 from kafkafmt.net import metrics
 from kafkafmt.net.clock import monotonic_ms
 from kafkafmt.net.errors import ProducerClosedError, UndeliveredError
-from kafkafmt.net.future import FutureRecordMetadata
 from kafkafmt.net.limits import TopicLimits
 from kafkafmt.net.partitions import PartitionsByTopic, TopicPartitions
 from kafkafmt.net.sender_accumulator import ProducerAccumulator, SenderAccumulator
@@ -155,7 +154,7 @@ class Producer(KafkaProducer):  # type: ignore[misc]
         headers: list[tuple[str, bytes]] | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-    ) -> FutureRecordMetadata | FailedSend:
+    ) -> RecordFuture | FailedSend:
         """Append a record to the batches that are sent; returns its future. As KafkaProducer.send.
 
         value, key: bytes, bytearray, memoryview or None, or what the serializers make such of. headers: pairs of str
@@ -207,29 +206,52 @@ class Producer(KafkaProducer):  # type: ignore[misc]
             is_sticky = key_bytes is None and self._on_new_batch is not None
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000
-        while True:
-            if self._in_transactions is not None:
-                self._in_transactions.maybe_add_partition_to_transaction(topic_partition)
-            appended = self._records.append(
-                topic_partition,
-                timestamp_ms,
-                key_bytes,
-                value_bytes,
-                headers,
-                now_ms=monotonic_ms(),
-                max_block_ms=max_block_ms,
-                abort_on_new_batch=is_sticky,
-            )
-            if appended is not None:
-                break
-            # KIP-480: a record that would begin a batch begins it elsewhere.
+        if self._in_transactions is not None:
+            self._in_transactions.maybe_add_partition_to_transaction(topic_partition)
+        appended = self._records.append(
+            topic_partition,
+            timestamp_ms,
+            key_bytes,
+            value_bytes,
+            headers,
+            now_ms=monotonic_ms(),
+            max_block_ms=max_block_ms,
+            abort_on_new_batch=is_sticky,
+        )
+        if appended is None:  # KIP-480: a record that would begin a batch begins it elsewhere
             self._on_new_batch(topic, self._metadata, topic_partition.partition)
-            topic_partition = self._chosen(topic, None, key, value, key_bytes, value_bytes)
-            is_sticky = False
+            elsewhere = self._chosen(topic, None, key, value, key_bytes, value_bytes)
+            appended = self._begin_batch(
+                elsewhere, timestamp_ms, key_bytes, value_bytes, headers, max_block_ms
+            )
         future, is_news = appended
         if is_news:
             self._sender.wakeup()
         return future
+
+    def _begin_batch(
+        self,
+        topic_partition: TopicPartition,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[tuple[str, bytes]],
+        max_block_ms: float,
+    ) -> tuple[RecordFuture, bool]:
+        """Append a record where the sticky partitioner has moved to, to a new batch or to one that is there."""
+        if self._in_transactions is not None:
+            self._in_transactions.maybe_add_partition_to_transaction(topic_partition)
+        appended = self._records.append(
+            topic_partition,
+            timestamp_ms,
+            key,
+            value,
+            headers,
+            now_ms=monotonic_ms(),
+            max_block_ms=max_block_ms,
+        )
+        assert appended is not None
+        return appended
 
     def send_columns(
         self,
