@@ -36,9 +36,8 @@ cdef enum:
     MAX_VARINT_SIZE = 5
     # The length of a Py_buffer that was not asked for.
     NOT_HELD = -1
-    # What `try_append` returns; more than these is how much memory is missing.
-    APPENDED = 0
-    NO_ROOM = -1
+    # What `try_append` returns where a batch takes no more.
+    NO_ROOM = 0
 
 # Beyond all sense, and within what a float holds of a batch times it times the factor for contingency.
 cdef double MAX_ESTIMATED_RATIO = 2.0**31
@@ -322,8 +321,8 @@ cdef class RecordEncoder:
     def try_append(self, timestamp, key, value, headers=()):
         """Append a record where `has_room_for` finds room for it and the memory that is held suffices.
 
-        Returns 0 where the record was appended, -1 where there is no room, and else how many bytes of memory
-        are missing: `grow` first. Raises as `append` does.
+        Returns how many records there are then, 0 where there is no room, and minus how many bytes of memory are
+        missing where it is that: `grow` first. Raises as `append` does.
         """
         cdef int64_t limit = self.limit(), at = as_int64(timestamp)
         return self.append_row(wrapping_add(self.done.last_offset, 1), at, key, value, headers, limit, False)
@@ -336,7 +335,7 @@ cdef class RecordEncoder:
     @cython.final
     cdef int64_t append_row(
         self, int64_t offset, int64_t timestamp, key, value, headers, int64_t limit, bint may_grow
-    ) except -2:
+    ) except? -1:
         cdef RecordRow row
         cdef Py_buffer key_view, value_view
         cdef int64_t offset_delta = wrapping_sub(offset, self.header.base_offset), status
@@ -369,7 +368,7 @@ cdef class RecordEncoder:
         return status
 
     @cython.final
-    cdef int64_t put(self, const RecordRow* row, int64_t limit, bint may_grow) except -2:
+    cdef int64_t put(self, const RecordRow* row, int64_t limit, bint may_grow) except? -1:
         """Write the record if it fits; returns as `try_append` does."""
         cdef int64_t body_size = self.body_size(row)
         cdef int64_t size = self.whole_size(body_size)
@@ -378,11 +377,11 @@ cdef class RecordEncoder:
         if size > INT32_MAX - self.done.size:
             raise OverflowError(f"{self.done.size} and {size} bytes do not fit into a batch")
         if not may_grow and size > self.capacity - self.done.size:
-            return size - (self.capacity - self.done.size)
+            return self.capacity - self.done.size - size
         if not self.reserve(size):
             raise MemoryError()
         self.write(row, body_size)
-        return APPENDED
+        return self.done.count
 
     @cython.final
     cdef int encode_headers(self, object headers, RecordRow* row) except -1:

@@ -365,42 +365,42 @@ def test_try_append_when_there_is_memory_then_the_batch_of_has_room_for_and_appe
     for i in range(40):
         row = (DAY + i * 1000, b"k" * i, bytes(i * 3), [("h", b"%d" % i)] if magic == 2 else [])
         if asked.has_room_for(*row):
-            assert tried.try_append(*row) == 0
             asked.append(*row)
+            assert tried.try_append(*row) == len(asked)
         else:
-            assert tried.try_append(*row) == -1
+            assert tried.try_append(*row) == 0
     assert tried.build() == asked.build()
     assert 2 < len(tried) < 40
 
 
 def test_try_append_when_first_record_is_larger_than_the_batch_then_appended():
     builder = kf.RecordBatchBuilder(batch_size=10, capacity=1000)
-    assert builder.try_append(DAY, None, bytes(500)) == 0
-    assert builder.try_append(DAY, None, None) == -1
+    assert builder.try_append(DAY, None, bytes(500)) == 1
+    assert builder.try_append(DAY, None, None) == 0
 
 
 def test_try_append_when_memory_is_missing_then_says_how_much_and_nothing_is_appended():
     builder = kf.RecordBatchBuilder(capacity=100)
     assert builder.capacity == 100
-    missing = builder.try_append(DAY, b"k", bytes(500))
+    missing = -builder.try_append(DAY, b"k", bytes(500))
     assert missing > 0
     assert (len(builder), builder.size_in_bytes, builder.capacity) == (0, 0, 100)
     builder.grow(100 + missing - 1)
-    assert builder.try_append(DAY, b"k", bytes(500)) == 1
+    assert builder.try_append(DAY, b"k", bytes(500)) == -1
     builder.grow(100 + missing)
-    assert builder.try_append(DAY, b"k", bytes(500)) == 0
+    assert builder.try_append(DAY, b"k", bytes(500)) == 1
     assert builder.capacity == 100 + missing == len(builder.build())
 
 
 def test_try_append_when_there_is_neither_room_nor_memory_then_no_room():
     builder = kf.RecordBatchBuilder(batch_size=100, capacity=100)
-    assert builder.try_append(DAY, None, b"v") == 0
-    assert builder.try_append(DAY, None, bytes(500)) == -1
+    assert builder.try_append(DAY, None, b"v") == 1
+    assert builder.try_append(DAY, None, bytes(500)) == 0
 
 
 def test_try_append_when_headers_are_an_iterator_then_all_of_them():
     builder = kf.RecordBatchBuilder(batch_size=1000)
-    assert builder.try_append(DAY, None, None, iter([("a", b"1")])) == 0
+    assert builder.try_append(DAY, None, None, iter([("a", b"1")])) == 1
     assert ref.read_rows(builder.build())[0].headers == ((b"a", b"1"),)
 
 
@@ -424,7 +424,7 @@ def test_try_append_when_append_refuses_then_so_does_it(row, error):
 def test_try_append_when_the_batch_would_take_2_gib_then_overflow_error():
     pages = mmap.mmap(-1, 2**31 - 100, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)
     builder = kf.RecordBatchBuilder()
-    assert builder.try_append(DAY, None, bytes(50)) == 0
+    assert builder.try_append(DAY, None, bytes(50)) == 1
     with pytest.raises(OverflowError, match="do not fit into a batch"):
         builder.try_append(DAY, None, pages)
     assert len(builder) == 1

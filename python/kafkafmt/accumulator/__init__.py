@@ -8,7 +8,8 @@ from kafkafmt.accumulator.errors import AccumulatorClosedError, BufferExhaustedE
 from kafkafmt.accumulator.future import RecordFuture, RecordMetadata, RecordsFuture
 from kafkafmt.accumulator.metrics import AccumulatorMetrics
 from kafkafmt.accumulator.options import AccumulatorOptions
-from kafkafmt.accumulator.record_accumulator import Cluster, ReadyCheck, RecordAccumulator
+from kafkafmt.accumulator.record_accumulator import RecordAccumulator
+from kafkafmt.accumulator.sender_side import Cluster, ReadyCheck
 from kafkafmt.accumulator.sequences import ProducerState, Sequences
 
 __all__ = [

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from _kafkafmt.record_place import RecordPlace
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -42,24 +44,17 @@ class RecordMetadata(NamedTuple):
         return self.topic_partition.partition
 
 
-class RecordFuture:
+class RecordFuture(RecordPlace):
     """The outcome of one record: a `RecordMetadata`, or an error."""
 
-    __slots__ = ("_batch", "_index", "_key_size", "_timestamp", "_value_size")
+    __slots__ = ()
 
-    def __init__(
-        self, batch: ProducerBatch, index: int, timestamp: int, key: bytes | None, value: bytes | None
-    ) -> None:
-        self._batch = batch
-        self._index = index
-        self._timestamp = timestamp
-        self._key_size = -1 if key is None else len(key)
-        self._value_size = -1 if value is None else len(value)
+    batch: ProducerBatch
 
     @property
     def is_done(self) -> bool:
         """Whether it succeeded or failed."""
-        return self._batch.part_of(self._index)[0].is_done
+        return self.batch.part_of(self.index)[0].is_done
 
     def succeeded(self) -> bool:
         return self.is_done and self.exception is None
@@ -81,7 +76,7 @@ class RecordFuture:
 
     def get(self, timeout: float | None = None) -> RecordMetadata:
         """Wait up to `timeout` seconds for the outcome. Raises the record's error, or TimeoutError."""
-        if not self.is_done and not self._batch.wait(timeout, self._index):
+        if not self.is_done and not self.batch.wait(timeout, self.index):
             raise self._timed_out(timeout)
         outcome, index = self._outcome()
         assert outcome is not None
@@ -92,17 +87,17 @@ class RecordFuture:
 
     def add_callback(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> RecordFuture:
         """Have `callback(*args, metadata, **kwargs)` called on success, in the sender's thread; now if done."""
-        self._batch.add_listener(self._index, lambda: self._call(callback, None, args, kwargs))
+        self.batch.add_listener(self.index, lambda: self._call(callback, None, args, kwargs))
         return self
 
     def add_errback(self, errback: Callable[..., Any], *args: Any, **kwargs: Any) -> RecordFuture:
         """Have `errback(*args, exception, **kwargs)` called on failure, in the sender's thread; now if done."""
-        self._batch.add_listener(self._index, lambda: self._call(None, errback, args, kwargs))
+        self.batch.add_listener(self.index, lambda: self._call(None, errback, args, kwargs))
         return self
 
     def add_both(self, both: Callable[..., Any], *args: Any, **kwargs: Any) -> RecordFuture:
         """Have `both` called with the metadata or the exception, whichever it comes to."""
-        self._batch.add_listener(self._index, lambda: self._call(both, both, args, kwargs))
+        self.batch.add_listener(self.index, lambda: self._call(both, both, args, kwargs))
         return self
 
     def _call(
@@ -121,19 +116,19 @@ class RecordFuture:
             callback(*args, self._metadata(outcome, index), **kwargs)
 
     def _timed_out(self, timeout: float | None) -> Exception:
-        return TimeoutError(f"{self._batch.topic_partition}: no answer for a record after {timeout} s")
+        return TimeoutError(f"{self.batch.topic_partition}: no answer for a record after {timeout} s")
 
     def _outcome(self) -> tuple[Outcome | None, int]:
-        batch, index = self._batch.part_of(self._index)
+        batch, index = self.batch.part_of(self.index)
         return batch.outcome, index
 
     def _metadata(self, outcome: Outcome, index: int) -> RecordMetadata:
         return RecordMetadata(
-            self._batch.topic_partition,
+            self.batch.topic_partition,
             outcome.offset_of(index),
-            self._timestamp if outcome.log_append_time == -1 else outcome.log_append_time,
-            self._key_size,
-            self._value_size,
+            self.timestamp if outcome.log_append_time == -1 else outcome.log_append_time,
+            self.key_size,
+            self.value_size,
         )
 
 

@@ -1,0 +1,23 @@
+"""Where a record that a producer appended lies, and what its acknowledgement will say of it.
+
+One is made for each record, and most are looked at by nobody: so it is a few native fields.
+"""
+
+from libc.stdint cimport int64_t
+
+
+cdef class RecordPlace:
+    """The record at `index` of a batch, of any type; the sizes of its key and value in bytes, -1 for null."""
+
+    cdef readonly object batch
+    cdef readonly Py_ssize_t index
+    cdef readonly int64_t timestamp
+    cdef readonly Py_ssize_t key_size
+    cdef readonly Py_ssize_t value_size
+
+    def __init__(self, batch, Py_ssize_t index, int64_t timestamp, key, value):
+        self.batch = batch
+        self.index = index
+        self.timestamp = timestamp
+        self.key_size = -1 if key is None else len(key)
+        self.value_size = -1 if value is None else len(value)
