@@ -1,21 +1,8 @@
-"""What `CompressionRatioEstimator` is held against: Kafka's estimate before KIP-126, the KIP's words, a bolder one."""
+"""What `CompressionRatioEstimator` is held against: Kafka's estimate before KIP-126, and the KIP's words."""
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from typing import Protocol
-
 from kafkafmt import Codec
-
-
-class Estimator(Protocol):
-    """What sizes batches: `kafkafmt.CompressionRatioEstimator` is one."""
-
-    def estimate(self, topic: str, codec: Codec) -> float: ...
-
-    def observe(self, topic: str, codec: Codec, ratio: float) -> float: ...
-
-    def reset(self, topic: str) -> None: ...
 
 
 class SlidingAverage:
@@ -25,6 +12,7 @@ class SlidingAverage:
     it, and nothing resets it.
     """
 
+    contingency_factor = 1.05
     INITIAL_RATIO = 0.5
     DAMPING_FACTOR = 0.9
 
@@ -46,6 +34,7 @@ class SlidingAverage:
 class UnclampedSteps:
     """KIP-126 to the letter ("Proposed Changes"): a step down or a step up, wherever that leads."""
 
+    contingency_factor = 1.05
     INITIAL_RATIO = 1.0
     IMPROVING_STEP = 0.005
     DETERIORATING_STEP = 0.05
@@ -64,31 +53,6 @@ class UnclampedSteps:
             current += self.DETERIORATING_STEP
         self._ratios[topic, codec] = current
         return current
-
-    def reset(self, topic: str) -> None:
-        for codec in Codec:
-            self._ratios.pop((topic, codec), None)
-
-
-class LargestOfLatest:
-    """Not in Kafka: the largest of the latest ratios of a topic, 1.0 before there is one.
-
-    It comes down as soon as the batches that compressed worst are so many batches ago, wherever to; KIP-126 goes
-    down by a step a batch, which takes 180 batches from 1.0 to 0.1.
-    """
-
-    INITIAL_RATIO = 1.0
-    LATEST = 50
-
-    def __init__(self) -> None:
-        self._ratios: dict[tuple[str, Codec], deque[float]] = defaultdict(lambda: deque(maxlen=self.LATEST))
-
-    def estimate(self, topic: str, codec: Codec) -> float:
-        return max(self._ratios[topic, codec], default=self.INITIAL_RATIO)
-
-    def observe(self, topic: str, codec: Codec, ratio: float) -> float:
-        self._ratios[topic, codec].append(ratio)
-        return self.estimate(topic, codec)
 
     def reset(self, topic: str) -> None:
         for codec in Codec:

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bench.splitting.estimators import LargestOfLatest, SlidingAverage, UnclampedSteps
+from bench.splitting.estimators import SlidingAverage, UnclampedSteps
 from bench.splitting.producing import Outcome, Policy, produced
 from bench.splitting.traffic import KB, MB, Mix, kafkas_own, one_after_the_other, runs, topics
 from bench.table import aligned
-from kafkafmt import Codec, CompressionRatioEstimator
+from kafkafmt import Codec, CompressionRatioEstimator, RecentRatioEstimator
 
 PROMISED_SHARE = 0.10
 
@@ -26,7 +26,7 @@ POLICIES = (
     Policy("Kafka", CompressionRatioEstimator),
     Policy("ours, reset", CompressionRatioEstimator, is_measured=True),
     Policy("ours", CompressionRatioEstimator, is_measured=True, resets=False),
-    Policy("ours, largest of 50", LargestOfLatest, is_measured=True, resets=False),
+    Policy("ours, largest of 50", RecentRatioEstimator, is_measured=True, resets=False),
 )
 
 _TOTAL = 120 * MB

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from _kafkafmt.layout import RECORD_BATCH_OVERHEAD
-from bench.splitting.estimators import Estimator
 from bench.splitting.traffic import Mix
 from kafkafmt import Codec, MemoryRecords, RecordBatch, RecordBatchBuilder, codecs, split_batch, split_to_fit
+from kafkafmt.estimator import RatioEstimator
 
 TIMESTAMP = 1_700_000_000_000
 
@@ -30,7 +30,7 @@ class Policy:
     """
 
     name: str
-    estimator: Callable[[], Estimator]
+    estimator: Callable[[], RatioEstimator]
     is_measured: bool = False
     resets: bool = True
     is_live: bool = False

@@ -32,7 +32,7 @@ from kafkafmt.errors import (
     UnsupportedCompressionTypeError,
     UnsupportedVersionError,
 )
-from kafkafmt.estimator import CompressionRatioEstimator
+from kafkafmt.estimator import CompressionRatioEstimator, RecentRatioEstimator
 from kafkafmt.fetch_response import FetchResponse, FetchSend
 from kafkafmt.records import FileRecords, MemoryRecords, Records
 from kafkafmt.remote import RemoteRecords
@@ -63,6 +63,7 @@ __all__ = [
     "LazyDownConvertRecords",
     "LazyDownConvertSend",
     "MemoryRecords",
+    "RecentRatioEstimator",
     "Record",
     "RecordAccumulator",
     "RecordBatch",

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kafkafmt as kf
-from kafkafmt import Codec, CompressionRatioEstimator
+from kafkafmt import Codec, CompressionRatioEstimator, RecentRatioEstimator
 
 
 def test_estimate_when_nothing_was_observed_then_1():
@@ -95,3 +95,42 @@ def test_estimator_when_the_contingency_factor_is_given_then_the_estimate_is_wit
     assert CompressionRatioEstimator().contingency_factor == 1.05
     with pytest.raises(ValueError, match="contingency_factor"):
         CompressionRatioEstimator(contingency_factor=0.0)
+
+
+# The largest of the recent ones
+
+
+def test_recent_estimate_when_ratios_were_observed_then_the_largest_of_the_latest():
+    estimator = RecentRatioEstimator(3)
+    assert estimator.estimate("t", Codec.LZ4) == 1.0
+    observed = [estimator.observe("t", Codec.LZ4, ratio) for ratio in (0.5, 0.2, 0.3, 0.1, 0.1, 0.1, 1.5)]
+    assert observed == [0.5, 0.5, 0.5, 0.3, 0.3, 0.1, 1.5]
+    assert estimator.estimate("t", Codec.LZ4) == 1.5
+
+
+def test_recent_estimate_when_topics_and_codecs_differ_then_kept_apart_and_reset_by_topic():
+    estimator = RecentRatioEstimator()
+    estimator.observe("a", Codec.LZ4, 0.1)
+    estimator.observe("a", Codec.ZSTD, 0.2)
+    estimator.observe("b", Codec.LZ4, 0.3)
+    estimator.reset("a")
+    assert [estimator.estimate(*of) for of in (("a", Codec.LZ4), ("a", Codec.ZSTD), ("b", Codec.LZ4))] == [
+        1,
+        1,
+        0.3,
+    ]
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: RecentRatioEstimator(0), lambda: RecentRatioEstimator(contingency_factor=0)]
+)
+def test_recent_estimator_when_its_options_make_no_sense_then_value_error(make):
+    with pytest.raises(ValueError, match="expected .* found 0"):
+        make()
+
+
+@pytest.mark.parametrize("estimator", [CompressionRatioEstimator(), RecentRatioEstimator()])
+@pytest.mark.parametrize("ratio", [-0.1, float("nan")])
+def test_observe_when_ratio_is_none_then_value_error(estimator, ratio):
+    with pytest.raises(ValueError, match="ratio: expected 0 or more"):
+        estimator.observe("t", Codec.LZ4, ratio)

@@ -22,6 +22,7 @@ from kafkafmt.estimator import CompressionRatioEstimator
 if TYPE_CHECKING:
     from kafkafmt.accumulator.sequences import Sequences
     from kafkafmt.column_rows import Binary, Headers, Timestamps
+    from kafkafmt.estimator import RatioEstimator
     from kafkafmt.types import TopicPartition
 
 
@@ -49,7 +50,7 @@ class RecordAccumulator(SenderSide):
         self,
         options: AccumulatorOptions | None = None,
         *,
-        estimator: CompressionRatioEstimator | None = None,
+        estimator: RatioEstimator | None = None,
         max_message_bytes: Callable[[str], int | None] = lambda topic: None,
         held_until_ms: Callable[[str], float] = lambda topic: 0,
         sequences: Sequences | None = None,

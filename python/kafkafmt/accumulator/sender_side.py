@@ -20,11 +20,11 @@ from kafkafmt.accumulator.options import AccumulatorOptions
 from kafkafmt.accumulator.queues import BatchQueues, Undelivered
 from kafkafmt.accumulator.splitting import next_target, parts_of
 from kafkafmt.errors import RecordTooLargeError
-from kafkafmt.estimator import CompressionRatioEstimator
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
     from kafkafmt.accumulator.sequences import Sequences
+    from kafkafmt.estimator import RatioEstimator
     from kafkafmt.types import TopicPartition
 
 
@@ -55,7 +55,7 @@ class SenderSide:
         self,
         options: AccumulatorOptions,
         *,
-        estimator: CompressionRatioEstimator,
+        estimator: RatioEstimator,
         max_message_bytes: Callable[[str], int | None],
         held_until_ms: Callable[[str], float],
         sequences: Sequences | None,

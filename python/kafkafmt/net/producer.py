@@ -57,7 +57,8 @@ class Producer(KafkaProducer):  # type: ignore[misc]
     buffer_memory: bytes that the batches of all partitions may hold together (default 32 MiB); `send` waits up
         to `max_block_ms` for room, and then raises BufferExhaustedError.
     compression_level: of the codec, where it has levels; None for its default.
-    estimator: a CompressionRatioEstimator, to set its steps or to share what it learned; None for one of its own.
+    estimator: a CompressionRatioEstimator, to set its steps or to share what it learned, or a RecentRatioEstimator;
+        None for KIP-126's.
     topic_limits: whether to ask the brokers for `max.message.bytes` (DescribeConfigs; default True). Where they
         do not tell, batches are split when refused.
 
