@@ -121,13 +121,12 @@ class Sent:
             assert all(future.get(ANSWER_SECONDS) for future in self.futures[topic, partition])
 
 
-def assert_sequences_continue(batches: list[kf.RecordBatch]) -> None:
-    """From 0 on, under one producer id and epoch."""
+def assert_sequences_continue(batches: list[kf.RecordBatch], expected: int = 0) -> None:
+    """From that number on, under one producer id and epoch."""
     assert len({(batch.producer_id, batch.producer_epoch) for batch in batches}) == 1
-    expected = 0
     for batch in batches:
         assert batch.base_sequence == expected
-        expected += batch.count
+        expected = (expected + batch.count) % 2**31
 
 
 def _record(offset: int, value: bytes) -> Record:

@@ -14,6 +14,7 @@ from net.sending import (
     ANSWER_SECONDS,
     GUARANTEES,
     IDEMPOTENT,
+    NOT_IDEMPOTENT,
     Sent,
     assert_sequences_continue,
     hex_digits,
@@ -111,3 +112,20 @@ def test_send_when_memory_is_exhausted_then_blocks_and_says_so(
         sent.flush()
         sent.send(topic, hex_digits(0))
     sent.assert_arrived(cluster, LIMIT)
+
+
+def test_send_when_delivery_times_out_then_fails_and_what_follows_arrives(
+    cluster: Cluster, topic: str
+) -> None:
+    timeouts = {"linger_ms": 0, "request_timeout_ms": 300, "delivery_timeout_ms": 600}
+    with sending(cluster, **timeouts, **NOT_IDEMPOTENT) as sent:
+        sent.send_in_vain(topic, zeros(0)).get(ANSWER_SECONDS)
+        with cluster.frozen():
+            for future in [sent.send_in_vain(topic, zeros(number)) for number in range(5)]:
+                with pytest.raises(KafkaTimeoutError, match="since batch creation"):
+                    future.get(ANSWER_SECONDS)
+        after = [sent.send_in_vain(topic, hex_digits(number)) for number in range(500)]
+        offsets = [future.get(ANSWER_SECONDS).offset for future in after]
+    last = cluster.consume(topic)[-500:]
+    assert [record.value for record in last] == [hex_digits(number) for number in range(500)]
+    assert [record.offset for record in last] == offsets

@@ -54,3 +54,23 @@ def test_transaction_when_a_batch_is_split_then_its_parts_share_the_outcome(
     assert_sequences_continue(batches)
     (aborted,) = LogDirectory(cluster.broker.log_dir).partition((topic, 0)).scan_aborted_transactions()
     assert aborted.first_offset == offsets[1200]
+
+
+def test_transaction_when_the_broker_is_killed_within_it_then_it_is_committed_whole(
+    cluster: Cluster, topic: str
+) -> None:
+    with sending(cluster, compression_type="lz4", transactional_id=topic) as sent:
+        sent.producer.init_transactions()
+        sent.producer.begin_transaction()
+        send_split(sent, topic)
+        with cluster.losing_next_produce():
+            for number in range(600):
+                sent.send(topic, hex_digits(number))
+        cluster.kill()
+        for number in range(600):
+            sent.send(topic, hex_digits(number))
+        cluster.start()
+        sent.producer.commit_transaction()
+    values = [record.value for record in sent.records[topic, 0]]
+    assert [record.value for record in cluster.consume(topic, isolation="read_committed")] == values
+    assert_sequences_continue(cluster.batches(topic))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from kafka import TopicPartition
 
 import kafkafmt as kf
 from net.cluster import LIMIT, Cluster, named_after
@@ -159,6 +161,62 @@ def test_produce_when_a_record_alone_is_too_large_then_it_alone_fails(
     sent.assert_arrived(cluster, LIMIT)
     if guarantee is IDEMPOTENT:
         assert_sequences_continue(cluster.batches(topic))
+
+
+@GUARANTEES
+def test_produce_when_a_record_alone_is_too_large_decompressed_then_it_alone_fails(
+    cluster: Cluster, request: pytest.FixtureRequest, guarantee: Mapping[str, Any]
+) -> None:
+    """Compressed it would fit; the broker stores it as it was."""
+    topic = cluster.create_topic(named_after(request.node.name), config={"compression.type": "uncompressed"})
+    with sending(cluster, compression_type="zstd", **guarantee) as sent:
+        for number in range(50):
+            sent.send(topic, json_text(number))
+        failing = sent.send_in_vain(topic, bytes(2 * LIMIT))
+        for number in range(50):
+            sent.send(topic, json_text(number))
+        with pytest.raises(kf.RecordTooLargeError, match=str(LIMIT)):
+            failing.get(ANSWER_SECONDS)
+        sent.flush()
+    sent.assert_arrived(cluster, LIMIT)
+    if guarantee is IDEMPOTENT:
+        assert_sequences_continue(cluster.batches(topic))
+
+
+def test_produce_when_threads_share_a_producer_then_each_finds_its_records_in_order(
+    cluster: Cluster, request: pytest.FixtureRequest
+) -> None:
+    topics = {name: cluster.create_topic(named_after(request.node.name, name)) for name in KINDS}
+    with sending(cluster, compression_type="snappy", **IDEMPOTENT) as sent:
+
+        def send_all(topic: str) -> None:
+            for number in range(3 * RUN):
+                for kind in KINDS.values():
+                    sent.send(topic, kind(number))
+
+        with ThreadPoolExecutor(len(topics)) as threads:
+            list(threads.map(send_all, topics.values()))
+    sent.assert_arrived(cluster, LIMIT)
+
+
+@pytest.mark.parametrize("is_hidden", [False, True], ids=["known", "hidden"])
+def test_produce_when_sequence_numbers_wrap_within_a_split_then_they_go_on_at_zero(
+    cluster: Cluster, topic: str, is_hidden: bool
+) -> None:
+    if is_hidden:
+        cluster.hide_config(topic)
+    first = 2**31 - 400  # where a split's parts are around its wrap
+    with sending(cluster, compression_type="lz4", linger_ms=FLUSH_ALONE_MS, **IDEMPOTENT) as sent:
+        sent.send(cluster.create_topic(f"{topic}other"), b"so that there is a producer id")
+        sent.flush()
+        transactions = sent.producer._transaction_manager
+        transactions.set_sequence_number(TopicPartition(topic, 0), first)
+        for number in range(800):
+            sent.send(topic, hex_digits(number))
+        sent.flush()
+        assert sent.metric("batch-split-total") > 0
+    sent.assert_arrived(cluster, LIMIT)
+    assert_sequences_continue(cluster.batches(topic), first)
 
 
 def test_produce_when_nothing_is_acknowledged_then_batches_fit_all_the_same(
