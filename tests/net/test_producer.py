@@ -380,6 +380,24 @@ def test_aborting_a_transaction_fails_what_was_not_sent(broker: Broker, topic: s
     assert b"committed" in values
 
 
+def test_a_transaction_is_not_committed_without_a_record_that_was_too_large(
+    broker: Broker, small_topic: str
+) -> None:
+    """The record is found too large before it is sent: no broker tells of it."""
+    with Producer(bootstrap_servers=broker.bootstrap, transactional_id=small_topic) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(small_topic, b"before")
+        too_large = producer.send(small_topic, bytes(2 * SMALL))
+        with pytest.raises(RecordTooLargeError):
+            producer.commit_transaction()
+        assert isinstance(too_large.exception, RecordTooLargeError)
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send(small_topic, b"after").get(SECONDS)
+        producer.commit_transaction()
+
+
 def test_linger_holds_again_after_a_transaction_was_committed(broker: Broker, topic: str) -> None:
     options = {"transactional_id": topic, "linger_ms": 60_000}
     with Producer(bootstrap_servers=broker.bootstrap, **options) as producer:
