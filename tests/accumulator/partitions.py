@@ -93,6 +93,7 @@ class Numbering:
         self.is_transactional = is_transactional
         self.held: set[kf.TopicPartition] = set()
         self.next: dict[kf.TopicPartition, int] = {}
+        self.failures: list[Exception] = []
 
     def may_send(self, topic_partition: kf.TopicPartition) -> bool:
         return topic_partition not in self.held
@@ -104,6 +105,9 @@ class Numbering:
 
     def take_back(self, topic_partition: kf.TopicPartition, state: ProducerState) -> None:
         self.next[topic_partition] = state.base_sequence
+
+    def fail(self, error: Exception) -> None:
+        self.failures.append(error)
 
 
 class Sender:

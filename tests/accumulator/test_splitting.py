@@ -128,6 +128,7 @@ def test_record_when_too_large_among_others_then_it_alone_fails_with_its_size_an
         "(max.message.bytes)"
     )
     others = [future for future in futures if future is not futures[place]]
+    assert numbering.failures == [error]
     assert [future.get(0).offset for future in others] == list(range(19))
     assert sender.logs[TP].values == [value for value in values if len(value) == 100]
     assert numbering.next[TP] == 19

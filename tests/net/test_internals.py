@@ -94,8 +94,9 @@ def test_the_transaction_manager_is_made_of_all_that_kafka_pythons_is_made_of() 
     assert [getattr(copy, name) for name in known] == ["id", 1, 2, (3, 9), "metadata"]
 
 
-def test_without_kafka_python_the_import_says_in_one_line_what_to_install() -> None:
-    program = "import sys; sys.modules['kafka'] = None; import kafkafmt.net"
+@pytest.mark.parametrize("absence", ["None", "types.ModuleType('kafka')"], ids=["absent", "a mere folder"])
+def test_without_kafka_python_the_import_says_in_one_line_what_to_install(absence: str) -> None:
+    program = f"import sys, types; sys.modules['kafka'] = {absence}; import kafkafmt.net"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stderr.splitlines()[-1] == (
         "ModuleNotFoundError: kafkafmt.net needs kafka-python: pip install 'kafkafmt[net]'"

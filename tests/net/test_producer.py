@@ -256,15 +256,18 @@ def test_options_that_kafka_python_refuses_are_refused_alike(broker: Broker, opt
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"buffer_memory": 0}, "buffer_memory: expected 1 byte or more, found 0"),
+        ({"buffer_memory": 0}, "buffer_memory: expected 1 or more, found 0"),
         ({"batch_size": -1}, "batch_size: expected 0 or more, found -1"),
+        ({"linger_ms": "5"}, "linger_ms: expected a number, found '5'"),
+        ({"estimator": 0.5}, "estimator: expected a CompressionRatioEstimator, found 0.5"),
         ({"compression_type": "zstd", "compression_level": 100}, "zstd level must be -7 to 22, not 100"),
+        ({"compression_type": "zstd", "compression_level": "3"}, "zstd level must be -7 to 22, not '3'"),
     ],
 )
 def test_bad_options_of_its_own_are_refused_before_anything_is_connected(
     options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         Producer(bootstrap_servers="127.0.0.1:1", **options)
 
 
@@ -275,12 +278,22 @@ def test_a_broker_of_older_formats_is_refused(broker: Broker) -> None:
         Producer(bootstrap_servers=broker.bootstrap, api_version=(0, 10, 2))
 
 
-def test_a_topic_that_does_not_exist_times_out(broker: Broker) -> None:
+def test_a_topic_that_does_not_exist_times_out_and_is_named(broker: Broker) -> None:
     with (
         Producer(bootstrap_servers=broker.bootstrap, max_block_ms=200) as producer,
-        pytest.raises(kafka.errors.KafkaTimeoutError),
+        pytest.raises(kafka.errors.KafkaTimeoutError, match=r"net-absent: not found within 0\.2 s"),
     ):
         producer.send("net-absent", b"value")
+
+
+def test_a_record_larger_than_a_request_may_be_is_refused_with_its_size_and_the_limit(
+    topic: str, producer: Producer
+) -> None:
+    with pytest.raises(RecordTooLargeError) as raised:
+        producer.send(topic, bytes(1_048_576))
+    assert str(raised.value) == (
+        f"{topic}: a record of 1048664 bytes before compression: expected at most 1048576 (max_request_size)"
+    )
 
 
 def test_a_full_accumulator_says_how_much_is_held_after_max_block_ms(broker: Broker, topic: str) -> None:
@@ -378,6 +391,24 @@ def test_aborting_a_transaction_fails_what_was_not_sent(broker: Broker, topic: s
     values = [record.value for record in stored(broker, topic)]
     assert b"aborted" not in values
     assert b"committed" in values
+
+
+def test_a_transaction_is_not_committed_without_a_record_that_was_too_large(
+    broker: Broker, small_topic: str
+) -> None:
+    """The record is found too large before it is sent: no broker tells of it."""
+    with Producer(bootstrap_servers=broker.bootstrap, transactional_id=small_topic) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(small_topic, b"before")
+        too_large = producer.send(small_topic, bytes(2 * SMALL))
+        with pytest.raises(RecordTooLargeError):
+            producer.commit_transaction()
+        assert isinstance(too_large.exception, RecordTooLargeError)
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send(small_topic, b"after").get(SECONDS)
+        producer.commit_transaction()
 
 
 def test_linger_holds_again_after_a_transaction_was_committed(broker: Broker, topic: str) -> None:

@@ -125,7 +125,7 @@ def test_recent_estimate_when_topics_and_codecs_differ_then_kept_apart_and_reset
     "make", [lambda: RecentRatioEstimator(0), lambda: RecentRatioEstimator(contingency_factor=0)]
 )
 def test_recent_estimator_when_its_options_make_no_sense_then_value_error(make):
-    with pytest.raises(ValueError, match="expected .* found 0"):
+    with pytest.raises(ValueError, match=r"expected .* found 0"):
         make()
 
 

@@ -1,4 +1,5 @@
-"""The page docs/spark.md, run as written: each block of Python prints what stands below it.
+"""The page docs/spark.md, run as written: each block of Python prints what stands below it. So does the one of
+docs/producer.md that is about Spark.
 
 The folders that it names, `/backup` and what it writes, are in a temporary one; `/backup` has the committed logs.
 """
@@ -10,11 +11,17 @@ import io
 import re
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from broker.broker import Broker
 from data.real_logs import LOGS
+from net.page import ON_SPARK, assert_prints_what_it_says
+from net.page import PAGE as PRODUCER_PAGE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 BLOCK = re.compile(r"```python\n(?P<code>.*?)```\n(?:\n```text\n(?P<printed>.*?)```\n)?", re.DOTALL)
@@ -43,3 +50,11 @@ def test_page_when_it_says_what_is_printed_then_has_blocks_for_all_of_it() -> No
     page = PAGE.read_text()
     assert len(BLOCK.findall(page)) == page.count("```python") >= 7
     assert sum(bool(block["printed"]) for block in BLOCK.finditer(page)) == page.count("```text")
+
+
+@pytest.mark.broker
+def test_page_of_the_producer_when_run_then_prints_what_it_says(spark: SparkSession, broker: Broker) -> None:
+    broker.create_topic("orders", 3)
+    section = ON_SPARK.search(PRODUCER_PAGE)
+    assert section is not None
+    assert_prints_what_it_says(section[0], {"spark": spark}, broker, LOGS)

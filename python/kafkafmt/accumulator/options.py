@@ -8,6 +8,15 @@ from kafkafmt import codecs
 from kafkafmt.builder import DEFAULT_BATCH_SIZE
 from kafkafmt.types import Codec
 
+_LEAST = {
+    "batch_size": 0,
+    "buffer_memory": 1,
+    "linger_ms": 0,
+    "delivery_timeout_ms": 0,
+    "retry_backoff_ms": 0,
+    "max_block_ms": 0,
+}
+
 
 @dataclass(frozen=True)
 class AccumulatorOptions:
@@ -29,10 +38,10 @@ class AccumulatorOptions:
     max_block_ms: float = 60_000
 
     def __post_init__(self) -> None:
-        if self.buffer_memory < 1:
-            raise ValueError(f"buffer_memory: expected 1 byte or more, found {self.buffer_memory}")
-        for name in ("batch_size", "linger_ms", "delivery_timeout_ms", "retry_backoff_ms", "max_block_ms"):
+        for name, least in _LEAST.items():
             value = getattr(self, name)
-            if not value >= 0:
-                raise ValueError(f"{name}: expected 0 or more, found {value}")
+            if not isinstance(value, (int, float)):
+                raise TypeError(f"{name}: expected a number, found {value!r}")
+            if not value >= least:
+                raise ValueError(f"{name}: expected {least} or more, found {value}")
         codecs.check_level(Codec(self.codec), self.level)

@@ -189,7 +189,7 @@ class SenderSide:
                     self._split(batch, limit, now_ms, is_limit=True)
             except Exception as error:
                 # No broker can help it: its records fail, and those behind them go on.
-                batch.complete_exceptionally(error)
+                self._fail(batch, error)
             self.deallocate(batch)
 
     def _close_batch(self, batch: ProducerBatch) -> None:
@@ -256,14 +256,18 @@ class SenderSide:
             if self._sequences is not None and batch.producer_state is not None:
                 self._sequences.take_back(batch.topic_partition, batch.producer_state)
         for part in too_large:
-            part.complete_exceptionally(
-                self.record_too_large_error(
-                    f"{part.topic_partition}: a record that takes {part.size_in_bytes} bytes in a batch of its "
-                    f"own: expected at most {max_size} (max.message.bytes)"
-                )
+            error = self.record_too_large_error(
+                f"{part.topic_partition}: a record that takes {part.size_in_bytes} bytes in a batch of its own: "
+                f"expected at most {max_size} (max.message.bytes)"
             )
+            self._fail(part, error)
             part.let_go()
         return len(children)
+
+    def _fail(self, batch: ProducerBatch, error: Exception) -> None:
+        if self._sequences is not None:
+            self._sequences.fail(error)
+        batch.complete_exceptionally(error)
 
     def deallocate(self, batch: ProducerBatch) -> None:
         """Give back the memory of a batch that is done or split, once."""

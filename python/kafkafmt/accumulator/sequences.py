@@ -28,3 +28,6 @@ class Sequences(Protocol):
 
     def take_back(self, topic_partition: TopicPartition, state: ProducerState) -> None:
         """No broker has the records that `state` was assigned to: give their numbers to the next ones."""
+
+    def fail(self, error: Exception) -> None:
+        """Records failed that are not sent (again): a transaction must not be committed without them."""

@@ -110,4 +110,4 @@ def check_level(codec: Codec | int, level: int | None) -> None:
     name = Codec(codec).name.lower()
     if not levels:
         raise ValueError(f"{name} has no compression levels, but level is {level}")
-    raise ValueError(f"{name} level must be {levels[0]} to {levels[-1]}, not {level}")
+    raise ValueError(f"{name} level must be {levels[0]} to {levels[-1]}, not {level!r}")

@@ -4,9 +4,9 @@ Needs the extra `net`.
 """
 
 try:
-    import kafka  # noqa: F401
+    import kafka.errors  # noqa: F401
 except ModuleNotFoundError as error:
-    if error.name != "kafka":
+    if error.name not in {"kafka", "kafka.errors"}:  # a mere folder `kafka` is a package, too
         raise
     raise ModuleNotFoundError(
         "kafkafmt.net needs kafka-python: pip install 'kafkafmt[net]'", name="kafka"

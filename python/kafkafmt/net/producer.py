@@ -22,9 +22,10 @@ from kafka.producer.future import FutureRecordMetadata as FailedSend
 
 from kafkafmt.accumulator import AccumulatorOptions, RecordFuture, RecordsFuture
 from kafkafmt.accumulator.queues import Undelivered
+from kafkafmt.estimator import CompressionRatioEstimator
 from kafkafmt.net import metrics
 from kafkafmt.net.clock import monotonic_ms
-from kafkafmt.net.errors import ProducerClosedError, UndeliveredError
+from kafkafmt.net.errors import ProducerClosedError, RecordTooLargeError, UndeliveredError
 from kafkafmt.net.limits import TopicLimits
 from kafkafmt.net.partitions import PartitionsByTopic, TopicPartitions
 from kafkafmt.net.sender_accumulator import ProducerAccumulator, SenderAccumulator
@@ -85,6 +86,9 @@ class Producer(KafkaProducer):  # type: ignore[misc]
 
     def __init__(self, **configs: Any) -> None:
         self._options = _accumulator_options({**self.DEFAULT_CONFIG, **configs})
+        estimator = configs.get("estimator")
+        if not isinstance(estimator, CompressionRatioEstimator | None):
+            raise TypeError(f"estimator: expected a CompressionRatioEstimator, found {estimator!r}")
         client_type = configs.get("kafka_client", KafkaNetClient)
 
         def open_client(**client_configs: Any) -> KafkaNetClient:
@@ -186,7 +190,12 @@ class Producer(KafkaProducer):  # type: ignore[misc]
         if value_bytes is not None:
             size += len(value_bytes)
         if size > self._max_request_size:
-            self._ensure_valid_record_size(self._estimate_size_in_bytes(key_bytes, value_bytes, headers))
+            size = self._estimate_size_in_bytes(key_bytes, value_bytes, headers)
+            if size > self._max_request_size:
+                raise RecordTooLargeError(
+                    f"{topic}: a record of {size} bytes before compression: expected at most {self._max_request_size} "
+                    "(max_request_size)"
+                )
 
         max_block_ms = self._max_block_ms
         partitions = self._partitions.get(topic)
@@ -299,7 +308,13 @@ class Producer(KafkaProducer):  # type: ignore[misc]
     def _await_partitions(self, topic: str) -> tuple[TopicPartitions, float]:
         """Wait for the metadata of a topic; returns its partitions, and what is left of `max_block_ms`."""
         began_ms = monotonic_ms()
-        self._wait_on_metadata(topic, self._max_block_ms)
+        try:
+            self._wait_on_metadata(topic, self._max_block_ms)
+        except kafka_errors.KafkaTimeoutError:
+            raise kafka_errors.KafkaTimeoutError(
+                f"{topic}: not found within {self._max_block_ms / 1000:g} s (max_block_ms): there is no such topic, or "
+                "no broker answers"
+            ) from None
         partitions = self._partitions.get(topic)
         if partitions is None:
             raise ValueError(f"Partitioner did not assign a partition for topic {topic}!")
@@ -372,7 +387,7 @@ class Producer(KafkaProducer):  # type: ignore[misc]
 
 
 def _accumulator_options(config: Mapping[str, Any]) -> AccumulatorOptions:
-    """Raises ValueError for a number that is out of range."""
+    """Raises ValueError for a number that is out of range, and TypeError for what is none."""
     return AccumulatorOptions(
         batch_size=config["batch_size"],
         buffer_memory=config["buffer_memory"],

@@ -69,6 +69,10 @@ class ProducerTransactions(TransactionManager):  # type: ignore[misc]
         if self.has_producer_id_and_epoch(state.producer_id, state.producer_epoch):
             self.set_sequence_number(topic_partition, state.base_sequence)
 
+    def fail(self, error: Exception) -> None:
+        if self.is_transactional() and not self.has_fatal_error():
+            self.transition_to_abortable_error(error)
+
     # The sender asks
 
     def classify_batch_error(
