@@ -158,7 +158,16 @@ def test_abort_on_new_batch_when_the_batch_has_no_room_then_it_is_full_and_the_s
         (DAY, None, b"v", {"name": b"value"}),
         (DAY, None, b"v", iter([("name", b"value")])),
     ],
-    ids=repr,
+    ids=[
+        "negative time",
+        "str key",
+        "int value",
+        "float time",
+        "header of one",
+        "str header value",
+        "dict",
+        "iterator",
+    ],
 )
 @pytest.mark.parametrize("before", [0, 1, 5])
 def test_record_when_it_cannot_be_encoded_then_nothing_is_appended(before, record):
