@@ -310,6 +310,41 @@ def test_a_full_accumulator_says_how_much_is_held_after_max_block_ms(broker: Bro
         producer._accumulator.muted.clear()
 
 
+class LongPolls:
+    """Tells when a producer's sender has gone to sleep."""
+
+    def __init__(self, producer: Producer) -> None:
+        self.count = 0
+        self._changed = threading.Condition()
+        self._poll = producer._client.poll
+        producer._client.poll = self._polled  # type: ignore[method-assign]
+
+    def wait_for_more_than(self, count: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.count > count, SECONDS)
+
+    def _polled(self, timeout_ms: float, **options: Any) -> Any:
+        if timeout_ms > 1000:
+            with self._changed:
+                self.count += 1
+                self._changed.notify_all()
+        return self._poll(timeout_ms=timeout_ms, **options)
+
+
+def test_a_caller_that_waits_for_memory_has_what_lingers_sent_at_once(broker: Broker, topic: str) -> None:
+    options = {"buffer_memory": 5000, "linger_ms": 60_000, "max_block_ms": 5000}
+    with Producer(bootstrap_servers=broker.bootstrap, **options) as producer:
+        polls = LongPolls(producer)
+        producer.send(topic, b"value", partition=0)
+        producer.flush(SECONDS)
+        polls.wait_for_more_than(0)
+        before = polls.count
+        lingering = producer.send(topic, b"value", partition=0)
+        polls.wait_for_more_than(before)
+        producer.send(topic, b"value", partition=1)  # for which there is no room until that is gone
+        assert lingering.get(SECONDS).offset == 1
+
+
 # Too large for the topic
 
 

@@ -142,6 +142,7 @@ class Producer(KafkaProducer):  # type: ignore[misc]
             max_message_bytes=limits.max_message_bytes,
             held_until_ms=limits.held_until_ms,
             sequences=self._transactions,
+            wakeup=self._client.wakeup,
         )
         self._sender_accumulator = SenderAccumulator(
             self._records, transactions=self._transactions, limits=limits, metrics=self._metrics
