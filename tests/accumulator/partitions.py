@@ -84,6 +84,11 @@ class PartitionLog:
         self.records.extend(batch)
         return len(self.records) - batch.count
 
+    def forget_numbers(self) -> None:
+        """Take any number next, as of a producer that begins anew."""
+        self._next_sequence = None
+        self._taken.clear()
+
 
 class Numbering:
     """The sequence numbers of one producer; keeps those partitions waiting that are in `held`."""

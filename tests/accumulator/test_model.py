@@ -78,7 +78,6 @@ class AccumulatorMachine(RuleBasedStateMachine):
         self.records: list[Record] = []
         self.columns: list[tuple[kf.RecordsFuture, list[Record]]] = []
         self.flushes = 0
-        self.is_unsure: set[kf.TopicPartition] = set()
 
     # Callers
 
@@ -143,10 +142,12 @@ class AccumulatorMachine(RuleBasedStateMachine):
         elif check.next_check_ms < float("inf"):
             assert check.next_check_ms > 0
             self.now_ms += check.next_check_ms
-            assert self.accumulator.ready(self.sender.cluster, self.now_ms + 1e-6).nodes
+            later = self.accumulator.ready(self.sender.cluster, self.now_ms + 1e-6)
+            assert later.nodes or (self.numbering is not None and self.numbering.held)
         else:
             waiting = {tp for tp, _ in self.accumulator._queues.items()}
-            assert waiting <= self.accumulator.muted
+            held = self.numbering.held if self.numbering is not None else set()
+            assert waiting <= self.accumulator.muted | held
 
     def one_in_flight(self, data) -> ProducerBatch:
         batch = data.draw(st.sampled_from(self.in_flight))
@@ -156,7 +157,13 @@ class AccumulatorMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.in_flight)
     @rule(data=st.data())
     def answer(self, data) -> None:
-        self.sender.answer(self.one_in_flight(data), self.now_ms)
+        self.arrive(self.one_in_flight(data))
+
+    def arrive(self, batch: ProducerBatch) -> None:
+        was_aborted = batch.is_done
+        self.sender.answer(batch, self.now_ms)
+        if was_aborted:
+            self.begin_numbers_anew(batch.topic_partition)
 
     @precondition(lambda self: self.in_flight)
     @rule(data=st.data(), has_arrived=st.booleans())
@@ -173,13 +180,29 @@ class AccumulatorMachine(RuleBasedStateMachine):
             self.accumulator.reenqueue(batch, self.now_ms)
 
     def give_up(self, batch: ProducerBatch) -> None:
-        """It failed, perhaps it arrived: who numbers records begins anew, here with a partition that forgot."""
+        """It failed, and perhaps it arrived: the next records are numbered anew."""
         batch.complete_exceptionally(TimeoutError())
         self.accumulator.deallocate(batch)
         if batch.producer_state is not None:
-            log = self.sender.logs[batch.topic_partition]
-            log._next_sequence = None
-            log._taken.clear()
+            self.begin_numbers_anew(batch.topic_partition)
+
+    def begin_numbers_anew(self, tp: kf.TopicPartition) -> None:
+        self.sender.logs[tp].forget_numbers()
+
+    @precondition(lambda self: len(self.records) > 15)
+    @rule()
+    def abort(self) -> None:
+        """All fails that is not done; what is in flight may still arrive, and is answered."""
+        undelivered = self.accumulator.undelivered()
+        assert self.accumulator.abort(RuntimeError("given up")) == undelivered
+        for tp in PARTITIONS:
+            self.begin_numbers_anew(tp)
+
+    @rule(tp=one_partition)
+    def hold_or_release(self, tp) -> None:
+        """As while there is no producer id."""
+        if self.numbering is not None:
+            self.numbering.held ^= {tp}
 
     @rule()
     def expire(self) -> None:
@@ -214,7 +237,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
         held = sum(batch.reserved for batch in queues._incomplete)
         assert held == self.accumulator.pool.total - self.accumulator.pool.available
         waiting = [batch for _, queue in queues.items() for batch in queue]
-        assert queues._incomplete == {*waiting, *self.in_flight}
+        assert queues._incomplete == {*waiting, *(batch for batch in self.in_flight if not batch.is_done)}
         assert sum(self.accumulator.undelivered().values()) == sum(b.record_count for b in queues._incomplete)
 
     @invariant()
@@ -230,12 +253,14 @@ class AccumulatorMachine(RuleBasedStateMachine):
         if not hasattr(self, "accumulator"):
             return
         self.accumulator.close()
+        if self.numbering is not None:
+            self.numbering.held.clear()
         for _ in range(1000):
             for batch in self.in_flight:
-                self.sender.answer(batch, self.now_ms)
+                self.arrive(batch)
             self.in_flight = self.sender.drain(self.now_ms)
             self.now_ms += 0 if self.in_flight else 21
-            if not self.accumulator.has_incomplete:
+            if not self.accumulator.has_incomplete and not self.in_flight:
                 break
         assert_nothing_left(self.accumulator)
         for future, records in self.columns:
@@ -276,6 +301,6 @@ class AccumulatorMachine(RuleBasedStateMachine):
 
 
 AccumulatorMachine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=80, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestAccumulator = AccumulatorMachine.TestCase
