@@ -84,10 +84,9 @@ class PartitionLog:
         self.records.extend(batch)
         return len(self.records) - batch.count
 
-    def forget_numbers(self) -> None:
-        """Take any number next, as of a producer that begins anew."""
+    def forget_next(self) -> None:
+        """Take any number next, as of a producer that gave up some."""
         self._next_sequence = None
-        self._taken.clear()
 
 
 class Numbering:

@@ -49,10 +49,10 @@ class Record:
 class AccumulatorMachine(RuleBasedStateMachine):
     @initialize(
         codec=st.sampled_from([kf.Codec.NONE, kf.Codec.LZ4]),
-        batch_size=st.sampled_from([0, 300, 2000]),
+        batch_size=st.sampled_from([2000, 2000, 300, 0]),
         linger_ms=st.sampled_from([0, 50]),
         is_idempotent=st.booleans(),
-        limit=st.sampled_from([EVERYTHING, 1500, 400]),
+        limit=st.sampled_from([400, 1500, EVERYTHING]),
         is_limit_known=st.booleans(),
         first_sequence=st.sampled_from([0, 2**31 - 30]),
     )
@@ -102,6 +102,11 @@ class AccumulatorMachine(RuleBasedStateMachine):
         record.future = appended[0]
         record.future.add_both(record.told.append)
         self.records.append(record)
+
+    @rule(tp=one_partition, some=st.lists(sizes, min_size=5, max_size=20))
+    def append_many(self, tp, some) -> None:
+        for size in some:
+            self.append(tp, size, is_sticky=False)
 
     @rule(tp=one_partition, some=st.lists(sizes, max_size=12))
     def append_columns(self, tp, some) -> None:
@@ -187,7 +192,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
             self.begin_numbers_anew(batch.topic_partition)
 
     def begin_numbers_anew(self, tp: kf.TopicPartition) -> None:
-        self.sender.logs[tp].forget_numbers()
+        self.sender.logs[tp].forget_next()
 
     @precondition(lambda self: len(self.records) > 15)
     @rule()

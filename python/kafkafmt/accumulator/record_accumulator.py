@@ -167,10 +167,10 @@ class RecordAccumulator(SenderSide):
     def _enqueue(self, batch: ProducerBatch) -> None:
         """Queue a new batch, unless the accumulator is closed. The lock is held."""
         if self._closed:
-            raise self._is_closed()
+            raise self._error_when_closed()
         self._queues.enqueue(batch)
 
-    def _is_closed(self) -> AccumulatorClosedError:
+    def _error_when_closed(self) -> AccumulatorClosedError:
         return self.closed_error("the accumulator is closed and takes no more records")
 
     def _makes_room(self, batch: ProducerBatch, builder: RecordBatchBuilder, missing: int) -> bool:
@@ -213,7 +213,7 @@ class RecordAccumulator(SenderSide):
         began = time.monotonic()
         if not self.pool.reserve(size, wait_ms, self._wakeup):
             if self._closed:
-                raise self._is_closed()
+                raise self._error_when_closed()
             held = self.pool.total - self.pool.available
             raise self.buffer_exhausted_error(
                 f"{batch.record_count} record(s) for {batch.topic_partition} of {size} bytes: no room after "
