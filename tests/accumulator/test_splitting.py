@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -132,6 +133,31 @@ def test_record_when_too_large_among_others_then_it_alone_fails_with_its_size_an
     assert [future.get(0).offset for future in others] == list(range(19))
     assert sender.logs[TP].values == [value for value in values if len(value) == 100]
     assert numbering.next[TP] == 19
+    assert_nothing_left(accumulator)
+
+
+class FailsToFail(Numbering):
+    """As a transaction that is in no state to fail."""
+
+    def fail(self, error: Exception) -> None:
+        super().fail(error)
+        raise RuntimeError("no transaction")
+
+
+@pytest.mark.parametrize("batch_size", [0, 16_000], ids=["alone", "among others"])
+def test_record_when_too_large_and_its_transaction_cannot_fail_then_it_is_done_and_the_others_go(batch_size):
+    limits = {"clicks": 10_000}
+    numbering = FailsToFail()
+    accumulator = accumulator_of(batch_size=batch_size, max_message_bytes=limits.get, sequences=numbering)
+    futures = [append(accumulator, bytes(size)) for size in (2000, 100, 2000, 100)]
+    limits["clicks"] = 1000
+    sender = Sender(accumulator, max_message_bytes=1000)
+    while accumulator.has_undrained:
+        with suppress(RuntimeError):
+            sender.send()
+    assert [isinstance(future.exception, kf.RecordTooLargeError) for future in futures] == [True, False] * 2
+    assert [future.get(0).offset for future in futures[1::2]] == [0, 1]
+    assert all(isinstance(error, kf.RecordTooLargeError) for error in numbering.failures[:1])
     assert_nothing_left(accumulator)
 
 

@@ -189,7 +189,7 @@ class SenderSide:
                     self._split(batch, limit, now_ms, is_limit=True)
             except Exception as error:
                 # No broker can help it: its records fail, and those behind them go on.
-                self._fail(batch, error)
+                self._fail([(batch, error)])
             self.deallocate(batch)
 
     def _close_batch(self, batch: ProducerBatch) -> None:
@@ -255,19 +255,25 @@ class SenderSide:
             self.estimator.reset(batch.topic_partition.topic)
             if self._sequences is not None and batch.producer_state is not None:
                 self._sequences.take_back(batch.topic_partition, batch.producer_state)
-        for part in too_large:
-            error = self.record_too_large_error(
-                f"{part.topic_partition}: a record that takes {part.size_in_bytes} bytes in a batch of its own: "
-                f"expected at most {max_size} (max.message.bytes)"
-            )
-            self._fail(part, error)
-            part.let_go()
+        self._fail([(part, self._too_large(part, max_size)) for part in too_large])
         return len(children)
 
-    def _fail(self, batch: ProducerBatch, error: Exception) -> None:
-        if self._sequences is not None:
-            self._sequences.fail(error)
-        batch.complete_exceptionally(error)
+    def _too_large(self, batch: ProducerBatch, limit: int) -> RecordTooLargeError:
+        return self.record_too_large_error(
+            f"{batch.topic_partition}: a record that takes {batch.size_in_bytes} bytes in a batch of its own: "
+            f"expected at most {limit} (max.message.bytes)"
+        )
+
+    def _fail(self, failures: Sequence[tuple[ProducerBatch, Exception]]) -> None:
+        """Let batches fail, and first the transaction that they belong to; whatever that says, they are done."""
+        try:
+            if self._sequences is not None:
+                for _, error in failures:
+                    self._sequences.fail(error)
+        finally:
+            for batch, error in failures:
+                batch.complete_exceptionally(error)
+                self.deallocate(batch)
 
     def deallocate(self, batch: ProducerBatch) -> None:
         """Give back the memory of a batch that is done or split, once."""
