@@ -80,6 +80,7 @@ class RecordAccumulator(SenderSide):
     ) -> tuple[RecordFuture, bool] | None:
         """Append a record; returns its future, and whether there is news for the sender.
 
+        timestamp: milliseconds since the epoch, -1 for none. headers: keys are str, or bytes that need not be UTF-8.
         Waits up to `max_block_ms` (None: as the options say) for memory. abort_on_new_batch: return None where
         the record would begin a batch, so that a sticky partitioner may choose again (KIP-480).
 
