@@ -348,7 +348,8 @@ class Producer(KafkaProducer):  # type: ignore[misc]
         """Wait up to `timeout` seconds for the records that wait to be delivered, and end.
 
         What is not delivered by then fails. Raises UndeliveredError that says what that was, once all its futures have
-        failed; not where kafka-python closes by itself, at exit, which it tells by `null_logger`.
+        failed; not where kafka-python closes by itself, at exit, which it tells by `null_logger`. Interrupted, it
+        gives up what is not delivered.
         """
         if timeout is None:
             timeout = threading.TIMEOUT_MAX
@@ -358,7 +359,11 @@ class Producer(KafkaProducer):  # type: ignore[misc]
         if getattr(self, "_closed", True):
             return
         self._closed = True
-        undelivered = self._end_sender(timeout)
+        try:
+            undelivered = self._end_sender(timeout)
+        except BaseException:  # Ctrl-C, for one: nobody waits any more
+            self._sender.force_close()
+            raise
         if self._metrics:
             self._metrics.close()
         for serializer in (self._key_serializer, self._value_serializer):
