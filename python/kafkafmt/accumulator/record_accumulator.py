@@ -39,6 +39,8 @@ class RecordAccumulator(SenderSide):
     Unlike Kafka's: memory is reserved as batches grow, not `batch_size` at once; no batch is meant to be larger
     than its topic takes; batches that come back go to where their records belong; and of batches that were less
     than half full the estimator learns nothing, since the few records of one that lingered compress badly.
+
+    Records may be appended, waited for and closed from any thread; all that a sender does is called from one.
     """
 
     # What callers get and catch: a client that has its own derives them from these.
