@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import threading
 from collections import defaultdict, deque
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from kafkafmt.types import Codec
 
 
+@runtime_checkable
 class RatioEstimator(Protocol):
     """What sizes the batches of a producer."""
 
@@ -127,8 +128,8 @@ class RecentRatioEstimator:
 
 
 def _check_ratio(ratio: float) -> None:
-    if not ratio >= 0:
-        raise ValueError(f"ratio: expected 0 or more, found {ratio}")
+    if not 0 <= ratio < math.inf:
+        raise ValueError(f"ratio: expected 0 or more, and finite, found {ratio}")
 
 
 def _check_factor(contingency_factor: float) -> None:

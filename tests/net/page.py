@@ -1,4 +1,6 @@
-"""The page docs/producer.md, and how its blocks of Python are run: each prints what stands below it.
+"""The page docs/producer.md, what the README says of the producer, and how their blocks are run.
+
+Each block of Python prints what stands below it.
 
 The port that it names is a broker's, and the folder `/backup` a temporary one.
 """
@@ -13,11 +15,20 @@ from typing import Any
 
 from broker.broker import Broker
 
-PAGE = (Path(__file__).parents[2] / "docs" / "producer.md").read_text()
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "producer.md").read_text()
 ON_SPARK = re.compile(r"^## From Spark\n.*?(?=^## )", re.DOTALL | re.MULTILINE)
 BLOCK = re.compile(r"```python\n(?P<code>.*?)```\n(?:\n```text\n(?P<printed>.*?)```\n)?", re.DOTALL)
 ADDRESS = "localhost:9092"
 BACKUP = '"/backup"'
+
+
+def section_of_readme() -> str:
+    section = re.search(
+        r"^## Produce\n.*?(?=^## )", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    assert section is not None
+    return section[0]
 
 
 def assert_prints_what_it_says(text: str, names: dict[str, Any], broker: Broker, backup: Path) -> None:

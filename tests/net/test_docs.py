@@ -1,4 +1,4 @@
-"""What docs/producer.md says: its blocks print what stands below them, and its tables are whole.
+"""What docs/producer.md and the README say of the producer: blocks print what stands below them, and tables are whole.
 
 The block of Spark is run by tests/spark/test_docs.py, which has one.
 """
@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from kafka import KafkaProducer
 
 from broker.broker import Broker
 from data.real_logs import LOGS
 from kafkafmt.net import Producer
-from net.page import BLOCK, ON_SPARK, PAGE, assert_prints_what_it_says
+from net.page import BLOCK, ON_SPARK, PAGE, assert_prints_what_it_says, section_of_readme
 
 TOPICS = {"page-views": 3, "clicks": 3, "restored": 3, "copy-of-clicks": 3, "copy-of-restored": 3}
 
@@ -25,6 +27,15 @@ def test_page_when_run_then_prints_what_it_says(broker: Broker) -> None:
         broker.create_topic(name, partitions)
     broker.create_topic("thumbnails", config={"max.message.bytes": 20_000})
     assert_prints_what_it_says(ON_SPARK.sub("", PAGE), {}, broker, LOGS)
+
+
+@pytest.mark.broker
+@pytest.mark.xdist_group("broker")
+def test_readme_when_run_then_prints_what_it_says(broker: Broker) -> None:
+    broker.create_topic("views")
+    broker.create_topic("sales")
+    table = pa.table({"timestamp": np.arange(1000), "key": ["key"] * 1000, "value": ["value"] * 1000})
+    assert_prints_what_it_says(section_of_readme(), {"table": table}, broker, LOGS)
 
 
 def test_page_when_it_says_what_is_printed_then_has_blocks_for_all_of_it() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import json
+import signal
 import subprocess
 import sys
 import threading
+import time
 import uuid
 import weakref
 from collections.abc import Iterator
@@ -259,7 +261,7 @@ def test_options_that_kafka_python_refuses_are_refused_alike(broker: Broker, opt
         ({"buffer_memory": 0}, "buffer_memory: expected 1 or more, found 0"),
         ({"batch_size": -1}, "batch_size: expected 0 or more, found -1"),
         ({"linger_ms": "5"}, "linger_ms: expected a number, found '5'"),
-        ({"estimator": 0.5}, "estimator: expected a CompressionRatioEstimator, found 0.5"),
+        ({"estimator": 0.5}, "estimator: expected one of kafkafmt's or with its methods, found 0.5"),
         ({"compression_type": "zstd", "compression_level": 100}, "zstd level must be -7 to 22, not 100"),
         ({"compression_type": "zstd", "compression_level": "3"}, "zstd level must be -7 to 22, not '3'"),
     ],
@@ -497,6 +499,26 @@ def test_close_says_what_was_not_delivered_in_time(broker: Broker, topic: str) -
     assert raised.value.undelivered == {kf.TopicPartition(topic, 0): 2, kf.TopicPartition(topic, 1): 1}
     assert all(isinstance(future.exception, kafka.errors.IllegalStateError) for future in sent)
     assert not producer._sender.is_alive()
+
+
+def test_close_when_interrupted_then_gives_up_what_is_not_delivered(broker: Broker, topic: str) -> None:
+    producer = Producer(bootstrap_servers=broker.bootstrap)
+    partition = kf.TopicPartition(topic, 0)
+    producer._accumulator.muted.add(partition)  # nothing is delivered
+    future = producer.send(topic, b"value", partition=0)
+
+    def interrupt() -> None:
+        while not producer._records.flush_in_progress:
+            time.sleep(0.01)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    interrupter = threading.Thread(target=interrupt)
+    interrupter.start()
+    with pytest.raises(KeyboardInterrupt):
+        producer.close()
+    interrupter.join()
+    with pytest.raises(kafka.errors.IllegalStateError):
+        future.get(SECONDS)
 
 
 def test_close_in_a_callback_does_not_wait_for_itself(broker: Broker, topic: str) -> None:

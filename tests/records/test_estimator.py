@@ -55,7 +55,7 @@ def test_reset_when_a_batch_was_split_then_1_for_every_codec_of_that_topic():
     estimator.reset("never seen")
 
 
-@pytest.mark.parametrize("ratio", [-0.1, float("nan"), float("-inf")])
+@pytest.mark.parametrize("ratio", [-0.1, float("nan"), float("-inf"), float("inf")])
 def test_observe_when_the_ratio_is_impossible_then_value_error(ratio):
     with pytest.raises(ValueError, match="ratio"):
         CompressionRatioEstimator().observe("t", Codec.GZIP, ratio)

@@ -39,6 +39,8 @@ class RecordAccumulator(SenderSide):
     Unlike Kafka's: memory is reserved as batches grow, not `batch_size` at once; no batch is meant to be larger
     than its topic takes; batches that come back go to where their records belong; and of batches that were less
     than half full the estimator learns nothing, since the few records of one that lingered compress badly.
+
+    Records may be appended, waited for and closed from any thread; all that a sender does is called from one.
     """
 
     # What callers get and catch: a client that has its own derives them from these.
@@ -80,6 +82,7 @@ class RecordAccumulator(SenderSide):
     ) -> tuple[RecordFuture, bool] | None:
         """Append a record; returns its future, and whether there is news for the sender.
 
+        timestamp: milliseconds since the epoch, -1 for none. headers: keys are str, or bytes that need not be UTF-8.
         Waits up to `max_block_ms` (None: as the options say) for memory. abort_on_new_batch: return None where
         the record would begin a batch, so that a sticky partitioner may choose again (KIP-480).
 

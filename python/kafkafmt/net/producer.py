@@ -22,7 +22,7 @@ from kafka.producer.future import FutureRecordMetadata as FailedSend
 
 from kafkafmt.accumulator import AccumulatorOptions, RecordFuture, RecordsFuture
 from kafkafmt.accumulator.queues import Undelivered
-from kafkafmt.estimator import CompressionRatioEstimator
+from kafkafmt.estimator import RatioEstimator
 from kafkafmt.net import metrics
 from kafkafmt.net.clock import monotonic_ms
 from kafkafmt.net.errors import ProducerClosedError, RecordTooLargeError, UndeliveredError
@@ -52,6 +52,7 @@ class Producer(KafkaProducer):  # type: ignore[misc]
 
     A batch that comes out larger than its topic takes is split: before it is sent, by the `max.message.bytes`
     that the brokers tell, or when a broker refuses it. Order and exactly-once delivery hold across a split.
+    Safe to use from several threads, as KafkaProducer is; callbacks are called in the sender's thread.
 
     Options are those of kafka-python's KafkaProducer, and:
 
@@ -87,8 +88,8 @@ class Producer(KafkaProducer):  # type: ignore[misc]
     def __init__(self, **configs: Any) -> None:
         self._options = _accumulator_options({**self.DEFAULT_CONFIG, **configs})
         estimator = configs.get("estimator")
-        if not isinstance(estimator, CompressionRatioEstimator | None):
-            raise TypeError(f"estimator: expected a CompressionRatioEstimator, found {estimator!r}")
+        if not isinstance(estimator, RatioEstimator | None):
+            raise TypeError(f"estimator: expected one of kafkafmt's or with its methods, found {estimator!r}")
         client_type = configs.get("kafka_client", KafkaNetClient)
 
         def open_client(**client_configs: Any) -> KafkaNetClient:
@@ -348,7 +349,8 @@ class Producer(KafkaProducer):  # type: ignore[misc]
         """Wait up to `timeout` seconds for the records that wait to be delivered, and end.
 
         What is not delivered by then fails. Raises UndeliveredError that says what that was, once all its futures have
-        failed; not where kafka-python closes by itself, at exit, which it tells by `null_logger`.
+        failed; not where kafka-python closes by itself, at exit, which it tells by `null_logger`. Interrupted, it
+        gives up what is not delivered.
         """
         if timeout is None:
             timeout = threading.TIMEOUT_MAX
@@ -358,7 +360,11 @@ class Producer(KafkaProducer):  # type: ignore[misc]
         if getattr(self, "_closed", True):
             return
         self._closed = True
-        undelivered = self._end_sender(timeout)
+        try:
+            undelivered = self._end_sender(timeout)
+        except BaseException:  # Ctrl-C, for one: nobody waits any more
+            self._sender.force_close()
+            raise
         if self._metrics:
             self._metrics.close()
         for serializer in (self._key_serializer, self._value_serializer):
