@@ -188,22 +188,30 @@ class Cluster:
             "isolation.level": isolation,
             "fetch.wait.max.ms": 10,
         }
-        consumer = Consumer(settings)
+        consumer, uncommitted = (
+            Consumer(settings),
+            Consumer({**settings, "isolation.level": "read_uncommitted"}),
+        )
         try:
+            _, end = uncommitted.get_watermark_offsets(TopicPartition(topic, partition), READ_SECONDS)
             consumer.assign([TopicPartition(topic, partition, 0)])
-            return list(_until_the_end(consumer))
+            return list(_up_to(end, consumer))
         finally:
             consumer.close()
+            uncommitted.close()
 
 
-def _until_the_end(consumer: Consumer) -> Iterator[Record]:
+def _up_to(end: int, consumer: Consumer) -> Iterator[Record]:
+    """What lies below an offset. A transaction may be committed before its marker is written, and so readable."""
     while True:
         message = consumer.poll(READ_SECONDS)
         if message is None:
             raise TimeoutError(f"nothing came in {READ_SECONDS} s")
         if message.error() is not None:
             if message.error().name() == "_PARTITION_EOF":
-                return
+                if message.offset() >= end:
+                    return
+                continue
             raise AssertionError(message.error().str())
         yield Record(
             message.offset(), message.timestamp()[1], message.key(), message.value(), message.headers() or []
