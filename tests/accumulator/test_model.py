@@ -20,6 +20,7 @@ from accumulator.partitions import (
     DAY,
     EVERYTHING,
     Numbering,
+    OutOfOrder,
     PartitionLog,
     Sender,
     TooLarge,
@@ -159,13 +160,15 @@ class AccumulatorMachine(RuleBasedStateMachine):
         self.sender.answer(self.one_in_flight(data), self.now_ms)
 
     @precondition(lambda self: self.in_flight)
-    @rule(data=st.data(), has_arrived=st.booleans())
-    def lose_the_answer(self, data, has_arrived) -> None:
+    @rule(data=st.data(), has_arrived=st.booleans(), is_too_large_then=st.booleans())
+    def lose_the_answer(self, data, has_arrived, is_too_large_then) -> None:
         batch = self.one_in_flight(data)
         log = self.sender.logs[batch.topic_partition]
         if has_arrived and self.numbering is not None:
-            with suppress(TooLarge):
+            with suppress(TooLarge, OutOfOrder):
                 log.append(bytes(batch.data))
+        if is_too_large_then:
+            log.max_message_bytes = min(log.max_message_bytes, batch.size_in_bytes - 1)
         self.accumulator.muted.discard(batch.topic_partition)
         if batch.has_reached_delivery_timeout(500, self.now_ms):
             self.give_up(batch)
@@ -173,13 +176,9 @@ class AccumulatorMachine(RuleBasedStateMachine):
             self.accumulator.reenqueue(batch, self.now_ms)
 
     def give_up(self, batch: ProducerBatch) -> None:
-        """It failed, perhaps it arrived: who numbers records begins anew, here with a partition that forgot."""
-        batch.complete_exceptionally(TimeoutError())
+        """It failed, perhaps it arrived: who numbers records begins anew."""
+        self.sender.fail(batch, TimeoutError())
         self.accumulator.deallocate(batch)
-        if batch.producer_state is not None:
-            log = self.sender.logs[batch.topic_partition]
-            log._next_sequence = None
-            log._taken.clear()
 
     @rule()
     def expire(self) -> None:

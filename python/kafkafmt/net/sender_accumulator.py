@@ -14,7 +14,12 @@ from kafka.producer.producer_batch import FinalState
 from kafkafmt.accumulator import Cluster, ProducerBatch, RecordAccumulator
 from kafkafmt.accumulator.queues import Undelivered
 from kafkafmt.net.clock import monotonic_ms
-from kafkafmt.net.errors import BufferExhaustedError, ProducerClosedError, RecordTooLargeError
+from kafkafmt.net.errors import (
+    BufferExhaustedError,
+    PossiblyDeliveredError,
+    ProducerClosedError,
+    RecordTooLargeError,
+)
 from kafkafmt.net.future import FutureRecordMetadata
 from kafkafmt.net.transactions import REFUSALS, TOO_LARGE, ProducerTransactions
 
@@ -32,6 +37,7 @@ class ProducerAccumulator(RecordAccumulator):
     closed_error = ProducerClosedError
     buffer_exhausted_error = BufferExhaustedError
     record_too_large_error = RecordTooLargeError
+    possibly_delivered_error = PossiblyDeliveredError
 
 
 class SenderBatch:
@@ -73,17 +79,22 @@ class SenderBatch:
 
     @property
     def producer_id(self) -> int:
-        state = self.batch.producer_state
+        state = self.batch.known_as
         return -1 if state is None else state.producer_id
 
     @property
     def producer_epoch(self) -> int:
-        state = self.batch.producer_state
+        state = self.batch.known_as
         return -1 if state is None else state.producer_epoch
 
     @property
     def has_sequence(self) -> bool:
-        return self.batch.producer_state is not None
+        return self.batch.known_as is not None
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether its records may have arrived before."""
+        return self.batch.in_doubt is not None
 
     @property
     def final_state(self) -> FinalState | None:
@@ -208,12 +219,16 @@ class SenderAccumulator:
 
     def fail(self, batch: ProducerBatch, error: Exception, error_of: Callable[[int], Exception]) -> bool:
         """A batch failed for good. Numbers that its broker did not take go to the next records."""
+        is_in_doubt = batch.in_doubt is not None
         if (
             isinstance(error, REFUSALS)
+            and not is_in_doubt
             and self._transactions is not None
             and batch.producer_state is not None
         ):
             self._transactions.take_back(batch.topic_partition, batch.producer_state)
+        if is_in_doubt and isinstance(error, kafka_errors.OutOfOrderSequenceNumberError):
+            return batch.complete_exceptionally(self.accumulator.possibly_delivered(batch))
         if isinstance(error, TOO_LARGE) and batch.record_count == 1:
             return batch.complete_exceptionally(self._too_large(batch, error))
         return batch.complete_exceptionally(error, error_of)
