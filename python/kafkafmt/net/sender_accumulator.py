@@ -14,6 +14,7 @@ from kafka.producer.producer_batch import FinalState
 from kafkafmt.accumulator import Cluster, ProducerBatch, RecordAccumulator
 from kafkafmt.accumulator.queues import Undelivered
 from kafkafmt.net.clock import monotonic_ms
+from kafkafmt.net.connections import connection_delay_ms
 from kafkafmt.net.errors import (
     BufferExhaustedError,
     PossiblyDeliveredError,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from kafka.metrics import Metrics
     from typing_extensions import Buffer
 
+    from kafkafmt.net.connections import Connections
     from kafkafmt.net.limits import TopicLimits
 
 
@@ -131,19 +133,22 @@ class SenderBatch:
 class SenderAccumulator:
     """A ProducerAccumulator in the place of kafka-python's, whose names and units it has.
 
-    metrics: kafka-python's, where it keeps any. undelivered: records that were given up when the sender ended.
+    client: connects to the nodes that batches go to; those that are not connected to are not ready. metrics:
+    kafka-python's, where it keeps any. undelivered: records that were given up when the sender ended.
     """
 
     def __init__(
         self,
         accumulator: ProducerAccumulator,
         *,
+        client: Connections,
         transactions: ProducerTransactions | None,
         limits: TopicLimits,
         metrics: Metrics | None,
     ) -> None:
         self.accumulator = accumulator
         self.muted = accumulator.muted
+        self._client = client
         self._transactions = transactions
         self._limits = limits
         self._metrics = metrics
@@ -165,7 +170,13 @@ class SenderAccumulator:
             self.accumulator.end_flush()
         next_ask_ms = self._limits.ask(now_ms)
         check = self.accumulator.ready(cluster, now_ms)
-        return check.nodes, min(check.next_check_ms, next_ask_ms) / 1000, check.unknown_leaders_exist
+        delays_ms = {node: connection_delay_ms(self._client, node) for node in check.nodes}
+        nodes = {node for node, delay_ms in delays_ms.items() if delay_ms == 0}
+        next_connect_ms = min(
+            (delay_ms for delay_ms in delays_ms.values() if delay_ms > 0), default=float("inf")
+        )
+        next_check_ms = min(check.next_check_ms, next_ask_ms, next_connect_ms)
+        return nodes, next_check_ms / 1000, check.unknown_leaders_exist
 
     def drain(
         self, cluster: Cluster, nodes: Collection[int], max_size: int, now: float

@@ -105,6 +105,11 @@ class ProducerTransactions(TransactionManager):  # type: ignore[misc]
             handler.on_complete = partial(_complete, handler)
         return handler
 
+    def put_back(self, handler: TxnRequestHandler) -> None:
+        """Have a request that was not sent be the next one again."""
+        with self._lock:
+            self._enqueue_request(handler)
+
     def reset_producer_id(self) -> None:
         """Ask for another producer id: kafka-python forgets the old one, but would never ask."""
         with self._lock:
