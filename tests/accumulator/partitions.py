@@ -51,13 +51,17 @@ class Leaders(dict[kf.TopicPartition, int]):
 
 
 class PartitionLog:
-    """A partition: refuses what is too large, and from an idempotent producer gaps, and takes nothing twice."""
+    """A partition: refuses what is too large, and from an idempotent producer gaps, and takes nothing twice.
+
+    It looks at the size first, as brokers do, and knows a batch again by its first and last number alone.
+    """
 
     def __init__(self, max_message_bytes: int = EVERYTHING) -> None:
         self.max_message_bytes = max_message_bytes
         self.records: list[kf.Record] = []
         self.batches: list[kf.RecordBatch] = []
-        self._taken: dict[int, tuple[int, int]] = {}  # base sequence: count, base offset
+        self._taken: dict[tuple[int, int], int] = {}  # base sequence, count: base offset
+        self._epoch = -1
         self._next_sequence: int | None = None
 
     @property
@@ -68,25 +72,25 @@ class PartitionLog:
         """Take a batch; returns its base offset."""
         (batch,) = kf.MemoryRecords(data).batches()
         batch.ensure_valid()
-        sequence = batch.base_sequence
-        if sequence in self._taken and sequence != self._next_sequence:
-            count, base_offset = self._taken[sequence]
-            assert count == batch.count, "a batch that was taken is sent again as a whole"
-            return base_offset
         if len(data) > self.max_message_bytes:
             raise TooLarge
         if batch.producer_id >= 0:
+            sequence = batch.base_sequence
+            if batch.producer_epoch != self._epoch:
+                assert batch.producer_epoch > self._epoch, (
+                    "what has an old epoch goes before what has a new one"
+                )
+                self._epoch, self._next_sequence = batch.producer_epoch, None
+                self._taken.clear()
+            if (sequence, batch.count) in self._taken and sequence != self._next_sequence:
+                return self._taken[sequence, batch.count]
             if self._next_sequence not in (None, sequence):
                 raise OutOfOrder(f"expected {self._next_sequence}, found {sequence}")
             self._next_sequence = (sequence + batch.count) % 2**31
-            self._taken[sequence] = batch.count, len(self.records)
+            self._taken[sequence, batch.count] = len(self.records)
         self.batches.append(batch)
         self.records.extend(batch)
         return len(self.records) - batch.count
-
-    def forget_next(self) -> None:
-        """Take any number next, as of a producer that gave up some."""
-        self._next_sequence = None
 
 
 class Numbering:
@@ -95,6 +99,7 @@ class Numbering:
     def __init__(self, first: int = 0, *, is_transactional: bool = False) -> None:
         self.first = first
         self.is_transactional = is_transactional
+        self.epoch = 3
         self.held: set[kf.TopicPartition] = set()
         self.next: dict[kf.TopicPartition, int] = {}
         self.failures: list[Exception] = []
@@ -102,13 +107,22 @@ class Numbering:
     def may_send(self, topic_partition: kf.TopicPartition) -> bool:
         return topic_partition not in self.held
 
+    def is_current(self, state: ProducerState) -> bool:
+        return state.producer_epoch == self.epoch
+
     def assign(self, topic_partition: kf.TopicPartition, count: int) -> ProducerState:
         sequence = self.next.get(topic_partition, self.first)
         self.next[topic_partition] = (sequence + count) % 2**31
-        return ProducerState(PRODUCER_ID, 3, sequence, self.is_transactional)
+        return ProducerState(PRODUCER_ID, self.epoch, sequence, self.is_transactional)
 
     def take_back(self, topic_partition: kf.TopicPartition, state: ProducerState) -> None:
-        self.next[topic_partition] = state.base_sequence
+        if self.is_current(state):
+            self.next[topic_partition] = state.base_sequence
+
+    def bump_epoch(self) -> None:
+        """Number all that follows anew, as after a batch that failed and may have arrived."""
+        self.epoch += 1
+        self.next.clear()
 
     def fail(self, error: Exception) -> None:
         self.failures.append(error)
@@ -146,12 +160,23 @@ class Sender:
             if batch.record_count > 1:
                 self.accumulator.split_and_reenqueue(batch, now_ms)
             else:
-                batch.complete_exceptionally(error)
-                if self.numbering is not None:
+                if self.numbering is not None and batch.in_doubt is None:
                     self.numbering.take_back(batch.topic_partition, batch.producer_state)
+                self.fail(batch, error)
+        except OutOfOrder as error:
+            is_in_doubt = batch.in_doubt is not None
+            self.fail(batch, self.accumulator.possibly_delivered(batch) if is_in_doubt else error)
         else:
             batch.complete(base_offset)
         self.accumulator.deallocate(batch)
+
+    def fail(self, batch: ProducerBatch, error: Exception) -> None:
+        """A batch failed for good; where a broker may know it, or did not expect it, a new epoch begins."""
+        known_as = batch.known_as
+        may_be_known = batch.in_doubt is not None or not isinstance(error, TooLarge)
+        if may_be_known and known_as is not None and self.numbering.is_current(known_as):
+            self.numbering.bump_epoch()
+        batch.complete_exceptionally(error)
 
     def send(self, now_ms: float = 0) -> int:
         """Send until nothing is ready; returns how many batches went."""

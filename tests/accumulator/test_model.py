@@ -20,6 +20,7 @@ from accumulator.partitions import (
     DAY,
     EVERYTHING,
     Numbering,
+    OutOfOrder,
     PartitionLog,
     Sender,
     TooLarge,
@@ -162,22 +163,18 @@ class AccumulatorMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.in_flight)
     @rule(data=st.data())
     def answer(self, data) -> None:
-        self.arrive(self.one_in_flight(data))
-
-    def arrive(self, batch: ProducerBatch) -> None:
-        was_aborted = batch.is_done
-        self.sender.answer(batch, self.now_ms)
-        if was_aborted:
-            self.begin_numbers_anew(batch.topic_partition)
+        self.sender.answer(self.one_in_flight(data), self.now_ms)
 
     @precondition(lambda self: self.in_flight)
-    @rule(data=st.data(), has_arrived=st.booleans())
-    def lose_the_answer(self, data, has_arrived) -> None:
+    @rule(data=st.data(), has_arrived=st.booleans(), is_too_large_then=st.booleans())
+    def lose_the_answer(self, data, has_arrived, is_too_large_then) -> None:
         batch = self.one_in_flight(data)
         log = self.sender.logs[batch.topic_partition]
         if has_arrived and self.numbering is not None:
-            with suppress(TooLarge):
+            with suppress(TooLarge, OutOfOrder):
                 log.append(bytes(batch.data))
+        if is_too_large_then:
+            log.max_message_bytes = min(log.max_message_bytes, batch.size_in_bytes - 1)
         self.accumulator.muted.discard(batch.topic_partition)
         if batch.has_reached_delivery_timeout(500, self.now_ms):
             self.give_up(batch)
@@ -185,14 +182,9 @@ class AccumulatorMachine(RuleBasedStateMachine):
             self.accumulator.reenqueue(batch, self.now_ms)
 
     def give_up(self, batch: ProducerBatch) -> None:
-        """It failed, and perhaps it arrived: the next records are numbered anew."""
-        batch.complete_exceptionally(TimeoutError())
+        """It failed, perhaps it arrived: who numbers records begins anew."""
+        self.sender.fail(batch, TimeoutError())
         self.accumulator.deallocate(batch)
-        if batch.producer_state is not None:
-            self.begin_numbers_anew(batch.topic_partition)
-
-    def begin_numbers_anew(self, tp: kf.TopicPartition) -> None:
-        self.sender.logs[tp].forget_next()
 
     @precondition(lambda self: len(self.records) > 15)
     @rule()
@@ -200,8 +192,8 @@ class AccumulatorMachine(RuleBasedStateMachine):
         """All fails that is not done; what is in flight may still arrive, and is answered."""
         undelivered = self.accumulator.undelivered()
         assert self.accumulator.abort(RuntimeError("given up")) == undelivered
-        for tp in PARTITIONS:
-            self.begin_numbers_anew(tp)
+        if self.numbering is not None:
+            self.numbering.bump_epoch()
 
     @rule(tp=one_partition)
     def hold_or_release(self, tp) -> None:
@@ -262,7 +254,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
             self.numbering.held.clear()
         for _ in range(1000):
             for batch in self.in_flight:
-                self.arrive(batch)
+                self.sender.answer(batch)
             self.in_flight = self.sender.drain(self.now_ms)
             self.now_ms += 0 if self.in_flight else 21
             if not self.accumulator.has_incomplete and not self.in_flight:

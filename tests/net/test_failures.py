@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
 from kafka.errors import KafkaTimeoutError
+from kafka.net.compat import KafkaNetClient
 
 from net.cluster import LIMIT, Cluster
 from net.sending import (
     ANSWER_SECONDS,
     GUARANTEES,
     IDEMPOTENT,
-    NOT_IDEMPOTENT,
     Sent,
     assert_sequences_continue,
     hex_digits,
@@ -26,6 +27,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("net")]
 
 BLOCK_MS = 300
 CLOSE_SECONDS = 0.5
+MAX_POLLS = 300  # of a sender that waits for 2 s; one that went round and round would come to thousands
 
 
 def send_both(sent: Sent, topic: str, count: int) -> None:
@@ -114,11 +116,12 @@ def test_send_when_memory_is_exhausted_then_blocks_and_says_so(
     sent.assert_arrived(cluster, LIMIT)
 
 
+@GUARANTEES
 def test_send_when_delivery_times_out_then_fails_and_what_follows_arrives(
-    cluster: Cluster, topic: str
+    cluster: Cluster, topic: str, guarantee: Mapping[str, Any]
 ) -> None:
     timeouts = {"linger_ms": 0, "request_timeout_ms": 300, "delivery_timeout_ms": 600}
-    with sending(cluster, **timeouts, **NOT_IDEMPOTENT) as sent:
+    with sending(cluster, **timeouts, **guarantee) as sent:
         sent.send_in_vain(topic, zeros(0)).get(ANSWER_SECONDS)
         with cluster.frozen():
             for future in [sent.send_in_vain(topic, zeros(number)) for number in range(5)]:
@@ -128,4 +131,52 @@ def test_send_when_delivery_times_out_then_fails_and_what_follows_arrives(
         offsets = [future.get(ANSWER_SECONDS).offset for future in after]
     last = cluster.consume(topic)[-500:]
     assert [record.value for record in last] == [hex_digits(number) for number in range(500)]
+    assert [record.offset for record in last] == offsets
+
+
+@contextmanager
+def killed(cluster: Cluster) -> Iterator[None]:
+    """The broker is away until the end, when it comes back."""
+    cluster.kill()
+    try:
+        yield
+    finally:
+        cluster.start()
+
+
+class CountingClient(KafkaNetClient):
+    """Counts how often the sender looks around."""
+
+    polls = 0
+
+    def poll(self, *args: Any, **kwargs: Any) -> None:
+        self.polls += 1
+        super().poll(*args, **kwargs)
+
+
+@pytest.mark.parametrize("away", [Cluster.frozen, killed], ids=["hangs", "is killed"])
+@pytest.mark.parametrize("has_id", [True, False], ids=["with a producer id", "without"])
+def test_send_when_a_producer_id_is_waited_for_then_records_expire_and_what_follows_arrives(
+    cluster: Cluster, topic: str, has_id: bool, away: Callable[[Cluster], AbstractContextManager[None]]
+) -> None:
+    """The first that expires with an id had numbers, which begins a new epoch: all others wait for that."""
+    timeouts = {"linger_ms": 0, "request_timeout_ms": 900, "delivery_timeout_ms": 1000}
+    with sending(cluster, kafka_client=CountingClient, **timeouts, **IDEMPOTENT) as sent:
+        sent.send_in_vain(topic, zeros(0)).get(ANSWER_SECONDS)
+        with away(cluster):
+            if not has_id:
+                sent.producer._transaction_manager.reset_producer_id()
+            polls = sent.producer._client.polls
+            for _ in range(2):
+                begun = time.monotonic()
+                futures = [sent.send_in_vain(topic, zeros(number)) for number in range(5)]
+                for future in futures:
+                    with pytest.raises(KafkaTimeoutError, match="delivery_timeout_ms: 1000"):
+                        future.get(ANSWER_SECONDS)
+                assert 1 <= time.monotonic() - begun < 2
+            assert sent.producer._client.polls - polls < MAX_POLLS
+        after = [sent.send_in_vain(topic, hex_digits(number)) for number in range(100)]
+        offsets = [future.get(ANSWER_SECONDS).offset for future in after]
+    last = cluster.consume(topic)[-100:]
+    assert [record.value for record in last] == [hex_digits(number) for number in range(100)]
     assert [record.offset for record in last] == offsets

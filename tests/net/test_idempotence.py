@@ -22,14 +22,15 @@ NEEDS_PRODUCER_ID_RESET = TransactionManager.ERROR_CLASS_NEEDS_PRODUCER_ID_RESET
 
 
 class Batch:
-    """What is asked of a batch that failed: whether it was numbered, and by whom."""
+    """What is asked of a batch that failed: whether it was numbered, by whom, and whether it may have arrived."""
 
     topic_partition = PARTITION
 
-    def __init__(self, producer_id: int | None) -> None:
+    def __init__(self, producer_id: int | None, *, is_in_doubt: bool = False) -> None:
         self.has_sequence = producer_id is not None
         self.producer_id = -1 if producer_id is None else producer_id
         self.producer_epoch = 0
+        self.is_in_doubt = is_in_doubt
 
 
 def transactions(
@@ -57,6 +58,14 @@ def test_what_becomes_of_an_idempotent_producer_when_a_batch_fails(
     error: type[Exception], producer_id: int | None, outcome: str
 ) -> None:
     assert transactions().classify_batch_error(error(), Batch(producer_id)) == outcome
+
+
+def test_numbers_of_what_is_refused_and_may_have_arrived_before_are_not_given_again() -> None:
+    in_doubt = Batch(7, is_in_doubt=True)
+    assert (
+        transactions().classify_batch_error(kafka.errors.MessageSizeTooLargeError(), in_doubt)
+        == NEEDS_EPOCH_BUMP
+    )
 
 
 @pytest.mark.parametrize("error", [kafka.errors.MessageSizeTooLargeError, kafka.errors.KafkaTimeoutError])

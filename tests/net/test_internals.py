@@ -9,19 +9,25 @@ import ast
 import inspect
 import subprocess
 import sys
+import textwrap
+import threading
 from types import ModuleType
 
 import kafka.producer.kafka
 import kafka.producer.sender
 import kafka.producer.transaction_manager
 import pytest
+from kafka.metrics import Metrics
 from kafka.net.compat import KafkaNetClient
+from kafka.producer.sender import Sender
 from kafka.producer.transaction_manager import TransactionManager
 
+import kafkafmt.net.sender
 from kafkafmt import RecordBatchBuilder, TopicPartition
 from kafkafmt.accumulator import ProducerBatch
 from kafkafmt.net import Producer
 from kafkafmt.net.limits import TopicLimits
+from kafkafmt.net.sender import ProducerSender
 from kafkafmt.net.sender_accumulator import ProducerAccumulator, SenderAccumulator, SenderBatch
 from kafkafmt.net.transactions import ProducerTransactions
 
@@ -48,7 +54,9 @@ def attributes_of(module: ModuleType, *names: str, without: frozenset[str] = fro
 @pytest.fixture
 def sender_accumulator() -> SenderAccumulator:
     limits = TopicLimits(KafkaNetClient, is_asked_for=False, max_age_ms=0, retry_backoff_ms=0)
-    return SenderAccumulator(ProducerAccumulator(), transactions=None, limits=limits, metrics=None)
+    return SenderAccumulator(
+        ProducerAccumulator(), client=KafkaNetClient, transactions=None, limits=limits, metrics=None
+    )
 
 
 def test_the_accumulator_has_all_that_the_sender_asks_of_one(sender_accumulator: SenderAccumulator) -> None:
@@ -92,6 +100,43 @@ def test_the_transaction_manager_is_made_of_all_that_kafka_pythons_is_made_of() 
     }
     known = ("transactional_id", "transaction_timeout_ms", "retry_backoff_ms", "_api_version", "_metadata")
     assert [getattr(copy, name) for name in known] == ["id", 1, 2, (3, 9), "metadata"]
+
+
+def test_the_sender_is_made_of_all_that_kafka_pythons_is_made_of(
+    sender_accumulator: SenderAccumulator,
+) -> None:
+    """What its constructor is given by name it keeps as its configuration, under the names that it knows."""
+    given = {"client_id": "me", "retry_backoff_ms": 7, "transaction_manager": ProducerTransactions()}
+    client = KafkaNetClient(bootstrap_servers="127.0.0.1:1")
+    made = Sender(client, client.cluster, sender_accumulator, metrics=Metrics(), **given)
+    copy = ProducerSender.like(made)
+    assert list(inspect.signature(Sender.__init__).parameters) == [
+        "self",
+        "client",
+        "metadata",
+        "accumulator",
+        "configs",
+    ]
+    kept = (
+        vars(made).keys()
+        - vars(threading.Thread()).keys()
+        - {"config", "_in_flight_batches", "_topics_to_add"}
+    )
+    assert {name: getattr(copy, name) for name in kept} == {name: getattr(made, name) for name in kept}
+    assert copy.config == {**made.config, "metrics": None}
+    assert copy.name == made.name
+
+
+def test_the_sender_asks_for_all_that_kafka_pythons_asks_for_before_it_sends_a_request() -> None:
+    """But for what waits there."""
+    asked = attributes_of(
+        kafkafmt.net.sender, "self", "transactions", "_client", "_accumulator", "handler", "_metadata"
+    )
+    method = textwrap.dedent(inspect.getsource(Sender._maybe_send_pending_request))
+    names = {node.attr for node in ast.walk(ast.parse(method)) if isinstance(node, ast.Attribute)}
+    assert {"least_loaded_node", "coordinator", "next_in_flight_request_correlation_id"} <= asked
+    waits = {"await_ready", "poll", "sleep", "_running", "_force_close", "retry"}
+    assert names - asked == {*waits, "TransactionAbortedError", "add_both", "debug", "warning"}
 
 
 @pytest.mark.parametrize("absence", ["None", "types.ModuleType('kafka')"], ids=["absent", "a mere folder"])

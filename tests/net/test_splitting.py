@@ -10,6 +10,7 @@ import pytest
 from kafka import TopicPartition
 
 import kafkafmt as kf
+from kafkafmt.net import PossiblyDeliveredError
 from net.cluster import LIMIT, Cluster, named_after
 from net.sending import (
     ANSWER_SECONDS,
@@ -217,6 +218,29 @@ def test_produce_when_sequence_numbers_wrap_within_a_split_then_they_go_on_at_ze
         assert sent.metric("batch-split-total") > 0
     sent.assert_arrived(cluster, LIMIT)
     assert_sequences_continue(cluster.batches(topic), first)
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
+def test_produce_when_the_limit_is_lowered_behind_a_lost_answer_then_nothing_is_doubled(
+    cluster: Cluster, topic: str, is_known: bool
+) -> None:
+    """A broker that has the batch refuses it by its size all the same, and tells by the first part that it has it."""
+    options = {"linger_ms": 500, "retry_backoff_ms": 1000, "topic_limits": is_known}
+    with sending(cluster, **options, **IDEMPOTENT) as sent:
+        sent.send(topic, zeros(0)).get(ANSWER_SECONDS)
+        with cluster.losing_next_produce():
+            for number in range(80):
+                sent.send(topic, hex_digits(number))
+        for number in range(80, 100):
+            sent.send(topic, hex_digits(number))
+        cluster.alter_topic(topic, {"max.message.bytes": LIMIT // 4})
+        sent.flush()
+        sent.send(topic, zeros(0)).get(ANSWER_SECONDS)
+    records = sent.records[topic, 0]
+    assert cluster.consume(topic) == records
+    futures = sent.futures[topic, 0]
+    assert all(isinstance(future.exception, PossiblyDeliveredError) for future in futures[1:81])
+    assert [future.get().offset for future in futures[81:]] == [record.offset for record in records[81:]]
 
 
 def test_produce_when_nothing_is_acknowledged_then_batches_fit_all_the_same(

@@ -4,7 +4,7 @@ Nothing in here has a socket, a thread or a clock of its own.
 """
 
 from kafkafmt.accumulator.batch import Outcome, ProducerBatch
-from kafkafmt.accumulator.errors import AccumulatorClosedError, BufferExhaustedError
+from kafkafmt.accumulator.errors import AccumulatorClosedError, BufferExhaustedError, PossiblyDeliveredError
 from kafkafmt.accumulator.future import RecordFuture, RecordMetadata, RecordsFuture
 from kafkafmt.accumulator.metrics import AccumulatorMetrics
 from kafkafmt.accumulator.options import AccumulatorOptions
@@ -19,6 +19,7 @@ __all__ = [
     "BufferExhaustedError",
     "Cluster",
     "Outcome",
+    "PossiblyDeliveredError",
     "ProducerBatch",
     "ProducerState",
     "ReadyCheck",

@@ -45,6 +45,7 @@ class ProducerBatch:
     created_ms: when its first record was appended, and so the time that its delivery counts from; the parts of a
     batch that is split have that of the whole. order: where it stands among the batches of its partition, in
     order of their records. reserved: bytes that it holds of the budget. attempts: how often it was sent in vain.
+    may_have_arrived: whether it was, itself. whole: what may have arrived of which it is a part.
     """
 
     def __init__(
@@ -60,6 +61,8 @@ class ProducerBatch:
         self.order: tuple[int, ...] = ()
         self.reserved = 0
         self.attempts = 0
+        self.may_have_arrived = False
+        self.whole: ProducerBatch | None = None
         self.producer_state: ProducerState | None = None
         self.compression_ratio = 1.0
         self.was_half_full = True  # by the estimate, when it was closed
@@ -142,12 +145,42 @@ class ProducerBatch:
     def retry(self, now_ms: float) -> None:
         """It was sent, and is to be sent again."""
         self.attempts += 1
+        self.may_have_arrived = True
         self.last_attempt_ms = now_ms
 
     def has_reached_delivery_timeout(self, delivery_timeout_ms: float, now_ms: float) -> bool:
         return now_ms - self.created_ms >= delivery_timeout_ms
 
+    # In doubt
+
+    @property
+    def in_doubt(self) -> ProducerBatch | None:
+        """The numbered batch of which nobody knows whether it arrived: this one, or a whole that it is a part of.
+
+        None where there is none: a whole did not arrive after all where a broker took a part of it, by its numbers.
+        """
+        if self.whole is not None and not self.whole.has_accepted_part():
+            return self.whole
+        return self if self.may_have_arrived and self.producer_state is not None else None
+
+    @property
+    def known_as(self) -> ProducerState | None:
+        """The numbers by which a broker may know its records; None where it knows none of them."""
+        if self.producer_state is not None:
+            return self.producer_state
+        doubted = self.in_doubt
+        return None if doubted is None else doubted.producer_state
+
+    def has_accepted_part(self) -> bool:
+        """Whether a broker has a batch that this one was split into."""
+        return any(part.is_accepted or part.has_accepted_part() for part in self._parts)
+
     # Done
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether a broker has it."""
+        return self.outcome is not None and self.outcome.error is None
 
     @property
     def is_done(self) -> bool:

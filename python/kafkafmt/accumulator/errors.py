@@ -17,5 +17,9 @@ class BufferExhaustedError(TimeoutError):
     appended: RecordsFuture | None = None
 
 
+class PossiblyDeliveredError(RuntimeError):
+    """A record that a broker may have, and that is not sent again, lest it is there twice."""
+
+
 class AccumulatorClosedError(RuntimeError):
     """The accumulator takes no more records, or gave up those that it had."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kafkafmt.accumulator.batch import ProducerBatch
 from kafkafmt.accumulator.buffer_pool import BufferPool
+from kafkafmt.accumulator.errors import PossiblyDeliveredError
 from kafkafmt.accumulator.metrics import AccumulatorMetrics
 from kafkafmt.accumulator.options import AccumulatorOptions
 from kafkafmt.accumulator.queues import BatchQueues, Undelivered
@@ -50,6 +51,7 @@ class SenderSide:
     """
 
     record_too_large_error: type[RecordTooLargeError] = RecordTooLargeError
+    possibly_delivered_error: type[PossiblyDeliveredError] = PossiblyDeliveredError
 
     def __init__(
         self,
@@ -182,9 +184,10 @@ class SenderSide:
             try:
                 self._close_batch(batch)
                 if not batch.is_done:  # by abort, meanwhile
+                    self._ensure_sent_once(batch)
                     limit = self._max_message_bytes(topic_partition.topic)
-                    # What is numbered was sent and may have arrived, as a whole.
-                    if limit is None or batch.size_in_bytes <= limit or batch.producer_state is not None:
+                    # What a broker may know is sent as it is, and so its answer tells whether it does.
+                    if limit is None or batch.size_in_bytes <= limit or batch.known_as is not None:
                         return batch
                     self._split(batch, limit, now_ms, is_limit=True)
             except Exception as error:
@@ -201,6 +204,24 @@ class SenderSide:
                 if batch.reserved:
                     self.pool.exchange(batch.reserved, batch.size_in_bytes)
                     batch.reserved = batch.size_in_bytes
+
+    def _ensure_sent_once(self, batch: ProducerBatch) -> None:
+        """Raise PossiblyDeliveredError for a part of what may have arrived that cannot have its numbers any more.
+
+        Only under these does a broker that has the whole refuse the part.
+        """
+        known_as = batch.known_as
+        if batch.producer_state is not None or known_as is None or self._sequences is None:
+            return
+        if not self._sequences.is_current(known_as):
+            raise self.possibly_delivered(batch)
+
+    def possibly_delivered(self, batch: ProducerBatch) -> PossiblyDeliveredError:
+        """The error of records whose batch is in doubt, and stays so."""
+        return self.possibly_delivered_error(
+            f"{batch.topic_partition}: the record may have been delivered: its batch was sent, the answer was lost, "
+            "and when it was sent again it was refused; it is not sent in another batch, lest it is there twice"
+        )
 
     def _may_send(self, topic_partition: TopicPartition) -> bool:
         return self._sequences is None or self._sequences.may_send(topic_partition)
@@ -224,6 +245,10 @@ class SenderSide:
         them. A record that is larger than the topic takes even alone fails, with its size and the limit. The
         estimate of the topic's compression ratio begins anew. There are no parts, and nothing is changed, of a batch
         that was completed or aborted meanwhile. Raises RecordTooLargeError where it has one record.
+
+        A numbered batch whose earlier attempt may have arrived is in doubt until a broker takes the first part: where
+        it has the whole, that part is out of order. Such parts are sent under the producer id and epoch of the whole
+        alone, and fail with PossiblyDeliveredError once that has changed.
         """
         if batch.is_done:
             return 0
@@ -242,6 +267,8 @@ class SenderSide:
         parts = parts_of(batch, max_size, self.options.level)
         too_large = [part for part, fits in parts if is_limit and not fits]
         children = [part for part, fits in parts if fits or not is_limit]
+        if batch.in_doubt is not None and not children:
+            children.append(too_large.pop(0))  # for its broker to tell
         with self._lock:
             if not self._queues.replace(batch, children):
                 return 0
@@ -350,14 +377,14 @@ class SenderSide:
     def abort(self, error: Exception, *, undrained_only: bool = False) -> Undelivered:
         """Let all batches fail; or, for a transaction that ends, only those that no broker can have.
 
-        A numbered batch that waits to be sent again is kept then: only its broker knows whether its numbers are
-        taken. What is in flight may arrive all the same. Returns the records that failed by this.
+        What a broker may know is kept then: it alone can tell whether the numbers are taken. What is in flight may
+        arrive all the same. Returns the records that failed by this.
         """
         in_flight: list[ProducerBatch] = []
         if undrained_only:
             waiting = self._queues.take_all(lambda batch: True)
-            self._queues.put_back(batch for batch in waiting if batch.producer_state is not None)
-            waiting = [batch for batch in waiting if batch.producer_state is None]
+            self._queues.put_back(batch for batch in waiting if batch.known_as is not None)
+            waiting = [batch for batch in waiting if batch.known_as is None]
         else:
             waiting, in_flight = self._queues.take_incomplete()
         for batch in waiting:

@@ -23,6 +23,9 @@ class Sequences(Protocol):
     def may_send(self, topic_partition: TopicPartition) -> bool:
         """Whether batches of a partition may be numbered now: not without a producer id, for one."""
 
+    def is_current(self, state: ProducerState) -> bool:
+        """Whether records are still numbered under the producer id and epoch of `state`."""
+
     def assign(self, topic_partition: TopicPartition, count: int) -> ProducerState:
         """Number the next `count` records of a partition."""
 

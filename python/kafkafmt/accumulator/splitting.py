@@ -18,7 +18,7 @@ def next_target(batch: ProducerBatch, batch_size: int) -> int:
 def parts_of(batch: ProducerBatch, max_size: int, level: int | None) -> list[tuple[ProducerBatch, bool]]:
     """The parts of a closed batch, in order, and whether each has at most `max_size` bytes: one record may not.
 
-    They have its age and attempts, and stand where it stood among the batches of its partition.
+    They have its age, its attempts and the doubt about it, and stand where it stood among the batches of its partition.
     """
     parts = []
     for number, part in enumerate(measured_parts(only_batch(bytes(batch.data)), max_size, level=level)):
@@ -28,6 +28,7 @@ def parts_of(batch: ProducerBatch, max_size: int, level: int | None) -> list[tup
         )
         child.order = (*batch.order, number)
         child.attempts = batch.attempts
+        child.whole = batch.in_doubt
         child.last_attempt_ms = batch.last_attempt_ms
         child.compression_ratio = batch.compression_ratio
         child.max_record_size = batch.max_record_size

@@ -14,6 +14,7 @@ except ModuleNotFoundError as error:
 
 from kafkafmt.net.errors import (
     BufferExhaustedError,
+    PossiblyDeliveredError,
     ProducerClosedError,
     RecordTooLargeError,
     UndeliveredError,
@@ -22,6 +23,7 @@ from kafkafmt.net.producer import Producer
 
 __all__ = [
     "BufferExhaustedError",
+    "PossiblyDeliveredError",
     "Producer",
     "ProducerClosedError",
     "RecordTooLargeError",

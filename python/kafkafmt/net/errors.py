@@ -13,6 +13,15 @@ class BufferExhaustedError(accumulator.BufferExhaustedError, kafka_errors.KafkaT
     """No room for a record within `max_block_ms`; the message says how many batches hold how much of the budget."""
 
 
+class PossiblyDeliveredError(accumulator.PossiblyDeliveredError, kafka_errors.OutOfOrderSequenceNumberError):  # type: ignore[misc]
+    """A record that a broker may have: its batch was sent, the answer was lost, then it was refused as too large.
+
+    It is not sent in another batch, lest it is there twice.
+    """
+
+    __str__ = Exception.__str__
+
+
 class ProducerClosedError(accumulator.AccumulatorClosedError, kafka_errors.IllegalStateError):  # type: ignore[misc]
     """The producer was closed, and takes no more records."""
 

@@ -1,8 +1,8 @@
 """kafka-python's producer with kafkafmt's accumulator and encoder in the place of its own (KIP-126).
 
 Connections, metadata, the sender's thread, idempotence, transactions and configuration are kafka-python's. Its
-constructor makes an accumulator and a transaction manager and hands them on: here both are properties, which
-put ours in their place before anything has used them.
+constructor makes an accumulator, a transaction manager and a sender and hands them on: here they are properties,
+which put ours in their place before anything has used them.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ from kafkafmt.net.clock import monotonic_ms
 from kafkafmt.net.errors import ProducerClosedError, RecordTooLargeError, UndeliveredError
 from kafkafmt.net.limits import TopicLimits
 from kafkafmt.net.partitions import PartitionsByTopic, TopicPartitions
+from kafkafmt.net.sender import ProducerSender
 from kafkafmt.net.sender_accumulator import ProducerAccumulator, SenderAccumulator
 from kafkafmt.net.transactions import ProducerTransactions
 from kafkafmt.types import Codec, TopicPartition
 
 if TYPE_CHECKING:
     from kafka.producer.record_accumulator import RecordAccumulator as KafkaPythonAccumulator
+    from kafka.producer.sender import Sender
     from kafka.producer.transaction_manager import TransactionManager
 
     from kafkafmt.column_rows import Binary, Headers, Timestamps
@@ -146,10 +148,22 @@ class Producer(KafkaProducer):  # type: ignore[misc]
             wakeup=self._client.wakeup,
         )
         self._sender_accumulator = SenderAccumulator(
-            self._records, transactions=self._transactions, limits=limits, metrics=self._metrics
+            self._records,
+            client=self._client,
+            transactions=self._transactions,
+            limits=limits,
+            metrics=self._metrics,
         )
         if self._metrics is not None:
             metrics.register(self._metrics, self._records, monotonic_ms)
+
+    @property
+    def _sender(self) -> ProducerSender:
+        return self._producer_sender
+
+    @_sender.setter
+    def _sender(self, made: Sender) -> None:
+        self._producer_sender = ProducerSender.like(made)
 
     # Records
 
@@ -380,7 +394,6 @@ class Producer(KafkaProducer):  # type: ignore[misc]
         if timeout > 0 and not is_callback:
             deadline = time.monotonic() + timeout
             with suppress(kafka_errors.KafkaTimeoutError):
-                # First, since a sender that closes asks for no producer id any more.
                 self.flush(timeout)
             sender.initiate_close()
             sender.join(max(deadline - time.monotonic(), 0))

@@ -14,7 +14,13 @@ from kafka.producer.producer_batch import FinalState
 from kafkafmt.accumulator import Cluster, ProducerBatch, RecordAccumulator
 from kafkafmt.accumulator.queues import Undelivered
 from kafkafmt.net.clock import monotonic_ms
-from kafkafmt.net.errors import BufferExhaustedError, ProducerClosedError, RecordTooLargeError
+from kafkafmt.net.connections import connection_delay_ms
+from kafkafmt.net.errors import (
+    BufferExhaustedError,
+    PossiblyDeliveredError,
+    ProducerClosedError,
+    RecordTooLargeError,
+)
 from kafkafmt.net.future import FutureRecordMetadata
 from kafkafmt.net.transactions import REFUSALS, TOO_LARGE, ProducerTransactions
 
@@ -22,6 +28,7 @@ if TYPE_CHECKING:
     from kafka.metrics import Metrics
     from typing_extensions import Buffer
 
+    from kafkafmt.net.connections import Connections
     from kafkafmt.net.limits import TopicLimits
 
 
@@ -32,6 +39,7 @@ class ProducerAccumulator(RecordAccumulator):
     closed_error = ProducerClosedError
     buffer_exhausted_error = BufferExhaustedError
     record_too_large_error = RecordTooLargeError
+    possibly_delivered_error = PossiblyDeliveredError
 
 
 class SenderBatch:
@@ -73,17 +81,22 @@ class SenderBatch:
 
     @property
     def producer_id(self) -> int:
-        state = self.batch.producer_state
+        state = self.batch.known_as
         return -1 if state is None else state.producer_id
 
     @property
     def producer_epoch(self) -> int:
-        state = self.batch.producer_state
+        state = self.batch.known_as
         return -1 if state is None else state.producer_epoch
 
     @property
     def has_sequence(self) -> bool:
-        return self.batch.producer_state is not None
+        return self.batch.known_as is not None
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether its records may have arrived before."""
+        return self.batch.in_doubt is not None
 
     @property
     def final_state(self) -> FinalState | None:
@@ -120,19 +133,22 @@ class SenderBatch:
 class SenderAccumulator:
     """A ProducerAccumulator in the place of kafka-python's, whose names and units it has.
 
-    metrics: kafka-python's, where it keeps any. undelivered: records that were given up when the sender ended.
+    client: connects to the nodes that batches go to; those that are not connected to are not ready. metrics:
+    kafka-python's, where it keeps any. undelivered: records that were given up when the sender ended.
     """
 
     def __init__(
         self,
         accumulator: ProducerAccumulator,
         *,
+        client: Connections,
         transactions: ProducerTransactions | None,
         limits: TopicLimits,
         metrics: Metrics | None,
     ) -> None:
         self.accumulator = accumulator
         self.muted = accumulator.muted
+        self._client = client
         self._transactions = transactions
         self._limits = limits
         self._metrics = metrics
@@ -154,7 +170,13 @@ class SenderAccumulator:
             self.accumulator.end_flush()
         next_ask_ms = self._limits.ask(now_ms)
         check = self.accumulator.ready(cluster, now_ms)
-        return check.nodes, min(check.next_check_ms, next_ask_ms) / 1000, check.unknown_leaders_exist
+        delays_ms = {node: connection_delay_ms(self._client, node) for node in check.nodes}
+        nodes = {node for node, delay_ms in delays_ms.items() if delay_ms == 0}
+        next_connect_ms = min(
+            (delay_ms for delay_ms in delays_ms.values() if delay_ms > 0), default=float("inf")
+        )
+        next_check_ms = min(check.next_check_ms, next_ask_ms, next_connect_ms)
+        return nodes, next_check_ms / 1000, check.unknown_leaders_exist
 
     def drain(
         self, cluster: Cluster, nodes: Collection[int], max_size: int, now: float
@@ -208,12 +230,16 @@ class SenderAccumulator:
 
     def fail(self, batch: ProducerBatch, error: Exception, error_of: Callable[[int], Exception]) -> bool:
         """A batch failed for good. Numbers that its broker did not take go to the next records."""
+        is_in_doubt = batch.in_doubt is not None
         if (
             isinstance(error, REFUSALS)
+            and not is_in_doubt
             and self._transactions is not None
             and batch.producer_state is not None
         ):
             self._transactions.take_back(batch.topic_partition, batch.producer_state)
+        if is_in_doubt and isinstance(error, kafka_errors.OutOfOrderSequenceNumberError):
+            return batch.complete_exceptionally(self.accumulator.possibly_delivered(batch))
         if isinstance(error, TOO_LARGE) and batch.record_count == 1:
             return batch.complete_exceptionally(self._too_large(batch, error))
         return batch.complete_exceptionally(error, error_of)

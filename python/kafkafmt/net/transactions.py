@@ -64,9 +64,12 @@ class ProducerTransactions(TransactionManager):  # type: ignore[misc]
         self.increment_sequence_number(topic_partition, count)
         return ProducerState(current.producer_id, current.epoch, sequence, self.is_transactional())
 
+    def is_current(self, state: ProducerState) -> bool:
+        return bool(self.has_producer_id_and_epoch(state.producer_id, state.producer_epoch))
+
     def take_back(self, topic_partition: TopicPartition, state: ProducerState) -> None:
         # Under another producer id or epoch its numbers mean nothing any more.
-        if self.has_producer_id_and_epoch(state.producer_id, state.producer_epoch):
+        if self.is_current(state):
             self.set_sequence_number(topic_partition, state.base_sequence)
 
     def fail(self, error: Exception) -> None:
@@ -86,7 +89,8 @@ class ProducerTransactions(TransactionManager):  # type: ignore[misc]
             return self.ERROR_CLASS_ABORTABLE if found == self.ERROR_CLASS_RETRIABLE else found
         if found == self.ERROR_CLASS_FATAL and error_type in self._FATAL_ERRORS:
             return found
-        if issubclass(error_type, REFUSALS) or not batch.has_sequence:
+        is_refused = issubclass(error_type, REFUSALS) and not batch.is_in_doubt
+        if is_refused or not batch.has_sequence:
             return self.ERROR_CLASS_RETRIABLE  # it fails, and nothing else does
         if not self.producer_id_and_epoch.match(batch):
             return self.ERROR_CLASS_RETRIABLE
@@ -100,6 +104,11 @@ class ProducerTransactions(TransactionManager):  # type: ignore[misc]
         if handler is not None:
             handler.on_complete = partial(_complete, handler)
         return handler
+
+    def put_back(self, handler: TxnRequestHandler) -> None:
+        """Have a request that was not sent be the next one again."""
+        with self._lock:
+            self._enqueue_request(handler)
 
     def reset_producer_id(self) -> None:
         """Ask for another producer id: kafka-python forgets the old one, but would never ask."""
