@@ -35,23 +35,28 @@ class ProducerAccumulator(RecordAccumulator):
 
 
 class SenderBatch:
-    """A batch under way, for kafka-python's Sender, which also calls it `records`."""
+    """A batch under way, for kafka-python's Sender, which also calls it `records`.
+
+    data: its bytes, of one that was drained. The Sender may let a batch expire between draining and sending it, and
+    sends it all the same.
+    """
 
     # When it was drained is for a metric alone, which `SenderAccumulator.drain` records in its own unit.
     drained = None
 
-    def __init__(self, batch: ProducerBatch, accumulator: SenderAccumulator) -> None:
+    def __init__(self, batch: ProducerBatch, accumulator: SenderAccumulator, data: Buffer = b"") -> None:
         self.batch = batch
         self.topic_partition = batch.topic_partition
         self.created = batch.created_ms / 1000
         self._accumulator = accumulator
+        self._data = data
 
     @property
     def records(self) -> SenderBatch:
         return self
 
     def buffer(self) -> Buffer:
-        return self.batch.data
+        return self._data
 
     def size_in_bytes(self) -> int:
         return self.batch.size_in_bytes
@@ -165,7 +170,10 @@ class SenderAccumulator:
             for batches in drained.values():
                 for batch in batches:
                     queue_time.record(now * 1000 - batch.created_ms)
-        return {node: [SenderBatch(batch, self) for batch in batches] for node, batches in drained.items()}
+        return {
+            node: [SenderBatch(batch, self, batch.data) for batch in batches]
+            for node, batches in drained.items()
+        }
 
     def has_undrained(self) -> bool:
         return self.accumulator.has_undrained
