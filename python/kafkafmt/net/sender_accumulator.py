@@ -215,7 +215,12 @@ class SenderAccumulator:
         return self.accumulator.split_and_reenqueue(batch.batch, monotonic_ms())
 
     def fail(self, batch: ProducerBatch, error: Exception, error_of: Callable[[int], Exception]) -> bool:
-        """A batch failed for good. Numbers that its broker did not take go to the next records."""
+        """A batch failed for good. Numbers that its broker did not take go to the next records.
+
+        False where its outcome was known before: others may have been numbered since.
+        """
+        if batch.is_done:
+            return False
         if (
             isinstance(error, REFUSALS)
             and self._transactions is not None

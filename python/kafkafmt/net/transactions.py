@@ -65,8 +65,9 @@ class ProducerTransactions(TransactionManager):  # type: ignore[misc]
         return ProducerState(current.producer_id, current.epoch, sequence, self.is_transactional())
 
     def take_back(self, topic_partition: TopicPartition, state: ProducerState) -> None:
-        # Under another producer id or epoch its numbers mean nothing any more.
-        if self.has_producer_id_and_epoch(state.producer_id, state.producer_epoch):
+        # Under another producer id or epoch, or one that is about to come, its numbers mean nothing any more.
+        is_current = self.has_producer_id_and_epoch(state.producer_id, state.producer_epoch)
+        if is_current and not self.is_bumping_epoch():
             self.set_sequence_number(topic_partition, state.base_sequence)
 
     def fail(self, error: Exception) -> None:
