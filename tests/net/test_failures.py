@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -11,7 +12,7 @@ import pytest
 from kafka.errors import KafkaTimeoutError
 from kafka.net.compat import KafkaNetClient
 
-from net.cluster import LIMIT, Cluster
+from net.cluster import LIMIT, Cluster, named_after
 from net.sending import (
     ANSWER_SECONDS,
     GUARANTEES,
@@ -180,3 +181,27 @@ def test_send_when_a_producer_id_is_waited_for_then_records_expire_and_what_foll
     last = cluster.consume(topic)[-100:]
     assert [record.value for record in last] == [hex_digits(number) for number in range(100)]
     assert [record.offset for record in last] == offsets
+
+
+@GUARANTEES
+def test_send_when_a_batch_expires_as_it_is_drained_then_the_others_of_its_request_arrive(
+    cluster: Cluster, request: pytest.FixtureRequest, guarantee: Mapping[str, Any]
+) -> None:
+    """The sender finds both at once, when a callback that held it up returns: one is too old by then."""
+    topic = cluster.create_topic(named_after(request.node.name), partitions=2)
+    timeouts = {"linger_ms": 0, "request_timeout_ms": 900, "delivery_timeout_ms": 1000}
+    with sending(cluster, **timeouts, **guarantee) as sent:
+        for partition in range(2):
+            sent.send_in_vain(topic, zeros(0), partition).get(ANSWER_SECONDS)
+        is_held_up, goes_on = threading.Event(), threading.Event()
+        first = sent.send_in_vain(topic, zeros(1))
+        first.add_callback(lambda _: is_held_up.set() or goes_on.wait(ANSWER_SECONDS))
+        assert is_held_up.wait(ANSWER_SECONDS)
+        old = sent.send_in_vain(topic, zeros(2))
+        time.sleep(timeouts["delivery_timeout_ms"] / 1000)
+        young = sent.send_in_vain(topic, zeros(3), 1)
+        goes_on.set()
+        assert young.get(ANSWER_SECONDS).offset == 1
+        with pytest.raises(KafkaTimeoutError, match="since batch creation"):
+            old.get(ANSWER_SECONDS)
+        assert sent.send_in_vain(topic, zeros(4), 1).get(ANSWER_SECONDS).offset == 2

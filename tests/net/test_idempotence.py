@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import kafka.errors
 import pytest
+from kafka.net.compat import KafkaNetClient
 from kafka.producer.transaction_manager import ProducerIdAndEpoch, TransactionManager, TransactionState
 
 from kafkafmt import TopicPartition
-from kafkafmt.accumulator import ProducerState
+from kafkafmt.accumulator import ProducerBatch, ProducerState
 from kafkafmt.net import Producer
+from kafkafmt.net.limits import TopicLimits
+from kafkafmt.net.sender_accumulator import ProducerAccumulator, SenderAccumulator
 from kafkafmt.net.transactions import ProducerTransactions
 from net.cluster import Cluster
 from net.sending import ANSWER_SECONDS
@@ -100,6 +103,32 @@ def test_numbers_of_a_producer_id_of_the_past_are_not_taken_back() -> None:
     manager = transactions()
     manager.assign(PARTITION, 10)
     manager.take_back(PARTITION, ProducerState(6, 0, 3))
+    assert manager.assign(PARTITION, 5).base_sequence == 10
+
+
+def test_numbers_that_are_taken_back_while_the_epoch_is_bumped_do_not_go_into_the_next_one() -> None:
+    """A broker refuses an epoch that does not begin with 0."""
+    manager = transactions()
+    manager._current_state = TransactionState.READY
+    manager.assign(PARTITION, 10)
+    refused = manager.assign(PARTITION, 10)
+    manager.bump_producer_id_and_epoch()
+    manager.take_back(PARTITION, refused)
+    assert manager.assign(PARTITION, 5).base_sequence == 0
+
+
+def test_numbers_of_a_batch_that_failed_before_it_was_refused_are_not_taken_back() -> None:
+    """They may have gone to others since: in the next transaction, which goes on under the same epoch."""
+    manager = transactions("id")
+    limits = TopicLimits(KafkaNetClient, is_asked_for=False, max_age_ms=0, retry_backoff_ms=0)
+    sender_side = SenderAccumulator(
+        ProducerAccumulator(sequences=manager), transactions=manager, limits=limits, metrics=None
+    )
+    batch = ProducerBatch(PARTITION, b"", count=10, created_ms=0)
+    batch.producer_state = manager.assign(PARTITION, 10)
+    refusal = kafka.errors.MessageSizeTooLargeError()
+    assert sender_side.fail(batch, kafka.errors.KafkaTimeoutError(), lambda _: refusal)
+    assert not sender_side.fail(batch, refusal, lambda _: refusal)
     assert manager.assign(PARTITION, 5).base_sequence == 10
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import queue
 import signal
 import subprocess
 import sys
@@ -519,6 +520,20 @@ def test_close_when_interrupted_then_gives_up_what_is_not_delivered(broker: Brok
     interrupter.join()
     with pytest.raises(kafka.errors.IllegalStateError):
         future.get(SECONDS)
+
+
+def test_flush_in_a_callback_is_refused_and_does_not_wait_for_itself(topic: str, producer: Producer) -> None:
+    errors: queue.Queue[Exception] = queue.Queue()
+
+    def flush(_: RecordMetadata) -> None:
+        try:
+            producer.flush()
+        except kafka.errors.IllegalStateError as error:
+            errors.put(error)
+
+    producer.send(topic, b"value").add_callback(flush)
+    assert "callback" in str(errors.get(timeout=SECONDS))
+    producer.send(topic, b"value").get(SECONDS)
 
 
 def test_close_in_a_callback_does_not_wait_for_itself(broker: Broker, topic: str) -> None:

@@ -350,8 +350,11 @@ class Producer(KafkaProducer):  # type: ignore[misc]
     def flush(self, timeout: float | None = None) -> None:
         """Send all records that wait, whatever `linger_ms` is, and wait up to `timeout` seconds for their outcomes.
 
-        Raises KafkaTimeoutError that says what is not delivered.
+        Raises KafkaTimeoutError that says what is not delivered, and IllegalStateError in a callback, where it would
+        wait for the thread that it runs in (KIP-1118).
         """
+        if threading.current_thread() is self._sender:
+            raise kafka_errors.IllegalStateError("flush: called in a callback, it would wait for ever")
         self._records.begin_flush()
         self._sender.wakeup()
         try:

@@ -43,23 +43,28 @@ class ProducerAccumulator(RecordAccumulator):
 
 
 class SenderBatch:
-    """A batch under way, for kafka-python's Sender, which also calls it `records`."""
+    """A batch under way, for kafka-python's Sender, which also calls it `records`.
+
+    data: its bytes, of one that was drained. The Sender may let a batch expire between draining and sending it, and
+    sends it all the same.
+    """
 
     # When it was drained is for a metric alone, which `SenderAccumulator.drain` records in its own unit.
     drained = None
 
-    def __init__(self, batch: ProducerBatch, accumulator: SenderAccumulator) -> None:
+    def __init__(self, batch: ProducerBatch, accumulator: SenderAccumulator, data: Buffer = b"") -> None:
         self.batch = batch
         self.topic_partition = batch.topic_partition
         self.created = batch.created_ms / 1000
         self._accumulator = accumulator
+        self._data = data
 
     @property
     def records(self) -> SenderBatch:
         return self
 
     def buffer(self) -> Buffer:
-        return self.batch.data
+        return self._data
 
     def size_in_bytes(self) -> int:
         return self.batch.size_in_bytes
@@ -187,7 +192,10 @@ class SenderAccumulator:
             for batches in drained.values():
                 for batch in batches:
                     queue_time.record(now * 1000 - batch.created_ms)
-        return {node: [SenderBatch(batch, self) for batch in batches] for node, batches in drained.items()}
+        return {
+            node: [SenderBatch(batch, self, batch.data) for batch in batches]
+            for node, batches in drained.items()
+        }
 
     def has_undrained(self) -> bool:
         return self.accumulator.has_undrained
@@ -229,7 +237,12 @@ class SenderAccumulator:
         return self.accumulator.split_and_reenqueue(batch.batch, monotonic_ms())
 
     def fail(self, batch: ProducerBatch, error: Exception, error_of: Callable[[int], Exception]) -> bool:
-        """A batch failed for good. Numbers that its broker did not take go to the next records."""
+        """A batch failed for good. Numbers that its broker did not take go to the next records.
+
+        False where its outcome was known before: others may have been numbered since.
+        """
+        if batch.is_done:
+            return False
         is_in_doubt = batch.in_doubt is not None
         if (
             isinstance(error, REFUSALS)

@@ -68,8 +68,8 @@ class ProducerTransactions(TransactionManager):  # type: ignore[misc]
         return bool(self.has_producer_id_and_epoch(state.producer_id, state.producer_epoch))
 
     def take_back(self, topic_partition: TopicPartition, state: ProducerState) -> None:
-        # Under another producer id or epoch its numbers mean nothing any more.
-        if self.is_current(state):
+        # Under another producer id or epoch, or one that is about to come, its numbers mean nothing any more.
+        if self.is_current(state) and not self.is_bumping_epoch():
             self.set_sequence_number(topic_partition, state.base_sequence)
 
     def fail(self, error: Exception) -> None:
