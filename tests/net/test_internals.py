@@ -48,7 +48,9 @@ def attributes_of(module: ModuleType, *names: str, without: frozenset[str] = fro
 @pytest.fixture
 def sender_accumulator() -> SenderAccumulator:
     limits = TopicLimits(KafkaNetClient, is_asked_for=False, max_age_ms=0, retry_backoff_ms=0)
-    return SenderAccumulator(ProducerAccumulator(), transactions=None, limits=limits, metrics=None)
+    return SenderAccumulator(
+        ProducerAccumulator(), transactions=None, limits=limits, metrics=None, tells_offsets=True
+    )
 
 
 def test_the_accumulator_has_all_that_the_sender_asks_of_one(sender_accumulator: SenderAccumulator) -> None:
