@@ -55,7 +55,12 @@ def attributes_of(module: ModuleType, *names: str, without: frozenset[str] = fro
 def sender_accumulator() -> SenderAccumulator:
     limits = TopicLimits(KafkaNetClient, is_asked_for=False, max_age_ms=0, retry_backoff_ms=0)
     return SenderAccumulator(
-        ProducerAccumulator(), client=KafkaNetClient, transactions=None, limits=limits, metrics=None
+        ProducerAccumulator(),
+        client=KafkaNetClient,
+        transactions=None,
+        limits=limits,
+        metrics=None,
+        tells_offsets=True,
     )
 
 

@@ -94,6 +94,11 @@ def test_send_returns_a_future_of_the_same_metadata(broker: Broker, topic: str) 
     assert ours._replace(offset=1) == theirs
 
 
+def test_offset_is_not_known_when_brokers_do_not_answer(broker: Broker, topic: str) -> None:
+    with Producer(bootstrap_servers=broker.bootstrap, acks=0, enable_idempotence=False) as producer:
+        assert producer.send(topic, b"value").get(SECONDS).offset == -1
+
+
 def test_records_arrive_with_all_that_they_were_sent_with(
     broker: Broker, topic: str, producer: Producer
 ) -> None:
@@ -261,6 +266,7 @@ def test_options_that_kafka_python_refuses_are_refused_alike(broker: Broker, opt
     [
         ({"buffer_memory": 0}, "buffer_memory: expected 1 or more, found 0"),
         ({"batch_size": -1}, "batch_size: expected 0 or more, found -1"),
+        ({"acks": "1"}, "acks: expected 0, 1, -1 or 'all', found '1'"),
         ({"linger_ms": "5"}, "linger_ms: expected a number, found '5'"),
         ({"estimator": 0.5}, "estimator: expected one of kafkafmt's or with its methods, found 0.5"),
         ({"compression_type": "zstd", "compression_level": 100}, "zstd level must be -7 to 22, not 100"),

@@ -45,6 +45,7 @@ _BYTES = frozenset({bytes, bytearray, memoryview, type(None)})
 _MAX_OVERHEAD = 128
 _MAX_HEADER_OVERHEAD = 10  # two sizes
 _CODECS = {None: Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+_ACKS = (0, 1, -1, "all")
 # How long `close` waits for the sender's thread once it has given up the batches.
 _ABORT_SECONDS = 10.0
 
@@ -92,6 +93,8 @@ class Producer(KafkaProducer):  # type: ignore[misc]
         estimator = configs.get("estimator")
         if not isinstance(estimator, RatioEstimator | None):
             raise TypeError(f"estimator: expected one of kafkafmt's or with its methods, found {estimator!r}")
+        if configs.get("acks", "all") not in _ACKS:
+            raise ValueError(f"acks: expected 0, 1, -1 or 'all', found {configs['acks']!r}")
         client_type = configs.get("kafka_client", KafkaNetClient)
 
         def open_client(**client_configs: Any) -> KafkaNetClient:
@@ -153,6 +156,7 @@ class Producer(KafkaProducer):  # type: ignore[misc]
             transactions=self._transactions,
             limits=limits,
             metrics=self._metrics,
+            tells_offsets=config["acks"] != 0,
         )
         if self._metrics is not None:
             metrics.register(self._metrics, self._records, monotonic_ms)

@@ -121,7 +121,7 @@ class SenderBatch:
         return self.batch.has_reached_delivery_timeout(delivery_timeout_ms, monotonic_ms())
 
     def complete(self, base_offset: int, log_append_time: int) -> bool:
-        return self.batch.complete(base_offset, log_append_time)
+        return self.batch.complete(base_offset if self._accumulator.tells_offsets else -1, log_append_time)
 
     def complete_exceptionally(
         self, top_level_exception: Exception, record_exceptions_fn: Callable[[int], Exception]
@@ -139,7 +139,8 @@ class SenderAccumulator:
     """A ProducerAccumulator in the place of kafka-python's, whose names and units it has.
 
     client: connects to the nodes that batches go to; those that are not connected to are not ready. metrics:
-    kafka-python's, where it keeps any. undelivered: records that were given up when the sender ended.
+    kafka-python's, where it keeps any. tells_offsets: whether brokers answer, as they do not with acks=0.
+    undelivered: records that were given up when the sender ended.
     """
 
     def __init__(
@@ -150,8 +151,10 @@ class SenderAccumulator:
         transactions: ProducerTransactions | None,
         limits: TopicLimits,
         metrics: Metrics | None,
+        tells_offsets: bool,
     ) -> None:
         self.accumulator = accumulator
+        self.tells_offsets = tells_offsets
         self.muted = accumulator.muted
         self._client = client
         self._transactions = transactions
