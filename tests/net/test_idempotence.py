@@ -122,7 +122,12 @@ def test_numbers_of_a_batch_that_failed_before_it_was_refused_are_not_taken_back
     manager = transactions("id")
     limits = TopicLimits(KafkaNetClient, is_asked_for=False, max_age_ms=0, retry_backoff_ms=0)
     sender_side = SenderAccumulator(
-        ProducerAccumulator(sequences=manager), transactions=manager, limits=limits, metrics=None
+        ProducerAccumulator(sequences=manager),
+        client=KafkaNetClient,
+        transactions=manager,
+        limits=limits,
+        metrics=None,
+        tells_offsets=True,
     )
     batch = ProducerBatch(PARTITION, b"", count=10, created_ms=0)
     batch.producer_state = manager.assign(PARTITION, 10)
