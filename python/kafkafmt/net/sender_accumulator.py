@@ -126,11 +126,10 @@ class SenderBatch:
 
         Of a batch that it had before it tells the largest timestamp instead, whatever the topic is of.
         """
-        batch = self.batch
-        may_be_known = batch.may_have_arrived and not batch.is_done
-        if may_be_known and log_append_time == only_batch(bytes(batch.data)).max_timestamp:
+        may_be_known = self.batch.may_have_arrived
+        if may_be_known and log_append_time == only_batch(bytes(self._data)).max_timestamp:
             log_append_time = -1
-        return batch.complete(base_offset if self._accumulator.tells_offsets else -1, log_append_time)
+        return self.batch.complete(base_offset if self._accumulator.tells_offsets else -1, log_append_time)
 
     def complete_exceptionally(
         self, top_level_exception: Exception, record_exceptions_fn: Callable[[int], Exception]
