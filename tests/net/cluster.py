@@ -106,6 +106,7 @@ class Cluster:
     def frozen(self) -> Iterator[None]:
         """The broker holds its connections, and answers nothing until the end."""
         os.kill(self.broker.pid, signal.SIGSTOP)
+        os.waitpid(self.broker.pid, os.WUNTRACED)  # until every thread has stopped
         try:
             yield
         finally:

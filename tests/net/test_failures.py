@@ -205,3 +205,21 @@ def test_send_when_a_batch_expires_as_it_is_drained_then_the_others_of_its_reque
         with pytest.raises(KafkaTimeoutError, match="since batch creation"):
             old.get(ANSWER_SECONDS)
         assert sent.send_in_vain(topic, zeros(4), 1).get(ANSWER_SECONDS).offset == 2
+
+
+@pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
+def test_metadata_when_an_answer_is_lost_then_has_the_timestamps_of_the_log(
+    cluster: Cluster, request: pytest.FixtureRequest, timestamp_type: str
+) -> None:
+    config = {"message.timestamp.type": timestamp_type}
+    topic = cluster.create_topic(named_after(request.node.name), config=config)
+    with sending(cluster, linger_ms=200, **IDEMPOTENT) as sent:
+        sent.send(topic, zeros(0)).get(ANSWER_SECONDS)
+        with cluster.losing_next_produce():
+            futures = [sent.send(topic, zeros(number)) for number in range(1, 8)]
+        told = [future.get(ANSWER_SECONDS) for future in futures]
+    found = cluster.consume(topic)[1:]
+    assert [(metadata.offset, metadata.timestamp) for metadata in told] == [
+        (r.offset, r.timestamp) for r in found
+    ]
+    assert (len({record.timestamp for record in found}) == 1) == (timestamp_type == "LogAppendTime")

@@ -140,7 +140,16 @@ def test_the_sender_asks_for_all_that_kafka_pythons_asks_for_before_it_sends_a_r
     method = textwrap.dedent(inspect.getsource(Sender._maybe_send_pending_request))
     names = {node.attr for node in ast.walk(ast.parse(method)) if isinstance(node, ast.Attribute)}
     assert {"least_loaded_node", "coordinator", "next_in_flight_request_correlation_id"} <= asked
-    waits = {"await_ready", "poll", "sleep", "_running", "_force_close", "retry"}
+    waits = {
+        "await_ready",
+        "poll",
+        "sleep",
+        "_metadata",
+        "request_update",
+        "_running",
+        "_force_close",
+        "retry",
+    }
     assert names - asked == {*waits, "TransactionAbortedError", "add_both", "debug", "warning"}
 
 

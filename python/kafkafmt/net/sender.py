@@ -75,10 +75,8 @@ class ProducerSender(Sender):  # type: ignore[misc]
         """The node that a request goes to; None while it is looked for, or connected to."""
         if not handler.needs_coordinator():
             node = self._client.least_loaded_node()
-            if node is None:
-                self._metadata.request_update()
-                return None
-            return node if connection_delay_ms(self._client, node) == 0 else None
+            is_connected = node is not None and connection_delay_ms(self._client, node) == 0
+            return node if is_connected else None
         transactions = self._transaction_manager
         node = transactions.coordinator(handler.coordinator_type)
         if node is not None:

@@ -13,6 +13,7 @@ from kafka.producer.producer_batch import FinalState
 
 from kafkafmt.accumulator import Cluster, ProducerBatch, RecordAccumulator
 from kafkafmt.accumulator.queues import Undelivered
+from kafkafmt.batch import only_batch
 from kafkafmt.net.clock import monotonic_ms
 from kafkafmt.net.connections import connection_delay_ms
 from kafkafmt.net.errors import (
@@ -121,6 +122,13 @@ class SenderBatch:
         return self.batch.has_reached_delivery_timeout(delivery_timeout_ms, monotonic_ms())
 
     def complete(self, base_offset: int, log_append_time: int) -> bool:
+        """A broker has it; log_append_time: what it says of that, -1 on topics of CreateTime.
+
+        Of a batch that it had before it tells the largest timestamp instead, whatever the topic is of.
+        """
+        may_be_known = self.batch.may_have_arrived
+        if may_be_known and log_append_time == only_batch(bytes(self._data)).max_timestamp:
+            log_append_time = -1
         return self.batch.complete(base_offset if self._accumulator.tells_offsets else -1, log_append_time)
 
     def complete_exceptionally(
