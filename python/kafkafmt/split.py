@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # A part this full is not compressed again with more records, nor one that was compressed this often.
 _FULL = 0.97
 _MAX_ATTEMPTS = 8
+# One that is less full is tried with one more record, however badly those in front of it compress.
+_NEARLY_FULL = 0.9
 # Where to leave that much free would cost one more part, they are filled further, but not beyond this.
 _BRIMFUL = 0.995
 
@@ -231,8 +233,10 @@ class _MeasuredParts:
         return found or data, stop
 
     def _may_grow(self, bracket: _Bracket) -> bool:
-        """Whether one more record is expected to fit."""
+        """Whether one more record may fit: is expected to, or the part is so empty that it is worth an attempt."""
         stop, end, size = bracket.longest
+        if size < self._max_size * _NEARLY_FULL:
+            return True
         record_size = int(self._ends[stop + 1]) - end
         return size + record_size * bracket.ratio_behind() <= self._max_size
 

@@ -588,7 +588,7 @@ producer.send({topic!r}, b"value", partition=0)
         "batch-split-total",
         "buffer-available-bytes",
         "buffer-total-bytes",
-        "bufferpool-wait-time-total",
+        "bufferpool-wait-time-ns-total",
         "compression-rate-avg",
         "record-queue-time-avg",
         "record-queue-time-max",

@@ -333,6 +333,16 @@ def test_split_to_fit_when_records_are_small_then_full_parts_and_hardly_more_tha
     assert_parts_are(batch, parts)
 
 
+@pytest.mark.parametrize("codec", [kf.Codec.GZIP, kf.Codec.LZ4, kf.Codec.ZSTD])
+def test_split_to_fit_when_a_large_record_shrinks_to_nothing_then_the_part_does_not_end_in_front_of_it(codec):
+    random_ = random.Random(5)
+    values = [bytes(100_000) if random_.random() < 0.02 else random_.randbytes(200) for _ in range(1500)]
+    parts = kf.split_to_fit(batch_of_values(values, codec), 20_000)
+    fullness = [part.size_in_bytes / 20_000 for part in parts]
+    assert min(fullness[:-1]) > 0.9
+    assert len(parts) == math.ceil(sum(fullness))
+
+
 @pytest.mark.parametrize("codec", range(1, 5))
 def test_split_to_fit_when_records_are_alike_then_few_compressions_a_part(codec, monkeypatch):
     batch = batch_of_values(CONTENTS["alike"](random.Random(7)), codec)

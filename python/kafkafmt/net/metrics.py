@@ -31,9 +31,9 @@ def register(metrics: Metrics, accumulator: RecordAccumulator, clock_ms: Callabl
         "batch-refused-total": ("Batches split after a broker refused them", counted("batch-refused-total")),
         "buffer-total-bytes": ("The budget: buffer_memory", lambda: pool.total),
         "buffer-available-bytes": ("Bytes of the budget that no batch holds", lambda: pool.available),
-        "bufferpool-wait-time-total": (
-            "Seconds that callers of send waited for memory",
-            lambda: pool.waited_seconds,
+        "bufferpool-wait-time-ns-total": (
+            "Nanoseconds that callers of send waited for memory (KIP-773)",
+            lambda: pool.waited_seconds * 1e9,
         ),
         "waiting-threads": ("Callers of send that wait for memory now", lambda: pool.queued),
     }
