@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 DEFAULT_BATCH_SIZE = 16 * 1024
 DEFAULT_CAPACITY = 4096
+MAX_CAPACITY = 2**31 - 1
 
 
 class RecordBatchBuilder(RecordEncoder):

@@ -321,8 +321,9 @@ cdef class RecordEncoder:
     def try_append(self, timestamp, key, value, headers=()):
         """Append a record where `has_room_for` finds room for it and the memory that is held suffices.
 
-        Returns how many records there are then, 0 where there is no room, and minus how many bytes of memory are
-        missing where it is that: `grow` first. Raises as `append` does.
+        Returns how many records there are then, 0 where there is no room or the batch would take 2 GiB, and minus how
+        many bytes of memory are missing where it is that: `grow` first. Raises as `append` does, OverflowError only for
+        a first record.
         """
         cdef int64_t limit = self.limit(), at = as_int64(timestamp)
         return self.append_row(wrapping_add(self.done.last_offset, 1), at, key, value, headers, limit, False)
@@ -375,6 +376,8 @@ cdef class RecordEncoder:
         if not self.fits(size, limit):
             return NO_ROOM
         if size > INT32_MAX - self.done.size:
+            if not may_grow and self.done.count:
+                return NO_ROOM
             raise OverflowError(f"{self.done.size} and {size} bytes do not fit into a batch")
         if not may_grow and size > self.capacity - self.done.size:
             return self.capacity - self.done.size - size
@@ -515,7 +518,9 @@ cdef class RecordEncoder:
         cdef int64_t body_size = self.body_size(row)
         cdef int64_t size = self.whole_size(body_size)
         cdef bint is_too_far = wrapping_sub(row.offset, self.header.base_offset) > INT32_MAX
-        if not self.fits(size, limit) or (unlikely(is_too_far) and limit != INT64_MAX):
+        cdef bint is_too_large = size > INT32_MAX - self.done.size
+        cdef bint may_go_on = limit != INT64_MAX and self.done.count > 0
+        if not self.fits(size, limit) or (unlikely(is_too_far or is_too_large) and may_go_on):
             found.status = FITS  # what was found is behind this record
             return False
         if unlikely(row.timestamp < NO_TIMESTAMP):
@@ -529,7 +534,7 @@ cdef class RecordEncoder:
                 misfit(found, OFFSET_TOO_LOW, OFFSETS, entry, self.done.last_offset, row.offset, 0)
         elif unlikely(is_too_far):
             misfit(found, TOO_FAR, TIMESTAMPS, entry, self.header.base_offset, 0, 0)
-        elif unlikely(size > INT32_MAX - self.done.size):
+        elif unlikely(is_too_large):
             misfit(found, TOO_LARGE, VALUES, entry, 0, 0, 0)
         elif unlikely(not self.reserve(size)):
             misfit(found, NO_MEMORY, VALUES, entry, 0, 0, 0)

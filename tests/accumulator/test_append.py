@@ -266,6 +266,13 @@ def test_budget_when_a_batch_cannot_grow_then_it_ends_and_is_sent():
     append(accumulator, bytes(3000), max_block_ms=0)
 
 
+def test_batch_when_it_cannot_hold_twice_as_much_then_as_much_as_a_batch_may(monkeypatch):
+    monkeypatch.setattr("kafkafmt.accumulator.record_accumulator.MAX_CAPACITY", 10_000)
+    accumulator = accumulator_of(batch_size=100_000)
+    assert {append(accumulator, bytes(1000)).index for _ in range(9)} == set(range(9))
+    assert accumulator.pool.total - accumulator.pool.available == 10_000
+
+
 def test_budget_when_the_caller_waited_then_the_time_is_not_counted_as_the_records():
     answered = threading.Timer(0.05, lambda: sender.answer(batch))
     accumulator = accumulator_of(

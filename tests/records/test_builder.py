@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import kafkafmt as kf
 import reference as ref
 from _kafkafmt.build import RecordEncoder
+from kafkafmt.column_rows import column_rows
 from records.samples import DAY, as_row, as_rows, rows_of
 from reference import Row
 
@@ -421,13 +422,31 @@ def test_try_append_when_append_refuses_then_so_does_it(row, error):
     assert len(builder) == 0
 
 
-def test_try_append_when_the_batch_would_take_2_gib_then_overflow_error():
-    pages = mmap.mmap(-1, 2**31 - 100, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)
+def zeros_of_nearly_2_gib(missing: int) -> mmap.mmap:
+    """Pages that take no memory."""
+    return mmap.mmap(-1, 2**31 - missing, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)
+
+
+def test_try_append_when_the_batch_would_take_2_gib_then_there_is_no_room():
     builder = kf.RecordBatchBuilder()
     assert builder.try_append(DAY, None, bytes(50)) == 1
-    with pytest.raises(OverflowError, match="do not fit into a batch"):
-        builder.try_append(DAY, None, pages)
+    assert builder.try_append(DAY, None, zeros_of_nearly_2_gib(100)) == 0
     assert len(builder) == 1
+
+
+def test_try_append_when_a_record_alone_would_take_2_gib_then_overflow_error():
+    builder = kf.RecordBatchBuilder()
+    with pytest.raises(OverflowError, match="do not fit into a batch"):
+        builder.try_append(DAY, None, zeros_of_nearly_2_gib(50))
+    assert len(builder) == 0
+
+
+def test_fill_when_the_batch_would_take_2_gib_then_it_ends():
+    data = np.frombuffer(zeros_of_nearly_2_gib(50), np.uint8)
+    values = kf.BinaryColumn(np.array([0, 50, len(data)]), data, None)
+    (rows,) = column_rows(np.zeros(2, np.int64), None, values, None)
+    builder = kf.RecordBatchBuilder(batch_size=2**40)
+    assert builder._fill(rows, 0, 2) == 1
 
 
 def test_try_append_when_called_from_within_then_refused():

@@ -15,7 +15,7 @@ from kafkafmt.accumulator.errors import AccumulatorClosedError, BufferExhaustedE
 from kafkafmt.accumulator.future import RecordFuture, RecordsFuture
 from kafkafmt.accumulator.options import AccumulatorOptions
 from kafkafmt.accumulator.sender_side import SenderSide
-from kafkafmt.builder import DEFAULT_CAPACITY, RecordBatchBuilder
+from kafkafmt.builder import DEFAULT_CAPACITY, MAX_CAPACITY, RecordBatchBuilder
 from kafkafmt.column_rows import column_rows
 from kafkafmt.estimator import CompressionRatioEstimator
 
@@ -181,7 +181,8 @@ class RecordAccumulator(SenderSide):
 
         Else, and where no bytes are missing but it is full, it takes no more records. The lock is held.
         """
-        for more in (max(missing, builder.capacity), missing):
+        double = min(max(missing, builder.capacity), MAX_CAPACITY - builder.capacity)
+        for more in (double, missing):
             if missing > 0 and self.pool.try_reserve(more):
                 batch.reserved += more
                 builder.grow(builder.capacity + more)
