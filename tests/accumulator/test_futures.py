@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -206,6 +207,16 @@ def test_futures_when_waited_for_by_many_threads_then_all_are_told():
     for thread in threads:
         thread.join(10)
     assert offsets == {i: i for i in range(40)}
+
+
+@pytest.mark.parametrize("timeout", [None, float("inf"), 1e12])
+def test_future_when_waited_for_for_ever_then_it_is_told(timeout):
+    accumulator = accumulator_of()
+    future = append(accumulator)
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(future.get, timeout)
+        Sender(accumulator).send()
+        assert waiting.result(10).offset == 0
 
 
 def split_thrice(accumulator, limits=(2000, 900, 400)) -> Sender:

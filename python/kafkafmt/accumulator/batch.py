@@ -236,8 +236,8 @@ class ProducerBatch:
         batches = [self]
         while batches:
             batch = batches.pop()
-            left = None if deadline is None else max(deadline - time.monotonic(), 0)
-            if not batch._settled.wait(left):
+            left = threading.TIMEOUT_MAX if deadline is None else max(deadline - time.monotonic(), 0)
+            if not batch._settled.wait(min(left, threading.TIMEOUT_MAX)):
                 return False
             if batch._parts and index is not None:
                 number = bisect_right(batch._first_of_parts, index) - 1
