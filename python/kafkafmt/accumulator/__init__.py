@@ -8,6 +8,7 @@ from kafkafmt.accumulator.errors import AccumulatorClosedError, BufferExhaustedE
 from kafkafmt.accumulator.future import RecordFuture, RecordMetadata, RecordsFuture
 from kafkafmt.accumulator.metrics import AccumulatorMetrics
 from kafkafmt.accumulator.options import AccumulatorOptions
+from kafkafmt.accumulator.queues import Undelivered
 from kafkafmt.accumulator.record_accumulator import RecordAccumulator
 from kafkafmt.accumulator.sender_side import Cluster, ReadyCheck
 from kafkafmt.accumulator.sequences import ProducerState, Sequences
@@ -28,4 +29,5 @@ __all__ = [
     "RecordMetadata",
     "RecordsFuture",
     "Sequences",
+    "Undelivered",
 ]

@@ -37,8 +37,9 @@ class RecordAccumulator(SenderSide):
     a full batch behind; called in the caller's thread.
 
     Unlike Kafka's: memory is reserved as batches grow, not `batch_size` at once; no batch is meant to be larger
-    than its topic takes; batches that come back go to where their records belong; and of batches that were less
-    than half full the estimator learns nothing, since the few records of one that lingered compress badly.
+    than its topic takes; batches that come back go to where their records belong; of batches that were less
+    than half full the estimator learns nothing, since the few records of one that lingered compress badly; and one
+    that is split before it is sent does not reset the estimate, which has just learned from it.
 
     Records may be appended, waited for and closed from any thread; all that a sender does is called from one.
     """

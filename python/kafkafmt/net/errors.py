@@ -6,7 +6,6 @@ import kafka.errors as kafka_errors
 
 import kafkafmt.errors
 from kafkafmt import accumulator
-from kafkafmt.accumulator.queues import Undelivered
 
 
 class BufferExhaustedError(accumulator.BufferExhaustedError, kafka_errors.KafkaTimeoutError):  # type: ignore[misc]
@@ -41,7 +40,7 @@ class UndeliveredError(kafka_errors.KafkaTimeoutError):  # type: ignore[misc]
 
     __str__ = Exception.__str__
 
-    def __init__(self, timeout: float, undelivered: Undelivered) -> None:
+    def __init__(self, timeout: float, undelivered: accumulator.Undelivered) -> None:
         super().__init__(f"closed after {timeout:g} s, not delivered: {undelivered}")
         self.timeout = timeout
         self.undelivered = undelivered

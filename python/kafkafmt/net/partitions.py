@@ -47,9 +47,8 @@ class PartitionsByTopic:
 
     def get(self, topic: str) -> TopicPartitions | None:
         """The partitions of a topic; None where the metadata does not have it."""
-        topics = (
-            self._topics
-        )  # an update replaces it: what was looked up before it is not kept in the new one
+        # An update replaces it: what was looked up before it is not kept in the new one.
+        topics = self._topics
         found = topics.get(topic)
         if found is None and topic in self._cluster.topics():
             self._limits.want(topic)

@@ -20,8 +20,7 @@ from kafka.partitioner import DefaultPartitioner
 from kafka.producer.future import FutureProduceResult
 from kafka.producer.future import FutureRecordMetadata as FailedSend
 
-from kafkafmt.accumulator import AccumulatorOptions, RecordFuture, RecordsFuture
-from kafkafmt.accumulator.queues import Undelivered
+from kafkafmt.accumulator import AccumulatorOptions, RecordFuture, RecordsFuture, Undelivered
 from kafkafmt.estimator import RatioEstimator
 from kafkafmt.net import metrics
 from kafkafmt.net.clock import monotonic_ms

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import kafka.errors as kafka_errors
 from kafka.producer.producer_batch import FinalState
 
-from kafkafmt.accumulator import Cluster, ProducerBatch, RecordAccumulator
-from kafkafmt.accumulator.queues import Undelivered
+from kafkafmt.accumulator import Cluster, ProducerBatch, RecordAccumulator, Undelivered
 from kafkafmt.batch import only_batch
 from kafkafmt.net.clock import monotonic_ms
 from kafkafmt.net.connections import connection_delay_ms
