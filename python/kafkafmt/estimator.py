@@ -31,7 +31,7 @@ class CompressionRatioEstimator:
 
     Starts at 1.0. An observed ratio below the estimate lowers it by `improving_step`, never past what was
     observed; one above raises it by `deteriorating_step`, or to what was observed if that is more. A batch
-    that had to be split resets its topic. KIP-126 ("Proposed Changes") has no such clamps; Kafka's
+    that was refused and split resets its topic. KIP-126 ("Proposed Changes") has no such clamps; Kafka's
     CompressionRatioEstimator has them, and so has this. `contingency_factor` is what the size of a batch that is
     still being filled is estimated with, on top of the ratio; `RecordBatchBuilder` takes both.
 

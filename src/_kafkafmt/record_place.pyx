@@ -3,6 +3,7 @@
 One is made for each record, and most are looked at by nobody: so it is a few native fields.
 """
 
+from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t
 
 
@@ -19,5 +20,11 @@ cdef class RecordPlace:
         self.batch = batch
         self.index = index
         self.timestamp = timestamp
-        self.key_size = -1 if key is None else len(key)
-        self.value_size = -1 if value is None else len(value)
+        self.key_size = size_of(key)
+        self.value_size = size_of(value)
+
+
+cdef inline Py_ssize_t size_of(source) except? -1:
+    if source is None:
+        return -1
+    return PyBytes_GET_SIZE(source) if PyBytes_CheckExact(source) else memoryview(source).nbytes

@@ -112,6 +112,25 @@ def test_columns_when_split_before_they_are_sent_then_offsets_are_theirs():
     assert_nothing_left(accumulator)
 
 
+def test_columns_when_records_are_too_large_then_the_outcome_tells_which_and_where_the_others_are():
+    accumulator = accumulator_of(batch_size=10_000, max_message_bytes={"clicks": 700}.get)
+    values = numbered(range(40), 90)
+    values[3] = values[30] = bytes(1000)
+    future = append_columns(accumulator, arrow_values(values))
+    sender = Sender(accumulator, max_message_bytes=700)
+    sender.send()
+    offsets, exceptions = future.outcome(0)
+    assert list(exceptions) == [3, 30]
+    assert all(isinstance(error, kf.RecordTooLargeError) for error in exceptions.values())
+    arrived = [index for index in range(40) if index not in exceptions]
+    assert offsets[arrived].tolist() == list(range(38))
+    assert offsets[[3, 30]].tolist() == [-1, -1]
+    assert sender.logs[TP].values == [values[index] for index in arrived]
+    with pytest.raises(kf.RecordTooLargeError, match=r"takes 10.. bytes"):
+        future.get(0)
+    assert_nothing_left(accumulator)
+
+
 def test_columns_when_the_budget_is_used_up_then_the_error_has_what_was_taken():
     accumulator = accumulator_of(batch_size=1000, buffer_memory=2500)
     values = numbered(range(50), 90)

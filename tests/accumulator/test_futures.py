@@ -298,3 +298,11 @@ def _error_of(future) -> Exception | None:
     except RuntimeError as error:
         return error
     return None
+
+
+@pytest.mark.parametrize("value", [memoryview(np.arange(4)), np.array(7), bytearray(b"bytes")])
+def test_metadata_when_a_value_is_any_buffer_then_its_size_is_in_bytes(value):
+    accumulator = accumulator_of()
+    future, _ = accumulator.append(TP, DAY, None, value, now_ms=0)
+    Sender(accumulator).send()
+    assert future.get(0).serialized_value_size == memoryview(value).nbytes

@@ -5,7 +5,7 @@ Nothing in here has a socket, a thread or a clock of its own.
 
 from kafkafmt.accumulator.batch import Outcome, ProducerBatch
 from kafkafmt.accumulator.errors import AccumulatorClosedError, BufferExhaustedError, PossiblyDeliveredError
-from kafkafmt.accumulator.future import RecordFuture, RecordMetadata, RecordsFuture
+from kafkafmt.accumulator.future import RecordFuture, RecordMetadata, RecordsFuture, RecordsOutcome
 from kafkafmt.accumulator.metrics import AccumulatorMetrics
 from kafkafmt.accumulator.options import AccumulatorOptions
 from kafkafmt.accumulator.queues import Undelivered
@@ -28,6 +28,7 @@ __all__ = [
     "RecordFuture",
     "RecordMetadata",
     "RecordsFuture",
+    "RecordsOutcome",
     "Sequences",
     "Undelivered",
 ]

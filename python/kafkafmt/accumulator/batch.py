@@ -259,17 +259,21 @@ class ProducerBatch:
                     break
         _call(listener)
 
-    def put_offsets(self, offsets: NDArray[np.int64]) -> None:
-        """Set the offsets of its records, or raise the error of the first that failed. All of it is done."""
+    def put_offsets(self, offsets: NDArray[np.int64]) -> dict[int, Exception]:
+        """Set the offsets of its records, -1 where there is none; returns the errors of those that failed, by index.
+
+        All of it is done.
+        """
         if self._parts:
+            failed: dict[int, Exception] = {}
             for first, part in zip(self._first_of_parts, self._parts, strict=True):
-                part.put_offsets(offsets[first : first + part.record_count])
-            return
+                errors = part.put_offsets(offsets[first : first + part.record_count])
+                failed.update((first + index, error) for index, error in errors.items())
+            return failed
         outcome = self.outcome
         assert outcome is not None
-        if outcome.error is not None:
-            raise outcome.error(0).with_traceback(None)
         offsets[:] = np.arange(len(offsets)) + outcome.base_offset if outcome.base_offset >= 0 else -1
+        return {} if outcome.error is None else {index: outcome.error(index) for index in range(len(offsets))}
 
     def _settle(self, outcome: Outcome) -> bool:
         with self._lock:

@@ -132,6 +132,13 @@ class RecordFuture(RecordPlace):
         )
 
 
+class RecordsOutcome(NamedTuple):
+    """The offset of each record, int64, -1 where none was told; the errors of those that failed, by their place."""
+
+    offsets: NDArray[np.int64]
+    exceptions: dict[int, Exception]
+
+
 class RecordsFuture:
     """The outcome of records that were appended in columns."""
 
@@ -150,17 +157,26 @@ class RecordsFuture:
     def get(self, timeout: float | None = None) -> NDArray[np.int64]:
         """Wait up to `timeout` seconds; the offset of each record, int64, in the order of the columns.
 
-        Raises the error of the first record that failed, or TimeoutError.
+        Raises the error of the first record that failed, or TimeoutError. `outcome` tells of the others as well.
         """
+        offsets, exceptions = self.outcome(timeout)
+        for error in exceptions.values():
+            raise error.with_traceback(None)
+        return offsets
+
+    def outcome(self, timeout: float | None = None) -> RecordsOutcome:
+        """Wait up to `timeout` seconds until all records are done, and tell of each. Raises TimeoutError."""
         deadline = None if timeout is None else time.monotonic() + timeout
         offsets = np.empty(len(self), np.int64)
-        begin = 0
+        exceptions: dict[int, Exception] = {}
+        first = 0
         for batch, count in zip(self._batches, self._counts, strict=True):
             left = None if deadline is None else max(deadline - time.monotonic(), 0)
             if not batch.wait(left):
                 raise TimeoutError(
                     f"{batch.topic_partition}: no answer for {count} records after {timeout} s"
                 )
-            batch.put_offsets(offsets[begin : begin + count])
-            begin += count
-        return offsets
+            errors = batch.put_offsets(offsets[first : first + count])
+            exceptions.update((first + index, error) for index, error in errors.items())
+            first += count
+        return RecordsOutcome(offsets, exceptions)

@@ -125,7 +125,7 @@ class SenderBatch:
 
         Of a batch that it had before it tells the largest timestamp instead, whatever the topic is of.
         """
-        may_be_known = self.batch.may_have_arrived
+        may_be_known = log_append_time != -1 and self.batch.may_have_arrived
         if may_be_known and log_append_time == only_batch(bytes(self._data)).max_timestamp:
             log_append_time = -1
         return self.batch.complete(base_offset if self._accumulator.tells_offsets else -1, log_append_time)
