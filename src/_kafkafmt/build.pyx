@@ -4,14 +4,9 @@ The encoder knows the batch's header and how large the batch will be, so that it
 begins; what it does not know is codecs, which its caller runs between `_records` and `_batch`.
 """
 
-from operator import index
-
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport (
-    PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
-)
-from cpython.long cimport PyLong_CheckExact
+from cpython.buffer cimport PyBuffer_Release
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from libc.stdint cimport (
     INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t,
@@ -26,16 +21,14 @@ from .encode cimport (
     check_range, message_size, record_body_size, record_fields_size, seal, wrap, write_message, write_record,
 )
 from .layout cimport *
+from .python_fields cimport NOT_HELD, append_sized, as_int64, held_bytes, size_of_bytes
 from .rows cimport BatchRow, RecordRow, sequence_after
-from .varint cimport size_of_varlong, write_varlong
+from .varint cimport size_of_varlong
 
 cdef enum:
     FIRST_CAPACITY = 4096
     # Rows that are located at a time: few enough to stay in the first cache, as their records do.
     BLOCK_RECORDS = 64
-    MAX_VARINT_SIZE = 5
-    # The length of a Py_buffer that was not asked for.
-    NOT_HELD = -1
     # What `try_append` returns where a batch takes no more.
     NO_ROOM = 0
 
@@ -633,49 +626,8 @@ cdef class RecordEncoder:
             self.begin()
 
 
-cdef int append_sized(bytearray out, data) except -1:
-    """Append the key or value of a header behind its size; None for null."""
-    cdef uint8_t varint[MAX_VARINT_SIZE]
-    cdef int32_t size = -1 if data is None else checked_size(len(data))
-    if size > INT32_MAX - MAX_VARINT_SIZE - len(out):
-        raise OverflowError("headers of 2 GiB or more")
-    out += varint[: write_varlong(varint, size) - varint]
-    if size > 0:
-        out += data
-    return 0
-
-
 cdef bytes headed(const uint8_t[::1] payload):
     """Room for the header of a batch, and `payload` behind it."""
     cdef bytes batch = PyBytes_FromStringAndSize(NULL, RECORD_BATCH_OVERHEAD + payload.shape[0])
     memcpy(PyBytes_AS_STRING(batch) + RECORD_BATCH_OVERHEAD, &payload[0], payload.shape[0])
     return batch
-
-
-cdef inline int64_t as_int64(object number) except? -1:
-    """An integer of any kind, and nothing that merely has an integer in it, as a float of seconds has."""
-    return <int64_t>number if PyLong_CheckExact(number) else <int64_t>index(number)
-
-
-cdef inline int32_t held_bytes(object source, const uint8_t** data, Py_buffer* view) except? -1:
-    """The bytes of a key or value, and their size, -1 for None; the caller releases a used `view`."""
-    if source is None:
-        return -1
-    if PyBytes_CheckExact(source):
-        data[0] = <const uint8_t*>PyBytes_AS_STRING(source)
-        return checked_size(PyBytes_GET_SIZE(source))
-    PyObject_GetBuffer(source, view, PyBUF_SIMPLE)
-    data[0] = <const uint8_t*>view.buf
-    return checked_size(view.len)
-
-
-cdef inline int32_t size_of_bytes(object source) except? -1:
-    if source is None:
-        return -1
-    return checked_size(PyBytes_GET_SIZE(source) if PyBytes_CheckExact(source) else memoryview(source).nbytes)
-
-
-cdef inline int32_t checked_size(Py_ssize_t size) except -1:
-    if size > INT32_MAX:
-        raise OverflowError(f"{size} bytes do not fit into a record")
-    return <int32_t>size

@@ -3,8 +3,9 @@
 One is made for each record, and most are looked at by nobody: so it is a few native fields.
 """
 
-from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
+
+from .python_fields cimport size_of_bytes
 
 
 cdef class RecordPlace:
@@ -13,18 +14,12 @@ cdef class RecordPlace:
     cdef readonly object batch
     cdef readonly Py_ssize_t index
     cdef readonly int64_t timestamp
-    cdef readonly Py_ssize_t key_size
-    cdef readonly Py_ssize_t value_size
+    cdef readonly int32_t key_size
+    cdef readonly int32_t value_size
 
     def __init__(self, batch, Py_ssize_t index, int64_t timestamp, key, value):
         self.batch = batch
         self.index = index
         self.timestamp = timestamp
-        self.key_size = size_of(key)
-        self.value_size = size_of(value)
-
-
-cdef inline Py_ssize_t size_of(source) except? -1:
-    if source is None:
-        return -1
-    return PyBytes_GET_SIZE(source) if PyBytes_CheckExact(source) else memoryview(source).nbytes
+        self.key_size = size_of_bytes(key)
+        self.value_size = size_of_bytes(value)

@@ -1,0 +1,57 @@
+# What a Python caller brings for a record: numbers, and keys and values in buffers of any kind.
+# All of these may run another object's code.
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.long cimport PyLong_CheckExact
+from cpython.number cimport PyNumber_Index
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+
+from .varint cimport write_varlong
+
+cdef enum:
+    MAX_VARINT_SIZE = 5
+    # The length of a Py_buffer that was not asked for.
+    NOT_HELD = -1
+
+
+cdef inline int64_t as_int64(object number) except? -1:
+    """An integer of any kind, and nothing that merely has an integer in it, as a float of seconds has."""
+    return <int64_t>number if PyLong_CheckExact(number) else <int64_t>PyNumber_Index(number)
+
+
+cdef inline int32_t held_bytes(object source, const uint8_t** data, Py_buffer* view) except? -1:
+    """The bytes of a key or value, and their size, -1 for None; the caller releases a used `view`."""
+    if source is None:
+        return -1
+    if PyBytes_CheckExact(source):
+        data[0] = <const uint8_t*>PyBytes_AS_STRING(source)
+        return checked_size(PyBytes_GET_SIZE(source))
+    PyObject_GetBuffer(source, view, PyBUF_SIMPLE)
+    data[0] = <const uint8_t*>view.buf
+    return checked_size(view.len)
+
+
+cdef inline int32_t size_of_bytes(object source) except? -1:
+    """Of a key or value, -1 for None."""
+    if source is None:
+        return -1
+    return checked_size(PyBytes_GET_SIZE(source) if PyBytes_CheckExact(source) else memoryview(source).nbytes)
+
+
+cdef inline int32_t checked_size(Py_ssize_t size) except -1:
+    if size > INT32_MAX:
+        raise OverflowError(f"{size} bytes do not fit into a record")
+    return <int32_t>size
+
+
+cdef inline int append_sized(bytearray out, data) except -1:
+    """Append the key or value of a header behind its size; None for null."""
+    cdef uint8_t varint[MAX_VARINT_SIZE]
+    cdef int32_t size = -1 if data is None else checked_size(len(data))
+    if size > INT32_MAX - MAX_VARINT_SIZE - len(out):
+        raise OverflowError("headers of 2 GiB or more")
+    out += varint[: write_varlong(varint, size) - varint]
+    if size > 0:
+        out += data
+    return 0
