@@ -189,17 +189,13 @@ class Cluster:
             "isolation.level": isolation,
             "fetch.wait.max.ms": 10,
         }
-        consumer, uncommitted = (
-            Consumer(settings),
-            Consumer({**settings, "isolation.level": "read_uncommitted"}),
-        )
+        consumer = Consumer(settings)
+        end = LogDirectory(self.broker.log_dir).partition((topic, partition)).end_offset
         try:
-            _, end = uncommitted.get_watermark_offsets(TopicPartition(topic, partition), READ_SECONDS)
             consumer.assign([TopicPartition(topic, partition, 0)])
             return list(_up_to(end, consumer))
         finally:
             consumer.close()
-            uncommitted.close()
 
 
 def _up_to(end: int, consumer: Consumer) -> Iterator[Record]:

@@ -126,8 +126,8 @@ class Endpoint:
                 await asyncio.sleep(0.1)
                 continue
             if len(self._connections) >= self._most_connections:
+                self._metrics.connection_refused("limit")  # before the client can know of it
                 sock.close()
-                self._metrics.connection_refused("limit")
                 if times := seldom.times("refusal"):
                     _log.warning("too many connections", most=self._most_connections, refused=times)
                 continue

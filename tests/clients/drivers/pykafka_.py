@@ -27,6 +27,11 @@ def main() -> None:
             queued_max_messages=MOST_MESSAGES,
         )
         last_consumed = wanted.start - 1 if wanted.start else OffsetType.EARLIEST  # whose own number is -2
+        raise_failure = consumer._raise_worker_exceptions
+        # It fetches ahead, and would drop what it has fetched where the next batch is one that it cannot read.
+        consumer._raise_worker_exceptions = lambda consumer=consumer, fail=raise_failure: (
+            None if any(owned.message_count for owned in consumer._partitions.values()) else fail()
+        )
         consumer.reset_offsets([(partition, last_consumed)])
         consumer.start()
         while task.is_reading(wanted.topic, wanted.partition):
