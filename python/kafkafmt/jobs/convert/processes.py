@@ -6,11 +6,13 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event
+from types import FrameType
 
 from kafkafmt.jobs.convert.segment import Progress, convert_segment
 from kafkafmt.jobs.convert.tasks import ConvertOptions, SegmentReport, SegmentTask
@@ -40,16 +42,41 @@ def convert_in_processes(
             waiting = {executor.submit(_convert_in_worker, task, options): task for task in tasks}
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        while waiting:
-            finished, _ = wait(waiting, _POLL_SECONDS, FIRST_COMPLETED)
-            if progress is not None:
-                progress(done_bytes.value - told)
-                told = done_bytes.value
-            for future in finished:
-                yield _outcome(future, waiting.pop(future))
+        with _interrupts_held() as let_through:
+            while waiting:
+                finished, _ = wait(waiting, _POLL_SECONDS, FIRST_COMPLETED)
+                let_through()
+                if progress is not None:
+                    progress(done_bytes.value - told)
+                    told = done_bytes.value
+                for future in finished:
+                    yield _outcome(future, waiting.pop(future))
     finally:
         stop.set()
         executor.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[Callable[[], None]]:
+    """Hold SIGINT back until the function that this gives is called.
+
+    An interrupt in the midst of `wait` would leave locks taken that the executor, and so its shutdown, waits for.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is None or threading.current_thread() is not threading.main_thread():  # not Python's to handle
+        yield lambda: None
+        return
+    held: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: held.append((number, frame)))
+
+    def let_through() -> None:
+        if held and callable(handler):
+            handler(*held.pop())
+
+    try:
+        yield let_through
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def _outcome(future: Future[SegmentReport], task: SegmentTask) -> SegmentReport:
