@@ -19,7 +19,7 @@ KERNELS = ROOT / "src" / "_kafkafmt"
 # From the bottom up. A name places its module and, where it is a package, all modules in it.
 LAYERS = {
     "kernels": ["_kafkafmt"],
-    "foundations": ["kafkafmt.buffers", "kafkafmt.errors", "kafkafmt.types"],
+    "foundations": ["kafkafmt.buffers", "kafkafmt.errors", "kafkafmt.ini", "kafkafmt.types"],
     "codecs": ["kafkafmt.codecs"],
     "records": [
         "kafkafmt.arrow_arrays",
@@ -41,6 +41,7 @@ LAYERS = {
         "kafkafmt.down_conversion",
         "kafkafmt.estimator",
         "kafkafmt.fetch_response",
+        "kafkafmt.forwarding",
         "kafkafmt.memory",
         "kafkafmt.split",
     ],

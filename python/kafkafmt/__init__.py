@@ -34,6 +34,7 @@ from kafkafmt.errors import (
 )
 from kafkafmt.estimator import CompressionRatioEstimator, RecentRatioEstimator
 from kafkafmt.fetch_response import FetchResponse, FetchSend
+from kafkafmt.forwarding import BatchForwarder, ProduceRefusal, RefusalReason, check_produce
 from kafkafmt.records import FileRecords, MemoryRecords, Records
 from kafkafmt.remote import RemoteRecords
 from kafkafmt.split import split_batch, split_to_fit
@@ -44,6 +45,7 @@ __version__ = "0.1.0"
 __all__ = [
     "INDEX_DTYPE",
     "AccumulatorOptions",
+    "BatchForwarder",
     "BinaryColumn",
     "BufferExhaustedError",
     "Codec",
@@ -63,6 +65,7 @@ __all__ = [
     "LazyDownConvertRecords",
     "LazyDownConvertSend",
     "MemoryRecords",
+    "ProduceRefusal",
     "RecentRatioEstimator",
     "Record",
     "RecordAccumulator",
@@ -70,12 +73,14 @@ __all__ = [
     "RecordBatchBuilder",
     "RecordTooLargeError",
     "Records",
+    "RefusalReason",
     "RemoteRecords",
     "TimestampType",
     "TopicPartition",
     "UnsupportedCompressionTypeError",
     "UnsupportedVersionError",
     "build_batches",
+    "check_produce",
     "log",
     "split_batch",
     "split_to_fit",

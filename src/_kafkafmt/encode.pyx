@@ -133,7 +133,8 @@ cdef int seal(uint8_t* at, Py_ssize_t size, const BatchRow* row) except -1:
     put_int16(at + PRODUCER_EPOCH_OFFSET, row.producer_epoch)
     put_int32(at + BASE_SEQUENCE_OFFSET, row.base_sequence)
     put_int32(at + RECORDS_COUNT_OFFSET, row.count)
-    put_crc(at, size)
+    with nogil:
+        put_crc(at, size)
     return 0
 
 
@@ -143,13 +144,12 @@ cdef int check_range(str name, int64_t value, int64_t least, int64_t most) excep
     return 0
 
 
-cdef void put_crc(uint8_t* at, Py_ssize_t size) noexcept:
+cdef void put_crc(uint8_t* at, Py_ssize_t size) noexcept nogil:
     """Seal a v2 batch, all of which stands there but its CRC."""
     cdef BatchRow row
     row.magic = 2
     row.size = <unsigned int>size
-    with nogil:
-        put_int32(at + CRC_OFFSET, <int32_t>batch_crc(at, &row))
+    put_int32(at + CRC_OFFSET, <int32_t>batch_crc(at, &row))
 
 
 def wrap_messages(payload, const BatchRow[::1] header not None):

@@ -1,7 +1,7 @@
 from typing_extensions import Buffer
 
 def set_producer_state(
-    batch: Buffer,
+    batches: Buffer,
     producer_id: int,
     producer_epoch: int,
     base_sequence: int,

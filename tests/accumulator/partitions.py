@@ -69,28 +69,40 @@ class PartitionLog:
         return [record.value for record in self.records]
 
     def append(self, data: bytes) -> int:
-        """Take a batch; returns its base offset."""
-        (batch,) = kf.MemoryRecords(data).batches()
-        batch.ensure_valid()
-        if len(data) > self.max_message_bytes:
+        """Take a batch, or all of several or none; returns the base offset."""
+        batches = list(kf.MemoryRecords(data).batches())
+        for batch in batches:
+            batch.ensure_valid()
+            assert batch.base_offset == 0
+        if max(batch.size_in_bytes for batch in batches) > self.max_message_bytes:
             raise TooLarge
-        if batch.producer_id >= 0:
-            sequence = batch.base_sequence
-            if batch.producer_epoch != self._epoch:
-                assert batch.producer_epoch > self._epoch, (
-                    "what has an old epoch goes before what has a new one"
-                )
-                self._epoch, self._next_sequence = batch.producer_epoch, None
-                self._taken.clear()
-            if (sequence, batch.count) in self._taken and sequence != self._next_sequence:
-                return self._taken[sequence, batch.count]
+        count = sum(batch.count for batch in batches)
+        if batches[0].producer_id >= 0:
+            self._check_numbers(batches, count)
+            sequence = batches[0].base_sequence
+            if (sequence, count) in self._taken and sequence != self._next_sequence:
+                return self._taken[sequence, count]
             if self._next_sequence not in (None, sequence):
                 raise OutOfOrder(f"expected {self._next_sequence}, found {sequence}")
-            self._next_sequence = (sequence + batch.count) % 2**31
-            self._taken[sequence, batch.count] = len(self.records)
-        self.batches.append(batch)
-        self.records.extend(batch)
-        return len(self.records) - batch.count
+            self._next_sequence = (sequence + count) % 2**31
+            self._taken[sequence, count] = len(self.records)
+        self.batches += batches
+        for batch in batches:
+            self.records.extend(batch)
+        return len(self.records) - count
+
+    def _check_numbers(self, batches: list[kf.RecordBatch], count: int) -> None:
+        """Under one producer and epoch, one behind the other; a new epoch begins anew."""
+        sequence = batches[0].base_sequence
+        for batch in batches:
+            assert (batch.producer_id, batch.producer_epoch) == (PRODUCER_ID, batches[0].producer_epoch)
+            assert batch.base_sequence == sequence
+            sequence = (sequence + batch.count) % 2**31
+        epoch = batches[0].producer_epoch
+        if epoch != self._epoch:
+            assert epoch > self._epoch, "what has an old epoch goes before what has a new one"
+            self._epoch, self._next_sequence = epoch, None
+            self._taken.clear()
 
 
 class Numbering:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import kafkafmt as kf
+from _kafkafmt.scan import scan
 from accumulator.partitions import (
     DAY,
     EVERYTHING,
@@ -29,6 +30,7 @@ from accumulator.partitions import (
     partitions,
 )
 from kafkafmt.accumulator import BufferExhaustedError, ProducerBatch
+from kafkafmt.accumulator.raw_batches import RequestLimits
 
 PARTITIONS = partitions(3)
 BUDGET = 40_000
@@ -124,6 +126,36 @@ class AccumulatorMachine(RuleBasedStateMachine):
         self.columns.append((future, records))
         self.records += records
 
+    @rule(
+        tp=one_partition,
+        some=st.lists(st.lists(sizes, min_size=1, max_size=5), max_size=6),
+        codec=st.sampled_from([kf.Codec.NONE, kf.Codec.ZSTD]),
+        max_batches=st.sampled_from([1, 2, 100]),
+        producer_id=st.sampled_from([-1, 7]),
+    )
+    def append_batches(self, tp, some, codec, max_batches, producer_id) -> None:
+        """Of another producer, whose numbers mean nothing here."""
+        data, values = b"", []
+        state = (
+            {"producer_epoch": 0, "base_sequence": 3, "is_transactional": True} if producer_id >= 0 else {}
+        )
+        for sizes_of_batch in some:
+            builder = kf.RecordBatchBuilder(codec=codec, base_offset=10, producer_id=producer_id, **state)
+            for size in sizes_of_batch:
+                values.append(self.value(size)[:-8] + b"%08d" % len(values))
+                builder.append(DAY, None, values[-1])
+            data += builder.build()
+        run, *_ = scan(data)
+        try:
+            future = self.accumulator.append_batches(
+                tp, run, request_limits=RequestLimits(max_batches, 3000), now_ms=self.now_ms
+            )
+        except BufferExhaustedError as error:
+            future = error.appended
+        records = [Record(tp, value) for value in values[: len(future)]]
+        self.columns.append((future, records))
+        self.records += records
+
     # Time and the sender
 
     @rule(more_ms=st.sampled_from([1, 20, 60, 250]))
@@ -136,7 +168,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
         assert len({batch.topic_partition for batch in drained}) == len(drained)
         for batch in drained:
             limit = self.limits.get("clicks", EVERYTHING)
-            assert batch.size_in_bytes <= limit or batch.producer_state is not None
+            assert batch.largest_batch_size <= limit or batch.producer_state is not None
         self.in_flight += drained
 
     @rule()
@@ -174,7 +206,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
             with suppress(TooLarge, OutOfOrder):
                 log.append(bytes(batch.data))
         if is_too_large_then:
-            log.max_message_bytes = min(log.max_message_bytes, batch.size_in_bytes - 1)
+            log.max_message_bytes = min(log.max_message_bytes, batch.largest_batch_size - 1)
         self.accumulator.muted.discard(batch.topic_partition)
         if batch.has_reached_delivery_timeout(500, self.now_ms):
             self.give_up(batch)
@@ -267,11 +299,11 @@ class AccumulatorMachine(RuleBasedStateMachine):
 
     def settle_columns(self, future, records) -> None:
         assert future.is_done
-        for batch, first in zip(future._batches, np.cumsum([0, *future._counts]).tolist(), strict=False):
-            for index in range(batch.record_count):
+        left = iter(records)
+        for batch, first, count in future._spans:
+            for index in range(first, first + count):
                 part, place = batch.part_of(index)
-                record = records[first + index]
-                record.future = part.outcome, place
+                next(left).future = part.outcome, place
 
     def check_partition(self, tp: kf.TopicPartition) -> None:
         log: PartitionLog = self.sender.logs[tp]

@@ -92,14 +92,14 @@ def _check_codec(options: Options, data: bytes, to_magic: int | None) -> None:
         bytes(chunk)
         for chunk in kf.ConvertedChunks(memory_records(data), conversion, chunk_size=options.chunk_size)
     )
-    if is_damaged or error is not None or any(map(_is_of_no_broker, ref.read(data))):
+    if is_damaged or error is not None or any(map(is_of_no_broker, ref.read(data))):
         return
     found = as_rows(memory_records(b"".join(chunks)).records())
     expected = rows if to_magic is None else converted_rows(data, to_magic, options.first_offset)
     assert found == expected, f"{found} != {expected}"
 
 
-def _is_of_no_broker(batch: ref.Batch) -> bool:
+def is_of_no_broker(batch: ref.Batch) -> bool:
     """Has it records below offset 0, or in a wrapper messages of another format than its own?"""
     rows = batch.rows()
     is_mixed = batch.magic < 2 and any((row.timestamp_type == -1) != (batch.magic == 0) for row in rows)

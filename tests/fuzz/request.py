@@ -28,6 +28,7 @@ from kafkafmt.serve.metrics import Metrics
 from kafkafmt.serve.node import Node
 from kafkafmt.serve.options import ServeOptions
 from kafkafmt.serve.request import Request
+from kafkafmt.serve.topic_settings import TopicConfigs
 from kafkafmt.serve.wire import SUPPORTED, RequestError, decode_request, encode_response
 from serve.messages import frame, response_class
 
@@ -99,4 +100,6 @@ def _catalog() -> Catalog:
 
 @cache
 def _handlers() -> dict[int, Any]:
-    return apis.handlers(_catalog(), Node("localhost", 9092, _catalog().cluster_id), _options())
+    return apis.handlers(
+        _catalog(), Node("localhost", 9092, _catalog().cluster_id), _options(), TopicConfigs(LOGS)
+    )

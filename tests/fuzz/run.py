@@ -12,7 +12,7 @@ import sys
 
 import atheris
 
-TARGETS = ("decode", "convert", "log", "codec", "request")
+TARGETS = ("decode", "convert", "forward", "produce", "log", "codec", "request")
 
 with atheris.instrument_imports(include=["kafkafmt"]):
     import kafkafmt.log

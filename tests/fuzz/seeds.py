@@ -53,6 +53,10 @@ def inputs(target: str) -> list[bytes]:
             for number, one in enumerate(sets)
             for to_magic, fallback in ((0, 0), (1, 1), (2, 0))
         ]
+    if target == "forward":
+        return [bytes([number % 8]) + one for number, one in enumerate(sets)]
+    if target == "produce":
+        return [bytes([version]) + one for one in sets for version in (2, 9)]
     if target == "log":
         return [_log_input(b"", b"", b"", one) for one in sets] + _logs()
     if target == "request":

@@ -33,6 +33,20 @@ def test_state_when_written_then_the_batch_that_a_builder_makes_with_it(is_trans
     assert [row.sequence for row in ref.read_rows(bytes(batch))] == [2**31 - 3, 2**31 - 2, 2**31 - 1, 0, 1]
 
 
+def test_state_when_batches_stand_end_to_end_then_their_sequence_numbers_follow_one_another():
+    batches = built(count=5) + built(kf.Codec.ZSTD, count=1) + built(count=2)
+    set_producer_state(batches, 7, 1, 2**31 - 6, True)
+    state = {"producer_id": 7, "producer_epoch": 1, "is_transactional": True}
+    assert batches == b"".join(
+        built(codec, count, base_sequence=sequence, **state)
+        for codec, count, sequence in (
+            (kf.Codec.NONE, 5, 2**31 - 6),
+            (kf.Codec.ZSTD, 1, 2**31 - 1),
+            (kf.Codec.NONE, 2, 0),
+        )
+    )
+
+
 @pytest.mark.parametrize("attributes", [0, ref.TIMESTAMP_TYPE, ref.DELETE_HORIZON])
 def test_state_when_cleared_then_all_else_is_kept(attributes):
     fields = {"base_offset": 7, "leader_epoch": 6, "attributes": attributes | ref.TRANSACTIONAL}
@@ -89,14 +103,14 @@ def test_state_when_no_producer_has_it_then_value_error_and_nothing_is_written(s
         (b"", "expected 61 bytes or more, found 0"),
         (built()[:60], "expected 61 bytes or more, found 60"),
         (built()[:-1], "expected a length of"),
-        (built() + b"\0", "expected a length of"),
-        (built() + built(), "expected a length of"),
+        (built() + b"\0", "expected 61 bytes or more, found 1"),
+        (built() + built()[:-1], "expected a length of"),
         (SAMPLES["v1"], "expected message format v2, found v1"),
         (SAMPLES["v0 gzip"], "expected message format v2, found v0"),
     ],
-    ids=["empty", "no header", "cut", "more", "two", "v1", "v0"],
+    ids=["empty", "no header", "cut", "more", "two, cut", "v1", "v0"],
 )
-def test_state_when_the_buffer_is_not_one_v2_batch_then_value_error_and_nothing_is_written(batch, what):
+def test_state_when_the_buffer_is_not_whole_v2_batches_then_value_error_and_nothing_is_written(batch, what):
     buffer = bytearray(batch)
     with pytest.raises(ValueError, match=what):
         set_producer_state(buffer, 5, 0, 0)

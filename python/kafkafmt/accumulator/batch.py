@@ -131,6 +131,11 @@ class ProducerBatch:
         builder = self._builder
         return self._size if builder is None else builder.estimated_size
 
+    @property
+    def largest_batch_size(self) -> int:
+        """What the limit of a topic is held against, in bytes."""
+        return self.size_in_bytes
+
     def set_producer_state(self, state: ProducerState) -> None:
         """Say in its header who sends it, and with which sequence numbers. What was sent before stays as it is."""
         data = bytearray(self.data)
@@ -259,21 +264,28 @@ class ProducerBatch:
                     break
         _call(listener)
 
-    def put_offsets(self, offsets: NDArray[np.int64]) -> dict[int, Exception]:
-        """Set the offsets of its records, -1 where there is none; returns the errors of those that failed, by index.
+    def put_offsets(self, offsets: NDArray[np.int64], first: int = 0) -> dict[int, Exception]:
+        """Set the offsets of its records from number `first` on, as many as there is room for; -1 for none.
 
-        All of it is done.
+        Returns the errors of those that failed, by their index in `offsets`. All of it is done.
         """
         if self._parts:
             failed: dict[int, Exception] = {}
-            for first, part in zip(self._first_of_parts, self._parts, strict=True):
-                errors = part.put_offsets(offsets[first : first + part.record_count])
-                failed.update((first + index, error) for index, error in errors.items())
+            done, number = 0, bisect_right(self._first_of_parts, first) - 1
+            while done < len(offsets):
+                part, start = self._parts[number], first + done - self._first_of_parts[number]
+                stop = min(done + part.record_count - start, len(offsets))
+                errors = part.put_offsets(offsets[done:stop], start)
+                failed.update((done + index, error) for index, error in errors.items())
+                done, number = stop, number + 1
             return failed
         outcome = self.outcome
         assert outcome is not None
-        offsets[:] = np.arange(len(offsets)) + outcome.base_offset if outcome.base_offset >= 0 else -1
-        return {} if outcome.error is None else {index: outcome.error(index) for index in range(len(offsets))}
+        count = len(offsets)
+        offsets[:] = np.arange(count) + outcome.offset_of(first) if outcome.base_offset >= 0 else -1
+        return (
+            {} if outcome.error is None else {index: outcome.error(first + index) for index in range(count)}
+        )
 
     def _settle(self, outcome: Outcome) -> bool:
         with self._lock:

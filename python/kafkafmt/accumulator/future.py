@@ -139,23 +139,31 @@ class RecordsOutcome(NamedTuple):
     exceptions: dict[int, Exception]
 
 
-class RecordsFuture:
-    """The outcome of records that were appended in columns."""
+class RecordSpan(NamedTuple):
+    """Records that lie in a batch one behind the other: the number of the first, and how many they are."""
 
-    def __init__(self, batches: list[ProducerBatch]) -> None:
-        self._batches = batches
-        self._counts = [batch.record_count for batch in batches]
+    batch: ProducerBatch
+    first: int
+    length: int
+
+
+class RecordsFuture:
+    """The outcome of records that were appended many at once: in columns, or in batches as they are."""
+
+    def __init__(self, spans: list[RecordSpan]) -> None:
+        self._spans = spans
 
     def __len__(self) -> int:
         """Records."""
-        return sum(self._counts)
+        return sum(span.length for span in self._spans)
 
     @property
     def is_done(self) -> bool:
-        return all(batch.is_wholly_done for batch in self._batches)
+        # The last one is done last: whoever asks again and again is not told of all the others each time.
+        return all(span.batch.is_wholly_done for span in reversed(self._spans))
 
     def get(self, timeout: float | None = None) -> NDArray[np.int64]:
-        """Wait up to `timeout` seconds; the offset of each record, int64, in the order of the columns.
+        """Wait up to `timeout` seconds; the offset of each record, int64, in the order in which they were appended.
 
         Raises the error of the first record that failed, or TimeoutError. `outcome` tells of the others as well.
         """
@@ -169,14 +177,14 @@ class RecordsFuture:
         deadline = None if timeout is None else time.monotonic() + timeout
         offsets = np.empty(len(self), np.int64)
         exceptions: dict[int, Exception] = {}
-        first = 0
-        for batch, count in zip(self._batches, self._counts, strict=True):
+        done = 0
+        for batch, first, count in self._spans:
             left = None if deadline is None else max(deadline - time.monotonic(), 0)
             if not batch.wait(left):
                 raise TimeoutError(
                     f"{batch.topic_partition}: no answer for {count} records after {timeout} s"
                 )
-            errors = batch.put_offsets(offsets[first : first + count])
-            exceptions.update((first + index, error) for index, error in errors.items())
-            first += count
+            errors = batch.put_offsets(offsets[done : done + count], first)
+            exceptions.update((done + index, error) for index, error in errors.items())
+            done += count
         return RecordsOutcome(offsets, exceptions)

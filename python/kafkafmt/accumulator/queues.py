@@ -42,6 +42,11 @@ class BatchQueues:
         """Those that have batches waiting. The lock is held."""
         return self._queues.keys()
 
+    def last(self, topic_partition: TopicPartition) -> ProducerBatch | None:
+        """The last batch of a partition that waits. The lock is held."""
+        queue = self._queues.get(topic_partition)
+        return queue[-1] if queue else None
+
     def enqueue(self, batch: ProducerBatch) -> None:
         """Put a new batch behind all others, to take records if it is open. The lock is held."""
         self.end_appends(batch.topic_partition)

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 
 from kafkafmt.accumulator.batch import ProducerBatch
 from kafkafmt.accumulator.errors import AccumulatorClosedError, BufferExhaustedError
-from kafkafmt.accumulator.future import RecordFuture, RecordsFuture
+from kafkafmt.accumulator.future import RecordFuture, RecordsFuture, RecordSpan
 from kafkafmt.accumulator.options import AccumulatorOptions
+from kafkafmt.accumulator.raw_batches import PassedBatches, RequestLimits
 from kafkafmt.accumulator.sender_side import SenderSide
 from kafkafmt.builder import DEFAULT_CAPACITY, MAX_CAPACITY, RecordBatchBuilder
 from kafkafmt.column_rows import column_rows
 from kafkafmt.estimator import CompressionRatioEstimator
 
 if TYPE_CHECKING:
+    from _kafkafmt.scan import BatchRun
     from kafkafmt.accumulator.sequences import Sequences
     from kafkafmt.column_rows import Binary, Headers, Timestamps
     from kafkafmt.estimator import RatioEstimator
@@ -143,7 +145,7 @@ class RecordAccumulator(SenderSide):
         `append` does; whatever it raises then has the future of the records that were taken, as `appended`.
         """
         parts = column_rows(timestamps, keys, values, headers)
-        batches: list[ProducerBatch] = []
+        spans: list[RecordSpan] = []
         try:
             for rows in parts:
                 first = 0
@@ -152,11 +154,52 @@ class RecordAccumulator(SenderSide):
                     first = builder._fill(rows, first, len(rows))
                     batch = ProducerBatch(topic_partition, builder, created_ms=now_ms)
                     self._append_whole(batch, max_block_ms)
-                    batches.append(batch)
+                    spans.append(RecordSpan(batch, 0, batch.record_count))
         except Exception as error:
-            error.appended = RecordsFuture(batches)  # type: ignore[attr-defined]
+            error.appended = RecordsFuture(spans)  # type: ignore[attr-defined]
             raise
-        return RecordsFuture(batches)
+        return RecordsFuture(spans)
+
+    def append_batches(
+        self,
+        topic_partition: TopicPartition,
+        run: BatchRun,
+        *,
+        request_limits: RequestLimits,
+        now_ms: float,
+        max_block_ms: float | None = None,
+    ) -> RecordsFuture:
+        """Append v2 batches as they are, but for what an earlier log or producer says in their headers (KIP-712).
+
+        As many go out in one request as `request_limits` has it. What is appended is a copy, with no Python object a
+        record, nor a batch where a request takes many. CRCs are the caller's to check. Raises as `append_columns`
+        does, and ValueError for batches below v2.
+        """
+        spans: list[RecordSpan] = []
+        try:
+            keeps_state = self._sequences is not None  # until its own is written over it
+            for piece in request_limits.pieces(run, keeps_producer_state=keeps_state):
+                batches = PassedBatches(topic_partition, piece, request_limits, created_ms=now_ms)
+                spans.append(self._append_batches(batches, max_block_ms))
+        except Exception as error:
+            error.appended = RecordsFuture(spans)  # type: ignore[attr-defined]
+            raise
+        return RecordsFuture(spans)
+
+    def _append_batches(self, batches: PassedBatches, max_block_ms: float | None) -> RecordSpan:
+        """Put them behind those that wait for the same request, or into a request of their own."""
+        self._reserve(batches, batches.size_in_bytes, max_block_ms)
+        try:
+            with self._lock:
+                last = self._queues.last(batches.topic_partition)
+                first = last.record_count if last is not None else 0
+                if isinstance(last, PassedBatches) and last.absorb(batches):
+                    return RecordSpan(last, first, batches.record_count)
+                self._enqueue(batches)
+                return RecordSpan(batches, 0, batches.record_count)
+        except BaseException:
+            self.pool.release(batches.reserved)
+            raise
 
     def _append_whole(self, batch: ProducerBatch, max_block_ms: float | None) -> None:
         self._close_batch(batch)

@@ -187,7 +187,7 @@ class SenderSide:
                     self._ensure_sent_once(batch)
                     limit = self._max_message_bytes(topic_partition.topic)
                     # What a broker may know is sent as it is, and so its answer tells whether it does.
-                    if limit is None or batch.size_in_bytes <= limit or batch.known_as is not None:
+                    if limit is None or batch.largest_batch_size <= limit or batch.known_as is not None:
                         return batch
                     self._split(batch, limit, now_ms, is_limit=True)
             except Exception as error:
@@ -255,7 +255,7 @@ class SenderSide:
         if batch.record_count < 2:
             raise self.record_too_large_error(f"{batch!r} of {batch.size_in_bytes} bytes: it cannot be split")
         limit = self._max_message_bytes(batch.topic_partition.topic)
-        if limit is not None and limit < batch.size_in_bytes:
+        if limit is not None and limit < batch.largest_batch_size:
             return self._split(batch, limit, now_ms, is_limit=True, was_refused=True)
         target = next_target(batch, self.options.batch_size)
         return self._split(batch, target, now_ms, is_limit=False, was_refused=True)
@@ -316,6 +316,8 @@ class SenderSide:
 
     def expired_batches(self, now_ms: float) -> list[ProducerBatch]:
         """Take out the batches that wait here since `delivery_timeout_ms` or longer; the caller lets them fail."""
+        if now_ms < self.next_expiry_ms():
+            return []  # asked at each turn of the sender, and there may be thousands
         timeout_ms = self.options.delivery_timeout_ms
         return self._queues.take_all(lambda batch: batch.has_reached_delivery_timeout(timeout_ms, now_ms))
 
