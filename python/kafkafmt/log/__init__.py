@@ -12,6 +12,7 @@
 (['00000000000000000170.log'], [170])
 """
 
+from kafkafmt.log.appender import LogAppender
 from kafkafmt.log.damage import Damage, find_damage
 from kafkafmt.log.directory import LogDirectory, LogPosition, PartitionLog
 from kafkafmt.log.following import FollowedLog
@@ -24,6 +25,7 @@ __all__ = [
     "AbortedTransaction",
     "Damage",
     "FollowedLog",
+    "LogAppender",
     "LogDirectory",
     "LogPosition",
     "PartitionLog",

@@ -14,7 +14,7 @@ import numpy as np
 from _kafkafmt.scan import scan
 from kafkafmt.buffers import flat_view
 from kafkafmt.errors import InvalidRecordError
-from kafkafmt.log.indexes import DEFAULT_INDEX_INTERVAL_BYTES, IndexBuilder
+from kafkafmt.log.indexes import DEFAULT_INDEX_INTERVAL_BYTES, IndexBuilder, TimestampOffset
 from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # Positions and relative offsets in an index are int32.
 MAX_INT32 = 2**31 - 1
+_INDEX_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 
 
 class SegmentAppender:
@@ -57,9 +58,18 @@ class SegmentAppender:
         self._check(rows)
         data = memoryview(run.buffer)[start - run.origin : end - run.origin]
         write_all(descriptor, data, self.size_in_bytes)
-        self._indexes.add(rows)
-        self.size_in_bytes += len(data)
-        self.next_offset = int(rows["last_offset"][-1]) + 1
+        self._take_in(rows)
+
+    def resume(self, position: int, highest: TimestampOffset) -> None:
+        """Go on in a file that has index entries: the last ones are for the batch at `position`, and for `highest`."""
+        self.size_in_bytes = position
+        self._indexes.resume(position, highest)
+
+    def pass_over(self, rows: NDArray[np.void]) -> None:
+        """Take note of batches that the file has behind those that are known. Raises as `append_run`."""
+        if len(rows):
+            self._check(rows)
+            self._take_in(rows)
 
     def fitting(self, rows: NDArray[np.void], segment_bytes: int) -> int:
         """How many batches of `rows` go into a segment of `segment_bytes`: at least one into an empty one."""
@@ -70,9 +80,17 @@ class SegmentAppender:
         return max(min(fit_by_size, fit_by_offset), 0 if self.size_in_bytes else 1)
 
     def index_entries(self) -> dict[str, NDArray[np.void]]:
-        """The entries of `.index` and `.timeindex`, by suffix; nothing is appended from then on."""
-        offset_entries, time_entries = self._indexes.finish()
-        return {OFFSET_INDEX_SUFFIX: offset_entries, TIME_INDEX_SUFFIX: time_entries}
+        """The entries of `.index` and `.timeindex`, by suffix, that were not asked for yet: the last there are."""
+        return dict(zip(_INDEX_SUFFIXES, self._indexes.finish(), strict=True))
+
+    def new_index_entries(self) -> dict[str, NDArray[np.void]]:
+        """As `index_entries`, of a segment that goes on to grow."""
+        return dict(zip(_INDEX_SUFFIXES, self._indexes.take(), strict=True))
+
+    def _take_in(self, rows: NDArray[np.void]) -> None:
+        self._indexes.add(rows)
+        self.size_in_bytes += int(rows["size"].sum())
+        self.next_offset = int(rows["last_offset"][-1]) + 1
 
     def _check(self, rows: NDArray[np.void]) -> None:
         ensure_ascending(rows, self.next_offset, self.path)

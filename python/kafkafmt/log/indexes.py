@@ -215,13 +215,24 @@ class IndexBuilder:
         self._add_times(highest[1:][chosen], offsets[earliest[1:][chosen]])
         self._highest = TimestampOffset(int(highest[-1]), int(offsets[earliest[-1]]))
 
-    def finish(self) -> tuple[NDArray[np.void], NDArray[np.void]]:
-        """All offset entries and all time entries: the last of these for the highest timestamp of all."""
-        self._add_times(np.array([self._highest.timestamp]), np.array([self._highest.offset]))
-        return (
+    def resume(self, last_position: int, highest: TimestampOffset) -> None:
+        """Go on behind entries that files have: the position in the last offset entry, and the last time entry."""
+        self._last_position, self._highest = last_position, highest
+        self._last_timestamp = highest.timestamp
+
+    def take(self) -> tuple[NDArray[np.void], NDArray[np.void]]:
+        """The offset entries and the time entries that were not taken yet."""
+        taken = (
             _joined(self._offset_entries, OFFSET_INDEX_DTYPE),
             _joined(self._time_entries, TIME_INDEX_DTYPE),
         )
+        self._offset_entries, self._time_entries = [], []
+        return taken
+
+    def finish(self) -> tuple[NDArray[np.void], NDArray[np.void]]:
+        """The entries that were not taken yet: the last time entry is for the highest timestamp of all."""
+        self._add_times(np.array([self._highest.timestamp]), np.array([self._highest.offset]))
+        return self.take()
 
     def _choose(self, positions: Sequence[int]) -> list[int]:
         chosen = []

@@ -10,9 +10,9 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from _kafkafmt.crc import crc32c
 from kafkafmt.batch import RecordBatch
 from kafkafmt.log.indexes import AbortedTransaction
+from kafkafmt.log.producer_snapshots import snapshot_entries
 
 if TYPE_CHECKING:
     from _kafkafmt.scan import BatchRun
@@ -20,29 +20,13 @@ if TYPE_CHECKING:
 _MARKER_KEY = struct.Struct(">hh")  # version, type
 _ABORT, _COMMIT = 0, 1
 
-# | version int16 | CRC-32C of what follows uint32 | count int32 | an entry a producer: Kafka's ProducerSnapshot.json
-_SNAPSHOT_HEADER = struct.Struct(">hIi")
-_SNAPSHOT_ENTRY = struct.Struct(
-    ">qhiqiqiq"
-)  # producer id first, the first offset of its open transaction last
-_SNAPSHOT_VERSION = 1
-_CRC_END = 6
-
 
 def parse_producer_snapshot(data: bytes) -> dict[int, int] | None:
     """The transactions that are open where a `.snapshot` was taken: first offset by producer id. None for damage."""
-    if len(data) < _SNAPSHOT_HEADER.size:
+    entries = snapshot_entries(data)
+    if entries is None:
         return None
-    version, crc, count = _SNAPSHOT_HEADER.unpack_from(data)
-    entries = memoryview(data)[_SNAPSHOT_HEADER.size :]
-    if (
-        version != _SNAPSHOT_VERSION
-        or crc32c(memoryview(data)[_CRC_END:]) != crc
-        or count < 0
-        or len(entries) != count * _SNAPSHOT_ENTRY.size
-    ):
-        return None
-    found = {entry[0]: entry[-1] for entry in _SNAPSHOT_ENTRY.iter_unpack(entries)}
+    found = {entry.producer_id: entry.transaction_first_offset for entry in entries}
     return {producer_id: first_offset for producer_id, first_offset in found.items() if first_offset >= 0}
 
 
@@ -55,6 +39,11 @@ class TransactionTracker:
 
     def __init__(self, open_transactions: Mapping[int, int] | None = None) -> None:
         self._first_offsets = dict(open_transactions or {})
+
+    @property
+    def open_transactions(self) -> Mapping[int, int]:
+        """First offset by producer id."""
+        return self._first_offsets
 
     @property
     def first_open_offset(self) -> int | None:

@@ -131,7 +131,7 @@ class SegmentWriter:
                 indexes[TRANSACTION_INDEX_SUFFIX] = transaction_entries(self._aborted)
             for suffix, entries in indexes.items():
                 write_index(self._temporary(suffix), entries)
-            with _locked_folder(self.folder) as folder:
+            with locked_folder(self.folder) as folder:
                 self._refuse_existing()
                 for suffix in indexes:
                     self._temporary(suffix).rename(self._final(suffix))
@@ -336,7 +336,7 @@ def _lock_of_dead(log: Path) -> Iterator[bool]:
 
 
 @contextlib.contextmanager
-def _locked_folder(folder: Path) -> Iterator[int]:
+def locked_folder(folder: Path) -> Iterator[int]:
     """The folder's descriptor, locked: of two writers of a segment one renames all its files, or the other."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

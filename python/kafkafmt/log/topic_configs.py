@@ -1,0 +1,115 @@
+"""What is to be known of topics beside their logs: how many partitions each has, and its configuration.
+
+An INI, `topics.ini`, in a log directory, with Kafka's own names:
+
+[orders]
+partitions = 12
+message.timestamp.type = LogAppendTime
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from kafkafmt.ini import Section, read_ini
+from kafkafmt.log.writer import locked_folder
+
+FILE_NAME = "topics.ini"
+_PARTITIONS = "partitions"
+_TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}", re.ASCII)
+
+
+def is_topic_name(name: str) -> bool:
+    """Does Kafka take it for a topic's name?
+
+    >>> is_topic_name("page-views.v2"), is_topic_name(".."), is_topic_name("a/b")
+    (True, False, False)
+    """
+    return _TOPIC_NAME.fullmatch(name) is not None
+
+
+@dataclass(frozen=True)
+class TopicConfig:
+    """A topic: partitions, None where only its folders tell how many; configs: values by Kafka's name of each."""
+
+    partitions: int | None = None
+    configs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def read_topic_configs(directory: str | os.PathLike[str]) -> dict[str, TopicConfig]:
+    """What the file in a log directory says of each topic that it names; empty where there is none.
+
+    Raises IniError, which names file and line, and OSError.
+    """
+    try:
+        sections = read_ini(Path(directory, FILE_NAME))
+    except FileNotFoundError:
+        return {}
+    return {section.name: _topic_config(section) for section in sections}
+
+
+def update_topic_configs(
+    directory: str | os.PathLike[str],
+    change: Callable[[dict[str, TopicConfig]], Mapping[str, TopicConfig]],
+) -> None:
+    """Replace the file, at once and durably, by what `change` makes of what it says; of others none gets between.
+
+    Comments in it are lost. Raises IniError for a file that is none, ValueError for a name or a value that an INI
+    cannot keep, and OSError; the file is as it was then.
+    """
+    path = Path(directory, FILE_NAME)
+    with locked_folder(Path(directory)) as folder:
+        before = read_topic_configs(directory)
+        after = change(dict(before))
+        if after == before and path.exists():
+            return
+        text = "\n".join(_section(name, topic) for name, topic in sorted(after.items()))
+        temporary = path.with_name(f".{FILE_NAME}.tmp")
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+        os.fsync(folder)
+
+
+def set_topic_config(directory: str | os.PathLike[str], name: str, topic: TopicConfig) -> None:
+    """Have the file say this of one topic, and of the others what it says. Raises as `update_topic_configs`."""
+    update_topic_configs(directory, lambda topics: {**topics, name: topic})
+
+
+def _topic_config(section: Section) -> TopicConfig:
+    if not is_topic_name(section.name):
+        raise section.error(f"expected the name of a topic, found {section.name!r}")
+    configs = dict(section.properties)
+    partitions = configs.pop(_PARTITIONS, None)
+    if partitions is None:
+        return TopicConfig(None, configs)
+    if not (partitions.isascii() and partitions.isdecimal() and 0 < int(partitions) < 2**31):
+        raise section.error(f"{_PARTITIONS} is {partitions!r}: 1 to 2^31 - 1 is expected", _PARTITIONS)
+    return TopicConfig(int(partitions), configs)
+
+
+def _section(name: str, topic: TopicConfig) -> str:
+    if not is_topic_name(name):
+        raise ValueError(f"expected the name of a topic, found {name!r}")
+    lines = [f"[{name}]"]
+    if topic.partitions is not None:
+        lines.append(f"{_PARTITIONS} = {topic.partitions}")
+    for key, value in sorted(topic.configs.items()):
+        _check(key, value)
+        lines.append(f"{key} = {value}")
+    return "\n".join(lines) + "\n"
+
+
+def _check(key: str, value: str) -> None:
+    """A line of an INI is what comes back from it."""
+    if value != value.strip() or len(value.splitlines()) > 1:
+        raise ValueError(f"{key}: expected a value in one line without blanks around it, found {value!r}")
+    if not key or key == _PARTITIONS or key.split() != [key] or "=" in key or key[0] in "#;[":
+        raise ValueError(f"expected the name of a configuration property, found {key!r}")
