@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,8 +24,9 @@ VERSIONS = [
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
-    with Served(LOGS) as served:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = shutil.copytree(LOGS, tmp_path_factory.mktemp("served") / "logs")
+    with Served(folder, allow_produce=True) as served:
         yield served
 
 
@@ -87,3 +89,11 @@ def test_api_versions_when_asked_at_any_version_then_all_that_is_served_is_told(
         assert {api.api_key: (api.min_version, api.max_version) for api in told.api_keys} == {
             api_key: (versions[0], versions[-1]) for api_key, versions in SUPPORTED.items()
         }
+
+
+def test_api_versions_when_the_logs_are_only_read_then_what_writes_is_not_told() -> None:
+    with Served(LOGS) as served, RawClient(served.address) as client:
+        told = {api.api_key for api in client.ask(ApiVersionsRequest(), 0).api_keys}
+        assert set(SUPPORTED) - told == {ApiKey.InitProducerId, ApiKey.CreateTopics}
+        client.send(blank(ApiKey.CreateTopics, 0), 0)
+        assert client.is_closed_by_peer()

@@ -52,6 +52,8 @@ def use(metrics: Metrics) -> None:
     with metrics.conversion():
         pass
     metrics.records_converted(7)
+    metrics.records_appended(2, 300)
+    metrics.records_appended(1, 30)
     metrics.memory_held(4096)
     metrics.memory_awaited(2)
 
@@ -73,6 +75,8 @@ def test_events_when_counted_then_are_served_by_names_of_the_field() -> None:
         ("kafkafmt_fetch_sent_bytes_total", "11", "zero_copy"): 1000,
         ("kafkafmt_conversions_in_progress",): 0,
         ("kafkafmt_converted_records_total",): 7,
+        ("kafkafmt_produced_batches_total",): 3,
+        ("kafkafmt_produced_bytes_total",): 330,
         ("kafkafmt_downconversion_memory_bytes",): 4096,
         ("kafkafmt_downconversion_waiting",): 2,
     }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkafmt.serve.ini import IniError
+from kafkafmt.ini import IniError
 from kafkafmt.serve.options import TopicOptions
 from kafkafmt.serve.topics_file import read_topics_file
 

@@ -242,7 +242,7 @@ def test_api_versions_request_of_a_later_version_comes_without_its_body() -> Non
         (ApiKey.Fetch, 19, "Fetch v19: served are versions 0 to 18"),
         (ApiKey.Fetch, -1, "Fetch v-1: served are versions 0 to 18"),
         (ApiKey.ApiVersions, -1, "ApiVersions v-1: served are"),
-        (ApiKey.CreateTopics, 0, "CreateTopics v0: this API is not served"),
+        (ApiKey.DeleteTopics, 0, "DeleteTopics v0: this API is not served"),
         (999, 0, "API 999 v0: this API is not served"),
         (-1, 0, "API -1 v0: this API is not served"),
     ],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,8 @@ from kafkafmt.serve.logs import bind_client_id
 from kafkafmt.serve.memory import DownConversionMemory
 from kafkafmt.serve.metrics import Metrics, Outcome, Refusal
 from kafkafmt.serve.options import ServeOptions
+from kafkafmt.serve.producing.frames import ensure_mostly_records
+from kafkafmt.serve.producing.request_memory import RequestMemory
 from kafkafmt.serve.request import Handler, Request
 from kafkafmt.serve.security.sasl import (
     FAILED_AUTHENTICATION_DELAY,
@@ -31,18 +33,29 @@ from kafkafmt.serve.security.sasl import (
 )
 from kafkafmt.serve.stream import StalledError, Stream
 from kafkafmt.serve.turns import Turns
-from kafkafmt.serve.wire import api_name, decode_request, encode_response_by_turns
+from kafkafmt.serve.wire import (
+    UnsupportedRequestError,
+    api_name,
+    decode_request,
+    encode_response_by_turns,
+)
 
 if TYPE_CHECKING:
     from kafkafmt.fetch_response import FetchSend
 
 _log = structlog.get_logger()
 
-_SIZE = struct.Struct(">i")
+_SIZE, _API_KEY = struct.Struct(">i"), struct.Struct(">h")
 # Larger requests are read so many at a time.
 _LARGE_FRAME_BYTES, _LARGE_REQUESTS = 64 * 1024, 64
 # For so many seconds memory that others wait for is held by a client that takes nothing.
 _PATIENCE = 1.0
+
+
+def _decode_large(frame: bytes, client_host: str, most_bytes: int) -> Request:
+    if len(frame) > most_bytes:
+        ensure_mostly_records(frame, most_bytes)
+    return decode_request(frame, client_host)
 
 
 class RefusedError(Exception):
@@ -62,6 +75,7 @@ class Service:
     fetching: Fetching
     memory: DownConversionMemory
     metrics: Metrics
+    request_memory: RequestMemory
     large_requests: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LARGE_REQUESTS))
 
 
@@ -88,15 +102,25 @@ class Connection:
             if self._sasl is not None and self._sasl.expects_bare_token:
                 await self._answer_token(self._sasl, await self._read(size))
             else:
-                request = await self._read_request(size)
-                self.is_busy = True
-                try:
-                    await self._answer(request)
-                finally:
-                    self.is_busy = False
+                async with self._room_for(size):
+                    await self._answer_next(size)
             if self._sasl is not None and self._sasl.failure is not None:
                 await asyncio.sleep(FAILED_AUTHENTICATION_DELAY)
                 raise RefusedError(self._sasl.failure, "sasl")
+
+    async def _answer_next(self, size: int) -> None:
+        request = await self._read_request(size)
+        self.is_busy = True
+        try:
+            await self._answer(request)
+        finally:
+            self.is_busy = False
+
+    def _room_for(self, size: int) -> AbstractAsyncContextManager[None]:
+        """Memory for a large request that may be one to produce, from when it is read until it is answered."""
+        if size <= _LARGE_FRAME_BYTES or not self._options.allow_produce:
+            return nullcontext()
+        return self._service.request_memory.held(size)
 
     def drain(self) -> None:
         """End behind the response that is being made or sent."""
@@ -105,10 +129,14 @@ class Connection:
     async def _read_size(self) -> int:
         (size,) = _SIZE.unpack(await self._stream.read(_SIZE.size, self._options.idle_timeout))
         is_known = self._sasl is None or self._sasl.principal is not None
-        most = self._options.max_request_bytes if is_known else MAX_OPEN_FRAME_BYTES
+        most = self._most_bytes() if is_known else MAX_OPEN_FRAME_BYTES
         if not 0 < size <= most:
             raise RefusedError(f"a request of {size} bytes: expected 1 to {most}")
         return int(size)
+
+    def _most_bytes(self) -> int:
+        most, options = self._options.max_request_bytes, self._options
+        return max(most, options.max_produce_bytes) if options.allow_produce else most
 
     async def _read(self, size: int) -> bytes:
         return await self._stream.read(size, self._options.request_timeout)
@@ -117,8 +145,15 @@ class Connection:
         """A large one takes its turn and is decoded beside the loop: it may be made to be slow, and others to wait."""
         if size <= _LARGE_FRAME_BYTES:
             return decode_request(await self._read(size), self._stream.host)
+        most = self._options.max_request_bytes
+        if size > most:
+            (api_key,) = _API_KEY.unpack(
+                await self._stream.peek(_API_KEY.size, self._options.request_timeout)
+            )
+            if api_key != ApiKey.Produce:
+                raise RefusedError(f"a request of {size} bytes: expected 1 to {most}")
         async with self._service.large_requests:
-            return await asyncio.to_thread(decode_request, await self._read(size), self._stream.host)
+            return await asyncio.to_thread(_decode_large, await self._read(size), self._stream.host, most)
 
     async def _answer_token(self, sasl: SaslSession, token: bytes) -> None:
         answer = sasl.token(token)
@@ -134,12 +169,21 @@ class Connection:
             if request.api_key == ApiKey.Fetch:
                 await self._answer_fetch(request)
             else:
-                with self._stream.watched():
-                    message = await self._handlers[request.api_key](request)
-                await self._write(await encode_response_by_turns(request.correlation_id, message))
+                # What is produced counts though the client has gone meanwhile, as with acks 0 it may.
+                watched = nullcontext() if request.api_key == ApiKey.Produce else self._stream.watched()
+                with watched:
+                    message = await self._handler(request)(request)
+                if message is not None:
+                    await self._write(await encode_response_by_turns(request.correlation_id, message))
             outcome = "answered"
         finally:
             self._service.metrics.request_served(request.api_key, request.version, outcome)
+
+    def _handler(self, request: Request) -> Handler:
+        handler = self._handlers.get(request.api_key)
+        if handler is None:
+            raise UnsupportedRequestError(f"{api_name(request.api_key)}: this API is not served")
+        return handler
 
     async def _answer_fetch(self, request: Request) -> None:
         try:

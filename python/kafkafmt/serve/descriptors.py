@@ -9,8 +9,9 @@ import contextlib
 import resource
 import sys
 
-_OPEN_SEGMENTS = 512
-# For the segments that stay open, those that only responses have open by now, and what is the process' own.
+_OPEN_SEGMENTS, _OPEN_LOGS = 512, 128
+# For the segments that stay open, those that only responses have open by now, the logs that are appended to, and what
+# is the process' own.
 _RESERVED = 2 * _OPEN_SEGMENTS
 
 
@@ -30,6 +31,11 @@ def most_connections() -> int:
 def most_open_segments() -> int:
     """How many segments may stay open: a quarter of all files, where they are few."""
     return min(_OPEN_SEGMENTS, _most_files() // 4)
+
+
+def most_open_logs() -> int:
+    """How many logs, of two files each, may stay open to be appended to: a sixteenth of all, where they are few."""
+    return min(_OPEN_LOGS, _most_files() // 32)
 
 
 def _most_files() -> int:

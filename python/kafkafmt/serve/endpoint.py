@@ -10,11 +10,12 @@ import ssl
 from collections.abc import Mapping
 
 import structlog
+from kafka.protocol.api_key import ApiKey
 
 from kafkafmt.serve import apis
 from kafkafmt.serve.catalog import Catalog
 from kafkafmt.serve.connection import Connection, RefusedError, Service
-from kafkafmt.serve.descriptors import most_connections, most_open_segments
+from kafkafmt.serve.descriptors import most_connections, most_open_logs, most_open_segments
 from kafkafmt.serve.fetching import Fetching
 from kafkafmt.serve.growth import GrowthWatch
 from kafkafmt.serve.logs import Seldom, bind_connection
@@ -22,9 +23,15 @@ from kafkafmt.serve.memory import DownConversionMemory
 from kafkafmt.serve.metrics import Metrics
 from kafkafmt.serve.node import Node
 from kafkafmt.serve.options import ServeOptions, host_and_port
+from kafkafmt.serve.producing import Producing
+from kafkafmt.serve.producing.producer_ids import ProducerIdsApi
+from kafkafmt.serve.producing.request_memory import RequestMemory
+from kafkafmt.serve.producing.writers import Writers
 from kafkafmt.serve.request import Handler
 from kafkafmt.serve.security.tls import tls_context
 from kafkafmt.serve.stream import Stream
+from kafkafmt.serve.topic_creation import TopicCreation
+from kafkafmt.serve.topic_settings import TopicConfigs
 from kafkafmt.serve.wire import RequestError
 
 _log = structlog.get_logger()
@@ -51,7 +58,8 @@ class Endpoint:
     """Serves a log directory on a listening socket, which stays the caller's to close.
 
     `handlers` are those of further APIs by key, groups say.
-    Raises FileNotFoundError or NotADirectoryError for another directory, TlsError, and ValueError for options.
+    Raises FileNotFoundError or NotADirectoryError for another directory, TlsError, ValueError for options, and
+    IniError for a `topics.ini` that makes no sense, where records may be produced.
     """
 
     def __init__(
@@ -70,10 +78,29 @@ class Endpoint:
         catalog = Catalog(options.directory, most_open_segments=most_open_segments())
         node = Node.advertised(options, listener, catalog.cluster_id)
         self._growth = GrowthWatch()
+        topics = TopicConfigs(options.directory)
+        self._writers: Writers | None = None
+        creation = None
+        if options.allow_produce:
+            topics.read()
+            creation = TopicCreation(options.directory, catalog, topics)
+            creation.complete()
+            self._writers = Writers(most_open_logs())
         memory = DownConversionMemory(options.max_downconversion_bytes, options.chunk_bytes, self._metrics)
         fetching = Fetching(catalog, options, self._growth, convert_eagerly=convert_eagerly)
-        all_handlers = apis.handlers(catalog, node, options) | dict(handlers or {})
-        self._service = Service(options, all_handlers, fetching, memory, self._metrics)
+        all_handlers = apis.handlers(catalog, node, options, topics, creation) | dict(handlers or {})
+        if self._writers is not None:
+            producing = Producing(catalog, topics, self._growth, self._writers, self._metrics)
+            all_handlers[ApiKey.Produce] = producing.answer
+            all_handlers[ApiKey.InitProducerId] = ProducerIdsApi().answer
+        self._service = Service(
+            options,
+            all_handlers,
+            fetching,
+            memory,
+            self._metrics,
+            RequestMemory(options.max_produce_memory_bytes),
+        )
         self._most_connections = options.max_connections or most_connections()
         self._connections: dict[asyncio.Task[None], Connection | None] = {}
         self._numbers = itertools.count(1)
@@ -102,6 +129,8 @@ class Endpoint:
             task.cancel()
         if self._connections:
             await asyncio.wait(self._connections)
+        if self._writers is not None:
+            await self._writers.close()
 
     def drain(self) -> None:
         """Take no more connections, end those that are idle, and the others behind the response they are at."""

@@ -48,6 +48,12 @@ class GrowthWatch:
                 if not waiting:
                     del self._waiting[partition]
 
+    def look_at(self, partition: Partition) -> None:
+        """Wake at once those who wait for a log that was appended to."""
+        waiting = self._waiting.get(partition)
+        if waiting is not None:
+            _wake_grown(partition, waiting)
+
     def wake_all(self) -> None:
         """Let nobody wait any longer, now or later."""
         self._is_over = True
@@ -60,11 +66,16 @@ class GrowthWatch:
         while self._waiting:
             await asyncio.sleep(_INTERVAL_SECONDS + _INTERVAL_PER_LOG * len(self._waiting))
             for partition, waiting in list(self._waiting.items()):
-                try:
-                    partition.refresh()
-                    end_offset = partition.log.end_offset
-                except (KafkaFormatError, OSError):
-                    end_offset = -1
-                for woken, seen in waiting.items():
-                    if end_offset != seen and not woken.done():
-                        woken.set_result(None)
+                _wake_grown(partition, waiting)
+
+
+def _wake_grown(partition: Partition, waiting: Mapping[asyncio.Future[None], int]) -> None:
+    """Wake those who saw another end of a log than it has now."""
+    try:
+        partition.refresh()
+        end_offset = partition.log.end_offset
+    except (KafkaFormatError, OSError):
+        end_offset = -1
+    for woken, seen in waiting.items():
+        if end_offset != seen and not woken.done():
+            woken.set_result(None)

@@ -63,6 +63,9 @@ class Metrics:
     def records_converted(self, count: int) -> None:
         """Records were converted to an older format."""
 
+    def records_appended(self, batches: int, size_bytes: int) -> None:
+        """Batches of a producer were appended to the log."""
+
     def memory_held(self, size_bytes: int) -> None:
         """What all chunks that are being sent take together, from now on."""
 
@@ -107,6 +110,12 @@ class PrometheusMetrics(Metrics):
         self._records = Counter(
             "kafkafmt_converted_records", "Records converted to an older format.", registry=registry
         )
+        self._produced_batches = Counter(
+            "kafkafmt_produced_batches", "Batches of producers appended.", registry=registry
+        )
+        self._produced_bytes = Counter(
+            "kafkafmt_produced_bytes", "Bytes of producers' batches appended.", registry=registry
+        )
         self._memory = _gauge("downconversion_memory_bytes", "Memory that converted chunks hold.", registry)
         self._awaited = _gauge("downconversion_waiting", "Conversions that wait for memory.", registry)
 
@@ -145,6 +154,10 @@ class PrometheusMetrics(Metrics):
 
     def records_converted(self, count: int) -> None:
         self._records.inc(count)
+
+    def records_appended(self, batches: int, size_bytes: int) -> None:
+        self._produced_batches.inc(batches)
+        self._produced_bytes.inc(size_bytes)
 
     def memory_held(self, size_bytes: int) -> None:
         self._memory.set(size_bytes)

@@ -72,6 +72,11 @@ class ServeOptions:
     downconversion_enable: `log.message.downconversion.enable`, and `topics` says otherwise for single topics.
     zstd_fallback: the codec that zstd batches get for clients that cannot have it; None: an error code.
     max_downconversion_bytes: what all chunks that are being sent may take together.
+    max_request_bytes: the largest request that is read, but for Produce.
+    allow_produce: whether records may be appended to the logs, and topics be made.
+    auto_create_topics: `auto.create.topics.enable`: make topics that producers ask for, of one partition.
+    max_produce_bytes: `socket.request.max.bytes`, of Produce, where that is allowed.
+    max_produce_memory_bytes: what the larger ones of these requests may take together, of all connections.
     max_connections: of each process; None: as many as the limit of open files leaves.
     tls: None: clients connect in plain text. users: who may connect, by SASL; None: everybody.
     metrics: the host and port that metrics are served on; None: there are none.
@@ -91,6 +96,10 @@ class ServeOptions:
     max_downconversion_bytes: int = 64 * MIB
     max_connections: int | None = None
     max_request_bytes: int = MIB
+    allow_produce: bool = False
+    auto_create_topics: bool = False
+    max_produce_bytes: int = 100 * MIB
+    max_produce_memory_bytes: int = 256 * MIB
     max_fetch_bytes: int = 1024 * MIB
     write_timeout: float = 60.0
     request_timeout: float = 60.0

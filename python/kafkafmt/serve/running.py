@@ -20,6 +20,7 @@ from kafkafmt.serve.groups import GroupCoordinator, OffsetStore
 from kafkafmt.serve.metrics import Metrics, PrometheusMetrics, metrics_server, workers_registry
 from kafkafmt.serve.node import Node
 from kafkafmt.serve.options import ServeOptions, host_and_port
+from kafkafmt.serve.producing.directory_lock import locked_directory
 from kafkafmt.serve.workers import Supervisor
 
 _log = structlog.get_logger()
@@ -40,6 +41,8 @@ def run(options: ServeOptions, on_listening: Callable[[str, int], None]) -> None
 
 async def _serve_alone(options: ServeOptions, listener: socket.socket, on_ready: Callable[[], None]) -> None:
     with ExitStack() as stack:
+        if options.allow_produce:
+            stack.enter_context(locked_directory(options.directory))
         metrics = Metrics()
         if options.metrics is not None:
             metrics = PrometheusMetrics()

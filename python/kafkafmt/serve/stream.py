@@ -54,6 +54,19 @@ class Stream:
 
     async def read(self, size: int, seconds: float) -> bytes:
         """Just `size` bytes. Raises ClosedByPeerError, StalledError and OSError."""
+        await self._receive(size, seconds)
+        with memoryview(self._received) as received:
+            taken = bytes(received[:size])
+        del self._received[:size]
+        return taken
+
+    async def peek(self, size: int, seconds: float) -> bytes:
+        """The next `size` bytes, which `read` gives again. Raises as `read`."""
+        await self._receive(size, seconds)
+        return bytes(self._received[:size])
+
+    async def _receive(self, size: int, seconds: float) -> None:
+        """Until that many bytes are there that were not read yet."""
         deadline = self._loop.time() + seconds
         while len(self._received) < size:
             try:
@@ -65,9 +78,6 @@ class Stream:
                 part = f" with {len(self._received)} of {size} bytes sent" if self._received else ""
                 raise ClosedByPeerError(f"closed by the client{part}")
             self._received += data
-        taken = bytes(self._received[:size])
-        del self._received[:size]
-        return taken
 
     async def wait_writable(self, seconds: float) -> None:
         """Raises StalledError where the client takes nothing for so long."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from kafkafmt.serve.ini import Section, read_ini
+from kafkafmt.ini import Section, read_ini
 from kafkafmt.serve.options import TopicOptions
 
 _DOWNCONVERSION_ENABLE = "message.downconversion.enable"

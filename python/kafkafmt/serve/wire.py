@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from kafka.protocol.admin import (
+    CreateTopicsRequest,
     DeleteGroupsRequest,
     DescribeClusterRequest,
     DescribeConfigsRequest,
@@ -38,7 +39,7 @@ from kafka.protocol.consumer import (
     SyncGroupRequest,
 )
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
-from kafka.protocol.producer import ProduceRequest
+from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafka.protocol.schemas.fields.codecs import Int32, UnsignedVarInt32
 
@@ -62,6 +63,8 @@ _REQUESTS = {
         ListGroupsRequest,
         SaslHandshakeRequest,
         ApiVersionsRequest,
+        CreateTopicsRequest,
+        InitProducerIdRequest,
         OffsetForLeaderEpochRequest,
         DescribeConfigsRequest,
         SaslAuthenticateRequest,
@@ -72,6 +75,8 @@ _REQUESTS = {
 }
 # By API key. The oldest versions are in: kafka-python keeps their layouts, which Kafka 4.0 no longer takes.
 SUPPORTED: dict[int, range] = {key: range(request.max_version + 1) for key, request in _REQUESTS.items()}
+# Those that only an endpoint serves that allows to produce.
+_WRITING = {ApiKey.CreateTopics, ApiKey.InitProducerId}
 
 # That many structs of kafka-python take some milliseconds to encode.
 _MANY_STRUCTS = 1000
@@ -90,6 +95,11 @@ class MalformedRequestError(RequestError):
 
 class UnsupportedRequestError(RequestError):
     """A request of an API, or of a version of it, that is not served."""
+
+
+def served_apis(*, allow_produce: bool) -> dict[int, range]:
+    """The APIs that an endpoint serves, and their versions."""
+    return {key: versions for key, versions in SUPPORTED.items() if allow_produce or key not in _WRITING}
 
 
 def api_name(api_key: int) -> str:

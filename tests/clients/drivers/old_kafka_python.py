@@ -13,7 +13,7 @@ from driver import Task
 from kafka_python import POLL_MS, run, settings
 
 # The packages' own `__init__` import producers, which name a variable `async`: no module since Python 3.7.
-PACKAGES = ("kafka", "kafka.consumer")
+PACKAGES = ("kafka", "kafka.consumer", "kafka.producer")
 
 
 def import_past_init() -> None:

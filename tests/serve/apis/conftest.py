@@ -12,13 +12,14 @@ from kafkafmt.serve.apis import handlers
 from kafkafmt.serve.catalog import Catalog
 from kafkafmt.serve.options import ServeOptions, TopicOptions
 from kafkafmt.serve.request import Handler
+from kafkafmt.serve.topic_settings import TopicConfigs
 from serve.apis.samples import NODE
 
 
 @pytest.fixture(scope="module")
 def apis() -> dict[int, Handler]:
     topics = {"gzip": TopicOptions(downconversion_enable=False), "lz4": TopicOptions()}
-    return handlers(Catalog(LOGS), NODE, ServeOptions(LOGS, topics=topics))
+    return handlers(Catalog(LOGS), NODE, ServeOptions(LOGS, topics=topics), TopicConfigs(LOGS))
 
 
 @pytest.fixture
@@ -31,4 +32,4 @@ def log_directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def changing_apis(log_directory: Path) -> dict[int, Handler]:
-    return handlers(Catalog(log_directory), NODE, ServeOptions(log_directory))
+    return handlers(Catalog(log_directory), NODE, ServeOptions(log_directory), TopicConfigs(log_directory))

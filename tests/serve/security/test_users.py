@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafmt.serve.ini import IniError, read_ini
+from kafkafmt.ini import IniError, read_ini
 from kafkafmt.serve.security.users import MECHANISMS, SCRAM_HASHES, ScramCredential, Users, read_users
 
 KAFKA_CREDENTIAL = (

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafka.admin import ConfigResourceType, ConfigSourceType, ConfigType
 from kafka.errors import InvalidRequestError, NoError, UnknownTopicOrPartitionError
 from kafka.protocol.admin import DescribeConfigsResponse
 
+from kafkafmt.log.appending import MAX_INT32
 from kafkafmt.serve.node import Node
 from kafkafmt.serve.options import ServeOptions, TopicOptions
 from kafkafmt.serve.request import Message, Request
+from kafkafmt.serve.topic_settings import MAX_MESSAGE_BYTES, SEGMENT_BYTES, TIMESTAMP_TYPE, TopicConfigs
 from kafkafmt.serve.turns import by_turns
 
 if TYPE_CHECKING:
     from kafkafmt.serve.catalog import Catalog
 
 _Result = DescribeConfigsResponse.DescribeConfigsResult
+
+
+_DOWNCONVERSION_ENABLE = "message.downconversion.enable"
+# A broker takes one batch of v2 for a partition in a request; here they may be as many as a request holds (KIP-712).
+MAX_BATCHES_PER_REQUEST = "kafkafmt.max.batches.per.request"
+_DOCUMENTATION = {
+    MAX_MESSAGE_BYTES: "The largest batch that is taken from a producer.",
+    SEGMENT_BYTES: "The size at which a segment of the log is closed.",
+    TIMESTAMP_TYPE: "Whose time records have: CreateTime, their producer's, or LogAppendTime, the endpoint's.",
+    MAX_BATCHES_PER_REQUEST: "How many batches a request to produce may have for one partition (KIP-712).",
+}
 
 
 class _Property(NamedTuple):
@@ -30,10 +44,11 @@ class _Property(NamedTuple):
 class DescribeConfigsApi:
     """Answers DescribeConfigs for topics and the broker. Nothing can be altered."""
 
-    def __init__(self, catalog: Catalog, node: Node, options: ServeOptions) -> None:
+    def __init__(self, catalog: Catalog, node: Node, options: ServeOptions, topics: TopicConfigs) -> None:
         self._catalog = catalog
         self._node = node
         self._options = options
+        self._topics = topics
 
     async def answer(self, request: Request) -> Message:
         return DescribeConfigsResponse(
@@ -70,13 +85,31 @@ class DescribeConfigsApi:
             if self._options.topics.get(topic, TopicOptions()).downconversion_enable is None
             else ConfigSourceType.DYNAMIC_TOPIC_CONFIG
         )
+        enable = _boolean(
+            _DOWNCONVERSION_ENABLE,
+            self._options.converts_down(topic),
+            source,
+            "Are records converted for consumers that know older message formats only (KIP-283)?",
+        )
+        told = self._topics.configs(topic)
+        kept = [_kept(name, value) for name, value in sorted(told.items()) if name != _DOWNCONVERSION_ENABLE]
+        return [enable, *kept, *self._producing_properties(topic, told)]
+
+    def _producing_properties(self, topic: str, told: Mapping[str, str]) -> list[_Property]:
+        """What producers are held to, where the topic's configuration does not say it already."""
+        if not self._options.allow_produce:
+            return []
+        settings = self._topics.settings(topic)
+        defaults = {
+            MAX_MESSAGE_BYTES: str(settings.max_message_bytes),
+            SEGMENT_BYTES: str(settings.segment_bytes),
+            TIMESTAMP_TYPE: "CreateTime",
+            MAX_BATCHES_PER_REQUEST: str(MAX_INT32),
+        }
         return [
-            _boolean(
-                "message.downconversion.enable",
-                self._options.converts_down(topic),
-                source,
-                "Are records converted for consumers that know older message formats only (KIP-283)?",
-            )
+            _Property(name, value, _config_type(name), ConfigSourceType.DEFAULT_CONFIG, _DOCUMENTATION[name])
+            for name, value in defaults.items()
+            if name not in told
         ]
 
     def _broker_properties(self) -> list[_Property]:
@@ -100,6 +133,17 @@ class DescribeConfigsApi:
             config_type=one.config_type,
             documentation=one.documentation if request.body.include_documentation else None,
         )
+
+
+def _kept(name: str, value: str) -> _Property:
+    """What `topics.ini` says."""
+    source = ConfigSourceType.DYNAMIC_TOPIC_CONFIG
+    return _Property(name, value, _config_type(name), source, _DOCUMENTATION.get(name, ""))
+
+
+def _config_type(name: str) -> int:
+    integers = (MAX_MESSAGE_BYTES, SEGMENT_BYTES, MAX_BATCHES_PER_REQUEST)
+    return int(ConfigType.INT if name in integers else ConfigType.STRING)
 
 
 def _boolean(name: str, value: bool, source: int, documentation: str) -> _Property:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import uuid
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kafka.errors import (
@@ -16,15 +17,16 @@ from kafka.errors import (
 )
 from kafka.protocol.metadata import MetadataResponse
 
+from kafkafmt.log.topic_configs import is_topic_name
 from kafkafmt.serve.node import Node
 from kafkafmt.serve.partition_errors import UNKNOWN_LEADER_EPOCH
 from kafkafmt.serve.request import Message, Request
+from kafkafmt.serve.topic_creation import MOST_PARTITIONS, TopicCreation, TopicRefusedError
 from kafkafmt.serve.turns import Turns
 
 if TYPE_CHECKING:
     from kafkafmt.serve.catalog import Catalog, Partition, Topic
 
-_TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}", re.ASCII)
 _INTERNAL_TOPICS = {"__consumer_offsets", "__transaction_state"}
 _FIRST_VERSION_BY_TOPIC_ID = 12
 # librdkafka from 2.3 on reserves four bytes of memory for each byte of a response, which is too little for version 0
@@ -37,17 +39,25 @@ _NO_LEADER = -1
 # are told as well, as far as a topic may reach that is no mistake. Clients of the time before Kafka 0.11 are not told:
 # where a partition has no leader, some find no topic (pykafka, kafkajs) or wait for that one alone (kafka-python 1.3).
 _FIRST_VERSION_WITH_MISSING = 4
-_MOST_PARTITIONS = 10_000
+
+_FIRST_VERSION_THAT_ASKS_FOR_CREATION = 4
 
 _Topic = MetadataResponse.MetadataResponseTopic
 
 
-class MetadataApi:
-    """Answers Metadata. No topic is ever created, whatever a request allows."""
+def _allows_creation(request: Request) -> bool:
+    """Before a request could say, all did."""
+    is_said = request.version >= _FIRST_VERSION_THAT_ASKS_FOR_CREATION
+    return request.body.allow_auto_topic_creation if is_said else True
 
-    def __init__(self, catalog: Catalog, node: Node) -> None:
+
+class MetadataApi:
+    """Answers Metadata. `creation` makes topics that are asked for; None: none is made, whatever a request allows."""
+
+    def __init__(self, catalog: Catalog, node: Node, creation: TopicCreation | None = None) -> None:
         self._catalog = catalog
         self._node = node
+        self._creation = creation
 
     async def answer(self, request: Request) -> Message:
         version = request.version
@@ -61,17 +71,26 @@ class MetadataApi:
             ],
             cluster_id=node.cluster_id,
             controller_id=node.id,
-            topics=await self._topics(version, request.body.topics),
+            topics=await self._topics(request),
         )
 
-    async def _topics(self, version: int, wanted: list[Message] | None) -> list[Message]:
-        turns = Turns()
+    async def _topics(self, request: Request) -> list[Message]:
+        version, wanted, turns = request.version, request.body.topics, Turns()
         topics = self._catalog.topics()  # as the folders are now, those of the topics asked for included
         if wanted is None or (version == 0 and not wanted):
             return [await self._described(version, topic, turns) for topic in topics]
         # Each is told once, however often it was asked for.
         asked = dict.fromkeys((topic.name, topic.topic_id) for topic in wanted)
+        if self._creation is not None and _allows_creation(request):
+            await self._make(self._creation, [name for name, _ in asked if name is not None])
         return [await self._topic(version, name, topic_id, turns) for name, topic_id in asked]
+
+    async def _make(self, creation: TopicCreation, names: Iterable[str]) -> None:
+        """Make the topics that are not there; why one is not made, the answer tells in its own way."""
+        for name in names:
+            if self._catalog.topic(name) is None and is_topic_name(name):
+                with suppress(TopicRefusedError):
+                    await creation.make(name, 1, {})
 
     async def _topic(
         self, version: int, name: str | None, topic_id: uuid.UUID | None, turns: Turns
@@ -79,7 +98,7 @@ class MetadataApi:
         await turns.give()
         if name is not None:
             topic = self._catalog.topic(name)
-            error = UnknownTopicOrPartitionError if _TOPIC_NAME.fullmatch(name) else InvalidTopicError
+            error = UnknownTopicOrPartitionError if is_topic_name(name) else InvalidTopicError
         elif version >= _FIRST_VERSION_BY_TOPIC_ID:
             topic = None if topic_id is None else self._catalog.topic_by_id(topic_id)
             error = UnknownTopicIdError
@@ -93,7 +112,7 @@ class MetadataApi:
     async def _described(self, version: int, topic: Topic, turns: Turns) -> Message:
         numbers = set(topic.partitions)
         if version >= _FIRST_VERSION_WITH_MISSING:
-            numbers.update(range(min(max(numbers), _MOST_PARTITIONS)))
+            numbers.update(range(min(max(numbers), MOST_PARTITIONS)))
         return _Topic(
             version=version,
             error_code=NoError.errno,

@@ -177,7 +177,7 @@ def _coordinator_error(key_type: int) -> tuple[Error, str | None]:
         return errors.NoError, None
     if key_type == CoordinatorType.TRANSACTION:
         # Producers give up at this one, and look again forever at COORDINATOR_NOT_AVAILABLE.
-        return errors.TransactionalIdAuthorizationFailedError, "This endpoint is read only: no transactions."
+        return errors.TransactionalIdAuthorizationFailedError, "This endpoint has no transactions."
     return errors.InvalidRequestError, f"There are no coordinators of type {key_type} here, only of groups."
 
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from kafkafmt.serve.ini import Section, read_ini
+from kafkafmt.ini import Section, read_ini
 
 PLAIN = "PLAIN"
 # Of each SCRAM mechanism, the hash function that it is named for (RFC 5802, RFC 7677).

@@ -1,0 +1,199 @@
+"""Produce: records of producers of any age, checked shallowly, numbered in place and appended to the log directory.
+
+What a request has for different partitions is dealt with apart: each is appended whole, or refused with an error of
+its own. It is answered once what its `acks` ask for is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+from kafka import errors
+from kafka.protocol.producer import ProduceResponse
+
+from kafkafmt.errors import KafkaFormatError
+from kafkafmt.serve.metrics import Metrics
+from kafkafmt.serve.producing.checking import RefusedRecordsError, checked_run
+from kafkafmt.serve.producing.writers import Appended, Writers
+from kafkafmt.serve.request import Message, Request
+from kafkafmt.serve.turns import Turns
+from kafkafmt.serve.wire import RequestError
+
+if TYPE_CHECKING:
+    from kafkafmt.serve.catalog import Catalog, Partition
+    from kafkafmt.serve.growth import GrowthWatch
+    from kafkafmt.serve.topic_settings import TopicConfigs
+
+_log = structlog.get_logger()
+
+_ALL, _NONE, _LEADER = -1, 0, 1  # of acks
+_FIRST_VERSION_BY_TOPIC_ID = 13  # KIP-516
+_FIRST_VERSION_WITH_STORAGE_ERROR = 4  # KIP-112
+
+_TopicResponse = ProduceResponse.TopicProduceResponse
+
+
+class UnansweredProduceError(RequestError):
+    """Records were refused of a producer that waits for no answer: that its connection is closed tells it."""
+
+
+class _Answer(NamedTuple):
+    """What a partition is answered with. Kafka's "no offset" is -1."""
+
+    error: type[errors.BrokerResponseError] = errors.NoError
+    message: str | None = None
+    base_offset: int = -1
+    log_append_time: int = -1
+    log_start_offset: int = -1
+
+
+class Producing:
+    """Answers Produce. For the tasks of one event loop. now: tells the time, in milliseconds."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        topics: TopicConfigs,
+        growth: GrowthWatch,
+        writers: Writers,
+        metrics: Metrics,
+        now: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._catalog = catalog
+        self._topics = topics
+        self._growth = growth
+        self._writers = writers
+        self._metrics = metrics
+        self._now = now
+
+    async def answer(self, request: Request) -> Message | None:
+        """None: the producer waits for no answer. Raises UnansweredProduceError where it would have got an error."""
+        answers = await self._answers(request)
+        if request.body.acks == _NONE:
+            refused = next((answer for answer in answers if answer.error is not errors.NoError), None)
+            if refused is not None:
+                raise UnansweredProduceError(
+                    f"Produce with acks 0: {refused.error.message}: {refused.message}"
+                )
+            return None
+        for answer in answers:
+            if answer.error is not errors.NoError:
+                self._metrics.error_sent(answer.error.errno)
+        return _response(request, iter(answers))
+
+    async def _answers(self, request: Request) -> list[_Answer]:
+        """What becomes of the records for each partition, in the order of the request's."""
+        asked = [(topic, data) for topic in request.body.topic_data for data in topic.partition_data]
+        times_asked = Counter((topic.name, topic.topic_id, data.index) for topic, data in asked)
+        answers: list[_Answer] = []
+        appends: dict[int, Coroutine[None, None, _Answer]] = {}
+        turns = Turns()
+        for topic, data in asked:
+            await turns.give()
+            is_repeated = times_asked[topic.name, topic.topic_id, data.index] > 1
+            found = self._find(request, topic, data.index, is_repeated=is_repeated)
+            if isinstance(found, _Answer):
+                answers.append(found)
+            else:
+                appends[len(answers)] = self._append(request, found, data.records)
+                answers.append(_Answer())
+        for number, answer in zip(appends, await asyncio.gather(*appends.values()), strict=True):
+            answers[number] = answer
+        return answers
+
+    def _find(
+        self, request: Request, topic: Message, index: int, *, is_repeated: bool
+    ) -> Partition | _Answer:
+        """The partition that records are for; or the answer, where they are refused whatever they are."""
+        acks, name = request.body.acks, topic.name
+        if acks not in (_ALL, _NONE, _LEADER):
+            return _Answer(errors.InvalidRequiredAcksError, f"acks: expected -1, 0 or 1, found {acks}")
+        if request.body.transactional_id is not None:
+            return _Answer(errors.TransactionalIdAuthorizationFailedError, "there are no transactions here")
+        if is_repeated:
+            return _Answer(
+                errors.InvalidRequestError, "expected a partition once in a request, found it again"
+            )
+        if request.version >= _FIRST_VERSION_BY_TOPIC_ID:
+            found = self._catalog.topic_by_id(topic.topic_id)
+            if found is None:
+                return _Answer(errors.UnknownTopicIdError, f"there is no topic of the ID {topic.topic_id}")
+            name = found.name
+        partition = self._catalog.partition(name, index)
+        if partition is None:
+            return _Answer(errors.UnknownTopicOrPartitionError, f"there is no partition {name}-{index}")
+        return partition
+
+    async def _append(self, request: Request, partition: Partition, records: bytes | None) -> _Answer:
+        """Append the records for one partition, or tell why not."""
+        topic, number = partition.topic_partition
+        try:
+            return await self._appended(request, partition, records)
+        except RefusedRecordsError as error:
+            return _Answer(error.error, f"{topic}-{number}: {error}")
+        except (KafkaFormatError, OSError) as error:
+            if times := partition.seldom.times(str(error)):
+                _log.error(
+                    "partition cannot be written",
+                    topic=topic,
+                    partition=number,
+                    error=str(error),
+                    times=times,
+                )
+            is_known = request.version >= _FIRST_VERSION_WITH_STORAGE_ERROR
+            return _Answer(
+                errors.KafkaStorageError if is_known else errors.NotLeaderForPartitionError, str(error)
+            )
+
+    async def _appended(self, request: Request, partition: Partition, records: bytes | None) -> _Answer:
+        settings = self._topics.settings(partition.topic_partition.topic)
+        run = await asyncio.to_thread(checked_run, records, request.version, settings.max_message_bytes)
+        if not len(run):
+            return _Answer(log_start_offset=partition.start_offset)
+        async with self._writers.writer(partition) as writer:
+            appended: Appended = await writer.append(run, settings, self._now)
+            self._growth.look_at(partition)
+            if request.body.acks == _ALL:
+                await writer.flush(appended.end_offset)
+        self._metrics.records_appended(len(run), int(run.index["size"].sum()))
+        return _Answer(
+            base_offset=appended.base_offset,
+            log_append_time=appended.log_append_time,
+            log_start_offset=partition.start_offset,
+        )
+
+
+def _response(request: Request, answers: Iterator[_Answer]) -> Message:
+    """The answers of partitions, in the order of the request's."""
+    version = request.version
+    return ProduceResponse(
+        version=version,
+        responses=[
+            _TopicResponse(
+                version=version,
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    _partition_response(version, data.index, next(answers)) for data in topic.partition_data
+                ],
+            )
+            for topic in request.body.topic_data
+        ],
+    )
+
+
+def _partition_response(version: int, index: int, answer: _Answer) -> Message:
+    return _TopicResponse.PartitionProduceResponse(
+        version=version,
+        index=index,
+        error_code=answer.error.errno,
+        base_offset=answer.base_offset,
+        log_append_time_ms=answer.log_append_time,
+        log_start_offset=answer.log_start_offset,
+        error_message=answer.message,
+    )

@@ -1,0 +1,168 @@
+"""What a producer sends for a partition, looked at as a broker does, but for the records themselves.
+
+Batches of v2 are taken as they are, however many; of messages of v0 and v1 batches of v2 are made.
+"""
+
+from __future__ import annotations
+
+import threading
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from kafka import errors
+
+from _kafkafmt.scan import BatchRun, scan
+from kafkafmt.builder import RecordBatchBuilder
+from kafkafmt.decoding import locate_in_groups
+from kafkafmt.errors import (
+    CorruptRecordError,
+    KafkaFormatError,
+    UnsupportedCompressionTypeError,
+    UnsupportedVersionError,
+)
+from kafkafmt.forwarding import RefusalReason, refusal_message, refused_batches
+from kafkafmt.log.directory import part_of_run
+from kafkafmt.log.producer_states import SEQUENCES, ProducerStates
+from kafkafmt.types import Codec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_FIRST_VERSION_OF_BATCHES = 3  # KIP-98: versions of Produce from then on take batches of v2 alone
+_FIRST_VERSION_WITH_ZSTD = 7  # KIP-110
+# What a wrapper of v0 or v1 may decompress to. One is converted at a time, so that this is all they take together.
+_MOST_DECOMPRESSED_BYTES = 64 * 1024 * 1024
+_converting = threading.Lock()
+
+_ERRORS: dict[RefusalReason, type[errors.BrokerResponseError]] = {
+    RefusalReason.SIZE: errors.MessageSizeTooLargeError,
+    RefusalReason.MAGIC: errors.InvalidRecordError,
+    RefusalReason.CODEC: errors.UnsupportedCompressionTypeError,
+    RefusalReason.EMPTY: errors.InvalidRecordError,
+    RefusalReason.GAPS: errors.InvalidRecordError,
+    RefusalReason.CONTROL: errors.InvalidRecordError,
+    RefusalReason.PRODUCER_STATE: errors.InvalidRecordError,
+    RefusalReason.TIMESTAMP_TYPE: errors.InvalidTimestampError,
+}
+
+
+class RefusedRecordsError(Exception):
+    """Records of one partition that are not taken: with Kafka's error for that, and a sentence."""
+
+    def __init__(self, error: type[errors.BrokerResponseError], message: str) -> None:
+        super().__init__(message)
+        self.error = error
+
+
+def checked_run(records: bytes | None, version: int, max_message_bytes: int) -> BatchRun:
+    """The batches that are to be appended, in memory of their own that may be written to; perhaps none.
+
+    version: of Produce. CRCs hold, counts are those of the offsets, and there is nothing that only brokers write.
+    Raises RefusedRecordsError.
+    """
+    run, consumed, _, _, error = scan(bytearray(records or b""))
+    if error is not None:
+        raise RefusedRecordsError(errors.CorruptRecordError, str(error))
+    if not len(run) and version >= _FIRST_VERSION_OF_BATCHES:
+        raise RefusedRecordsError(errors.InvalidRecordError, "expected a record batch at least, found none")
+    if consumed != len(records or b""):
+        message = f"expected whole batches, found a part of one behind {consumed} bytes"
+        raise RefusedRecordsError(errors.CorruptRecordError, message)
+    if not len(run):
+        return run
+    valid = run.valid()
+    if not valid.all():
+        number = int(valid.argmin())
+        message = refusal_message(RefusalReason.CRC, run.index[number], None)
+        raise RefusedRecordsError(errors.CorruptRecordError, _of_batch(number, message))
+    is_old = version < _FIRST_VERSION_OF_BATCHES and bool((run.index["magic"] < 2).all())
+    _refuse(run.index, max_message_bytes, without=RefusalReason.MAGIC if is_old else None)
+    if version < _FIRST_VERSION_WITH_ZSTD and (run.index["codec"] == Codec.ZSTD).any():
+        message = f"zstd: expected Produce of version {_FIRST_VERSION_WITH_ZSTD} or later, found {version}"
+        raise RefusedRecordsError(errors.UnsupportedCompressionTypeError, message)
+    if is_old:
+        run = _converted_up(run)
+        _refuse(run.index, max_message_bytes)
+    return run
+
+
+def _refuse(rows: NDArray[np.void], max_message_bytes: int, without: RefusalReason | None = None) -> None:
+    """Raise RefusedRecordsError for the first batch that a broker would refuse."""
+    masks = {
+        reason: mask
+        for reason, mask in refused_batches(rows, max_message_bytes).items()
+        if reason is not without and mask.any()
+    }
+    if not masks:
+        return
+    number = min(int(mask.argmax()) for mask in masks.values())
+    reason = next(reason for reason in _ERRORS if reason in masks and masks[reason][number])
+    error = _ERRORS[reason]
+    if reason is RefusalReason.PRODUCER_STATE and rows["is_transactional"][number]:
+        error = errors.TransactionalIdAuthorizationFailedError
+    raise RefusedRecordsError(
+        error, _of_batch(number, refusal_message(reason, rows[number], max_message_bytes))
+    )
+
+
+def _of_batch(number: int, message: str) -> str:
+    return f"batch {number}: {message}"
+
+
+def _converted_up(run: BatchRun) -> BatchRun:
+    """Messages of v0 and v1 as batches of v2, one for all that have the same codec and stand together.
+
+    Whatever their offsets are: old clients give all of them 0, say, as brokers give them others. Raises
+    RefusedRecordsError.
+    """
+    stops = ((np.diff(run.index["codec"]) != 0).nonzero()[0] + 1).tolist()
+    batches = bytearray()
+    try:
+        with _converting:
+            for first, stop in pairwise([0, *stops, len(run)]):
+                builder = RecordBatchBuilder(codec=Codec(int(run.index["codec"][first])))
+                part = part_of_run(run, first, stop)
+                for located in locate_in_groups(part, verify=False, limit=_MOST_DECOMPRESSED_BYTES):
+                    builder._fill_located(located, 0, len(located))
+                batches += builder.build()
+    except UnsupportedCompressionTypeError as error:
+        raise RefusedRecordsError(errors.UnsupportedCompressionTypeError, str(error)) from None
+    except (CorruptRecordError, UnsupportedVersionError) as error:
+        raise RefusedRecordsError(errors.CorruptRecordError, str(error)) from None
+    except (KafkaFormatError, ValueError, OverflowError) as error:
+        raise RefusedRecordsError(errors.InvalidRecordError, str(error)) from None
+    return scan(batches)[0]
+
+
+def check_sequence(run: BatchRun, producers: ProducerStates) -> int | None:
+    """Whether batches come next of what their producer has written, as a broker sees it (KIP-98).
+
+    None: they do. Else they were appended before, and this is the offset that the first record got. All of the
+    batches have the same producer and epoch; raises RefusedRecordsError where not, and for others than those.
+    """
+    rows = run.index
+    producer_id, epoch, sequence = (
+        int(rows[name][0]) for name in ("producer_id", "producer_epoch", "base_sequence")
+    )
+    if (rows["producer_id"] != producer_id).any() or (rows["producer_epoch"] != epoch).any():
+        message = "expected batches of one producer and epoch in a partition, found those of several"
+        raise RefusedRecordsError(errors.InvalidRecordError, message)
+    ends = (rows["base_sequence"].astype("i8") + rows["count"]) % SEQUENCES
+    if (rows["base_sequence"][1:] != ends[:-1]).any():
+        message = "expected sequence numbers without gaps from batch to batch, found others"
+        raise RefusedRecordsError(errors.OutOfOrderSequenceNumberError, message)
+    state = producers.get(producer_id)
+    if state is None:  # all it had written may be deleted
+        return None
+    if epoch < state.producer_epoch:
+        message = f"epoch of producer {producer_id}: expected {state.producer_epoch} or more, found {epoch}"
+        raise RefusedRecordsError(errors.InvalidProducerEpochError, message)
+    expected = 0 if epoch > state.producer_epoch else state.next_sequence
+    if sequence == expected:
+        return None
+    found = state.find(sequence, int(rows["count"].sum())) if epoch == state.producer_epoch else None
+    if found is None:
+        message = f"sequence of producer {producer_id}: expected {expected}, found {sequence}"
+        raise RefusedRecordsError(errors.OutOfOrderSequenceNumberError, message)
+    return found

@@ -1,0 +1,162 @@
+"""The logs that are appended to: one writer a partition, in which appends have their order and flushes are shared.
+
+Files are written and flushed in threads, never in the event loop. Logs stay open, the last ones that were written to;
+one that is damaged or cannot be written is tried anew by the next append.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import structlog
+from kafka import errors
+
+from _kafkafmt.scan import BatchRun, scan
+from _kafkafmt.stamp import assign_offsets
+from kafkafmt.log.appender import LogAppender
+from kafkafmt.serve.producing.checking import RefusedRecordsError, check_sequence
+from kafkafmt.types import TimestampType
+
+if TYPE_CHECKING:
+    from kafkafmt.serve.catalog import Partition
+    from kafkafmt.serve.topic_settings import TopicSettings
+
+_log = structlog.get_logger()
+
+_THREADS = 8
+_NO_TIME = -1
+
+_T = TypeVar("_T")
+
+
+class Appended(NamedTuple):
+    """Where records are now: the first one's offset and the one behind the last; log_append_time: -1 without one."""
+
+    base_offset: int
+    end_offset: int
+    log_append_time: int = _NO_TIME
+
+
+class PartitionWriter:
+    """Appends to one partition's log. For the tasks of one event loop."""
+
+    def __init__(self, partition: Partition, threads: ThreadPoolExecutor) -> None:
+        self._partition = partition
+        self._threads = threads
+        self._log: LogAppender | None = None
+        self._appending = asyncio.Lock()
+        self._durable_offset = -1
+        self._flushing: asyncio.Task[None] | None = None
+        self.users = 0
+
+    async def append(self, run: BatchRun, settings: TopicSettings, now: Callable[[], int]) -> Appended:
+        """Give batches their offsets and append all of them, or none.
+
+        run: batches in memory that may be written to, end to end. now: tells the time, in milliseconds. What was
+        appended before is not again: its offsets are what is returned. Raises RefusedRecordsError, KafkaFormatError
+        and OSError.
+        """
+        async with self._appending:
+            return await self._in_thread(lambda: self._append(run, settings, now))
+
+    async def flush(self, end_offset: int) -> None:
+        """Until all in front of an offset is durable; those who wait meanwhile share the next flush."""
+        while self._durable_offset < end_offset:
+            if self._flushing is None:
+                self._flushing = asyncio.create_task(self._flush())
+            await asyncio.shield(self._flushing)
+
+    async def close(self) -> None:
+        async with self._appending:
+            log, self._log = self._log, None
+            if log is not None:
+                await self._in_thread(log.close)
+
+    async def _flush(self) -> None:
+        try:
+            log = self._log
+            assert log is not None  # it is closed where nobody uses it
+            self._durable_offset = await self._in_thread(log.flush)
+        finally:
+            self._flushing = None
+
+    def _append(self, run: BatchRun, settings: TopicSettings, now: Callable[[], int]) -> Appended:
+        if self._log is None:
+            self._log = LogAppender(self._partition.folder, segment_bytes=settings.segment_bytes)
+            if self._log.truncated_bytes:
+                _log.warning(
+                    "bytes at the end of a log that were no whole batch are cut off",
+                    folder=str(self._partition.folder),
+                    bytes=self._log.truncated_bytes,
+                )
+        log, rows = self._log, run.index
+        log.segment_bytes = settings.segment_bytes
+        size = int(rows["size"].sum())
+        if size > log.segment_bytes:
+            message = f"expected {log.segment_bytes} bytes of batches at most, a segment's, found {size}"
+            raise RefusedRecordsError(errors.RecordListTooLargeError, message)
+        if (rows["producer_id"] >= 0).any():
+            known = check_sequence(run, log.producers)
+            if known is not None:
+                return Appended(known, known + int(rows["count"].sum()))
+        base_offset = log.next_offset
+        time = now() if settings.timestamp_type is TimestampType.LOG_APPEND_TIME else _NO_TIME
+        end_offset = assign_offsets(run.buffer, base_offset, self._partition.leader_epoch, time)
+        log.append_run(scan(run.buffer)[0])
+        return Appended(base_offset, end_offset, time)
+
+    async def _in_thread(self, call: Callable[[], _T]) -> _T:
+        """What a call gives, which is waited for though the caller is cancelled: what it holds is in use until then."""
+        future = asyncio.get_running_loop().run_in_executor(self._threads, call)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait([future])
+            raise
+
+
+class Writers:
+    """The writers of all partitions; no more than `most_open` of those that nobody uses stay open."""
+
+    def __init__(self, most_open: int) -> None:
+        self._most_open = most_open
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="appends")
+        self._writers: OrderedDict[Partition, PartitionWriter] = OrderedDict()
+
+    @contextlib.asynccontextmanager
+    async def writer(self, partition: Partition) -> AsyncIterator[PartitionWriter]:
+        """That of a partition, which stays open while the block is not left."""
+        found = self._writers.setdefault(partition, PartitionWriter(partition, self._threads))
+        self._writers.move_to_end(partition)
+        found.users += 1
+        try:
+            yield found
+        finally:
+            found.users -= 1
+            await self._close_unused()
+
+    async def close(self) -> None:
+        """Close all logs, which makes them durable."""
+        for writer in list(self._writers.values()):
+            await self._close(writer)
+        self._threads.shutdown()
+
+    async def _close_unused(self) -> None:
+        excess = len(self._writers) - self._most_open
+        unused = [item for item in self._writers.items() if not item[1].users] if excess > 0 else []
+        for partition, writer in unused[:excess]:
+            if not writer.users:
+                await self._close(writer)
+            if not writer.users:  # nobody has come meanwhile, who would have opened the log again
+                self._writers.pop(partition, None)
+
+    async def _close(self, writer: PartitionWriter) -> None:
+        try:
+            await writer.close()
+        except OSError as error:
+            _log.error("a log cannot be closed", error=str(error))

@@ -1,0 +1,84 @@
+"""The endpoint is killed while idempotent producers write to it: what was acknowledged is there, once and in order."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+
+from kafkafmt.log import PartitionLog
+from kafkafmt.log.topic_configs import TopicConfig, set_topic_config
+from serve.endpoint_process import HOST, EndpointProcess
+
+RECORDS, PARTITIONS, KILLS, SECONDS = 6000, 2, 3, 120
+
+
+class Sent:
+    """What a producer was told of its records: their offsets, by partition and number."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[tuple[int, int], int] = {}
+        self.failures: list[KafkaError] = []
+        self._changed = threading.Condition()
+
+    def told(self, error: KafkaError | None, message: Message) -> None:
+        with self._changed:
+            if error is not None:
+                self.failures.append(error)
+            else:
+                self.offsets[message.partition(), int(message.value() or b"")] = message.offset()
+            self._changed.notify_all()
+
+    def wait_for(self, count: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.failures or len(self.offsets) >= count, SECONDS)
+
+
+def produce(bootstrap: str, sent: Sent) -> None:
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "compression.type": "lz4",
+            "batch.num.messages": 20,
+            "linger.ms": 0,
+            "retry.backoff.ms": 20,
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 200,
+            "log_level": 0,
+        }
+    )
+    for number in range(RECORDS):
+        for partition in range(PARTITIONS):
+            producer.produce("t", b"%d" % number, partition=partition, on_delivery=sent.told)
+        producer.poll(0)
+    assert producer.flush(SECONDS) == 0
+
+
+@pytest.mark.clients
+def test_records_when_the_endpoint_is_killed_then_those_acknowledged_are_there_once(tmp_path: Path) -> None:
+    set_topic_config(tmp_path, "t", TopicConfig(PARTITIONS, {"segment.bytes": "20000"}))
+    sent = Sent()
+    endpoint = EndpointProcess(tmp_path, "--allow-produce")
+    with endpoint:
+        address = endpoint.address
+        thread = threading.Thread(target=produce, args=(address, sent))
+        thread.start()
+        for kill in range(1, KILLS + 1):
+            sent.wait_for(kill * RECORDS * PARTITIONS // (KILLS + 1))
+            endpoint.send_signal(signal.SIGKILL)
+            endpoint.wait()
+            endpoint = EndpointProcess(tmp_path, "--allow-produce", listen=f"{HOST}:{endpoint.port}")
+            endpoint.start()
+        thread.join(SECONDS)
+        endpoint.stop()
+    assert not thread.is_alive()
+    assert sent.failures == []
+    for partition in range(PARTITIONS):
+        found = {int(r.value or b""): r.offset for r in PartitionLog(tmp_path / f"t-{partition}").records()}
+        records = [int(r.value or b"") for r in PartitionLog(tmp_path / f"t-{partition}").records()]
+        assert records == list(range(RECORDS))
+        assert found == {number: sent.offsets[partition, number] for number in range(RECORDS)}
