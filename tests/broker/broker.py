@@ -195,6 +195,25 @@ class Broker:
                 raise BrokerError(f"topic {name} got no leaders:\n{self.log_tail()}")
             time.sleep(0.02)
 
+    def wait_for_cleaner(self, topic: str, partition: int = 0) -> None:
+        """Return once the cleaner has passed over everything before the active segment."""
+        folder = self.log_dir / f"{topic}-{partition}"
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            active = max(int(log.stem) for log in folder.glob("*.log"))
+            if active and self._cleaned_up_to(topic, partition) >= active:
+                return
+            time.sleep(0.1)
+        raise TimeoutError(f"{topic}-{partition} was not cleaned:\n{self.log_tail()}")
+
+    def _cleaned_up_to(self, topic: str, partition: int) -> int:
+        checkpoint = (
+            self.log_dir / "cleaner-offset-checkpoint"
+        )  # version, count, then topic, partition, offset
+        lines = checkpoint.read_text().splitlines()[2:] if checkpoint.exists() else []
+        offsets = {(line.split()[0], int(line.split()[1])): int(line.split()[2]) for line in lines}
+        return offsets.get((topic, partition), 0)
+
     def request(self, message: ApiMessage, version: int, seconds: float = ANSWER_SECONDS) -> Any:
         """Send one request on a connection of its own and return the answer, both kafka-python's messages."""
         message.API_VERSION = version

@@ -6,11 +6,9 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from py4j.java_gateway import get_field
-
-from broker.broker import Broker
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -43,10 +41,17 @@ class Received:
     headers: Headers
 
 
+class Server(Protocol):
+    """What clients connect to: a Broker, say."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+
 class JavaClient:
     """Clients in a JVM that has Kafka's jars (py4j's `jvm`). A context manager that closes its consumers."""
 
-    def __init__(self, jvm: Any, broker: Broker) -> None:
+    def __init__(self, jvm: Any, broker: Server) -> None:
         self.jvm, self.broker = jvm, broker
         self._consumers: dict[str, Any] = {}
 

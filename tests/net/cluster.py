@@ -9,23 +9,24 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 from kafka.errors import MessageSizeTooLargeError
 from kafka.protocol.admin import (
     ACLOperation,
     ACLPermissionType,
     ACLResourceType,
     CreateAclsRequest,
+    CreatePartitionsRequest,
     IncrementalAlterConfigsRequest,
 )
 
 import kafkafmt as kf
-from broker.broker import HOST, Broker, BrokerRefusalError, Kafka
+from broker.broker import HOST, JVM_OPTIONS, Broker, BrokerRefusalError, Kafka
 from clients.tap import Tap
 from kafkafmt.log import LogDirectory
 
@@ -58,10 +59,17 @@ def named_after(test: str, suffix: str = "") -> str:
 
 
 class Cluster:
-    """A running broker of that version. A context manager that stops it."""
+    """A running broker of that version; `config` overrides what is set here. A context manager that stops it."""
 
-    def __init__(self, folder: Path, kafka: Kafka) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        kafka: Kafka,
+        config: Mapping[str, Any] | None = None,
+        jvm_options: Sequence[str] = JVM_OPTIONS,
+    ) -> None:
         self._folder, self._kafka = folder, kafka
+        self._config, self._jvm_options = config or {}, jvm_options
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -74,8 +82,9 @@ class Cluster:
                 # What a broker waits for when it comes back after a crash: that its former self is given up.
                 "broker.session.timeout.ms": 1500,
                 "broker.heartbeat.interval.ms": 300,
+                **self._config,
             }
-            self.broker = Broker(self._folder, config, kafka=self._kafka)
+            self.broker = Broker(self._folder, config, self._jvm_options, self._kafka)
             stack.callback(self.broker.stop)
             self.broker.start()
             self.tap.upstream = (HOST, self.broker.port)
@@ -141,6 +150,14 @@ class Cluster:
         if answer.error_code:
             raise BrokerRefusalError(f"alter {name}", answer.error_code, answer.error_message)
 
+    def add_partitions(self, name: str, count: int) -> None:
+        """So that the topic has that many."""
+        wanted = CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=count, assignments=None)
+        request = CreatePartitionsRequest(topics=[wanted], timeout_ms=10_000, validate_only=False)
+        (answer,) = self.broker.request(request, 0).results
+        if answer.error_code:
+            raise BrokerRefusalError(f"add to {name}", answer.error_code, answer.error_message)
+
     def hide_config(self, topic: str) -> None:
         """Let anyone read, write and describe the topic, and so nobody describe its configuration."""
         creations = [
@@ -193,13 +210,16 @@ class Cluster:
         end = LogDirectory(self.broker.log_dir).partition((topic, partition)).end_offset
         try:
             consumer.assign([TopicPartition(topic, partition, 0)])
-            return list(_up_to(end, consumer))
+            return [_record(message) for message in messages_up_to(end, consumer)]
         finally:
             consumer.close()
 
 
-def _up_to(end: int, consumer: Consumer) -> Iterator[Record]:
-    """What lies below an offset. A transaction may be committed before its marker is written, and so readable."""
+def messages_up_to(end: int, consumer: Consumer) -> Iterator[Message]:
+    """What lies below an offset. A transaction may be committed before its marker is written, and so readable.
+
+    The consumer is one that tells the end of a partition.
+    """
     while True:
         message = consumer.poll(READ_SECONDS)
         if message is None:
@@ -210,6 +230,10 @@ def _up_to(end: int, consumer: Consumer) -> Iterator[Record]:
                     return
                 continue
             raise AssertionError(message.error().str())
-        yield Record(
-            message.offset(), message.timestamp()[1], message.key(), message.value(), message.headers() or []
-        )
+        yield message
+
+
+def _record(message: Message) -> Record:
+    return Record(
+        message.offset(), message.timestamp()[1], message.key(), message.value(), message.headers() or []
+    )

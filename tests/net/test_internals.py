@@ -13,10 +13,14 @@ import textwrap
 import threading
 from types import ModuleType
 
+import kafka.consumer.fetcher
 import kafka.producer.kafka
 import kafka.producer.sender
 import kafka.producer.transaction_manager
+import kafka.record
 import pytest
+from kafka.consumer.fetcher import Fetcher
+from kafka.consumer.subscription_state import SubscriptionState
 from kafka.metrics import Metrics
 from kafka.net.compat import KafkaNetClient
 from kafka.producer.sender import Sender
@@ -27,9 +31,11 @@ from kafkafmt import RecordBatchBuilder, TopicPartition
 from kafkafmt.accumulator import ProducerBatch
 from kafkafmt.net import Producer
 from kafkafmt.net.limits import TopicLimits
+from kafkafmt.net.raw_fetcher import PartitionBatches, RawFetcher
 from kafkafmt.net.sender import ProducerSender
 from kafkafmt.net.sender_accumulator import ProducerAccumulator, SenderAccumulator, SenderBatch
 from kafkafmt.net.transactions import ProducerTransactions
+from net.test_partition_batches import PLAIN, batches_of
 
 OVERRIDDEN = {"__init__", "send", "flush", "close"}
 
@@ -151,6 +157,35 @@ def test_the_sender_asks_for_all_that_kafka_pythons_asks_for_before_it_sends_a_r
         "retry",
     }
     assert names - asked == {*waits, "TransactionAbortedError", "add_both", "debug", "warning"}
+
+
+def test_fetched_batches_have_all_that_the_fetcher_asks_of_fetched_records() -> None:
+    names = ("part", "partition_records", "parked", "parsed_records", "_next_partition_records")
+    asked = attributes_of(kafka.consumer.fetcher, *names, without=frozenset({"PartitionRecords"}))
+    assert {"take", "drain", "next_fetch_offset", "leader_epoch"} <= asked
+    assert not {
+        name for name in asked if name not in vars(batches_of(b"")).keys() | vars(PartitionBatches).keys()
+    }
+
+
+def test_fetched_batches_are_made_of_all_that_fetched_records_are_made_of() -> None:
+    given = inspect.signature(Fetcher.PartitionRecords.__init__).parameters.keys() - {"self"}
+    taken = inspect.signature(RawFetcher.PartitionRecords).parameters.keys() - {"self", "_configured"}
+    assert given - taken == {"key_deserializer", "value_deserializer", "check_crcs", "tp"}
+    assert taken - given == {"topic_partition"}
+    assert hasattr(kafka.record.MemoryRecords(b""), "_buffer")
+
+
+def test_the_raw_fetcher_is_made_of_all_that_kafka_pythons_is_made_of() -> None:
+    client = KafkaNetClient(bootstrap_servers="127.0.0.1:1")
+    made = Fetcher(client, SubscriptionState(), metrics=Metrics(), max_poll_records=7)
+    copy = RawFetcher.like(made, PLAIN)
+    assert copy.config == {**made.config, "metrics": None}
+    assert (copy._client, copy._subscriptions, copy._sensors) == (
+        made._client,
+        made._subscriptions,
+        made._sensors,
+    )
 
 
 @pytest.mark.parametrize("absence", ["None", "types.ModuleType('kafka')"], ids=["absent", "a mere folder"])

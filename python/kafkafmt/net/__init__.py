@@ -1,4 +1,7 @@
-"""Producing over the network: kafka-python's producer on kafkafmt's accumulator and encoder (KIP-126).
+"""Producing and consuming over the network, with kafka-python's clients.
+
+Its producer on kafkafmt's accumulator and encoder (KIP-126), and its consumer, of whole batches as they are stored
+(KIP-712).
 
 Needs the extra `net`.
 """
@@ -14,18 +17,24 @@ except ModuleNotFoundError as error:
 
 from kafkafmt.net.errors import (
     BufferExhaustedError,
+    CorruptRecordError,
     PossiblyDeliveredError,
     ProducerClosedError,
     RecordTooLargeError,
     UndeliveredError,
 )
 from kafkafmt.net.producer import Producer
+from kafkafmt.net.raw_consumer import RawConsumer
+from kafkafmt.net.raw_producer import RawProducer
 
 __all__ = [
     "BufferExhaustedError",
+    "CorruptRecordError",
     "PossiblyDeliveredError",
     "Producer",
     "ProducerClosedError",
+    "RawConsumer",
+    "RawProducer",
     "RecordTooLargeError",
     "UndeliveredError",
 ]

@@ -1,15 +1,44 @@
-"""The producer's errors: each is kafkafmt's own and the one of kafka-python that its users catch."""
+"""The errors of producers and consumers: each is kafkafmt's own and the one of kafka-python that its users catch."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import kafka.errors as kafka_errors
 
 import kafkafmt.errors
 from kafkafmt import accumulator
 
+if TYPE_CHECKING:
+    from kafkafmt.errors import KafkaFormatError
+    from kafkafmt.types import TopicPartition
+
 
 class BufferExhaustedError(accumulator.BufferExhaustedError, kafka_errors.KafkaTimeoutError):  # type: ignore[misc]
     """No room for a record within `max_block_ms`; the message says how many batches hold how much of the budget."""
+
+
+class CorruptRecordError(kafkafmt.errors.CorruptRecordError, kafka_errors.CorruptRecordError):  # type: ignore[misc]
+    """A batch that a RawConsumer fetched and cannot hand out: damaged, or not to be opened where it must be trimmed.
+
+    topic_partition: where it is. offset: the consumer's position, which stays there: seek, to go on behind the batch.
+    next_offset: where that is; None where nothing in the fetched bytes tells. Positions are those in these bytes.
+    """
+
+    def __init__(
+        self, error: KafkaFormatError, topic_partition: TopicPartition, offset: int, next_offset: int | None
+    ) -> None:
+        go_on = "" if next_offset is None else f"; what follows begins at offset {next_offset}"
+        super().__init__(
+            f"{topic_partition} at offset {offset}: {error.message}{go_on}",
+            position=error.position,
+            base_offset=error.base_offset,
+            last_offset=error.last_offset,
+            next_position=error.next_position,
+        )
+        self.topic_partition = topic_partition
+        self.offset = offset
+        self.next_offset = next_offset
 
 
 class PossiblyDeliveredError(accumulator.PossiblyDeliveredError, kafka_errors.OutOfOrderSequenceNumberError):  # type: ignore[misc]

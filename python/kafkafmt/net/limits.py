@@ -21,7 +21,10 @@ from kafkafmt.net.clock import monotonic_ms
 log = logging.getLogger(__name__)
 
 HOLD_MS = 1000.0
-PROPERTY = "max.message.bytes"
+MAX_MESSAGE_BYTES = "max.message.bytes"
+# What `kafkafmt serve` has, and no broker: how many batches of a partition one produce request may hold (KIP-712).
+MAX_BATCHES_PER_REQUEST = "kafkafmt.max.batches.per.request"
+PROPERTIES = (MAX_MESSAGE_BYTES, MAX_BATCHES_PER_REQUEST)
 
 # What a broker says that will say the same again: it does not know the request, or does not allow it.
 _FINAL = (kafka_errors.AuthorizationError, kafka_errors.UnsupportedVersionError)
@@ -37,22 +40,34 @@ class Client(Protocol):
 class _Limit:
     """What is known of one topic, and when it is asked for again."""
 
-    __slots__ = ("due_ms", "failures", "held_until_ms", "is_asked", "value", "was_reported")
+    __slots__ = (
+        "due_ms",
+        "failures",
+        "held_until_ms",
+        "is_asked",
+        "is_settled",
+        "max_batches",
+        "value",
+        "was_reported",
+    )
 
     def __init__(self) -> None:
         now_ms = monotonic_ms()
         self.value: int | None = None
+        self.max_batches = 1
         self.due_ms = now_ms
         self.held_until_ms = now_ms + HOLD_MS
         self.is_asked = False
+        self.is_settled = threading.Event()  # for who cannot go on before the first answer
         self.failures = 0
         self.was_reported = False  # that it stays unknown
 
 
 class TopicLimits:
-    """`max.message.bytes` of the topics that are produced to.
+    """`max.message.bytes` of the topics that are produced to, and how many batches they take in one request.
 
-    is_asked_for: where not, they stay unknown. `want` may be called from any thread, everything else from the sender's.
+    is_asked_for: where not, they stay unknown. `want` and `await_answer` may be called from any thread, everything else
+    from the sender's.
     """
 
     def __init__(
@@ -71,6 +86,12 @@ class TopicLimits:
             if self._is_asked_for and topic not in self._limits:
                 self._limits[topic] = _Limit()
 
+    def await_answer(self, topic: str) -> None:
+        """Wait until the limit of a topic is known, as long as its batches would be held for it."""
+        limit = self._limits.get(topic)
+        if limit is not None:
+            limit.is_settled.wait(max(limit.held_until_ms - monotonic_ms(), 0) / 1000)
+
     def doubt(self, topic: str) -> None:
         """A broker refused what the limit allows: ask again, and hold the topic's batches until the answer."""
         limit = self._limits.get(topic)
@@ -82,6 +103,11 @@ class TopicLimits:
         """The largest batch that the topic takes, in bytes; None where that is not known."""
         limit = self._limits.get(topic)
         return limit.value if limit is not None else None
+
+    def max_batches_per_request(self, topic: str) -> int:
+        """How many batches of a partition the topic takes in one request: 1 where that is not known."""
+        limit = self._limits.get(topic)
+        return limit.max_batches if limit is not None else 1
 
     def held_until_ms(self, topic: str) -> float:
         """Until when batches of a topic wait for its limit; 0 where they do not."""
@@ -107,7 +133,9 @@ class TopicLimits:
         request = DescribeConfigsRequest(
             resources=[
                 resource(
-                    resource_type=ConfigResourceType.TOPIC, resource_name=topic, configuration_keys=[PROPERTY]
+                    resource_type=ConfigResourceType.TOPIC,
+                    resource_name=topic,
+                    configuration_keys=list(PROPERTIES),
                 )
                 for topic in due
             ],
@@ -132,9 +160,15 @@ class TopicLimits:
             if result.error_code:
                 self._failed([topic], asked_ms, kafka_errors.for_code(result.error_code)(topic))
                 continue
-            values = [config.value for config in result.configs if config.name == PROPERTY]
-            limit = self._settle(topic, asked_ms + self._max_age_ms)
-            limit.value = int(values[0]) if values and values[0] else None
+            values = {
+                config.name: int(config.value)
+                for config in result.configs
+                if config.name in PROPERTIES and config.value
+            }
+            limit = self._limits[topic]
+            limit.value = values.get(MAX_MESSAGE_BYTES)
+            limit.max_batches = max(values.get(MAX_BATCHES_PER_REQUEST, 1), 1)
+            self._settle(topic, asked_ms + self._max_age_ms)
             log.debug("%s takes batches of up to %s bytes", topic, limit.value)
 
     def _failed(self, topics: list[str], asked_ms: float, error: Exception) -> None:
@@ -158,4 +192,5 @@ class TopicLimits:
         limit.failures = 0
         limit.due_ms = due_ms
         limit.held_until_ms = 0.0
+        limit.is_settled.set()
         return limit

@@ -300,17 +300,7 @@ class Producer(KafkaProducer):  # type: ignore[misc]
 
         Raises as `send` does; BufferExhaustedError has the future of the records that were taken, as `appended`.
         """
-        if self._closed:
-            raise ProducerClosedError("KafkaProducer already closed!")
-        max_block_ms = self._max_block_ms
-        partitions = self._partitions.get(topic)
-        if partitions is None:
-            partitions, max_block_ms = self._await_partitions(topic)
-        topic_partition = partitions.get(partition)
-        if topic_partition is None:
-            topic_partition = self._chosen(topic, partition, None, None, None, None)
-        if self._in_transactions is not None:
-            self._in_transactions.maybe_add_partition_to_transaction(topic_partition)
+        topic_partition, max_block_ms = self._begin_sending(topic, partition)
         try:
             return self._records.append_columns(
                 topic_partition,
@@ -323,6 +313,29 @@ class Producer(KafkaProducer):  # type: ignore[misc]
             )
         finally:
             self._sender.wakeup()
+
+    def _begin_sending(self, topic: str, partition: int) -> tuple[TopicPartition, float]:
+        """The partition that many records go to, and what is left of `max_block_ms`; it is of the open transaction."""
+        if self._closed:
+            raise ProducerClosedError("KafkaProducer already closed!")
+        max_block_ms = self._max_block_ms
+        partitions = self._partitions.get(topic)
+        if partitions is None:
+            partitions, max_block_ms = self._await_partitions(topic)
+        topic_partition = partitions.get(partition)
+        if topic_partition is None:  # it may be newer than the metadata
+            self._update_metadata(max_block_ms)
+            topic_partition = self._chosen(topic, partition, None, None, None, None)
+        if self._in_transactions is not None:
+            self._in_transactions.maybe_add_partition_to_transaction(topic_partition)
+        return topic_partition, max_block_ms
+
+    def _update_metadata(self, max_block_ms: float) -> None:
+        """Ask the brokers anew, and wait up to that long for the answer."""
+        is_updated = threading.Event()
+        self._metadata.request_update().add_both(lambda _: is_updated.set())
+        self._sender.wakeup()
+        is_updated.wait(max_block_ms / 1000)
 
     def _await_partitions(self, topic: str) -> tuple[TopicPartitions, float]:
         """Wait for the metadata of a topic; returns its partitions, and what is left of `max_block_ms`."""

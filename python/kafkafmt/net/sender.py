@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from kafka.producer.transaction_manager import TxnRequestHandler
     from typing_extensions import Self
 
+    from kafkafmt.net.sender_accumulator import SenderBatch
+
 
 class ProducerSender(Sender):  # type: ignore[misc]
     """The thread of a Producer that sends its batches."""
@@ -45,6 +47,13 @@ class ProducerSender(Sender):  # type: ignore[misc]
                 f"{self._accumulator.delivery_timeout_ms:.0f})"
             )
             self._complete_batch_with_exception(batch, error)
+
+    def _get_expired_inflight_batches(self, now: float) -> list[SenderBatch]:
+        """Looks at all that is in flight, but only where some of it is due."""
+        if not self._accumulator.is_in_flight_expiry_due(now):
+            return []
+        expired: list[SenderBatch] = super()._get_expired_inflight_batches(now)
+        return expired
 
     def _maybe_send_pending_request(self) -> bool:
         """Send the next request of idempotence or of a transaction, if any; it stays pending without a connection."""

@@ -5,13 +5,14 @@ Kafka-python tells time in seconds of `time.monotonic`, the accumulator in milli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 import kafka.errors as kafka_errors
 from kafka.producer.producer_batch import FinalState
 
 from kafkafmt.accumulator import Cluster, ProducerBatch, RecordAccumulator, Undelivered
+from kafkafmt.accumulator.raw_batches import PassedBatches
 from kafkafmt.batch import only_batch
 from kafkafmt.net.clock import monotonic_ms
 from kafkafmt.net.connections import connection_delay_ms
@@ -202,10 +203,14 @@ class SenderAccumulator:
             for batches in drained.values():
                 for batch in batches:
                     queue_time.record(now * 1000 - batch.created_ms)
-        return {
+        wrapped = {
             node: [SenderBatch(batch, self, batch.data) for batch in batches]
             for node, batches in drained.items()
         }
+        for sent in wrapped.values():
+            for one in sent:
+                self.maybe_update_next_batch_expiry_time(one)
+        return wrapped
 
     def has_undrained(self) -> bool:
         return self.accumulator.has_undrained
@@ -225,7 +230,14 @@ class SenderAccumulator:
         return min(self.accumulator.next_expiry_ms(), self._in_flight_expiry_ms)
 
     def reset_next_batch_expiry_time(self) -> None:
-        self._in_flight_expiry_ms = float("inf")
+        """Nothing: the time is kept until it comes, as what is in flight is not looked through before."""
+
+    def is_in_flight_expiry_due(self, now: float) -> bool:
+        """Whether some of what is in flight may have expired. Who looks through it then says when the next may."""
+        is_due = now * 1000 >= self._in_flight_expiry_ms
+        if is_due:
+            self._in_flight_expiry_ms = float("inf")
+        return is_due
 
     def maybe_update_next_batch_expiry_time(self, batch: SenderBatch) -> None:
         expiry_ms = batch.batch.created_ms + self.delivery_timeout_ms
@@ -265,6 +277,8 @@ class SenderAccumulator:
             return batch.complete_exceptionally(self.accumulator.possibly_delivered(batch))
         if isinstance(error, TOO_LARGE) and batch.record_count == 1:
             return batch.complete_exceptionally(self._too_large(batch, error))
+        if isinstance(batch, PassedBatches):
+            return batch.complete_exceptionally(_reason(error, map(error_of, range(batch.record_count))))
         return batch.complete_exceptionally(error, error_of)
 
     def _too_large(self, batch: ProducerBatch, error: Exception) -> RecordTooLargeError:
@@ -298,3 +312,8 @@ class SenderAccumulator:
 
     def abort_undrained_batches(self, error: Exception) -> None:
         self.accumulator.abort(error, undrained_only=True)
+
+
+def _reason(error: Exception, errors: Iterable[Exception]) -> Exception:
+    """What a broker says of the first record that it minds, where it tells (KIP-467); of the others it says nothing."""
+    return next((one for one in errors if type(one) is not kafka_errors.KafkaError), error)

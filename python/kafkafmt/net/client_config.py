@@ -1,0 +1,150 @@
+"""Configuration of kafka-python's clients out of text, under Kafka's names or kafka-python's own.
+
+`parse_client_config` takes what stands in a client.properties, on a command line or among Spark's options. A dotted
+name is kafka-python's with underscores (security.protocol, fetch.max.bytes); where the Java client has another notion
+of a thing, its own is understood: a login module in sasl.jaas.config, PEM files as key and trust store. What
+kafka-python has no counterpart of is an error: passed over in silence it would do other things than were asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+# A login module with the user's name and password among its options.
+_JAAS = re.compile(
+    r"\s*[\w.]+\.(?:plain\.PlainLoginModule|scram\.ScramLoginModule)\s+required\b(?P<options>.*);\s*",
+    re.DOTALL,
+)
+_JAAS_OPTION = re.compile(r'(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|(\S+))')
+_STORES = {
+    "ssl_keystore_location": "ssl_certfile",
+    "ssl_truststore_location": "ssl_cafile",
+    "ssl_key_password": "ssl_password",
+}
+_STORE_TYPES = ("ssl_keystore_type", "ssl_truststore_type")
+_ENDPOINT_CHECK = "ssl_endpoint_identification_algorithm"
+_JAAS_CONFIG = "sasl_jaas_config"
+# What is a number though its default is none.
+_NUMBERS = ("receive_buffer_bytes", "send_buffer_bytes", "compression_level")
+# What is an object though its default is none.
+_OBJECTS = (
+    "estimator",
+    "key_deserializer",
+    "key_serializer",
+    "sasl_oauth_token_provider",
+    "ssl_context",
+    "value_deserializer",
+    "value_serializer",
+)
+_ALL = ("-1", "all")
+
+
+def parse_client_config(given: Mapping[str, str], client: type) -> dict[str, Any]:
+    """The keyword arguments for `client`, a class of kafka-python or one derived from it, that stand for `given`.
+
+    Raises ValueError, in one line, for a name that the client does not have, one that takes no text, and a value that
+    cannot be; values that may be secrets are not told.
+    """
+    defaults: Mapping[str, Any] = client.DEFAULT_CONFIG  # type: ignore[attr-defined]
+    values = {_STORES.get(_underscored(name), _underscored(name)): value for name, value in given.items()}
+    config: dict[str, Any] = {}
+    for name, value in values.items():
+        if name in _STORE_TYPES:
+            if value.upper() != "PEM":
+                raise ValueError(f"{_dotted(name)}: expected PEM, as Python reads no other, found {value!r}")
+        elif name == _ENDPOINT_CHECK:
+            config["ssl_check_hostname"] = bool(value)
+        elif name == _JAAS_CONFIG:
+            config["sasl_plain_username"], config["sasl_plain_password"] = _credentials(value)
+        else:
+            config[name] = _parsed(name, value, defaults)
+    for store, kind in (
+        ("ssl_keystore_location", _STORE_TYPES[0]),
+        ("ssl_truststore_location", _STORE_TYPES[1]),
+    ):
+        if any(_underscored(name) == store for name in given) and kind not in values:
+            raise ValueError(
+                f"{_dotted(store)}: expected {_dotted(kind)}=PEM beside it, as Python reads no other"
+            )
+    return config
+
+
+def _underscored(name: str) -> str:
+    return name.strip().lower().replace(".", "_")
+
+
+def _dotted(name: str) -> str:
+    return name.replace("_", ".")
+
+
+def _parsed(name: str, value: str, defaults: Mapping[str, Any]) -> Any:
+    if name not in defaults:
+        known = [*defaults, *_STORES, *_STORE_TYPES, _ENDPOINT_CHECK, _JAAS_CONFIG]
+        nearest = difflib.get_close_matches(name, known, 1)
+        meant = f": did you mean {nearest[0]!r}?" if nearest else ""
+        raise ValueError(f"unknown client option {name!r}{meant}")
+    default = defaults[name]
+    parse: Callable[[str], Any] = str
+    if isinstance(default, bool):
+        parse = _boolean
+    elif name in _OWN_WORDS:
+        parse = _OWN_WORDS[name]
+    elif isinstance(default, int) or name in _NUMBERS:
+        parse = int
+    elif isinstance(default, float):
+        parse = float
+    elif name in _OBJECTS or not isinstance(default, str | None):
+        raise ValueError(f"client option {name!r}: expected it left out, as it takes no text")
+    try:
+        return parse(value)
+    except ValueError:
+        expected = _EXPECTED.get(parse, "a number")
+        raise ValueError(f"client option {name!r}: expected {expected}, found {value!r}") from None
+
+
+def _boolean(value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ValueError
+    return value.lower() == "true"
+
+
+def _acks(value: str) -> int:
+    return -1 if value in _ALL else int(value)
+
+
+def _count_or_auto(value: str) -> int | str:
+    return value.lower() if value.lower() == "auto" else int(value)
+
+
+def _version(value: str) -> tuple[int, ...]:
+    return tuple(map(int, value.split(".")))
+
+
+_OWN_WORDS: Mapping[str, Callable[[str], Any]] = {
+    "acks": _acks,
+    "api_version": _version,
+    "max_batches_per_request": _count_or_auto,
+}
+_EXPECTED: Mapping[Callable[[str], Any], str] = {
+    _boolean: "true or false",
+    _acks: "0, 1, -1 or all",
+    _count_or_auto: "a number or auto",
+    _version: "a version, as 3.9",
+}
+
+
+def _credentials(value: str) -> tuple[str, str]:
+    match = _JAAS.fullmatch(value)
+    options = {
+        name: re.sub(r"\\(.)", r"\1", quoted) or plain
+        for name, quoted, plain in _JAAS_OPTION.findall(match["options"] if match else "")
+    }
+    if "username" not in options or "password" not in options:
+        raise ValueError(
+            "sasl.jaas.config: expected a PlainLoginModule or ScramLoginModule with username and password; for others "
+            "set kafka-python's sasl_ options"
+        )
+    return options["username"], options["password"]
