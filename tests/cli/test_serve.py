@@ -32,6 +32,8 @@ def logs(tmp_path: Path) -> Path:
         (["--chunk-size", "64Q"], ["'64Q' is not a size from 1 byte to 1024M"]),
         (["--max-downconversion-memory", "0"], ["'0' is not a size"]),
         (["--workers", "0"], ["--workers"]),
+        (["--allow-produce", "--workers", "2"], ["--allow-produce is for one process", "--workers is 1"]),
+        (["--auto-create-topics"], ["--auto-create-topics is for --allow-produce"]),
         (["--write-timeout", "0"], ["--write-timeout"]),
         (["--zstd-fallback", "zstd"], ["'zstd' is not one of"]),
         (["--tls-cert", "cert.pem"], ["--tls-cert and --tls-key go together"]),
@@ -120,3 +122,23 @@ def test_help_then_shows_sizes_that_are_the_defaults_with_their_units() -> None:
         default = getattr(ServeOptions, name)
         assert f"[default: {size_text(default)}]" in shown
         assert Size(default).convert(size_text(default), None, None) == default
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[orders]\npartitions = some\n", ["topics.ini, line 2: partitions is 'some'"]),
+        (
+            "[orders]\nsegment.bytes = 1\n",
+            ["topics.ini, [orders]: segment.bytes: expected 14 to", "found '1'"],
+        ),
+        ("[orders]\nmessage.timestamp.type = Now\n", ["expected CreateTime or LogAppendTime, found 'Now'"]),
+    ],
+)
+def test_topics_ini_when_wrong_and_records_may_be_produced_then_one_line_says_what_is_expected(
+    logs: Path, text: str, words: list[str]
+) -> None:
+    (logs / "topics.ini").write_text(text)
+    result = run("serve", logs, "--listen", "127.0.0.1:0", "--allow-produce")
+    assert result.exit_code == 2
+    assert is_one_line(result.stderr, words), result.stderr

@@ -1,4 +1,4 @@
-"""The command line: `kafkafmt` and its commands `inspect`, `verify`, `convert`, `serve` and `spark-archive`.
+"""The command line: `kafkafmt` and its commands `inspect`, `verify`, `convert`, `serve`, `mirror` and `spark-archive`.
 
 A command returns its exit status: 0, or 1 where damage was found or a segment failed. What a user got wrong is one
 line on standard error and status 2; a traceback is a bug. A reader that closes the pipe early ends a command
@@ -16,6 +16,7 @@ import click
 from kafkafmt import __version__
 from kafkafmt.cli.convert import convert
 from kafkafmt.cli.inspect import inspect
+from kafkafmt.cli.mirror import mirror
 from kafkafmt.cli.serve import serve
 from kafkafmt.cli.spark_archive import spark_archive
 from kafkafmt.cli.verify import verify
@@ -68,7 +69,7 @@ def _fail(message: str, status: int = 2) -> int:
 @click.version_option(__version__, prog_name="kafkafmt")
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Read, check, convert and serve Kafka log segments, without a broker.
+    """Read, check, convert, serve and mirror Kafka log segments, without a broker.
 
     \b
     kafkafmt inspect /var/lib/kafka/page-views-0            what batches there are
@@ -77,6 +78,7 @@ def main(context: click.Context) -> None:
     kafkafmt convert /var/lib/kafka /backup/v1 --to-magic 1     for consumers of message format v1
     kafkafmt convert /var/lib/kafka /archive --codec zstd       smaller
     kafkafmt serve /var/lib/kafka                           to consumers of any age
+    kafkafmt mirror kafka://east:9092/orders kafka://west:9092  batches as they are
     kafkafmt spark-archive kafkafmt.zip                     for Spark executors without kafkafmt
 
     Exit status: 0; 1 where damage was found or a segment failed; 2 for wrong arguments.
@@ -89,4 +91,5 @@ main.add_command(inspect)
 main.add_command(verify)
 main.add_command(convert)
 main.add_command(serve)
+main.add_command(mirror)
 main.add_command(spark_archive)

@@ -1,4 +1,4 @@
-"""`kafkafmt serve`: a log directory over Kafka's wire protocol, read only."""
+"""`kafkafmt serve`: a log directory over Kafka's wire protocol."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from kafkafmt.cli.values import Address, AddressType, Size, size_text
-from kafkafmt.serve.ini import IniError
+from kafkafmt.ini import IniError
 from kafkafmt.serve.options import DEFAULT_HOST, DEFAULT_PORT, GIB, MIB, ServeOptions, TlsOptions
 from kafkafmt.serve.security.users import MECHANISMS, Users, read_users
 from kafkafmt.serve.topics_file import read_topics_file
@@ -104,6 +104,25 @@ _conversion_options = _options(
     ),
     _size_option("--chunk-size", "chunk_bytes", GIB, "Bytes read and converted at a time."),
 )
+_producing_options = _options(
+    click.option(
+        "--allow-produce",
+        is_flag=True,
+        help="Take records of producers, too, and make topics: DIR is written to.",
+    ),
+    click.option(
+        "--auto-create-topics",
+        is_flag=True,
+        help="Make topics that producers ask for, of one partition.",
+    ),
+    _size_option("--max-produce-size", "max_produce_bytes", GIB, "The largest request to produce."),
+    _size_option(
+        "--max-produce-memory",
+        "max_produce_memory_bytes",
+        64 * GIB,
+        "What requests to produce of all connections, the small ones excepted, may take together.",
+    ),
+)
 _security_options = _options(
     click.option(
         "--tls-cert", type=_FILE, metavar="FILE", help="The certificate, in PEM form, with its chain."
@@ -182,6 +201,7 @@ _operations_options = _options(
 )
 @_network_options
 @_conversion_options
+@_producing_options
 @_security_options
 @_limit_options
 @_operations_options
@@ -197,10 +217,11 @@ def serve(
     sasl_mechanisms: str | None,
     **settings: Any,
 ) -> int:
-    """Serve DIR, a log directory, to Kafka consumers of any age, read only.
+    """Serve DIR, a log directory, to Kafka consumers of any age, and with --allow-produce to producers.
 
     \b
     kafkafmt serve /var/lib/kafka
+    kafkafmt serve /backup --allow-produce
     kafkafmt serve /backup --listen 0.0.0.0:9093 --advertise backup.example.org:9093 \\
         --tls-cert cert.pem --tls-key key.pem --sasl-users users.ini --state /var/lib/kafkafmt
     kafkafmt serve /var/lib/kafka --workers 4 --metrics 127.0.0.1:9308
@@ -208,6 +229,10 @@ def serve(
     Consumers that know message format v2 get what is on disk; those that know v0 or v1 only get it converted as
     it is sent, in bounded memory (KIP-283). DIR may be a broker's, a copy of one, or what convert wrote; it may
     grow, and lose segments, while it is served.
+
+    With --allow-produce records are appended to the logs of DIR, and are durable when a producer with acks=all is
+    answered; topics are made by CreateTopics, and their configuration is kept in DIR/topics.ini. Producers may be
+    idempotent; there are no transactions. Nobody else may write to DIR meanwhile.
 
     Prints "listening on HOST:PORT" once it takes connections. Connections are open to everybody who reaches the
     port, unless --tls-client-ca or --sasl-users say who may connect.
@@ -235,6 +260,10 @@ def serve(
     except ModuleNotFoundError as error:
         raise click.ClickException(f"serve needs {error.name}: pip install 'kafkafmt[serve]'") from None
 
+    if settings["allow_produce"] and settings["workers"] > 1:
+        raise click.UsageError("--allow-produce is for one process: logs have one writer, so --workers is 1")
+    if settings["auto_create_topics"] and not settings["allow_produce"]:
+        raise click.UsageError("--auto-create-topics is for --allow-produce")
     if _is_wildcard(listen.host) and settings["advertised"] is None:
         raise click.UsageError(f"--listen {listen} needs --advertise HOST:PORT, for clients to connect to")
     try:
@@ -289,7 +318,7 @@ def _warnings(
 
     folders = LogDirectory(options.directory).folders(on_denied=lambda _: None)  # of which the catalog warns
     there = {topic for topic, _ in folders}
-    if not there:
+    if not there and not options.allow_produce:
         yield "there are no topics in the directory", {"directory": str(options.directory)}
     for topic in options.topics:
         if topic not in there:
@@ -299,7 +328,8 @@ def _warnings(
             )
     if not _is_loopback(options.host):
         if options.users is None and (options.tls is None or options.tls.client_ca is None):
-            yield "whoever reaches the port can read all topics", {"host": options.host}
+            allowed = "read and write" if options.allow_produce else "read"
+            yield f"whoever reaches the port can {allowed} all topics", {"host": options.host}
         if options.tls is None:
             yield "without TLS others on the network can read what is sent", {"host": options.host}
     for path in filter(None, (users_file, options.tls.key if options.tls else None)):

@@ -1,0 +1,104 @@
+"""Records moved in place of batches: decoded, seen by a handler, and encoded anew.
+
+Into a folder each batch keeps its offsets, its producer and its place, and gets the codec that was asked for. Into a
+cluster records become columns, which the producer makes batches of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from _kafkafmt.scan import BatchRun, scan
+from kafkafmt.batch import RecordBatch
+from kafkafmt.builder import RecordBatchBuilder
+from kafkafmt.columns import BinaryColumn, HeadersColumn
+from kafkafmt.mirror.handlers import Handler, NewRecord, handled_record
+from kafkafmt.mirror.moving import stretches
+from kafkafmt.records import MemoryRecords
+from kafkafmt.types import TimestampType
+
+if TYPE_CHECKING:
+    from kafkafmt.mirror.running import Transform
+    from kafkafmt.types import Codec, TopicPartition
+
+
+def stretch_records(run: BatchRun) -> Iterator[MemoryRecords]:
+    """The batches of a run as record sets, one for each stretch without gaps."""
+    rows = run.index
+    view = memoryview(run.buffer)
+    for first, stop in stretches(run):
+        start = int(rows["position"][first]) - run.origin
+        end = int(rows["position"][stop - 1]) + int(rows["size"][stop - 1]) - run.origin
+        yield MemoryRecords(view[start:end])
+
+
+def deep_transform(codec: Codec | None, handler: Handler | None) -> Transform:
+    """What makes of a run the batches that go into a folder."""
+
+    def transform(topic_partition: TopicPartition, run: BatchRun) -> Iterator[BatchRun]:
+        if handler is not None:
+            for number in range(len(run)):
+                yield from _rebuilt(RecordBatch(run, number), codec, handler, topic_partition)
+            return
+        assert codec is not None
+        for records in stretch_records(run):
+            yield from records.recompress(codec, verify=False).records.runs()
+
+    return transform
+
+
+def _rebuilt(
+    batch: RecordBatch, codec: Codec | None, handler: Handler, topic_partition: TopicPartition
+) -> Iterator[BatchRun]:
+    """A batch of what a handler lets through, of format v2; none where that is nothing."""
+    if batch.is_control:
+        yield scan(batch.buffer)[0]
+        return
+    is_log_append = batch.timestamp_type == TimestampType.LOG_APPEND_TIME
+    builder = RecordBatchBuilder(
+        codec=batch.codec if codec is None else codec,
+        base_offset=batch.base_offset,
+        timestamp_type=batch.timestamp_type,
+        log_append_time=batch.max_timestamp if is_log_append else None,
+        last_offset=batch.last_offset,
+        partition_leader_epoch=batch.partition_leader_epoch,
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
+        is_transactional=batch.is_transactional,
+    )
+    is_empty = True
+    for record in batch.records(verify=False):
+        made = handled_record(handler, topic_partition, record)
+        if made is not None:
+            is_empty = False
+            builder.append_with_offset(record.offset, made.timestamp, made.key, made.value, made.headers)
+    if not is_empty:
+        yield scan(builder.build())[0]
+
+
+def columns_of(records: Sequence[NewRecord]) -> tuple[Any, BinaryColumn, BinaryColumn, HeadersColumn]:
+    """Timestamps, keys, values and headers, as `Producer.send_columns` takes them."""
+    headers = [record.headers for record in records]
+    flat = [header for some in headers for header in some]
+    return (
+        np.array([record.timestamp for record in records], np.int64),
+        _binary(record.key for record in records),
+        _binary(record.value for record in records),
+        HeadersColumn(
+            np.concatenate(([0], np.cumsum([len(some) for some in headers], dtype=np.int64))),
+            _binary(key.encode("utf-8", "surrogateescape") for key, _ in flat),
+            _binary(value for _, value in flat),
+        ),
+    )
+
+
+def _binary(values: Iterable[bytes | None]) -> BinaryColumn:
+    cells = list(values)
+    offsets = np.zeros(len(cells) + 1, np.int64)
+    np.cumsum([0 if cell is None else len(cell) for cell in cells], out=offsets[1:])
+    data = np.frombuffer(b"".join(cell for cell in cells if cell), np.uint8)
+    return BinaryColumn(offsets, data, np.array([cell is not None for cell in cells], np.bool_))

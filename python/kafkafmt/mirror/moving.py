@@ -1,0 +1,156 @@
+"""What a source and a target are to the loop between them, and what they tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from _kafkafmt.scan import BatchRun
+    from kafkafmt.log.topic_configs import TopicConfig
+    from kafkafmt.mirror.statistics import Statistics
+    from kafkafmt.types import TopicPartition
+
+
+class SourceRun(NamedTuple):
+    """Batches of a partition that are wanted, in order; valid until the source is asked for more."""
+
+    topic_partition: TopicPartition
+    run: BatchRun
+
+
+class SourceDamage(NamedTuple):
+    """Where a source cannot be read: from which offset on, and where it can be again; None where that is unknown."""
+
+    topic_partition: TopicPartition
+    offset: int
+    next_offset: int | None
+    message: str
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A partition that is mirrored no further, from which offset on, and why."""
+
+    topic_partition: TopicPartition
+    offset: int
+    message: str
+
+
+class PartitionError(Exception):
+    """Why a partition can be mirrored no further; the others can."""
+
+
+class Source(Protocol):
+    """Where batches come from. A position is the source's offset behind all that was handed out or left out.
+
+    A partition that becomes this mirror's is held until it is let go on.
+    """
+
+    @property
+    def name(self) -> str:
+        """What tells the source from others: a cluster's id, a folder's path."""
+
+    def topics(self) -> Mapping[str, TopicConfig]:
+        """The topics that are mirrored, for the target to have them: asked for as they become known."""
+
+    def poll(self, timeout: float) -> Iterator[SourceRun | SourceDamage]:
+        """What is there within so many seconds; partitions that are not held alone."""
+
+    def position(self, topic_partition: TopicPartition) -> int:
+        """Of a partition that was sought in."""
+
+    def learn_positions(self) -> None:
+        """Have `position` tell of what was left out, too."""
+
+    def partitions(self) -> Sequence[TopicPartition] | None:
+        """Those that are this mirror's now; None where that is not known yet."""
+
+    def committed(self, topic_partition: TopicPartition) -> int | None:
+        """The position that was committed last; None where none was, or where sources keep none."""
+
+    def bounds(self, topic_partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        """The first offset of each, and the one behind the last that is handed out now."""
+
+    def log_end(self, topic_partition: TopicPartition) -> int:
+        """The offset behind the last one, transactions that are open included."""
+
+    def seek(self, topic_partition: TopicPartition, offset: int) -> None: ...
+
+    def hold(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Hand out nothing of these until they are let go on."""
+
+    def go_on(self, topic_partitions: Iterable[TopicPartition]) -> None: ...
+
+    def lag(self, topic_partition: TopicPartition, offset: int) -> int | None:
+        """How many offsets the partition's end is ahead of this one, as far as is known."""
+
+    def is_at_end(self, topic_partition: TopicPartition) -> bool:
+        """Whether all of a partition is handed out that was there when the mirror began."""
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Keep these positions for the next time."""
+
+    def close(self) -> None: ...
+
+
+class Target(Protocol):
+    """Where batches go. What was taken of a partition is on hand in the order in which it came."""
+
+    def prepare(self, topics: Mapping[str, TopicConfig]) -> None:
+        """Have the topics there be, with so many partitions and that configuration where they are new."""
+
+    def resume_offset(self, topic_partition: TopicPartition) -> int | None:
+        """Where the source is to go on, if the target knows it."""
+
+    def begin(self, topic_partition: TopicPartition, position: int) -> None:
+        """The partition goes on at a position of the source."""
+
+    def take(self, topic_partition: TopicPartition, run: BatchRun) -> None:
+        """Take batches over. Raises PartitionError, KafkaFormatError or OSError where that cannot be."""
+
+    def advance(self) -> Iterator[Stopped]:
+        """Look for what has arrived; what has failed is told once."""
+
+    def held_bytes(self, topic_partition: TopicPartition | None = None) -> int:
+        """What is under way, of one partition or of all."""
+
+    def pending(self, topic_partition: TopicPartition) -> int | None:
+        """The first offset of the source that is under way; None where nothing is."""
+
+    def settle(self, timeout: float) -> None:
+        """Wait until nothing is under way, but of partitions that have failed."""
+
+    def make_durable(self) -> None:
+        """See to it that what has arrived is there for good, before its offsets are committed."""
+
+    def forget(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """These are another mirror's from now on."""
+
+    @property
+    def statistics(self) -> Statistics: ...
+
+    def close(self) -> None: ...
+
+
+def stretches(run: BatchRun) -> Iterator[tuple[int, int]]:
+    """First and stop of the batches of a run that stand end to end, without gaps between them."""
+    rows = run.index
+    ends = rows["position"] + rows["size"]
+    edges = [0, *((rows["position"][1:] != ends[:-1]).nonzero()[0] + 1).tolist(), len(rows)]
+    yield from pairwise(edges)
+
+
+def first_offset(run: BatchRun, number: int = 0) -> int:
+    """The lowest offset that a batch may hold; of a v0/v1 wrapper the one behind what is in front of it is unknown."""
+    row = run.index[number]
+    return int(row["base_offset"] if row["base_offset"] >= 0 else row["last_offset"])
+
+
+def record_count(run: BatchRun) -> int:
+    """Records, as headers tell them, without markers: a v0/v1 wrapper counts as one."""
+    return int(np.abs(run.index["count"][~run.index["is_control"]]).sum())

@@ -1,0 +1,156 @@
+"""Where offset maps are kept: in a compacted topic at the target, or in a file (SQLite).
+
+In a topic a piece is a record: its key says source, topic, partition and the source's offset, its value the target's
+offset and how many records; null drops the piece. One partition, so that all has one order.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from kafka import KafkaConsumer
+from kafka import TopicPartition as KafkaTopicPartition
+
+from kafkafmt.log.topic_configs import TopicConfig
+from kafkafmt.mirror.clusters import Cluster
+from kafkafmt.mirror.offset_map import Changes, Piece
+from kafkafmt.mirror.options import MirrorError
+from kafkafmt.net import Producer
+from kafkafmt.types import TopicPartition
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS pieces (
+    source TEXT, topic TEXT, partition INTEGER, source_offset INTEGER, target_offset INTEGER, count INTEGER,
+    PRIMARY KEY (source, topic, partition, source_offset)
+) WITHOUT ROWID
+"""
+_LOCK_SECONDS = 30.0
+_POLL_MS = 1000
+_SAVE_SECONDS = 15.0
+
+
+class FileOffsetMapStore:
+    """In a file that is made where it is missing, and that several mirrors may share. Raises MirrorError."""
+
+    def __init__(self, path: Path, source: str) -> None:
+        self._path, self._source = path, source
+        try:
+            # Partitions are given up in a consumer's own thread, while the mirror's waits for it.
+            self._database = sqlite3.connect(path, timeout=_LOCK_SECONDS, check_same_thread=False)
+            with self._database:
+                self._database.execute(_SCHEMA)
+        except sqlite3.Error as error:
+            raise MirrorError(f"{path}: {error}") from None
+
+    def load(self, topic_partition: TopicPartition) -> list[Piece]:
+        query = (
+            "SELECT source_offset, target_offset, count FROM pieces "
+            "WHERE source = ? AND topic = ? AND partition = ?"
+        )
+        try:
+            with closing(self._database.execute(query, (self._source, *topic_partition))) as rows:
+                return [Piece(*row) for row in rows]
+        except sqlite3.Error as error:
+            raise MirrorError(f"{self._path}: {error}") from None
+
+    def save(self, changes: Mapping[TopicPartition, Changes]) -> None:
+        dropped, kept = [], []
+        for topic_partition, pieces in changes.items():
+            for source_offset, piece in pieces.items():
+                key = (self._source, *topic_partition, source_offset)
+                if piece is None:
+                    dropped.append(key)
+                else:
+                    kept.append((*key, piece.target_offset, piece.length))
+        try:
+            with self._database as database:
+                database.executemany(
+                    "DELETE FROM pieces WHERE source = ? AND topic = ? AND partition = ? AND source_offset = ?",
+                    dropped,
+                )
+                database.executemany("INSERT OR REPLACE INTO pieces VALUES (?, ?, ?, ?, ?, ?)", kept)
+        except sqlite3.Error as error:
+            raise MirrorError(f"{self._path}: {error}") from None
+
+    def close(self) -> None:
+        self._database.close()
+
+
+class TopicOffsetMapStore:
+    """In a compacted topic with one partition, which is made where it is missing, once there is something to keep."""
+
+    def __init__(self, topic: str, source: str, cluster: Cluster) -> None:
+        self._topic, self._source, self._cluster = topic, source, cluster
+        self._producer: Producer | None = None
+        self._consumer: KafkaConsumer | None = None
+        self._partition = KafkaTopicPartition(topic, 0)
+        self._pieces: defaultdict[TopicPartition, dict[int, Piece]] = defaultdict(dict)
+
+    def load(self, topic_partition: TopicPartition) -> list[Piece]:
+        self._read_on()
+        return list(self._pieces[topic_partition].values())
+
+    def save(self, changes: Mapping[TopicPartition, Changes]) -> None:
+        if self._producer is None:
+            self._cluster.create_topic(self._topic, TopicConfig(1, {"cleanup.policy": "compact"}))
+            self._producer = Producer(**{**self._cluster.config_of(Producer), "acks": "all"})
+        futures = []
+        for (topic, partition), pieces in changes.items():
+            for source_offset, piece in pieces.items():
+                key = {
+                    "source": self._source,
+                    "topic": topic,
+                    "partition": partition,
+                    "offset": source_offset,
+                }
+                value = None if piece is None else {"offset": piece.target_offset, "count": piece.length}
+                futures.append(self._producer.send(self._topic, _json(value), key=_json(key), partition=0))
+        for future in futures:
+            future.get(_SAVE_SECONDS)
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+        if self._producer is not None:
+            self._producer.close(_SAVE_SECONDS)
+
+    def _read_on(self) -> None:
+        """Take in what was written since the last time."""
+        if self._consumer is None:
+            if not self._cluster.describe_topics([self._topic]):
+                return
+            config = {**self._cluster.config_of(KafkaConsumer), "group_id": None, "enable_auto_commit": False}
+            self._consumer = KafkaConsumer(**config)
+            self._consumer.assign([self._partition])
+            self._consumer.seek_to_beginning(self._partition)
+        end = self._consumer.end_offsets([self._partition])[self._partition]
+        while (self._consumer.position(self._partition, timeout_ms=_POLL_MS) or 0) < end:
+            for records in self._consumer.poll(_POLL_MS).values():
+                for record in records:
+                    self._take(record.key, record.value)
+
+    def _take(self, key: bytes | None, value: bytes | None) -> None:
+        try:
+            named = json.loads(key or b"")
+            if named["source"] != self._source:
+                return
+            source_offset = int(named["offset"])
+            pieces = self._pieces[TopicPartition(named["topic"], int(named["partition"]))]
+            if value is None:
+                pieces.pop(source_offset, None)
+                return
+            found = json.loads(value)
+            pieces[source_offset] = Piece(source_offset, int(found["offset"]), int(found["count"]))
+        except (ValueError, KeyError, TypeError):
+            message = f"{self._topic}: expected pieces of an offset map, found a record of another kind"
+            raise MirrorError(message) from None
+
+
+def _json(value: Mapping[str, Any] | None) -> bytes | None:
+    return None if value is None else json.dumps(value, separators=(",", ":"), sort_keys=True).encode()

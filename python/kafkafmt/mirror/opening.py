@@ -1,0 +1,132 @@
+"""A mirror put together as its options say: source, target, and what is between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kafkafmt.errors import KafkaFormatError
+from kafkafmt.ini import IniError
+from kafkafmt.mirror.clusters import Cluster
+from kafkafmt.mirror.deep import deep_transform
+from kafkafmt.mirror.handlers import handled_batches
+from kafkafmt.mirror.offset_map import OffsetMap, OffsetMapStore
+from kafkafmt.mirror.offset_stores import FileOffsetMapStore, TopicOffsetMapStore
+from kafkafmt.mirror.options import MirrorError, MirrorOptions
+from kafkafmt.mirror.running import Mirror, Report, Transform
+from kafkafmt.mirror.sources.cluster import ClusterSource
+from kafkafmt.mirror.sources.directory import DirectorySource
+from kafkafmt.mirror.statistics import Statistics
+from kafkafmt.mirror.targets.batches import BatchSender
+from kafkafmt.mirror.targets.cluster import ClusterTarget, Sender
+from kafkafmt.mirror.targets.directory import DirectoryTarget
+from kafkafmt.mirror.targets.records import RecordSender
+from kafkafmt.net import Producer, RawProducer
+from kafkafmt.serve.descriptors import raise_limit
+from kafkafmt.types import Codec
+
+if TYPE_CHECKING:
+    from _kafkafmt.scan import BatchRun
+    from kafkafmt.mirror.moving import Source, Target
+    from kafkafmt.types import TopicPartition
+
+_TOPIC = "topic:"
+_FOREVER_MS = 2**31 - 1
+_LINGER_MS = 5
+_BATCH_BYTES = 256 * 1024
+# Well below what a broker reads of a request (`socket.request.max.bytes`); one batch may be larger.
+_MOST_REQUEST_BYTES = 32 * 1024 * 1024
+
+
+@contextmanager
+def open_mirror(options: MirrorOptions, report: Report) -> Iterator[Mirror]:
+    """A mirror to be run, closed when the block is left. Raises MirrorError and OSError."""
+    raise_limit()
+    statistics = Statistics()
+    with ExitStack() as stack:
+        try:
+            source = _open_source(stack, options)
+            target = _open_target(stack, options, source, statistics)
+        except ValueError as error:  # from clients, of what they are told
+            raise MirrorError(str(error)) from None
+        mirror = Mirror(options, source, target, statistics, transform=_transform(options), report=report)
+        if isinstance(source, ClusterSource):
+            source.on_revoked = mirror.give_up
+        yield mirror
+
+
+def open_offset_map(offset_map: str, source: str, target: Cluster) -> OffsetMap:
+    """The map of a source's offsets to a target's: `topic:NAME` there, which is made, or a file."""
+    store: OffsetMapStore
+    if offset_map.startswith(_TOPIC):
+        store = TopicOffsetMapStore(offset_map.removeprefix(_TOPIC), source, target)
+    else:
+        store = FileOffsetMapStore(Path(offset_map), source)
+    return OffsetMap(store)
+
+
+def _open_source(stack: ExitStack, options: MirrorOptions) -> Source:
+    if isinstance(options.source, Path):
+        try:
+            source: Source = DirectorySource(options.source, options)
+        except (IniError, KafkaFormatError) as error:
+            raise MirrorError(str(error)) from None
+    else:
+        source = ClusterSource(Cluster(options.source, options.source_config), options.source, options)
+    stack.callback(source.close)
+    return source
+
+
+def _open_target(stack: ExitStack, options: MirrorOptions, source: Source, statistics: Statistics) -> Target:
+    target: Target
+    if isinstance(options.target, Path):
+        target = DirectoryTarget(options.target, statistics)
+    else:
+        cluster = Cluster(options.target, options.target_config)
+        stack.callback(cluster.close)
+        if cluster.id == source.name:
+            raise MirrorError(
+                f"{options.target}: expected another cluster than the source: topics keep their names"
+            )
+        offsets = open_offset_map(options.offset_map, source.name, cluster)
+        stack.callback(offsets.close)
+        target = ClusterTarget(cluster, offsets, _open_sender(cluster, options, statistics), statistics)
+    stack.callback(target.close)
+    return target
+
+
+def _open_sender(cluster: Cluster, options: MirrorOptions, statistics: Statistics) -> Sender:
+    defaults: dict[str, Any] = {
+        "linger_ms": 0 if not options.is_deep else _LINGER_MS,
+        "metrics_enabled": False,  # as of the source's consumer
+        "max_request_size": min(options.memory_bytes, _MOST_REQUEST_BYTES),
+        "batch_size": _BATCH_BYTES,
+    }
+    fixed: dict[str, Any] = {
+        "acks": "all",
+        "enable_idempotence": True,
+        # What was fetched when the target became full comes on top of what fills it, and one batch may be larger.
+        "buffer_memory": 2 * options.memory_bytes + _MOST_REQUEST_BYTES,
+        # An outage is waited for.
+        "delivery_timeout_ms": _FOREVER_MS,
+    }
+    if not options.is_deep:
+        return BatchSender({**defaults, **cluster.config_of(RawProducer), **fixed}, statistics)
+    if options.codec is not None:
+        fixed["compression_type"] = None if options.codec == Codec.NONE else options.codec.name.lower()
+    return RecordSender({**defaults, **cluster.config_of(Producer), **fixed}, options)
+
+
+def _transform(options: MirrorOptions) -> Transform:
+    handler = options.handler
+    if options.is_deep:
+        return _as_it_is if options.into_cluster else deep_transform(options.codec, handler)
+    if handler is None:
+        return _as_it_is
+    return lambda topic_partition, run: handled_batches(handler, topic_partition, run)
+
+
+def _as_it_is(topic_partition: TopicPartition, run: BatchRun) -> Iterator[BatchRun]:
+    yield run

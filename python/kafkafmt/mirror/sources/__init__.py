@@ -1,0 +1,1 @@
+"""Where batches come from: a cluster, by a consumer in a group, or a log directory that may grow meanwhile."""

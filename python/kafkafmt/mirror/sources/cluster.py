@@ -1,0 +1,234 @@
+"""A cluster as a source: a raw consumer in a group, so that several mirrors share the partitions.
+
+The consumer calls its rebalance listener in a thread of its own, while the mirror's is within `poll`: what the mirror
+does then needs no lock, and must not call the consumer but to commit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import kafka.errors as kafka_errors
+import structlog
+from kafka import TopicPartition as KafkaTopicPartition
+from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
+from kafka.structs import OffsetAndMetadata
+
+from kafkafmt.log.topic_configs import TopicConfig
+from kafkafmt.mirror.addresses import ClusterAddress
+from kafkafmt.mirror.clusters import Cluster
+from kafkafmt.mirror.moving import SourceDamage, SourceRun, first_offset
+from kafkafmt.mirror.options import MirrorError, MirrorOptions
+from kafkafmt.net.errors import CorruptRecordError
+from kafkafmt.net.raw_consumer import RawConsumer
+from kafkafmt.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+_log = structlog.get_logger()
+
+_ASK_SECONDS = 30.0
+# A group's leader that has just started may know of no partitions yet, and shares out none: for so long that is not
+# believed.
+_EMPTY_SECONDS = 5.0
+# Topics and partitions that are new are found that fast.
+_METADATA_MAX_AGE_MS = 10_000
+
+# Gives up partitions: finishes what is under way, and returns what may be committed.
+OnRevoked = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
+
+
+class ClusterSource:
+    """Raises MirrorError where no broker answers, or a topic that is named is not there."""
+
+    def __init__(self, cluster: Cluster, address: ClusterAddress, options: MirrorOptions) -> None:
+        self._cluster, self._address, self._options = cluster, address, options
+        self.name = cluster.id
+        self._assigned: set[TopicPartition] = set()
+        self._positions: dict[TopicPartition, int] = {}
+        self._ends: dict[TopicPartition, int] = {}
+        self._believed_at = float("inf")
+        self._is_handing_out = False
+        self.on_revoked: OnRevoked = lambda _: {}
+        self._is_closing = False
+        if address.pattern is not None and not any(map(address.means, cluster.topic_names())):
+            if not options.is_following:
+                raise MirrorError(f"{address}: no topic is of those that are meant")
+            _log.warning("no topic is of those that are meant", source=str(address))
+        missing = [] if address.pattern is not None else sorted({*address.topics} - {*cluster.topic_names()})
+        if missing and not options.is_following:
+            raise MirrorError(f"{address}: no topic {', '.join(missing)}")
+        memory = options.memory_bytes
+        defaults: dict[str, Any] = {
+            "metadata_max_age_ms": _METADATA_MAX_AGE_MS,
+            "fetch_max_bytes": max(memory // 2 // cluster.brokers, 1),  # each of them answers
+            "max_partition_fetch_bytes": max(memory // 8, 1),
+            "max_poll_records": 10_000,
+            "metrics_enabled": False,  # kafka-python's own, which nobody sees here, take a fifth of the time
+        }
+        fixed: dict[str, Any] = {
+            "group_id": options.group,
+            "enable_auto_commit": False,
+            "auto_offset_reset": "earliest",
+            "isolation_level": "read_committed" if options.is_committed else "read_uncommitted",
+            "keep_control_batches": options.keeps_control_batches,
+        }
+        self._consumer = RawConsumer(**{**defaults, **cluster.config_of(RawConsumer), **fixed})
+        listener = _Listener(self)
+        if address.pattern is None:
+            self._consumer.subscribe(list(address.topics), listener=listener)
+            for topic in address.topics:  # lest the group shares them out before it knows their partitions
+                self._consumer.partitions_for_topic(topic)
+        else:
+            self._consumer.subscribe(pattern=address.pattern, listener=listener)
+
+    def topics(self) -> Mapping[str, TopicConfig]:
+        return self._cluster.describe_topics({topic for topic, _ in self._assigned})
+
+    def poll(self, timeout: float) -> Iterator[SourceRun | SourceDamage]:
+        try:
+            polled = self._consumer.poll_runs(timeout * 1000)
+        except CorruptRecordError as error:
+            yield SourceDamage(error.topic_partition, error.offset, error.next_offset, str(error))
+            return
+        except kafka_errors.RetriableError as error:
+            _log.warning("the source could not be read, and is asked again", error=str(error))
+            return
+        self._is_handing_out = True
+        for kafka_partition, runs in polled.items():
+            topic_partition = TopicPartition(*kafka_partition)
+            for run in runs:
+                expected = self._positions[topic_partition]
+                # Where the offset is there no more, the consumer begins anew by itself.
+                if run.index["last_offset"][0] < expected:
+                    self.hold([topic_partition])
+                    found = first_offset(run)
+                    message = f"the log was cut off in front of it, and goes on with offset {found}"
+                    yield SourceDamage(topic_partition, expected, None, message)
+                    break
+                yield SourceRun(topic_partition, run)
+                self._positions[topic_partition] = int(run.index["last_offset"][-1]) + 1
+            if self._is_over(topic_partition):
+                self.hold([topic_partition])
+        self._is_handing_out = False
+
+    def position(self, topic_partition: TopicPartition) -> int:
+        return self._positions[topic_partition]
+
+    def learn_positions(self) -> None:
+        if self._is_handing_out:  # the consumer is behind what was not taken any more
+            return
+        for topic_partition, known in self._positions.items():
+            with suppress(kafka_errors.KafkaError):
+                position = self._consumer.position(_kafka(topic_partition), timeout_ms=0)
+                # One that goes back is told of when something comes from there.
+                self._positions[topic_partition] = max(position or 0, known)
+
+    def partitions(self) -> Sequence[TopicPartition] | None:
+        if not self._assigned and time.monotonic() < self._believed_at:
+            return None
+        return sorted(self._assigned)
+
+    def committed(self, topic_partition: TopicPartition) -> int | None:
+        found: int | None = self._consumer.committed(_kafka(topic_partition), timeout_ms=_ASK_SECONDS * 1000)
+        return found
+
+    def bounds(self, topic_partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        asked = list(map(_kafka, topic_partitions))
+        starts = self._consumer.beginning_offsets(asked)
+        ends = self._consumer.end_offsets(asked)
+        for topic_partition in asked:
+            self._ends.setdefault(TopicPartition(*topic_partition), ends[topic_partition])
+        return {TopicPartition(*one): (starts[one], ends[one]) for one in asked}
+
+    def log_end(self, topic_partition: TopicPartition) -> int:
+        return self._cluster.end_offset(topic_partition) or 0
+
+    def seek(self, topic_partition: TopicPartition, offset: int) -> None:
+        self._consumer.seek(_kafka(topic_partition), offset)
+        self._positions[topic_partition] = offset
+
+    def hold(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        self._consumer.pause(*map(_kafka, self._assigned.intersection(topic_partitions)))
+
+    def go_on(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        wanted = self._assigned.intersection(topic_partitions)
+        self._consumer.resume(*(_kafka(one) for one in wanted if not self._is_over(one)))
+
+    def lag(self, topic_partition: TopicPartition, offset: int) -> int | None:
+        end = self._consumer.highwater(_kafka(topic_partition))
+        if end is None:
+            end = self._ends.get(topic_partition)
+        return None if end is None else max(end - offset, 0)
+
+    def is_at_end(self, topic_partition: TopicPartition) -> bool:
+        return self._positions[topic_partition] >= self._ends[topic_partition]
+
+    def _is_over(self, topic_partition: TopicPartition) -> bool:
+        """Whether what is behind is nothing that a mirror which does not follow hands out."""
+        return (
+            not self._options.is_following
+            and topic_partition in self._positions
+            and self.is_at_end(topic_partition)
+        )
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        try:
+            self._consumer.commit(_commits(offsets), timeout_ms=_ASK_SECONDS * 1000)
+        except kafka_errors.KafkaError as error:
+            _log.warning("offsets were not committed, and are the next time", error=str(error))
+
+    def close(self) -> None:
+        self._is_closing = True
+        self.on_revoked = lambda _: {}
+        self._consumer.close(autocommit=False)
+        self._cluster.close()
+
+    # Called by the consumer
+
+    def assigned(self, topic_partitions: AbstractSet[TopicPartition]) -> None:
+        self._believed_at = time.monotonic() + _EMPTY_SECONDS
+        self._assigned |= topic_partitions
+        self.hold(topic_partitions)
+
+    async def revoked(self, topic_partitions: AbstractSet[TopicPartition], *, is_lost: bool) -> None:
+        began = time.monotonic()
+        offsets = self.on_revoked(sorted(topic_partitions))
+        self._assigned -= topic_partitions
+        for topic_partition in topic_partitions:
+            self._positions.pop(topic_partition, None)
+            self._ends.pop(topic_partition, None)
+        if offsets and not is_lost:
+            try:
+                await self._consumer.commit_async(_commits(offsets))
+            except kafka_errors.KafkaError as error:
+                _log.warning("offsets of partitions that are given up were not committed", error=str(error))
+        if topic_partitions and not self._is_closing:
+            seconds = round(time.monotonic() - began, 3)
+            _log.info("partitions were given up", partitions=len(topic_partitions), seconds=seconds)
+
+
+class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]
+    def __init__(self, source: ClusterSource) -> None:
+        self._source = source
+
+    async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+        self._source.assigned({TopicPartition(*one) for one in assigned})
+
+    async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+        await self._source.revoked({TopicPartition(*one) for one in revoked}, is_lost=False)
+
+    async def on_partitions_lost(self, lost: Iterable[Any]) -> None:
+        await self._source.revoked({TopicPartition(*one) for one in lost}, is_lost=True)
+
+
+def _kafka(topic_partition: TopicPartition) -> KafkaTopicPartition:
+    return KafkaTopicPartition(*topic_partition)
+
+
+def _commits(offsets: Mapping[TopicPartition, int]) -> dict[KafkaTopicPartition, OffsetAndMetadata]:
+    return {_kafka(one): OffsetAndMetadata(offset, "", -1) for one, offset in offsets.items()}

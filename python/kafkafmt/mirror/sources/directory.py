@@ -1,0 +1,140 @@
+"""A log directory as a source: each partition's log, read on as it grows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from kafkafmt.log import LogDirectory
+from kafkafmt.log.following import SegmentCache
+from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs
+from kafkafmt.mirror.moving import SourceDamage, SourceRun
+from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.mirror.sources.log_reader import LogReader, read_memory
+from kafkafmt.types import TopicPartition
+
+# How often what grows is looked at, and the folder for partitions that are new.
+_LOOK_SECONDS = 0.2
+_LIST_SECONDS = 5.0
+
+
+class DirectorySource:
+    """Raises FileNotFoundError or NotADirectoryError where there is no such folder, and IniError for its topics.ini.
+
+    A partition whose folder goes is no longer one of `partitions`. Offsets are committed nowhere: the target knows.
+    """
+
+    def __init__(self, path: Path, options: MirrorOptions) -> None:
+        self._directory = LogDirectory(path)
+        self._options = options
+        self._cache = SegmentCache()
+        self._memory = read_memory()
+        self._readers: dict[TopicPartition, LogReader] = {}
+        self._held: set[TopicPartition] = set()
+        self._ends: dict[TopicPartition, int] = {}
+        self._listed = float("-inf")
+        self._list()
+
+    @property
+    def name(self) -> str:
+        return str(self._directory.path.resolve())
+
+    def topics(self) -> Mapping[str, TopicConfig]:
+        said = read_topic_configs(self._directory.path)
+        counts: dict[str, int] = {}
+        for topic, partition in self._readers:
+            counts[topic] = max(counts.get(topic, 0), partition + 1)
+        return {
+            topic: TopicConfig(max(count, told.partitions or 0), told.configs)
+            for topic, count in counts.items()
+            for told in (said.get(topic, TopicConfig()),)
+        }
+
+    def poll(self, timeout: float) -> Iterator[SourceRun | SourceDamage]:
+        """A run of each partition that has one; where none has, another look is taken at the end of the timeout."""
+        found = False
+        for topic_partition, reader in list(self._readers.items()):
+            if topic_partition in self._held:
+                continue
+            read = reader.read(self._bound(topic_partition))
+            if read is not None:
+                found = True
+                yield read if isinstance(read, SourceDamage) else SourceRun(topic_partition, read)
+        if found:
+            return
+        time.sleep(min(timeout, _LOOK_SECONDS))
+        if self._options.is_following:
+            self._refresh()
+
+    def position(self, topic_partition: TopicPartition) -> int:
+        return self._readers[topic_partition].offset
+
+    def learn_positions(self) -> None:
+        """Readers know theirs."""
+
+    def partitions(self) -> Sequence[TopicPartition]:
+        return list(self._readers)
+
+    def log_end(self, topic_partition: TopicPartition) -> int:
+        return self._readers[topic_partition].log_end
+
+    def seek(self, topic_partition: TopicPartition, offset: int) -> None:
+        self._readers[topic_partition].seek(offset)
+
+    def hold(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        self._held.update(topic_partitions)
+
+    def go_on(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        self._held.difference_update(topic_partitions)
+
+    def lag(self, topic_partition: TopicPartition, offset: int) -> int:
+        return max(self._readers[topic_partition].end_offset - offset, 0)
+
+    def is_at_end(self, topic_partition: TopicPartition) -> bool:
+        reader = self._readers[topic_partition]
+        return reader.offset >= min(self._bound(topic_partition), reader.end_offset)
+
+    def committed(self, topic_partition: TopicPartition) -> int | None:
+        return None
+
+    def bounds(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        readers = {partition: self._readers[partition] for partition in topic_partitions}
+        return {partition: (reader.start_offset, reader.end_offset) for partition, reader in readers.items()}
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Nothing: what a folder's mirror has done its target knows."""
+
+    def close(self) -> None:
+        self._readers.clear()
+
+    def _bound(self, topic_partition: TopicPartition) -> int:
+        """Where a mirror that does not follow ends."""
+        reader = self._readers[topic_partition]
+        return reader.end_offset if self._options.is_following else self._ends[topic_partition]
+
+    def _refresh(self) -> None:
+        for topic_partition, reader in list(self._readers.items()):
+            try:
+                reader.refresh()
+            except FileNotFoundError:
+                del self._readers[topic_partition]
+        if time.monotonic() - self._listed > _LIST_SECONDS:
+            self._list()
+
+    def _list(self) -> None:
+        self._listed = time.monotonic()
+        for topic_partition, folder in sorted(self._directory.folders().items()):
+            if topic_partition in self._readers or topic_partition.topic.startswith("__"):
+                continue
+            reader = LogReader(
+                topic_partition,
+                folder,
+                self._cache,
+                self._memory,
+                is_committed=self._options.is_committed,
+                keeps_control_batches=self._options.keeps_control_batches,
+            )
+            self._readers[topic_partition] = reader
+            self._held.add(topic_partition)
+            self._ends[topic_partition] = reader.end_offset

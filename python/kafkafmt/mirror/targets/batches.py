@@ -1,0 +1,72 @@
+"""Batches sent as they are, but for those that a broker would refuse (KIP-712)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kafkafmt.forwarding import BatchForwarder
+from kafkafmt.log.topic_configs import TopicConfig
+from kafkafmt.mirror.moving import first_offset
+from kafkafmt.mirror.statistics import Statistics
+from kafkafmt.mirror.targets.cluster import Sent
+from kafkafmt.net import RawProducer, UndeliveredError
+
+if TYPE_CHECKING:
+    from _kafkafmt.scan import BatchRun
+    from kafkafmt.forwarding import ForwardedRun
+    from kafkafmt.types import TopicPartition
+
+
+class BatchSender:
+    """A raw producer, and a forwarder for each topic. config: of the producer."""
+
+    def __init__(self, config: dict[str, Any], statistics: Statistics) -> None:
+        self._producer = RawProducer(**{**config, "max_batches_per_request": "auto"})
+        self._statistics = statistics
+        self._forwarders: dict[str, BatchForwarder] = {}
+
+    keeps_partitions = True
+
+    def learn(self, topic: str, config: TopicConfig) -> None:
+        limit = config.configs.get("max.message.bytes")
+        forwarder = BatchForwarder(
+            max_message_bytes=None if limit is None else int(limit),
+            is_log_append_time=config.configs.get("message.timestamp.type") == "LogAppendTime",
+            clears_producer_state=False,
+            verify=False,
+        )
+        self._forwarders[topic] = forwarder
+        self._statistics.forwarding.append(forwarder.stats)
+
+    def send(self, topic_partition: TopicPartition, run: BatchRun) -> Iterator[Sent]:
+        topic, partition = topic_partition
+        for forwarded in self._forwarders[topic].forward(run):
+            sent, rows = forwarded.run, forwarded.run.index
+            sources, counts = _stretches(forwarded)
+            number = int(run.index["last_offset"].searchsorted(sources[0]))
+            yield Sent(
+                first_offset(run, number),
+                int(sources[-1] + counts[-1]),
+                [self._producer.send_run(topic, sent, partition=partition, verify=False)],
+                len(sent),
+                int(rows["size"].sum()),
+                sources,
+                counts,
+            )
+
+    def close(self, timeout: float) -> None:
+        with suppress(UndeliveredError):  # the target knows what is under way
+            self._producer.close(timeout)
+
+
+def _stretches(forwarded: ForwardedRun) -> tuple[Any, Any]:
+    """Where the records of each batch were at the source: first offsets and counts."""
+    rows = forwarded.run.index
+    if len(rows) > 1:  # none of them was opened
+        return rows["base_offset"].astype(np.int64), rows["count"].astype(np.int64)
+    spans = forwarded.spans(0)
+    return np.array([span.first_offset for span in spans]), np.array([span.length for span in spans])

@@ -1,0 +1,69 @@
+"""What a mirror is told to move from and to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkafmt.mirror.addresses import ClusterAddress, parse_address
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("kafka://a:9092", ClusterAddress(("a:9092",))),
+        ("kafka://a:9092/", ClusterAddress(("a:9092",))),
+        ("kafka://a:1,[::1]:2/t", ClusterAddress(("a:1", "[::1]:2"), ("t",))),
+        ("kafka://a:1/t.x,u_-", ClusterAddress(("a:1",), ("t.x", "u_-"))),
+        ("kafka://a:1/t,u.*,v|w", ClusterAddress(("a:1",), ("t",), ("u.*", "v|w"))),
+        ("kafka://a:1/t{1,2},[a,b]c", ClusterAddress(("a:1",), (), ("t{1,2}", "[a,b]c"))),
+        ("/backup", Path("/backup")),
+        ("offsets", Path("offsets")),
+    ],
+)
+def test_address_is_parsed(text: str, expected: object) -> None:
+    assert parse_address(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "http://a:1",
+        "kafka://",
+        "kafka://a",
+        "kafka://a:0",
+        "kafka://a:65536",
+        "kafka://a:1,/t",
+        "kafka://a:1/t,,u",
+        "kafka://a:1/,t",
+        "kafka://a:1/(t",
+    ],
+)
+def test_address_that_is_none_is_refused_in_a_line_that_has_it(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^[^\n]+$") as caught:
+        parse_address(text)
+    assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("topics", "meant", "others"),
+    [
+        ("", ["t", "_t", "t__u"], ["__consumer_offsets"]),
+        ("/t.x", ["t.x"], ["t_x", "t.xy"]),
+        ("/t.x,u.*", ["t.x", "u", "u1"], ["tyx", "vu", "t.xu"]),
+        ("/a|b", ["a", "b"], ["ab", "ac"]),
+        ("/t,__consumer.*", ["t", "__consumer_offsets"], ["__transaction_state"]),
+    ],
+)
+def test_topics_that_are_meant(topics: str, meant: list[str], others: list[str]) -> None:
+    address = parse_address(f"kafka://a:1{topics}")
+    assert isinstance(address, ClusterAddress)
+    assert [address.means(topic) for topic in meant] == [True] * len(meant)
+    assert [address.means(topic) for topic in others] == [False] * len(others)
+
+
+@pytest.mark.parametrize("text", ["kafka://a:1", "kafka://a:1,b:2/t,u.*"])
+def test_address_is_written_as_it_was_read(text: str) -> None:
+    assert str(parse_address(text)) == text

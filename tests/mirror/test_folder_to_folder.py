@@ -1,0 +1,445 @@
+"""A log directory mirrored to another, by the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+import kafkafmt as kf
+from cli.logs import command
+from kafkafmt.log import LogAppender, LogDirectory
+from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs, set_topic_config
+from log.samples import LOGS, marker, transactional
+from mirror.folders import (
+    batch,
+    batches,
+    log_bytes,
+    mirror,
+    put_log,
+    records,
+    stopped,
+)
+
+SECONDS = 60
+
+
+@contextmanager
+def following(source: Path, target: Path, *options: object) -> Iterator[subprocess.Popen[str]]:
+    """A mirror that follows, ended by its own handle."""
+    running = subprocess.Popen(
+        command("mirror", source, target, "--follow", *options),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield running
+    finally:
+        running.kill()
+        running.communicate()
+
+
+def wait_for_end(target: Path, offset: int, partition: tuple[str, int] = ("t", 0)) -> None:
+    """Until the log there ends at that offset: each look asks the file system."""
+    from time import monotonic, sleep
+
+    deadline = monotonic() + SECONDS
+    while monotonic() < deadline:
+        try:
+            if LogDirectory(target).partition(partition).end_offset >= offset:
+                return
+        except FileNotFoundError:
+            pass
+        sleep(0.02)
+    raise TimeoutError(f"{target}: expected offset {offset}")
+
+
+def test_bytes_offsets_and_topics_are_those_of_the_source(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    put_log(source / "t-0", batches())
+    put_log(source / "t-1", batches(1000, 1200))
+    put_log(source / "u-0", [batch(5)])
+    set_topic_config(source, "t", TopicConfig(4, {"cleanup.policy": "compact"}))
+    ended = mirror(source, target)
+    assert ended.status == 0
+    for partition in ("t-0", "t-1", "u-0"):
+        assert log_bytes(target / partition) == log_bytes(source / partition)
+    assert read_topic_configs(target) == {
+        "t": TopicConfig(4, {"cleanup.policy": "compact"}),
+        "u": TopicConfig(1, {}),
+    }
+    assert ended.summary["batches"] == 51
+    assert ended.summary["records"] == 510
+    assert ended.summary["lag"] == {"t-0": 0, "t-1": 0, "u-0": 0}
+
+
+def test_real_logs_are_copied_byte_by_byte(tmp_path: Path) -> None:
+    assert mirror(LOGS, tmp_path).status == 0
+    for topic_partition, folder in LogDirectory(LOGS).folders().items():
+        # One of them is preallocated, with zeros behind its last batch.
+        assert log_bytes(folder).rstrip(b"\0") == log_bytes(tmp_path / str(topic_partition)).rstrip(b"\0")
+
+
+def test_mirror_that_begins_again_goes_on_where_it_ended(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    put_log(source / "t-0", batches(0, 100))
+    mirror(source, target)
+    shutil.rmtree(source)
+    put_log(source / "t-0", batches(0, 200))
+    ended = mirror(source, target)
+    assert ended.summary["batches"] == 10
+    assert log_bytes(target / "t-0") == log_bytes(source / "t-0")
+
+
+def test_mirror_that_was_killed_goes_on_exactly_where_it_was(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    put_log(source / "t-0", batches(0, 3000), segment_bytes=1 << 20)
+    mirror(source, target)
+    (segment,) = (target / "t-0").glob("*.log")
+    os.truncate(segment, segment.stat().st_size // 2 + 1)  # what a crash leaves: the beginning of a batch
+    assert mirror(source, target).status == 0
+    assert log_bytes(target / "t-0") == log_bytes(source / "t-0")
+
+
+def test_following_mirror_moves_what_comes_and_ends_at_sigterm(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    with LogAppender(source / "t-0") as appender:
+        appender.append(batch(0))
+        with following(source, target, "--json") as running:
+            wait_for_end(target, 10)
+            appender.append(batch(10) + batch(20))
+            appender.flush()
+            wait_for_end(target, 30)
+            running.send_signal(signal.SIGTERM)
+            summary, errors = running.communicate(timeout=SECONDS)
+            assert running.returncode == 0, errors
+            assert '"batches": 3' in summary
+    assert log_bytes(target / "t-0") == log_bytes(source / "t-0")
+
+
+def test_partition_that_comes_and_one_that_goes_while_a_mirror_follows(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    put_log(source / "t-0", [batch(0)])
+    with following(source, target, "--json") as running:
+        wait_for_end(target, 10)
+        shutil.rmtree(source / "t-0")
+        put_log(source / "u-3", [batch(5)])
+        wait_for_end(target, 15, ("u", 3))
+        running.send_signal(signal.SIGINT)
+        summary, errors = running.communicate(timeout=SECONDS)
+        assert running.returncode == 0, errors
+        assert '"lag": {"u-3": 0}' in summary
+    assert read_topic_configs(target)["u"] == TopicConfig(4, {})
+
+
+def test_metrics_and_progress_tell_what_was_moved(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    put_log(source / "t-0", batches(0, 100))
+    with following(source, target, "--metrics-port", 0, "--progress", 0.05) as running:
+        assert running.stderr is not None
+        lines = iter(running.stderr.readline, "")
+        address = next(line for line in lines if line.startswith("metrics are served on ")).split()[-1]
+        wait_for_end(target, 100)
+        told = next(json.loads(line) for line in lines if '"progress of a partition"' in line)
+        assert (told["partition"], told["lag"]) == ("t-0", 0)
+        with urlopen(f"http://{address}/metrics", timeout=SECONDS) as response:
+            text = response.read().decode()
+    for line in (
+        'kafkafmt_mirror_batches_total{partition="0",topic="t"} 10.0',
+        'kafkafmt_mirror_records_total{partition="0",topic="t"} 100.0',
+        'kafkafmt_mirror_lag{partition="0",topic="t"} 0.0',
+        "kafkafmt_mirror_stopped_partitions 0.0",
+    ):
+        assert line in text
+
+
+def test_from_latest_begins_at_the_end_and_goes_on_there(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    put_log(source / "t-0", batches(0, 100))
+    assert mirror(source, target, "--from", "latest").summary["batches"] == 0
+
+
+def test_transactions_are_kept_whole_or_left_out_by_isolation(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    data = [
+        transactional(0, 7, 3),
+        transactional(3, 8, 2),
+        marker(5, 7, commit=False),
+        marker(6, 8, commit=True),
+        batch(7, 2),
+        transactional(9, 9, 2),
+        batch(11, 2),
+    ]
+    put_log(source / "t-0", data)
+    assert mirror(source, tmp_path / "all").status == 0
+    assert log_bytes(tmp_path / "all" / "t-0") == b"".join(data)
+    ended = mirror(source, tmp_path / "committed", "--isolation", "read_committed")
+    assert [offset for offset, *_ in records(tmp_path / "committed")] == [3, 4, 7, 8]
+    assert ended.summary["lag"] == {"t-0": 0}
+
+
+def test_damage_stops_its_partition_and_the_others_go_on(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    damaged = bytearray(b"".join(batches(0, 50)))
+    damaged[len(batch(0)) + 80] ^= 1
+    folder = source / "t-0"
+    folder.mkdir(parents=True)
+    (folder / f"{0:020d}.log").write_bytes(damaged)
+    put_log(source / "u-0", batches(0, 50))
+    ended = mirror(source, target)
+    assert ended.status == 1
+    assert stopped(ended.summary) == {"t-0": 10}
+    assert log_bytes(target / "t-0") == batch(0)
+    assert log_bytes(target / "u-0") == log_bytes(source / "u-0")
+
+
+@pytest.mark.parametrize("where", ["a record", "a length", "the last batch"])
+def test_damage_is_passed_over_where_that_is_wanted_and_told(where: str, tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    good = batches(0, 50)
+    data = [bytearray(one) for one in good]
+    bad = 4 if where == "the last batch" else 1
+    data[bad][8 if where == "a length" else 80] ^= 0x7F
+    folder = source / "t-0"
+    folder.mkdir(parents=True)
+    (folder / f"{0:020d}.log").write_bytes(b"".join(data))
+    os.utime(folder / f"{0:020d}.log", (0, 0))  # nobody is writing it
+    ended = mirror(source, target, "--on-corrupt", "skip")
+    assert ended.status == 1
+    assert log_bytes(target / "t-0") == b"".join(one for number, one in enumerate(good) if number != bad)
+    (skipped,) = ended.summary["skipped"]
+    assert skipped["first_offset"] == 10 * bad
+    assert skipped["next_offset"] == (None if where == "the last batch" else 20)
+
+
+def test_damage_at_the_end_of_a_segment_is_passed_over_to_the_next_one(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    folder = source / "t-0"
+    folder.mkdir(parents=True)
+    (folder / f"{0:020d}.log").write_bytes(batch(0) + batch(10)[:-5])
+    (folder / f"{20:020d}.log").write_bytes(batch(20))
+    ended = mirror(source, target, "--on-corrupt", "skip")
+    assert log_bytes(target / "t-0") == batch(0) + batch(20)
+    (skipped,) = ended.summary["skipped"]
+    assert (skipped["first_offset"], skipped["next_offset"]) == (10, 20)
+
+
+def test_source_that_is_behind_the_target_is_refused(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    put_log(source / "t-0", batches(0, 50))
+    put_log(target / "t-0", batches(0, 100))
+    ended = mirror(source, target)
+    assert ended.status == 1
+    assert "the source ends at offset 50, and 100 is where to go on" in ended.summary["stopped"][0]["message"]
+
+
+def test_second_mirror_into_a_folder_is_refused(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    put_log(source / "t-0", batches(0, 50))
+    with LogAppender(target / "t-0"):
+        ended = mirror(source, target)
+    assert ended.status == 1
+    assert "another writer has the log open" in ended.summary["stopped"][0]["message"]
+
+
+def test_full_disk_ends_the_mirror_in_one_line_and_it_goes_on_later(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    put_log(source / "t-0", batches(0, 20_000, 100), segment_bytes=1 << 20)
+    limit = log_bytes(source / "t-0")
+    ended = subprocess.run(
+        command("mirror", source, target),
+        capture_output=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (len(limit) // 2,) * 2),
+        text=True,
+        timeout=SECONDS,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1].startswith("kafkafmt: ")
+    assert "Traceback" not in ended.stderr
+    assert limit.startswith(log_bytes(target / "t-0"))
+    assert mirror(source, target).status == 0
+    assert log_bytes(target / "t-0") == limit
+
+
+HANDLERS = """
+import kafkafmt as kf
+
+def drop_every_other(batch, partition):
+    return None if batch.base_offset // 10 % 2 else batch
+
+def replaced(batch, partition):
+    assert partition == ("t", 0)
+    builder = kf.RecordBatchBuilder(codec=kf.Codec.ZSTD)
+    for record in batch:
+        builder.append(record.timestamp, record.key, b"new", record.headers)
+    return builder.build()
+
+def too_many(batch, partition):
+    builder = kf.RecordBatchBuilder()
+    for _ in range(11):
+        builder.append(0, b"k", b"v")
+    return builder.build()
+
+def nonsense(batch, partition):
+    return b"no batch"
+
+def failing(batch, partition):
+    if batch.base_offset == 150:
+        raise KeyError("what is it?")
+    return batch
+
+def deep(record, partition):
+    if record.offset % 10 == 3:
+        return None
+    if record.offset % 10 == 4:
+        return b"k", None, [("h", None)], record.timestamp + 1
+    return record
+
+def deep_failing(record, partition):
+    assert record.offset < 157 or 1 // 0
+    return record
+"""
+
+
+@pytest.fixture
+def _handlers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that handlers are in, of a name of its own: what was imported stays."""
+    folder = tmp_path / "handlers"
+    folder.mkdir()
+    (folder / "mirror_handlers.py").write_text(HANDLERS)
+    monkeypatch.syspath_prepend(folder)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    put_log(tmp_path / "source" / "t-0", batches())
+    return tmp_path / "source"
+
+
+@pytest.mark.usefixtures("_handlers")
+def test_handler_drops_batches(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    ended = mirror(source, target, "--handler", "mirror_handlers:drop_every_other")
+    assert ended.status == 0
+    assert log_bytes(target / "t-0") == b"".join(batches()[::2])
+
+
+@pytest.mark.usefixtures("_handlers")
+def test_handler_puts_other_batches_in_place_at_the_offsets_of_the_source(
+    source: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "target"
+    ended = mirror(source, target, "--handler", "mirror_handlers:replaced")
+    assert ended.status == 0
+    expected = [(offset, time, key, b"new", headers) for offset, time, key, _, headers in records(source)]
+    assert records(target) == expected
+
+
+@pytest.mark.parametrize(
+    ("handler", "offset", "message"),
+    [
+        ("too_many", 0, "expected 10 offsets at the most, found 11"),
+        ("nonsense", 0, "expected whole batches"),
+        ("failing", 150, "KeyError: 'what is it?'"),
+    ],
+)
+@pytest.mark.usefixtures("_handlers")
+def test_handler_that_fails_ends_the_mirror_in_front_of_its_batch(
+    handler: str, offset: int, message: str, source: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "target"
+    ended = mirror(source, target, "--handler", f"mirror_handlers:{handler}")
+    assert ended.status == 2
+    line = ended.errors.splitlines()[-1]
+    assert line.startswith(f"kafkafmt: handler: t-0, offset {offset}: ")
+    assert message in line
+    assert log_bytes(target / "t-0") == b"".join(batches(0, offset))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("mirror_handlers", "expected MODULE:CALLABLE"),
+        ("mirror_handlers:no", "has no attribute 'no'"),
+        ("missing:no", "No module named 'missing'"),
+        ("kafkafmt:__version__", "expected something to call, found str"),
+    ],
+)
+@pytest.mark.usefixtures("_handlers")
+def test_handler_that_is_not_there_is_one_line(name: str, message: str, source: Path, tmp_path: Path) -> None:
+    ended = mirror(source, tmp_path / "target", "--handler", name)
+    assert ended.status == 2
+    assert message in ended.errors
+    assert ended.errors.count("\n") == 1
+
+
+@pytest.mark.usefixtures("_handlers")
+def test_deep_handler_sees_each_record_and_offsets_stay(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    ended = mirror(source, target, "--deep", "--handler", "mirror_handlers:deep")
+    assert ended.status == 0
+    expected = [
+        (offset, time + 1, b"k", None, [("h", None)])
+        if offset % 10 == 4
+        else (offset, time, key, value, headers)
+        for offset, time, key, value, headers in records(source)
+        if offset % 10 != 3
+    ]
+    assert records(target) == expected
+
+
+@pytest.mark.usefixtures("_handlers")
+def test_deep_handler_that_fails_ends_the_mirror_in_front_of_its_batch(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    ended = mirror(source, target, "--deep", "--handler", "mirror_handlers:deep_failing")
+    assert ended.status == 2
+    assert "handler: t-0, offset 157: ZeroDivisionError" in ended.errors
+    assert records(target) == records(source)[:150]
+
+
+def test_deep_with_a_codec_recompresses(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    assert mirror(source, target, "--deep", "--codec", "lz4").status == 0
+    assert records(target) == records(source)
+    found = {batch.codec for batch in LogDirectory(target).partition(("t", 0)).batches()}
+    assert found == {kf.Codec.LZ4}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--codec", "gzip"], "need --deep"),
+        (["--deep"], "--deep into a folder needs a codec or a handler"),
+        (["--deep", "--repartition"], "needs a cluster as target"),
+        (["--source-config", "x"], "is not KEY=VALUE"),
+    ],
+)
+def test_options_that_do_not_fit_are_one_line(
+    options: list[str], message: str, source: Path, tmp_path: Path
+) -> None:
+    ended = mirror(source, tmp_path / "target", *options)
+    assert ended.status == 2
+    assert message in ended.errors
+    assert ended.errors.count("\n") == 1
+    assert not (tmp_path / "target").exists()
+
+
+def test_target_within_the_source_is_refused(source: Path) -> None:
+    assert "expected folders apart" in mirror(source, source / "copy").errors
+    assert "expected folders apart" in mirror(source, source).errors
+
+
+def test_source_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    ended = mirror(tmp_path / "none", tmp_path / "target")
+    assert (ended.status, ended.errors) == (2, f"kafkafmt: {tmp_path / 'none'}: no such folder\n")

@@ -1,0 +1,77 @@
+"""A log read on from any offset hands out what is behind it, once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import kafkafmt as kf
+from kafkafmt.log import LogAppender
+from kafkafmt.log.following import SegmentCache
+from kafkafmt.mirror.moving import SourceDamage
+from kafkafmt.mirror.sources.log_reader import LogReader, read_memory
+from kafkafmt.types import TopicPartition
+from log.samples import marker, transactional
+from mirror.folders import batch
+
+PARTITION = TopicPartition("t", 0)
+
+
+def reader_of(folder: Path, *, is_committed: bool = False) -> LogReader:
+    return LogReader(
+        PARTITION,
+        folder,
+        SegmentCache(),
+        read_memory(),
+        is_committed=is_committed,
+        keeps_control_batches=False,
+    )
+
+
+def offsets(reader: LogReader, end_offset: int | None = None) -> list[int]:
+    """Those of all records that it hands out from where it is."""
+    found: list[int] = []
+    while True:
+        read = reader.read(reader.end_offset if end_offset is None else end_offset)
+        if read is None:
+            return found
+        assert not isinstance(read, SourceDamage)
+        for number in range(len(read)):
+            found += [record.offset for record in kf.RecordBatch(read, number)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "t-0"
+
+
+@pytest.mark.parametrize("start", [0, 1, 9, 10, 13, 49, 50])
+def test_read_when_begun_anywhere_then_all_records_from_there(folder: Path, start: int) -> None:
+    with LogAppender(folder) as log:
+        for first in range(0, 50, 10):
+            log.append(batch(first, 10))
+    reader = reader_of(folder)
+    reader.seek(start)
+    assert offsets(reader) == list(range(start, 50))
+
+
+def test_read_when_bounded_then_what_is_behind_comes_when_the_bound_is_lifted(folder: Path) -> None:
+    with LogAppender(folder) as log:
+        for first in range(0, 50, 10):
+            log.append(batch(first, 10))
+    reader = reader_of(folder)
+    assert offsets(reader, 20) == list(range(20))
+    assert offsets(reader) == list(range(20, 50))
+
+
+def test_read_when_committed_then_an_open_transaction_comes_once_it_has_ended(folder: Path) -> None:
+    with LogAppender(folder) as log:
+        log.append(batch(0, 3))
+        log.append(transactional(3, 7))
+        log.append(batch(4, 3))
+        reader = reader_of(folder, is_committed=True)
+        assert offsets(reader) == [0, 1, 2]
+        log.append(marker(7, 7, commit=True))
+        reader.refresh()
+        assert offsets(reader) == [3, 4, 5, 6]

@@ -1,0 +1,202 @@
+"""The map of a source's offsets to a target's, held against a table that has each record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkafmt.mirror.offset_map import OffsetMap, PartitionMap, Piece
+from kafkafmt.mirror.offset_stores import FileOffsetMapStore
+from kafkafmt.mirror.options import MirrorError
+from kafkafmt.types import TopicPartition
+
+PARTITION = TopicPartition("t", 0)
+
+# Each a step in the target's offsets and in the source's, and how many records follow one another from there.
+STRETCHES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(1, 5)), max_size=40)
+
+
+def mirrored(
+    stretches: list[tuple[int, int, int]], source: int = 0, target: int = 0
+) -> list[tuple[int, int, int]]:
+    """Where stretches of records are on both sides, and how long they are."""
+    found = []
+    for source_gap, target_gap, length in stretches:
+        source, target = source + source_gap, target + target_gap
+        found.append((source, target, length))
+        source, target = source + length, target + length
+    return found
+
+
+def added(offsets: PartitionMap, pieces: list[tuple[int, int, int]]) -> None:
+    sources, targets, lengths = (np.array(column, np.int64) for column in zip(*pieces, strict=True))
+    offsets.add(sources, targets, lengths)
+
+
+def table(pieces: list[tuple[int, int, int]]) -> dict[int, int]:
+    """Each record's offsets."""
+    return {source + i: target + i for source, target, length in pieces for i in range(length)}
+
+
+@settings(deadline=None)
+@given(STRETCHES.filter(bool), st.integers(1, 10))
+def test_look_up_misses_no_record_and_reads_none_again_that_it_need_not(
+    stretches: list[tuple[int, int, int]], calls: int
+) -> None:
+    pieces = mirrored(stretches)
+    offsets = PartitionMap()
+    for first in range(0, len(pieces), calls):
+        added(offsets, pieces[first : first + calls])
+    records = table(pieces)
+    for source in range(max(records) + 3):
+        found = offsets.look_up(source)
+        behind = [target for other, target in records.items() if other >= source]
+        before = [target for other, target in records.items() if other < source]
+        assert found is not None
+        assert all(target >= found for target in behind)
+        assert all(target < found for target in before)
+
+
+@settings(deadline=None)
+@given(STRETCHES.filter(bool), st.integers(2, 6))
+def test_map_that_is_thinned_out_misses_no_record(stretches: list[tuple[int, int, int]], most: int) -> None:
+    pieces = mirrored(stretches)
+    offsets = PartitionMap(most_pieces=most)
+    for piece in pieces:
+        added(offsets, [piece])
+    assert len(offsets) <= max(most, 3)
+    records = table(pieces)
+    assert offsets.end == max(records) + 1
+    for source in range(max(records) + 3):
+        found = offsets.look_up(source)
+        assert found is not None
+        assert all(target >= found for other, target in records.items() if other >= source)
+
+
+@settings(deadline=None)
+@given(STRETCHES.filter(bool), st.integers(0, 60), STRETCHES.filter(bool), st.integers(0, 9))
+def test_map_goes_on_where_the_mirror_has_begun_again(
+    before: list[tuple[int, int, int]], back: int, after: list[tuple[int, int, int]], doubled: int
+) -> None:
+    first = mirrored(before)
+    offsets = PartitionMap()
+    added(offsets, first)
+    end, target_end = first[-1][0] + first[-1][2], first[-1][1] + first[-1][2] + doubled
+    position = min(back, end)
+    offsets.rewind(position)
+    assert offsets.end is None or offsets.end <= position
+    offsets.anchor(position, target_end)
+    second = mirrored(after, position, target_end)
+    added(offsets, second)
+    kept = {source: target for source, target in table(first).items() if source < position}
+    for source in range(max(table(second)) + 2):
+        found = offsets.look_up(source)
+        records = {**kept, **table(second)}
+        assert found is not None
+        assert all(target >= found for other, target in records.items() if other >= source)
+        if source >= position:
+            assert found >= target_end
+
+
+@given(STRETCHES.filter(bool), st.integers(0, 100), st.integers(0, 60))
+def test_map_of_a_target_that_lost_its_end_goes_on_with_the_first_record_that_is_lost(
+    stretches: list[tuple[int, int, int]], first_target: int, lost: int
+) -> None:
+    pieces = mirrored(stretches, target=first_target)
+    offsets = PartitionMap()
+    added(offsets, pieces)
+    records = table(pieces)
+    assert offsets.target_end is not None
+    target_end = max(offsets.target_end - lost, 0)
+    offsets.truncate(target_end)
+    kept = {source: target for source, target in records.items() if target < target_end}
+    gone = [source for source in records if source not in kept]
+    assert offsets.end is not None
+    assert offsets.target_end <= target_end
+    assert max(kept, default=-1) < offsets.end <= min(gone, default=max(records) + 1)
+    for source in range(max(records) + 3):
+        found = offsets.look_up(source)
+        assert found is not None
+        assert all(target >= found for other, target in kept.items() if other >= source)
+
+
+def test_pieces_of_sides_that_count_alike_are_one() -> None:
+    offsets = PartitionMap()
+    for first in range(0, 100, 10):
+        added(offsets, [(first, 500 + first, 10)])
+    assert len(offsets) == 1
+    assert offsets.take_changes() == {0: Piece(0, 500, 100)}
+    assert offsets.take_changes() == {}
+
+
+def test_map_of_records_that_are_spread_goes_on_behind_them_and_sends_readers_to_the_start() -> None:
+    offsets = PartitionMap([Piece(0, 7, 10)])
+    for source_offset in (10, 25):
+        offsets.begin_at(source_offset)
+        assert (offsets.end, offsets.look_up(3), offsets.look_up(99)) == (source_offset, 0, 0)
+    offsets.truncate(0)
+    assert (offsets.end, len(offsets)) == (25, 1)
+
+
+def test_empty_map_knows_nothing() -> None:
+    offsets = PartitionMap()
+    assert offsets.look_up(7) is None
+    assert offsets.end is None
+
+
+@settings(deadline=None)
+@given(STRETCHES.filter(bool), STRETCHES.filter(bool), st.integers(0, 60))
+def test_file_has_what_the_map_has(
+    tmp_path_factory: pytest.TempPathFactory,
+    before: list[tuple[int, int, int]],
+    after: list[tuple[int, int, int]],
+    back: int,
+) -> None:
+    path = tmp_path_factory.mktemp("map") / "offsets.sqlite"
+    offsets = OffsetMap(FileOffsetMapStore(path, "here"))
+    first = mirrored(before)
+    added(offsets.partition(PARTITION), first)
+    offsets.save()
+    position = min(back, first[-1][0] + first[-1][2])
+    offsets.partition(PARTITION).rewind(position)
+    added(offsets.partition(PARTITION), mirrored(after, position, first[-1][1] + first[-1][2]))
+    offsets.save()
+    again = OffsetMap(FileOffsetMapStore(path, "here")).partition(PARTITION)
+    other = OffsetMap(FileOffsetMapStore(path, "elsewhere")).partition(PARTITION)
+    known = offsets.partition(PARTITION)
+    assert [again.look_up(source) for source in range(100)] == [
+        known.look_up(source) for source in range(100)
+    ]
+    assert again.end == known.end
+    assert other.end is None
+
+
+def test_changes_that_could_not_be_saved_are_saved_the_next_time(tmp_path: Path) -> None:
+    class FullStore(FileOffsetMapStore):
+        is_full = True
+
+        def save(self, changes: object) -> None:
+            if self.is_full:
+                raise MirrorError("full")
+            super().save(changes)  # type: ignore[arg-type]
+
+    store = FullStore(tmp_path / "offsets.sqlite", "here")
+    offsets = OffsetMap(store)
+    added(offsets.partition(PARTITION), [(0, 0, 10)])
+    with pytest.raises(MirrorError):
+        offsets.save()
+    added(offsets.partition(PARTITION), [(10, 10, 10)])
+    store.is_full = False
+    offsets.save()
+    assert store.load(PARTITION) == [Piece(0, 0, 20)]
+
+
+def test_file_that_is_none_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("not a database at all, " * 100)
+    with pytest.raises(MirrorError, match=f"^{path}: "):
+        FileOffsetMapStore(path, "here")
