@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from kafkafmt.spark.archive import SHIPPED, _installed
+from kafkafmt.spark.archive import OPTIONAL, SHIPPED, _installed
 
 OTHER_SUFFIX = ".cpython-399-vax-linux-gnu.so"
 OTHER_TAG = "cp399-cp399-linux_vax"
@@ -79,4 +79,4 @@ def write_wheel(folder: Path, name: str, *, other: bool = False) -> Path:
 
 
 def write_wheels(folder: Path, *, other: bool = False) -> list[Path]:
-    return [write_wheel(folder, name, other=other) for name in SHIPPED]
+    return [write_wheel(folder, name, other=other) for name in (*SHIPPED, *OPTIONAL)]

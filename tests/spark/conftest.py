@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 BUCKET = "bucket"
 
-collect_ignore_glob = [] if find_spec("pyspark") else ["test_*.py", "sink/*"]
+collect_ignore_glob = [] if find_spec("pyspark") else ["test_*.py", "kafka/*", "sink/*"]
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A local Spark with two cores that knows the data source, and Spark's own Kafka source where its jars are."""
+    """A local Spark with two cores that knows the data sources, and Spark's own Kafka source where its jars are."""
     from pyspark.sql import SparkSession
 
-    from kafkafmt.spark.data_source import KafkafmtDataSource
+    from kafkafmt.spark.data_source import SOURCES
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(os.environ, "SPARK_LOCAL_IP", "127.0.0.1")  # as a machine need not know its own name
@@ -43,7 +43,8 @@ def spark() -> Iterator[SparkSession]:
             .getOrCreate()
         )
         session.sparkContext.setLogLevel("OFF")
-        session.dataSource.register(KafkafmtDataSource)
+        for source in SOURCES:
+            session.dataSource.register(source)
         yield session
         session.stop()
 

@@ -12,7 +12,7 @@ import pytest
 
 from cli.logs import is_one_line, run, run_process
 from kafkafmt.spark import ArchiveError, unpack
-from kafkafmt.spark.archive import ASSUMED, SHIPPED, loaded_from, read_archive, write_archive
+from kafkafmt.spark.archive import ASSUMED, OPTIONAL, SHIPPED, loaded_from, read_archive, write_archive
 from spark.archives import (
     OTHER_SUFFIX,
     OTHER_TAG,
@@ -91,7 +91,7 @@ def test_archive_when_made_of_wheels_then_is_that_of_their_installation(
 def test_archive_when_read_then_tells_what_was_written(archive: Path, tmp_path: Path) -> None:
     found = read_archive(archive)
     assert found == write_archive(tmp_path / "again.zip")
-    assert [distribution.name for distribution in found.distributions] == list(SHIPPED)
+    assert [distribution.name for distribution in found.distributions] == [*SHIPPED, *OPTIONAL]
     assert not [path for path in tmp_path.iterdir() if path.name != "again.zip"]
 
 
@@ -282,7 +282,16 @@ def test_wheels_when_of_two_platforms_then_are_refused(other_wheels: list[Path],
 
 
 def test_wheels_when_one_is_missing_then_the_error_names_it(other_wheels: list[Path], tmp_path: Path) -> None:
-    refuse(other_wheels[:-1], tmp_path, "no wheel of zstandard")
+    wheels = [path for path in other_wheels if not path.name.startswith("zstandard")]
+    refuse(wheels, tmp_path, "no wheel of zstandard")
+
+
+def test_wheel_of_what_is_optional_when_missing_then_the_archive_is_without(
+    other_wheels: list[Path], tmp_path: Path
+) -> None:
+    wheels = [path for path in other_wheels if not path.name.startswith(OPTIONAL)]
+    found = write_archive(tmp_path / "without.zip", wheels)
+    assert [distribution.name for distribution in found.distributions] == list(SHIPPED)
 
 
 def test_wheel_when_given_twice_then_is_refused(other_wheels: list[Path], tmp_path: Path) -> None:

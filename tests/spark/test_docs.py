@@ -1,7 +1,8 @@
 """The page docs/spark.md, run as written: each block of Python prints what stands below it. So does the one of
 docs/producer.md that is about Spark.
 
-The folders that it names, `/backup` and what it writes, are in a temporary one; `/backup` has the committed logs.
+The folders that it names, `/backup` and what it writes, are in a temporary one; `/backup` has the committed logs. The
+section on mirrors has two brokers, `east` and `west`.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions
 
 from broker.broker import Broker
 from data.real_logs import LOGS
+from kafkafmt.spark import verify
+from mirror.parcels import PARTITIONS, send_parcels
 from net.page import ON_SPARK, assert_prints_what_it_says
 from net.page import PAGE as PRODUCER_PAGE
 
@@ -25,7 +29,8 @@ if TYPE_CHECKING:
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 BLOCK = re.compile(r"```python\n(?P<code>.*?)```\n(?:\n```text\n(?P<printed>.*?)```\n)?", re.DOTALL)
-FOLDER = re.compile(r'(?<=")/(?=\w+")')
+MIRROR = re.compile(r"^## Mirror\n.*?(?=^## )", re.DOTALL | re.MULTILINE)
+FOLDER = re.compile(r'(?<=")/(?=[\w-]+")')
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -42,7 +47,7 @@ def run(code: str, names: dict[str, Any], folder: Path) -> str:
 def test_page_when_run_then_prints_what_it_says(tmp_path: Path) -> None:
     shutil.copytree(LOGS, tmp_path / "backup")
     names: dict[str, Any] = {}
-    for block in BLOCK.finditer(PAGE.read_text()):
+    for block in BLOCK.finditer(MIRROR.sub("", PAGE.read_text())):
         assert run(block["code"], names, tmp_path) == (block["printed"] or "").strip(), block["code"]
 
 
@@ -50,6 +55,21 @@ def test_page_when_it_says_what_is_printed_then_has_blocks_for_all_of_it() -> No
     page = PAGE.read_text()
     assert len(BLOCK.findall(page)) == page.count("```python") >= 7
     assert sum(bool(block["printed"]) for block in BLOCK.finditer(page)) == page.count("```text")
+
+
+@pytest.mark.broker
+def test_section_on_mirrors_when_run_then_prints_what_it_says(
+    spark: SparkSession, broker: Broker, broker_4: Broker, tmp_path: Path
+) -> None:
+    for one in (broker, broker_4):
+        one.create_topic("packages", PARTITIONS)
+    send_parcels(broker, "packages")
+    section = MIRROR.search(PAGE.read_text())
+    assert section is not None
+    names: dict[str, Any] = {"spark": spark, "sf": functions, "verify": verify}
+    for block in BLOCK.finditer(section[0]):
+        code = block["code"].replace("east:9092", broker.bootstrap).replace("west:9092", broker_4.bootstrap)
+        assert run(code, names, tmp_path) == (block["printed"] or "").strip(), block["code"]
 
 
 @pytest.mark.broker

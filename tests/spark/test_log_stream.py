@@ -16,11 +16,13 @@ import kafkafmt as kf
 from data.real_logs import LOGS, NAMES, expected
 from kafkafmt.log import PartitionLogWriter
 from kafkafmt.records import FileRecords
-from kafkafmt.spark.source.log_stream import DataLossError, LogStream, from_json, to_json
+from kafkafmt.spark.source.log_stream import LogStream
 from kafkafmt.spark.source.options import StreamOptions
 from kafkafmt.spark.source.reading import read_split
 from kafkafmt.spark.source.schema import OutputColumns, spark_schema
-from kafkafmt.spark.source.streaming import StreamReader, stream_reader
+from kafkafmt.spark.source.streaming import LogSource
+from kafkafmt.spark.stream_offsets import DataLossError, from_json, to_json
+from kafkafmt.spark.streaming import StreamReader, stream_reader
 from kafkafmt.types import TopicPartition
 from log.samples import batch, marker, transactional
 from spark.growing import GrowingLog
@@ -476,7 +478,7 @@ def test_limit_when_set_then_spark_is_told_of_one_and_all_hold(tmp_path: Path) -
         ({"maxBytesPerTrigger": "1g", "maxRowsPerTrigger": 25}, limits.ReadMaxBytes(1 << 30)),
     ]:
         given = options_of(tmp_path, columns="offset", **options)
-        reader = stream_reader(given, struct("`offset` bigint"))
+        reader = stream_reader(LogSource(given, struct("`offset` bigint")))
         assert reader.getDefaultReadLimit() == limit
         start = reader.initialOffset()
         reached = 20 if "maxRowsPerTrigger" in options else 50
@@ -487,12 +489,12 @@ def test_limit_when_set_then_spark_is_told_of_one_and_all_hold(tmp_path: Path) -
 
 def test_reader_when_pyspark_has_no_limits_then_reads_to_the_end_and_refuses_them(tmp_path: Path) -> None:
     GrowingLog(tmp_path / "orders-0").append_batches(5)
-    reader = StreamReader(options_of(tmp_path, columns="offset"), struct("`offset` bigint"))
+    reader = StreamReader(LogSource(options_of(tmp_path, columns="offset"), struct("`offset` bigint")))
     start, end = reader.initialOffset(), reader.latestOffset()
     assert (start, end) == ({"orders": {"0": 0}}, {"orders": {"0": 50}})
     (task,) = reader.partitions(start, end)
     assert [row["offset"] for rows in reader.read(task) for row in rows.to_pylist()] == list(range(50))
-    limited = StreamReader(options_of(tmp_path, maxRowsPerTrigger=5), struct("`offset` bigint"))
+    limited = StreamReader(LogSource(options_of(tmp_path, maxRowsPerTrigger=5), struct("`offset` bigint")))
     with pytest.raises(ValueError, match=r"^limits of a trigger: expected PySpark 4.2 or later"):
         limited.initialOffset()
 
@@ -507,7 +509,7 @@ def test_segment_when_deleted_between_plan_and_task_then_is_lost_data(
     log.roll()
     log.append_batches()
     given = options_of(tmp_path, columns="offset", failOnDataLoss=fails)
-    reader = StreamReader(given, struct("`offset` bigint"))
+    reader = StreamReader(LogSource(given, struct("`offset` bigint")))
     (task,) = reader.partitions(reader.initialOffset(), reader.latestOffset())
     log.delete_first()
     if fails:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafkafmt.spark.source.options import LATEST, UNLIMITED, Amount, Bound, ReadOptions, StreamOptions
+from kafkafmt.spark.selection import LATEST, Bound
+from kafkafmt.spark.source.options import UNLIMITED, Amount, ReadOptions, StreamOptions
 from kafkafmt.types import TopicPartition
 
 

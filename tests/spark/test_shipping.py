@@ -66,8 +66,9 @@ def source(monkeypatch: pytest.MonkeyPatch) -> type:
     """The class that is to be registered, without pyspark."""
     module = ModuleType("kafkafmt.spark.data_source")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    module.KafkafmtDataSource = type("KafkafmtDataSource", (), {})  # type: ignore[attr-defined]
-    return module.KafkafmtDataSource  # type: ignore[no-any-return]
+    source = type("KafkafmtDataSource", (), {})
+    module.SOURCES = (source,)  # type: ignore[attr-defined]
+    return source
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,8 @@ import kafkafmt
 from kafkafmt.spark import unpack
 
 SHIPPED = ("kafkafmt", "cramjam", "isal", "lz4", "python-snappy", "zstandard")
+# What one of the data sources needs, where it is there.
+OPTIONAL = ("kafka-python",)
 ASSUMED = ("numpy", "pyarrow")
 
 _STANDS_IN = ("_kafkafmt", "kafkafmt")
@@ -76,11 +78,12 @@ class _Source:
 def write_archive(path: Path, wheels: Sequence[Path] = ()) -> Archive:
     """Write the archive to `path`, which is replaced, and there only once it is whole.
 
-    wheels: a wheel for each name in SHIPPED, all for one platform; without any, what is installed here.
+    wheels: a wheel for each name in SHIPPED, and for those in OPTIONAL that are to go along, all for one platform;
+    without any, what is installed here.
 
     Raises ArchiveError and OSError.
     """
-    sources = _of_wheels(wheels) if wheels else [_installed(name) for name in SHIPPED]
+    sources = _of_wheels(wheels) if wheels else _all_installed()
     files = {name: data for source in sources for name, data in source.files.items()}
     archive = Archive(
         _digest(files), _native_suffix(sources), tuple(source.distribution for source in sources)
@@ -168,6 +171,14 @@ def _native_suffix(sources: Sequence[_Source]) -> str:
     return next(iter(found))
 
 
+def _all_installed() -> list[_Source]:
+    sources = [_installed(name) for name in SHIPPED]
+    for name in OPTIONAL:
+        with contextlib.suppress(ArchiveError):
+            sources.append(_installed(name))
+    return sources
+
+
 def _installed(name: str) -> _Source:
     try:
         distribution = metadata.distribution(name)
@@ -182,17 +193,16 @@ def _of_wheels(wheels: Sequence[Path]) -> list[_Source]:
     for path in wheels:
         source = _of_wheel(path)
         name = source.distribution.name
-        if name not in SHIPPED:
-            raise ArchiveError(
-                f"{path}: {name} does not go into the archive, which takes {', '.join(SHIPPED)}"
-            )
+        if name not in (*SHIPPED, *OPTIONAL):
+            takes = ", ".join((*SHIPPED, *OPTIONAL))
+            raise ArchiveError(f"{path}: {name} does not go into the archive, which takes {takes}")
         if name in found:
             raise ArchiveError(f"{path}: there is another wheel of {name}")
         found[name] = source
     missing = [name for name in SHIPPED if name not in found]
     if missing:
         raise ArchiveError(f"no wheel of {', '.join(missing)} is given: with --wheel, all come from wheels")
-    return [found[name] for name in SHIPPED]
+    return [found[name] for name in (*SHIPPED, *OPTIONAL) if name in found]
 
 
 def _of_wheel(path: Path) -> _Source:

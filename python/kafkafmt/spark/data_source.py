@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from kafkafmt.spark.kafka_data_source import KafkaBatchesDataSource
 from kafkafmt.spark.plain_errors import PlainErrors
 from kafkafmt.spark.sink.job import SinkJob, TaskResult
 from kafkafmt.spark.sink.options import WriteOptions
@@ -31,7 +32,8 @@ from kafkafmt.spark.source.options import ReadOptions
 from kafkafmt.spark.source.planning import ReadTask, plan
 from kafkafmt.spark.source.reading import read_split
 from kafkafmt.spark.source.schema import OutputColumns, spark_schema
-from kafkafmt.spark.source.streaming import StreamReader, stream_reader
+from kafkafmt.spark.source.streaming import LogSource
+from kafkafmt.spark.streaming import StreamReader, stream_reader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +57,7 @@ class KafkafmtDataSource(DataSource):
             return KafkafmtReader(options, OutputColumns.of(options, schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
-        return stream_reader(self.options, schema)
+        return stream_reader(LogSource(self.options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> KafkafmtWriter:
         with PlainErrors():
@@ -130,6 +132,10 @@ class KafkafmtStreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         with PlainErrors():
             self._job.abort(_results(messages))
+
+
+# What `register` makes known to a session.
+SOURCES = (KafkafmtDataSource, KafkaBatchesDataSource)
 
 
 def _results(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:

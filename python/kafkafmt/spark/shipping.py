@@ -1,4 +1,4 @@
-"""`register`: kafkafmt brought to a Spark session's executors, and its data source made known to the session."""
+"""`register`: kafkafmt brought to a Spark session's executors, and its data sources made known to the session."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ _shipped: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 def register(
     spark: SparkSession, archive: str | os.PathLike[str] | None = None, *, ship: bool | None = None
 ) -> None:
-    """Make `spark.read.format("kafkafmt")` work, on executors that have no kafkafmt as well.
+    """Make the formats `kafkafmt` and `kafkafmt.kafka` work, on executors that have no kafkafmt as well.
 
     Executors get an archive of the kafkafmt that runs here, which they unpack once a machine (see
-    `kafkafmt.spark.unpack`); numpy and pyarrow they must have. Doing it again does nothing. The workers of a local
+    `kafkafmt.spark.unpack`); numpy and pyarrow they must have. kafka-python goes along where it is
+    installed here. Doing it again does nothing. The workers of a local
     master become this Python, which has all of that, unless PYSPARK_PYTHON names one: Spark takes the `python3` of
     the PATH otherwise.
 
@@ -48,9 +49,10 @@ def register(
         _context(spark).pythonExec = sys.executable
     if ship or archive is not None or (ship is None and not is_local):
         _ship(spark, Path(archive) if archive is not None else loaded_from() or _built())
-    from kafkafmt.spark.data_source import KafkafmtDataSource  # needs pyspark
+    from kafkafmt.spark.data_source import SOURCES  # needs pyspark
 
-    spark.dataSource.register(KafkafmtDataSource)
+    for source in SOURCES:
+        spark.dataSource.register(source)
 
 
 def _is_local(spark: SparkSession) -> bool:

@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
+MAX_LONG = 2**63 - 1
+
 _MAX_ARROW_BYTES = 1024 * 1024 * 1024
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -94,10 +96,21 @@ def parse_number(value: str, most: int, least: int = 0) -> int:
     return int(value)
 
 
+def parse_count(value: str) -> int:
+    return parse_number(value, MAX_LONG, least=1)
+
+
 def parse_names(value: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in value.split(","))
     if "" in names or len(set(names)) < len(names):
         raise ValueError("expected distinct names, with commas between them")
+    return names
+
+
+def parse_columns(value: str) -> tuple[str, ...]:
+    names = parse_names(value)
+    if len({name.lower() for name in names}) < len(names):
+        raise ValueError("expected each column once, in any case")
     return names
 
 

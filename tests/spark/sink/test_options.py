@@ -57,6 +57,7 @@ def test_path_when_a_file_uri_or_with_a_colon_then_is_a_folder() -> None:
     [
         (["value", "ofset"], {}, "unknown column 'ofset': did you mean 'offset'?"),
         (["value", "batch"], {}, "unknown column 'batch': did you mean"),
+        (["batch"], {"topic": "t", "partition": 0, "codec": "zstd"}, "option codec: batches are written as they are"),
         (["key", "topic"], {}, "no column value: found key, topic"),
         (["value", "partition"], {}, "no topic: expected a column topic, or the option topic for all rows"),
         (["value", "topic"], {}, "no partition: expected a column partition, or the option partition for all"),
@@ -93,6 +94,7 @@ def test_column_when_of_another_type_then_one_line(tmp_path: Path) -> None:
         (["value"], {}, False),
         (["value", "offset"], {"offsets": "dense"}, False),
         (["batch", "baseOffset"], {"unit": "batches"}, True),
+        (["BATCH"], {}, True),
         (["batch"], {"unit": "batches", "offsets": "dense"}, False),
     ],
 )
@@ -100,7 +102,7 @@ def test_offsets_when_not_told_then_are_kept_where_the_data_has_them(
     tmp_path: Path, columns: list[str], options: dict[str, object], keeps: bool
 ) -> None:
     parsed = WriteOptions.parse(options_of(tmp_path, topic="t", partition=0, **options))
-    found = InputColumns.of(parsed, schema_of(*columns, baseOffset="bigint"))
+    found = InputColumns.of(parsed, schema_of(*columns, baseOffset="bigint", BATCH="binary"))
     assert found.keeps_offsets is keeps
 
 

@@ -65,23 +65,20 @@ class InputColumns:
 
     @classmethod
     def of(cls, options: WriteOptions, schema: StructType) -> InputColumns:
-        """Raises ValueError for a column that is not known, of another type, there twice, or missing."""
-        numbers: dict[str, int] = {}
-        types = _TYPES[options.unit]
-        for number, given in enumerate(schema.fields):
-            name = known_name("column", given.name, _KNOWN[options.unit])
-            found = given.dataType.simpleString()
-            if name in numbers:
-                raise ValueError(f"column {given.name}: found twice")
-            if name in types and found not in types[name]:
-                raise ValueError(f"column {given.name}: expected {' or '.join(types[name])}, found {found}")
-            numbers[name] = number
-        if _CONTENT[options.unit] not in numbers:
-            raise ValueError(f"no column {_CONTENT[options.unit]}: found {', '.join(schema.names) or 'none'}")
-        for name in ("topic", "partition"):
-            if name not in numbers and getattr(options, name) is None:
-                raise ValueError(f"no {name}: expected a column {name}, or the option {name} for all rows")
-        return cls(numbers, options.topic, options.partition, _keeps_offsets(options, numbers))
+        """Those of a log directory. Rows are batches where there is a column `batch` and no `value`, unless told.
+
+        Raises ValueError for a column that is not known, of another type, there twice, or missing.
+        """
+        names = {name.lower() for name in schema.names}
+        unit = options.unit or ("batches" if "batch" in names and "value" not in names else "records")
+        options.ensure_fits(unit)
+        numbers = _numbers(unit, schema, options.topic, options.partition)
+        return cls(numbers, options.topic, options.partition, _keeps_offsets(options, unit, numbers))
+
+    @classmethod
+    def of_batches(cls, schema: StructType, topic: str | None, partition: int | None) -> InputColumns:
+        """Those of batches for brokers, which assign offsets. Raises as `of`."""
+        return cls(_numbers("batches", schema, topic, partition), topic, partition, keeps_offsets=False)
 
     def sorted(self, rows: pa.RecordBatch) -> SortedRows:
         """The rows, those of each partition together and in their order.
@@ -141,12 +138,32 @@ class InputColumns:
         return pa.record_batch(columns)
 
 
-def _keeps_offsets(options: WriteOptions, numbers: dict[str, int]) -> bool:
-    has_offsets = options.unit == "batches" or "offset" in numbers
+def _numbers(unit: str, schema: StructType, topic: str | None, partition: int | None) -> dict[str, int]:
+    """Which column is what; topic, partition: those of all rows, where the options tell them."""
+    numbers: dict[str, int] = {}
+    types = _TYPES[unit]
+    for number, given in enumerate(schema.fields):
+        name = known_name("column", given.name, _KNOWN[unit])
+        found = given.dataType.simpleString()
+        if name in numbers:
+            raise ValueError(f"column {given.name}: found twice")
+        if name in types and found not in types[name]:
+            raise ValueError(f"column {given.name}: expected {' or '.join(types[name])}, found {found}")
+        numbers[name] = number
+    if _CONTENT[unit] not in numbers:
+        raise ValueError(f"no column {_CONTENT[unit]}: found {', '.join(schema.names) or 'none'}")
+    for name, of_all in (("topic", topic), ("partition", partition)):
+        if name not in numbers and of_all is None:
+            raise ValueError(f"no {name}: expected a column {name}, or the option {name} for all rows")
+    return numbers
+
+
+def _keeps_offsets(options: WriteOptions, unit: str, numbers: dict[str, int]) -> bool:
+    has_offsets = unit == "batches" or "offset" in numbers
     if options.offsets == "keep" and not has_offsets:
         raise ValueError("option offsets: keep needs a column offset")
     keeps = has_offsets if options.offsets is None else options.offsets == "keep"
-    if not keeps and options.unit == "records" and options.magic == 0 and options.codec:
+    if not keeps and unit == "records" and options.magic == 0 and options.codec:
         raise ValueError(
             "option offsets: dense needs magic 1 or 2, or no codec: compressed batches of format v0 hold offsets "
             "that are not known before the commit"

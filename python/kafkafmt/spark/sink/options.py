@@ -22,7 +22,7 @@ DEFAULT_BUFFER_BYTES = 64 * 1024 * 1024
 _OF_RECORDS = ("codec", "level", "magic", "batchSize")
 _KNOWN = ("path", "unit", "offsets", "topic", "partition", "segmentBytes", "maxBufferBytes", *_OF_RECORDS)
 # What Spark puts among the options of a stream.
-_OF_STREAMS = ("checkpointLocation", "queryName")
+OF_STREAMS = ("checkpointLocation", "queryName")
 _CODECS = tuple(codec.name.lower() for codec in Codec)
 _MAX_MAGIC = 2
 _LEVEL = re.compile(r"[+-]?\d{1,3}")
@@ -33,11 +33,12 @@ _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<root>//[^/]*)?(?P<pa
 class WriteOptions:
     """What is to be written, and how; see the README for each option.
 
-    offsets: None where the data decides. topic, partition: of all rows, whatever their columns say.
+    unit, offsets: None where the data decides. topic, partition: of all rows, whatever their columns say.
+    of_records: the names of those options that were given and say how batches are built.
     """
 
     folder: Path
-    unit: str = "records"
+    unit: str | None = None
     offsets: str | None = None
     topic: str | None = None
     partition: int | None = None
@@ -47,26 +48,21 @@ class WriteOptions:
     batch_size: int = DEFAULT_BATCH_SIZE
     segment_bytes: int = DEFAULT_SEGMENT_BYTES
     max_buffer_bytes: int = DEFAULT_BUFFER_BYTES
+    of_records: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> WriteOptions:
         """Raises ValueError, in one line, for an unknown option and for a value that cannot be."""
-        given = Given(options, _KNOWN + _OF_STREAMS if streaming else _KNOWN)
-        unit = given.parse("unit", one_of(UNITS), "records")
-        misplaced = [name for name in _OF_RECORDS if name in given]
-        if unit == "batches" and misplaced:
-            raise ValueError(
-                f"option {misplaced[0]}: batches are written as they are; expected it with unit=records"
-            )
+        given = Given(options, _KNOWN + OF_STREAMS if streaming else _KNOWN)
         magic = given.parse("magic", lambda value: parse_number(value, _MAX_MAGIC), _MAX_MAGIC)
         codec = given.parse("codec", lambda value: Codec[one_of(_CODECS)(value).upper()], Codec.NONE)
         level = given.parse("level", _parse_level, None)
         RecordBatchBuilder(magic, codec, level=level)  # raises ValueError for what does not go together
-        return cls(
+        parsed = cls(
             folder=_folder(given),
-            unit=unit,
+            unit=given.parse("unit", one_of(UNITS), None),
             offsets=given.parse("offsets", one_of(OFFSETS), None),
-            topic=given.parse("topic", _parse_topic, None),
+            topic=given.parse("topic", parse_topic, None),
             partition=given.parse("partition", lambda value: parse_number(value, MAX_INT32), None),
             codec=codec,
             level=level,
@@ -74,7 +70,18 @@ class WriteOptions:
             batch_size=given.parse("batchSize", _parse_int32_size, DEFAULT_BATCH_SIZE),
             segment_bytes=given.parse("segmentBytes", _parse_int32_size, DEFAULT_SEGMENT_BYTES),
             max_buffer_bytes=given.parse("maxBufferBytes", parse_size, DEFAULT_BUFFER_BYTES),
+            of_records=tuple(name for name in _OF_RECORDS if name in given),
         )
+        if parsed.unit is not None:
+            parsed.ensure_fits(parsed.unit)
+        return parsed
+
+    def ensure_fits(self, unit: str) -> None:
+        """Raise ValueError for an option that has no meaning for rows of that unit."""
+        if unit == "batches" and self.of_records:
+            raise ValueError(
+                f"option {self.of_records[0]}: batches are written as they are; expected it with unit=records"
+            )
 
 
 def is_topic(name: str) -> bool:
@@ -99,7 +106,7 @@ def _folder(given: Given) -> Path:
     return Path(match["path"])
 
 
-def _parse_topic(value: str) -> str:
+def parse_topic(value: str) -> str:
     if not is_topic(value):
         raise ValueError("expected a topic's name: up to 249 letters, digits, '.', '_' and '-'")
     return value

@@ -25,9 +25,9 @@ import pyarrow as pa
 from kafkafmt.batch import RecordBatch
 from kafkafmt.builder import BatchesBuilder
 from kafkafmt.column_rows import column_rows
-from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.appending import SegmentAppender, whole_batches, write_all
 from kafkafmt.log.segment import LOG_SUFFIX
+from kafkafmt.spark.sink.batches import run_of, telling
 from kafkafmt.spark.sink.offsets import positions_of, renumbered
 from kafkafmt.spark.sink.staging import POSITIONS_SUFFIX, SEGMENT_SUFFIXES, StagedSegment, sync
 
@@ -87,16 +87,11 @@ class _Task:
             if share is None:
                 share = self.shares[where] = _Share(self, where, len(self.shares))
             before = share.waiting
-            try:
+            with telling(where):
                 if isinstance(part, _Records):
                     share.add(part, start, stop)
                 else:
                     share.add_batches(part.slice(start, stop - start))
-            except (ValueError, OverflowError) as error:
-                raise ValueError(f"partition {where}: {error}") from None
-            except KafkaFormatError as error:
-                error.path = f"partition {where}"
-                raise
             self.waiting += share.waiting - before
             if self.waiting > self.options.max_buffer_bytes:
                 self._make_room()
@@ -176,16 +171,7 @@ class _Share:
 
     def add_batches(self, batches: pa.Array) -> None:
         """Add batches, whose CRC has to hold, as they are, but for their offsets where these are not kept."""
-        data, ends = _joined(batches)
-        try:
-            run = whole_batches(data, 0)
-        except (ValueError, KafkaFormatError):
-            for row in batches:  # which one it is: an error in the middle of all would tell of what follows
-                whole_batches(row.as_buffer(), 0)
-            raise
-        run.ensure_valid()
-        if not np.isin(ends, np.append(run.index["position"], len(data))).all():
-            raise ValueError("column batch: expected whole batches in each row, found a part of one")
+        run = run_of(batches)
         if not self.task.columns.keeps_offsets:
             run, self.next_offset = renumbered(run, self.next_offset)
         self._append(run)
@@ -290,12 +276,3 @@ class _Files:
     def __exit__(self, *_: object) -> None:
         while self._open:
             os.close(self._open.popitem()[1])
-
-
-def _joined(batches: pa.Array) -> tuple[memoryview, NDArray[np.int64]]:
-    """The byte strings of an array without nulls, end to end as they stand there, and where each ends."""
-    wide = np.int64 if pa.types.is_large_binary(batches.type) else np.int32
-    _, offsets, data = batches.buffers()
-    bounds = np.frombuffer(offsets, wide)[batches.offset : batches.offset + len(batches) + 1]
-    view = memoryview(data if data is not None else b"")[bounds[0] : bounds[-1]]
-    return view, (bounds[1:] - bounds[0]).astype(np.int64)

@@ -9,50 +9,22 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+from kafkafmt.spark.selection import LATEST, ensure_all_named
 from kafkafmt.spark.source.following import LogFollower
 from kafkafmt.spark.source.limits import Lag, share
 from kafkafmt.spark.source.logs import Log, Place, Split, find_logs
-from kafkafmt.spark.source.options import LATEST, UNLIMITED, Amount
-from kafkafmt.spark.source.planning import ReadTask, ensure_all_named, find_bound, tasks
+from kafkafmt.spark.source.options import UNLIMITED, Amount
+from kafkafmt.spark.source.planning import ReadTask, find_bound, tasks
+from kafkafmt.spark.stream_offsets import DataLossError, Offsets
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkafmt.spark.source.options import StreamOptions
 
 _LOG = logging.getLogger(__name__)
-
-# The next offset to read of each partition.
-Offsets: TypeAlias = Mapping[TopicPartition, int]
-
-
-class DataLossError(OSError):
-    """Records that a stream was to read next are not there any more."""
-
-
-def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """As Spark's Kafka source writes them, {"topic": {"0": 23}}; equal offsets make equal text."""
-    found: dict[str, dict[str, int]] = {}
-    for topic_partition in sorted(offsets):
-        partitions = found.setdefault(topic_partition.topic, {})
-        partitions[str(topic_partition.partition)] = offsets[topic_partition]
-    return found
-
-
-def from_json(offsets: Any) -> dict[TopicPartition, int]:
-    """Raises ValueError for what `to_json` does not make: the checkpoint is that of another source."""
-    try:
-        return {
-            TopicPartition(topic, int(number)): int(offset)
-            for topic, partitions in offsets.items()
-            for number, offset in partitions.items()
-        }
-    except (AttributeError, TypeError, ValueError):
-        raise ValueError(
-            f'checkpoint: expected offsets as {{"topic": {{"0": 23}}}}, found {offsets!r}'
-        ) from None
 
 
 class LogStream:
@@ -75,7 +47,7 @@ class LogStream:
         """
         self._list()
         starting, logs = self._options.read.starting, self._logs
-        ensure_all_named("startingOffsets", starting, list(logs.values()))
+        ensure_all_named("startingOffsets", starting, {str(log): one for one, log in logs.items()})
         return {topic_partition: self._initial_offset(log) for topic_partition, log in logs.items()}
 
     def latest_offsets(

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.spark.locations import FILE_SYSTEM_OPTIONS
+from kafkafmt.spark.selection import (
+    LATEST,
+    Bound,
+    TopicSelection,
+    parse_bound,
+    parse_starting,
+    parse_topic_selection,
+)
 from kafkafmt.spark.values import (
+    MAX_LONG,
     Given,
     one_of,
     parse_arrow_size,
     parse_boolean,
-    parse_names,
+    parse_columns,
+    parse_count,
     parse_number,
-    parse_pattern,
     parse_size,
 )
 from kafkafmt.types import TopicPartition
@@ -60,17 +67,15 @@ _STREAM_ONLY = (
     "maxOffsetsPerTrigger",
     "maxFilesPerTrigger",
 )
-# As Kafka's ListOffsets and Spark's JSON have them.
-LATEST, _EARLIEST = -1, -2
-_MAX_INT, _MAX_LONG = 2**31 - 1, 2**63 - 1
+_MAX_INT = 2**31 - 1
 
 
 class Amount(NamedTuple):
     """So much to read, or at the most."""
 
-    size_in_bytes: int = _MAX_LONG
-    rows: int = _MAX_LONG
-    files: int = _MAX_LONG
+    size_in_bytes: int = MAX_LONG
+    rows: int = MAX_LONG
+    files: int = MAX_LONG
 
     def fits(self, most: Amount) -> bool:
         return all(own <= other for own, other in zip(self, most, strict=True))
@@ -83,50 +88,6 @@ class Amount(NamedTuple):
 
 
 NOTHING, UNLIMITED = Amount(0, 0, 0), Amount()
-
-
-@dataclass(frozen=True)
-class Bound:
-    """Where the reading of each partition begins or ends; with neither, where its log does.
-
-    offsets: a partition that is to be read from, or to, its log's own end on that side has None; one that a stream
-    begins to read at its other end has LATEST.
-    is_latest: that is so for all partitions.
-    timestamp: in milliseconds; stands for the offset of the first record with it or a later one.
-    """
-
-    offsets: Mapping[TopicPartition, int | None] | None = None
-    timestamp: int | None = None
-    is_latest: bool = False
-
-
-@dataclass(frozen=True)
-class TopicSelection:
-    """Which topics: those of these names, that one of `globs` matches or `pattern` does as a whole; else every one."""
-
-    names: tuple[str, ...] = ()
-    globs: tuple[str, ...] = ()
-    pattern: str | None = None
-
-    def __contains__(self, topic: str) -> bool:
-        if self.pattern is not None:
-            return re.fullmatch(self.pattern, topic) is not None
-        if self.is_everything or topic in self.names:
-            return True
-        return any(fnmatchcase(topic, glob) for glob in self.globs)
-
-    @property
-    def is_everything(self) -> bool:
-        return not (self.names or self.globs) and self.pattern is None
-
-    def unmatched(self, topics: Iterable[str]) -> str | None:
-        """The first name, glob or pattern that stands for none of `topics`; None where all stand for some."""
-        topics = list(topics)
-        parts = [TopicSelection(names=(name,)) for name in self.names]
-        parts += [TopicSelection(globs=(glob,)) for glob in self.globs]
-        parts += [self] if self.pattern is not None else []
-        missing = [part for part in parts if not any(topic in part for topic in topics)]
-        return next((part.pattern or (part.names + part.globs)[0] for part in missing), None)
 
 
 @dataclass(frozen=True)
@@ -178,12 +139,12 @@ class ReadOptions:
         return cls(
             paths=_paths(given),
             unit=unit,
-            columns=given.parse("columns", _columns, None),
+            columns=given.parse("columns", parse_columns, None),
             include_headers=given.parse("includeHeaders", parse_boolean, False),
-            topics=_topics(given),
+            topics=parse_topic_selection(given),
             topic_partition=_topic_partition(given),
-            starting=_starting(given, can_be_latest=can_be_stream),
-            ending=_bound(given, "ending", own="latest", own_number=LATEST),
+            starting=parse_starting(given, can_be_latest=can_be_stream),
+            ending=parse_bound(given, "ending", own="latest", own_number=LATEST),
             isolation=given.parse("isolation", one_of(ISOLATIONS), "read_uncommitted"),
             on_corrupt=on_corrupt,
             verify=given.parse("verify", parse_boolean, True),
@@ -210,24 +171,20 @@ class StreamOptions:
         given = _given(options)
         given.ensure_none_of(_BATCH_ONLY, "a stream does not take it")
         given.ensure_one_of("maxRowsPerTrigger", "maxOffsetsPerTrigger")
-        most_rows = given.parse("maxRowsPerTrigger", _parse_count, UNLIMITED.rows)
+        most_rows = given.parse("maxRowsPerTrigger", parse_count, UNLIMITED.rows)
         return cls(
             ReadOptions.of(given, can_be_stream=True),
             given.parse("failOnDataLoss", parse_boolean, True),
             Amount(
                 given.parse("maxBytesPerTrigger", parse_size, UNLIMITED.size_in_bytes),
-                given.parse("maxOffsetsPerTrigger", _parse_count, most_rows),
-                given.parse("maxFilesPerTrigger", _parse_count, UNLIMITED.files),
+                given.parse("maxOffsetsPerTrigger", parse_count, most_rows),
+                given.parse("maxFilesPerTrigger", parse_count, UNLIMITED.files),
             ),
         )
 
 
 def _given(options: Mapping[str, str]) -> Given:
     return Given(options, (*_KNOWN, *_STREAM_ONLY))
-
-
-def _parse_count(value: str) -> int:
-    return parse_number(value, _MAX_LONG, least=1)
 
 
 def _path_list(value: str) -> tuple[str, ...]:
@@ -241,13 +198,6 @@ def _path_list(value: str) -> tuple[str, ...]:
     return tuple(paths)
 
 
-def _columns(value: str) -> tuple[str, ...]:
-    names = parse_names(value)
-    if len({name.lower() for name in names}) < len(names):
-        raise ValueError("expected each column once, in any case")
-    return names
-
-
 def _paths(given: Given) -> tuple[str, ...]:
     alone: tuple[str, ...] = (given.parse("path", str, ""),)
     paths = given.parse("paths", _path_list, alone)
@@ -256,16 +206,6 @@ def _paths(given: Given) -> tuple[str, ...]:
             "no path: expected log directories, segment files or globs, as load(path) or load([path])"
         )
     return paths
-
-
-def _topics(given: Given) -> TopicSelection:
-    given.ensure_one_of("topics", "subscribe", "subscribePattern")
-    none: tuple[str, ...] = ()
-    return TopicSelection(
-        names=given.parse("subscribe", parse_names, none),
-        globs=given.parse("topics", parse_names, none),
-        pattern=given.parse("subscribePattern", parse_pattern, None),
-    )
 
 
 def _topic_partition(given: Given) -> TopicPartition | None:
@@ -277,45 +217,3 @@ def _topic_partition(given: Given) -> TopicPartition | None:
         given.parse("topic", str, ""),
         given.parse("partition", lambda value: parse_number(value, _MAX_INT), 0),
     )
-
-
-def _starting(given: Given, *, can_be_latest: bool) -> Bound:
-    if can_be_latest and given.parse("startingOffsets", str.lower, "") == "latest":
-        given.ensure_one_of("startingOffsets", "startingTimestamp")
-        return Bound(is_latest=True)
-    other = LATEST if can_be_latest else None
-    return _bound(given, "starting", own="earliest", own_number=_EARLIEST, other_number=other)
-
-
-def _bound(given: Given, prefix: str, *, own: str, own_number: int, other_number: int | None = None) -> Bound:
-    """own: what stands for the log's own end on this side, which is the default; other: for its other end."""
-    given.ensure_one_of(f"{prefix}Offsets", f"{prefix}Timestamp")
-
-    def offsets(value: str) -> Mapping[TopicPartition, int | None] | None:
-        return None if value.lower() == own else _offsets(value, own, own_number, other_number)
-
-    return Bound(
-        given.parse(f"{prefix}Offsets", offsets, None),
-        given.parse(f"{prefix}Timestamp", lambda value: parse_number(value, _MAX_LONG), None),
-    )
-
-
-def _offsets(
-    value: str, own: str, own_number: int, other_number: int | None
-) -> dict[TopicPartition, int | None]:
-    """Spark's JSON, {"topic": {"0": 23, "1": -2}}: -2 is earliest, -1 latest."""
-    expected = f'expected {own} or JSON as {{"topic": {{"0": 23, "1": {own_number}}}}}'
-    try:
-        given = json.loads(value)
-    except json.JSONDecodeError:
-        raise ValueError(expected) from None
-    found: dict[TopicPartition, int | None] = {}
-    for topic, partitions in given.items() if isinstance(given, dict) else [("", None)]:
-        for partition, offset in partitions.items() if isinstance(partitions, dict) else [("", None)]:
-            is_offset = type(offset) is int and (
-                0 <= offset <= _MAX_LONG or offset in (own_number, other_number)
-            )
-            if not partition.isdecimal() or not is_offset:
-                raise ValueError(expected)
-            found[TopicPartition(topic, int(partition))] = None if offset == own_number else offset
-    return found

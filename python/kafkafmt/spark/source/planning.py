@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
+from kafkafmt.spark.selection import ensure_all_named
 from kafkafmt.spark.source.following import LogFollower
 from kafkafmt.spark.source.logs import Log, Split, find_logs
 
 if TYPE_CHECKING:
     from kafkafmt.log.indexes import AbortedTransaction
-    from kafkafmt.spark.source.options import Bound, ReadOptions
+    from kafkafmt.spark.selection import Bound
+    from kafkafmt.spark.source.options import ReadOptions
 
 # What a split costs beside its bytes: opening a file, a task's share of work.
 _OPEN_COST_BYTES = 64 * 1024
@@ -42,8 +44,9 @@ def plan(options: ReadOptions) -> list[ReadTask]:
     offsets outside the log, and KafkaFormatError for damage that is in the way.
     """
     logs = find_logs(options)
-    ensure_all_named("startingOffsets", options.starting, logs)
-    ensure_all_named("endingOffsets", options.ending, logs)
+    partitions = {str(log): log.topic_partition for log in logs}
+    ensure_all_named("startingOffsets", options.starting, partitions)
+    ensure_all_named("endingOffsets", options.ending, partitions)
     with ThreadPoolExecutor(_PLANNED_AT_ONCE) as threads:
         of_logs = list(threads.map(lambda log: list(_splits(log, options)), logs))
     return list(tasks(chain.from_iterable(of_logs), options.split_bytes)) or [ReadTask([])]
@@ -62,20 +65,6 @@ def tasks(splits: Iterable[Split], most_bytes: int) -> Iterator[ReadTask]:
         size += cost
     if together:
         yield ReadTask(together)
-
-
-def ensure_all_named(name: str, bound: Bound, logs: Sequence[Log]) -> None:
-    """As Spark's Kafka source has it: offsets are given for all partitions that are read, and for no other."""
-    if bound.offsets is None:
-        return
-    missing = [str(log) for log in logs if log.topic_partition not in bound.offsets]
-    if missing:
-        raise ValueError(
-            f"{name}: expected an offset for every partition, found none for {', '.join(missing)}"
-        )
-    unknown = set(bound.offsets) - {log.topic_partition for log in logs}
-    if unknown:
-        raise ValueError(f"{name}: {', '.join(map(str, sorted(unknown)))}: no such partition here")
 
 
 def find_bound(log: Log, name: str, bound: Bound) -> int | None:

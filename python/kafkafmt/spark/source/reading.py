@@ -45,10 +45,10 @@ def read_split(split: Split, options: ReadOptions, output: OutputColumns) -> Ite
             raise EOFError(f"{split.segment.uri}: file truncated: {expected}")
         reader = _SplitReader(source, split, options, output)
         for rows in reader.read():
-            yield from _bounded(rows, options.max_batch_bytes)
+            yield from bounded(rows, options.max_batch_bytes)
 
 
-def _bounded(rows: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
+def bounded(rows: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
     """Slices alike, of `most_bytes` or up to half as much again; one row at the least.
 
     What is a little larger stays whole: the few rows of a remnant would cost Spark a batch of their own.

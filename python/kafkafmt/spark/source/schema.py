@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,7 +41,13 @@ class OutputColumns:
     @classmethod
     def of(cls, options: ReadOptions, schema: StructType) -> OutputColumns:
         """Raises ValueError for a column that is not known, of another type, or that cannot be without nulls."""
-        known = _known(options)
+        return cls.among(_known(options), options.columns, schema)
+
+    @classmethod
+    def among(
+        cls, known: Mapping[str, pa.DataType], asked: Sequence[str] | None, schema: StructType
+    ) -> OutputColumns:
+        """As `of`. known: the columns that there are; asked: those of the option `columns`."""
         if not schema.fields:
             raise ValueError(
                 "schema: expected a column at the least, as rows without any cannot be handed over"
@@ -58,10 +64,7 @@ class OutputColumns:
                 )
             columns.append(name)
             fields.append(pa.field(given.name, kind))
-        if (
-            options.columns is not None
-            and [known_name("column", name, known) for name in options.columns] != columns
-        ):
+        if asked is not None and [known_name("column", name, known) for name in asked] != columns:
             raise ValueError(f"columns: the schema has others, {', '.join(columns)}; give one of the two")
         return cls(tuple(columns), pa.schema(fields))
 
@@ -73,12 +76,18 @@ def spark_schema(options: ReadOptions) -> str:
     """
     known = _known(options)
     if options.columns is not None:
-        names: Sequence[str] = [known_name("column", name, known) for name in options.columns]
+        names: Sequence[str] = options.columns
     elif options.unit == "records":
         names = [name for name in known if name != "headers" or options.include_headers]
     else:
         names = [name for name in known if name != DAMAGE_COLUMN or options.on_corrupt == "keep"]
-    return ", ".join(f"`{name}` {SPARK_TYPES[known[name]]}" for name in names)
+    return ddl(known, names)
+
+
+def ddl(known: Mapping[str, pa.DataType], names: Iterable[str]) -> str:
+    """The columns of these names, in any case. Raises ValueError for one that is not known."""
+    columns = [known_name("column", name, known) for name in names]
+    return ", ".join(f"`{name}` {SPARK_TYPES[known[name]]}" for name in columns)
 
 
 def _known(options: ReadOptions) -> dict[str, pa.DataType]:

@@ -18,9 +18,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from kafkafmt.spark.plain_errors import PlainErrors
-from kafkafmt.spark.source.log_stream import from_json, to_json
 from kafkafmt.spark.source.options import UNLIMITED
-from kafkafmt.spark.source.streaming import StreamReader
+from kafkafmt.spark.stream_offsets import from_json, to_json
+from kafkafmt.spark.streaming import StreamReader
 
 
 class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
@@ -28,7 +28,7 @@ class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         with PlainErrors():
-            most = self._options.limit
+            most = self._source.limit
         if most.size_in_bytes != UNLIMITED.size_in_bytes:
             return ReadMaxBytes(most.size_in_bytes)
         if most.rows != UNLIMITED.rows:
@@ -38,7 +38,7 @@ class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
-        most = UNLIMITED if isinstance(limit, ReadAllAvailable) else self._options.limit
+        most = UNLIMITED if isinstance(limit, ReadAllAvailable) else self._source.limit
         with PlainErrors():
             return to_json(self._stream.latest_offsets(from_json(start), most))
 

@@ -1,0 +1,243 @@
+"""The driver's side: which offsets there are, how far a read or a micro-batch goes, and the ranges that tasks read.
+
+Micro-batches end between batches: where the logs do, or where a limit has been moved to by asking for the batch that
+holds it. Nothing is remembered that a stream which begins again from a checkpoint would miss.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Collection, Iterator, Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from kafkafmt.spark.kafka.cluster import Cluster
+from kafkafmt.spark.kafka.reading import OffsetRange
+from kafkafmt.spark.selection import LATEST, Bound, ensure_all_named
+from kafkafmt.spark.source.options import UNLIMITED, Amount
+from kafkafmt.spark.stream_offsets import DataLossError, Offsets
+from kafkafmt.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkafmt.spark.kafka.options import KafkaReadOptions
+
+_LOG = logging.getLogger(__name__)
+
+
+def plan(options: KafkaReadOptions) -> list[OffsetRange]:
+    """The ranges of a read of what is there; one without offsets where there is nothing.
+
+    Raises ValueError for topics that are not there and offsets outside the log, and BrokerError.
+    """
+    cluster = Cluster(options)
+    try:
+        partitions = cluster.partitions()
+        _ensure_found(options, partitions)
+        first, last = cluster.beginnings(partitions), cluster.ends(partitions)
+        bounds = _Bounds(cluster, first, last)
+        starts = bounds.find("startingOffsets", options.starting, first)
+        ends = bounds.find("endingOffsets", options.ending, last)
+        ranges = [OffsetRange(one, starts[one], ends[one]) for one in partitions]
+        for one in ranges:
+            if (
+                one.start > one.end
+                and options.starting.timestamp is None
+                and options.ending.timestamp is None
+            ):
+                what = f"startingOffsets {one.start} is behind endingOffsets {one.end}"
+                raise ValueError(f"partition {one.topic_partition}: {what}")
+        nothing = OffsetRange(TopicPartition("", 0), 0, 0)
+        return list(_parts(ranges, options.min_partitions, cluster)) or [nothing]
+    finally:
+        cluster.close()
+
+
+class KafkaStream:
+    """Follows the partitions that the options select: an OffsetStream."""
+
+    def __init__(self, options: KafkaReadOptions) -> None:
+        self._options = options
+        self._cluster = Cluster(options)
+        self._first: Offsets = {}
+        self._ends: Offsets = {}
+        self._listed_for: Offsets | None = None  # what the ends go with
+        self._target: Offsets | None = None
+        self._told: set[str] = set()
+
+    def initial_offsets(self) -> dict[TopicPartition, int]:
+        """Where a new stream begins. Raises ValueError, as `plan` does, and BrokerError."""
+        self._list()
+        if self._options.topics.pattern is None:
+            _ensure_found(self._options, self._ends)
+        bounds = _Bounds(self._cluster, self._first, self._ends)
+        return bounds.find("startingOffsets", self._options.starting, self._first)
+
+    def latest_offsets(
+        self, start: Offsets | None = None, limit: Amount = UNLIMITED
+    ) -> dict[TopicPartition, int]:
+        """How far a micro-batch goes: to the ends, or with a limit to the last batch within it.
+
+        A partition that `start` lacks is new, and read from its beginning. Raises DataLossError and BrokerError.
+        """
+        self._list()
+        known = start if start is not None else {}
+        self._look_for_lost(known)
+        firsts = {one: self._first_offset(one, known.get(one)) for one in self._ends}
+        ends = {
+            **known,
+            **{one: end for one in firsts if (end := self._end_offset(one, firsts[one])) is not None},
+        }
+        if limit != UNLIMITED:
+            ends |= self._limited(
+                {one: (firsts[one], ends[one]) for one in firsts if one in ends}, limit.rows
+            )
+        self._listed_for = ends
+        return ends
+
+    def end_offsets(self) -> Offsets:
+        """Where the partitions ended, for the isolation that is asked for, when they were listed last."""
+        return self._ends
+
+    def fix_end(self) -> None:
+        """Let the stream end where the partitions do now."""
+        self._list()
+        self._target = self._ends
+
+    def tasks(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
+        """The ranges from `start` to `end`. Raises as `latest_offsets` does."""
+        if end != self._listed_for:
+            self._list()
+            self._listed_for = end
+        self._look_for_lost(start)
+        ranges = []
+        for one in sorted(end.keys() & self._ends.keys()):
+            first, stop = self._first_offset(one, start.get(one)), end[one]
+            if stop > self._ends[one]:
+                stop = self._first_offset(one, stop)
+            ranges.append(OffsetRange(one, first, stop))
+        return list(_parts(ranges, self._options.min_partitions, self._cluster))
+
+    def forget(self, offsets: Offsets) -> None:
+        """Nothing: no more than the last listing is remembered."""
+
+    def _list(self) -> None:
+        partitions = self._cluster.partitions()
+        self._first, self._ends = self._cluster.beginnings(partitions), self._cluster.ends(partitions)
+        self._listed_for = None
+
+    def _look_for_lost(self, start: Offsets) -> None:
+        for one in sorted(start.keys() - self._ends.keys()):
+            self._lost(f"partition {one}: expected offset {start[one]}, found no such partition")
+
+    def _first_offset(self, one: TopicPartition, wanted: int | None) -> int:
+        """Where reading goes on that is to do so at offset `wanted`; where the partition begins for None."""
+        first, end = self._first[one], self._ends[one]
+        if wanted is None:
+            return first
+        if wanted < first:
+            self._lost(f"partition {one}: expected offset {wanted}, found the log to begin at {first}")
+            return first
+        if wanted > end:
+            self._lost(f"partition {one}: expected offset {wanted}, found the log to end at {end}")
+            return end
+        return wanted
+
+    def _lost(self, what: str) -> None:
+        if self._options.fails_on_data_loss:
+            raise DataLossError(f"{what}; failOnDataLoss=false goes on with what is there")
+        if what not in self._told:
+            self._told.add(what)
+            _LOG.warning("%s: going on with what is there", what)
+
+    def _end_offset(self, one: TopicPartition, first: int) -> int | None:
+        """How far a partition can be read; None where the stream is not to know it any more."""
+        end = self._ends[one]
+        if self._target is not None:
+            if one not in self._target:
+                return None
+            end = min(end, self._target[one])
+        return max(first, end)
+
+    def _limited(
+        self, spans: Mapping[TopicPartition, tuple[int, int]], limit: int
+    ) -> dict[TopicPartition, int]:
+        """Ends that leave each partition its share of the limit, in whole batches, and one batch at the least."""
+        total = sum(end - first for first, end in spans.values())
+        if total <= limit:
+            return {}
+        reached = {
+            one: first + max(1, math.floor(limit * (end - first) / total))
+            for one, (first, end) in spans.items()
+            if end > first
+        }
+        inside = {one: offset for one, offset in reached.items() if offset < spans[one][1]}
+        for one, (below, above) in self._cluster.batch_edges(inside).items():
+            first, end = spans[one]
+            reached[one] = below if below > first else min(above, end)
+        return reached
+
+
+class _Bounds:
+    """What bounds stand for in partitions that have these offsets."""
+
+    def __init__(self, cluster: Cluster, first: Offsets, last: Offsets) -> None:
+        self._cluster = cluster
+        self._first = first
+        self._last = last
+
+    def find(self, name: str, bound: Bound, own: Offsets) -> dict[TopicPartition, int]:
+        """The offset of each partition; `own` are those on the side of the bound.
+
+        Raises ValueError for offsets of other partitions than there are, and for those outside the log.
+        """
+        if bound.is_latest:
+            return dict(self._last)
+        if bound.timestamp is not None:
+            at = self._cluster.at_timestamp(own, bound.timestamp)
+            return {one: self._last[one] if (found := at[one]) is None else found for one in own}
+        if bound.offsets is None:
+            return dict(own)
+        ensure_all_named(name, bound, {str(one): one for one in own})
+        return {one: self._offset(name, one, bound.offsets[one], own[one]) for one in own}
+
+    def _offset(self, name: str, one: TopicPartition, given: int | None, own: int) -> int:
+        if given is None:
+            return own
+        first, last = self._first[one], self._last[one]
+        if given == LATEST:
+            return last
+        if not first <= given <= last:
+            has = f"the log has {first} to {last}"
+            raise ValueError(f"partition {one}: {name} {given} is outside the log: {has}")
+        return given
+
+
+def _ensure_found(options: KafkaReadOptions, partitions: Collection[TopicPartition]) -> None:
+    missing: object = options.topics.unmatched({one.topic for one in partitions})
+    if options.assigned is not None:
+        missing = min(options.assigned - set(partitions), default=None)
+    if missing is not None:
+        what = "partition" if options.assigned is not None else "topic"
+        raise ValueError(f"{options.clients.bootstrap_servers}: no such {what}: {missing}")
+
+
+def _parts(ranges: list[OffsetRange], least: int, cluster: Cluster) -> Iterator[OffsetRange]:
+    """The ranges that are not empty, cut where batches end into `least` parts or about that."""
+    filled = [one for one in ranges if one.end > one.start]
+    total = sum(one.end - one.start for one in filled)
+    counts = [round(least * (one.end - one.start) / total) if least > len(filled) else 1 for one in filled]
+    cuts: list[set[int]] = [{one.start, one.end} for one in filled]
+    for part in range(1, max(counts, default=1)):
+        at = {
+            one.topic_partition: one.start + (one.end - one.start) * part // count
+            for one, count in zip(filled, counts, strict=True)
+            if part < count
+        }
+        found = cluster.batch_edges(at)
+        for one, offsets in zip(filled, cuts, strict=True):
+            if one.topic_partition in found:
+                offsets.add(min(found[one.topic_partition][1], one.end))
+    for one, offsets in zip(filled, cuts, strict=True):
+        for start, end in pairwise(sorted(offsets)):
+            yield OffsetRange(one.topic_partition, start, end)

@@ -1,0 +1,152 @@
+"""What a task reads: the batches of a partition in a range of offsets, as Arrow rows.
+
+A range ends between batches, unless a user has it end within one: that one comes whole then. So does the first batch,
+but for the records below the offset that a user has the reading begin at.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from kafka import TopicPartition as KafkaTopicPartition
+from kafka.errors import OffsetOutOfRangeError
+from pyspark.sql.datasource import InputPartition
+
+from kafkafmt.batch import RecordBatch
+from kafkafmt.log.directory import part_of_run
+from kafkafmt.net.errors import CorruptRecordError
+from kafkafmt.spark.kafka.clients import BrokerError, assign, broker_errors
+from kafkafmt.spark.source.batch_rows import BATCH_TYPES, DAMAGE_COLUMN, BatchSource, batch_rows
+from kafkafmt.spark.source.reading import bounded
+from kafkafmt.spark.stream_offsets import DataLossError
+from kafkafmt.types import TopicPartition
+
+if TYPE_CHECKING:
+    from _kafkafmt.scan import BatchRun
+    from kafkafmt.net import RawConsumer
+    from kafkafmt.spark.kafka.options import KafkaReadOptions
+    from kafkafmt.spark.source.schema import OutputColumns
+
+_LOG = logging.getLogger(__name__)
+
+_OF_FILES = ("file", "position", DAMAGE_COLUMN)
+COLUMN_TYPES = {name: kind for name, kind in BATCH_TYPES.items() if name not in _OF_FILES}
+_POLL_MS = 1000
+
+
+@dataclass(frozen=True)
+class OffsetRange(InputPartition):
+    """The offsets of a partition from `start` to in front of `end`."""
+
+    topic_partition: TopicPartition
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"partition {self.topic_partition}, offsets {self.start} to {self.end - 1}"
+
+
+def read_range(
+    wanted: OffsetRange, options: KafkaReadOptions, output: OutputColumns
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a range, a batch each.
+
+    Raises CorruptRecordError, with partition and offsets, for damage that is not to be passed over, DataLossError for
+    offsets that are gone, unless the reading is to go on, and BrokerError.
+    """
+    if wanted.start >= wanted.end:
+        return
+    with broker_errors(options.clients.bootstrap_servers):
+        consumer = options.clients.consumer(keep_control_batches=options.includes_control)
+        try:
+            source = BatchSource("", wanted.topic_partition)
+            for run in _RangeReader(consumer, wanted, options).runs():
+                rows = batch_rows(run, source, output.columns)
+                yield from bounded(
+                    pa.RecordBatch.from_arrays(rows, schema=output.schema), options.max_batch_bytes
+                )
+        finally:
+            consumer.close()
+
+
+class _RangeReader:
+    def __init__(self, consumer: RawConsumer, wanted: OffsetRange, options: KafkaReadOptions) -> None:
+        self._consumer = consumer
+        self._wanted = wanted
+        self._options = options
+        self._partition = KafkaTopicPartition(*wanted.topic_partition)
+
+    def runs(self) -> Iterator[BatchRun]:
+        """The batches, until the position of the consumer is behind the range."""
+        self._begin_at(self._wanted.start)
+        while self._position < self._wanted.end:
+            before = self._position
+            for run in self._polled():
+                found = _in_front_of(run, self._wanted.end)
+                if len(found):
+                    yield found
+            if self._position > before:
+                self._extend()
+            elif not self._is_new:
+                self._begin_at(before)
+            elif self._is_answered():
+                return  # compaction has left nothing up to the end
+            elif time.monotonic() > self._deadline:
+                waited = f"nothing came in {self._options.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs)"
+                raise BrokerError(f"{self._wanted}: at offset {before} {waited}")
+
+    @property
+    def _position(self) -> int:
+        position: int = self._consumer.position(self._partition)
+        return position
+
+    def _begin_at(self, offset: int) -> None:
+        assign(self._consumer, {self._wanted.topic_partition: offset})
+        self._extend()
+        self._is_new = True  # since then nothing was read
+
+    def _extend(self) -> None:
+        self._deadline = time.monotonic() + self._options.poll_timeout_ms / 1000
+        self._is_new = False
+
+    def _is_answered(self) -> bool:
+        """Whether the broker has answered at this position, with an end of its log that is behind the range."""
+        highwater = self._consumer.highwater(self._partition)
+        return highwater is not None and highwater >= self._wanted.end
+
+    def _polled(self) -> list[BatchRun]:
+        try:
+            runs: list[BatchRun] = self._consumer.poll_runs(timeout_ms=_POLL_MS).get(self._partition, [])
+        except CorruptRecordError as error:
+            if self._options.on_corrupt == "fail" or error.next_offset is None:
+                raise
+            _LOG.warning("passed over offsets %d to %d: %s", error.offset, error.next_offset - 1, error)
+            self._begin_at(error.next_offset)
+        except OffsetOutOfRangeError:
+            self._go_on_behind_lost()
+        else:
+            return runs
+        return []
+
+    def _go_on_behind_lost(self) -> None:
+        (first,) = self._consumer.beginning_offsets([self._partition]).values()
+        (end,) = self._consumer.end_offsets([self._partition]).values()
+        position = self._position
+        what = f"{self._wanted}: expected offset {position}, found the log to have {first} to {end - 1}"
+        if self._options.fails_on_data_loss:
+            raise DataLossError(f"{what}; failOnDataLoss=false goes on with what is there")
+        _LOG.warning("%s: going on with what is there", what)
+        self._begin_at(first if position < first else self._wanted.end)
+
+
+def _in_front_of(run: BatchRun, end: int) -> BatchRun:
+    """The batches that begin in front of `end`."""
+    stop = int(run.index["last_offset"].searchsorted(end))
+    if stop < len(run) and RecordBatch(run, stop).base_offset < end:
+        stop += 1
+    return part_of_run(run, 0, stop)

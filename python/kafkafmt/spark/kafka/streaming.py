@@ -1,0 +1,49 @@
+"""`spark.readStream.format("kafkafmt.kafka")`: batches as brokers get them, micro-batch after micro-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from kafkafmt.spark.kafka.offset_stream import KafkaStream
+from kafkafmt.spark.kafka.options import KafkaReadOptions
+from kafkafmt.spark.kafka.reading import COLUMN_TYPES, OffsetRange, read_range
+from kafkafmt.spark.source.schema import OutputColumns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.types import StructType
+
+    from kafkafmt.spark.source.options import Amount
+
+
+class KafkaSource:
+    """The partitions that the options select, with the columns of the DataFrame: a StreamSource."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._given = dict(options)
+        self._schema = schema
+
+    @cached_property
+    def _options(self) -> KafkaReadOptions:
+        return KafkaReadOptions.parse_stream(self._given)
+
+    @cached_property
+    def _output(self) -> OutputColumns:
+        return OutputColumns.among(COLUMN_TYPES, self._options.columns, self._schema)
+
+    def check(self) -> None:
+        assert self._output
+
+    @property
+    def limit(self) -> Amount:
+        return self._options.limit
+
+    def open(self) -> KafkaStream:
+        return KafkaStream(self._options)
+
+    def read(self, task: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(task, OffsetRange)
+        return read_range(task, self._options, self._output)
