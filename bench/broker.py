@@ -1,4 +1,4 @@
-"""A running broker that has logs which were made beforehand for its own."""
+"""A running broker with a server's JVM and threads, and one that has logs which were made beforehand for its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.broker.broker import Broker
+from tests.broker.broker import KAFKA_3, Broker, Kafka
 
 # Of kafka-server-start.sh and kafka-run-class.sh.
 JVM_OPTIONS = (
@@ -28,24 +28,35 @@ _CONFIG = {"log.index.size.max.bytes": 10 << 20, "num.network.threads": 3, "num.
 
 
 @contextmanager
+def broker_in(
+    folder: Path, config: Mapping[str, Any] | None = None, kafka: Kafka = KAFKA_3
+) -> Iterator[Broker]:
+    """Its own folder is made in `folder`, and removed at the end. It has a server's JVM, and a server's threads."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(dir=folder, prefix="broker-") as own,
+        Broker(Path(own), {**_CONFIG, **(config or {})}, JVM_OPTIONS, kafka) as broker,
+    ):
+        yield broker
+
+
+@contextmanager
 def broker_of(
     topics: Mapping[str, Sequence[Path]], folder: Path, config: Mapping[str, Any] | None = None
 ) -> Iterator[Broker]:
     """With topics whose partitions have the segments in these folders; they are linked, not copied.
 
-    Its own folder is made in `folder`, on the same file system. It has a server's JVM, and a server's threads.
+    Its own folder is made in `folder`, on the same file system.
     """
-    with tempfile.TemporaryDirectory(dir=folder, prefix="broker-") as own:
-        broker = Broker(Path(own), {**_CONFIG, **(config or {})}, JVM_OPTIONS)
-        with broker:
-            for topic, partitions in topics.items():
-                broker.create_topic(topic, len(partitions))
-            broker.stop()
-            for topic, partitions in topics.items():
-                for number, partition in enumerate(partitions):
-                    _link(partition, broker.log_dir / f"{topic}-{number}")
-            broker.start()
-            yield broker
+    with broker_in(folder, config) as broker:
+        for topic, partitions in topics.items():
+            broker.create_topic(topic, len(partitions))
+        broker.stop()
+        for topic, partitions in topics.items():
+            for number, partition in enumerate(partitions):
+                _link(partition, broker.log_dir / f"{topic}-{number}")
+        broker.start()
+        yield broker
 
 
 def _link(source: Path, folder: Path) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 from tests.broker.broker import Broker, BrokerError
 
 from bench import BUILD
-from bench.broker import JVM_OPTIONS
+from bench.broker import broker_in
 from bench.contenders import Contenders, own, peer
 from bench.peers.sending import PARTITIONS, topic_of
 from bench.producer.rows import LIBRDKAFKA, Row, all_rows
@@ -94,12 +92,7 @@ def _measured(row: Row, segment: StoredSegment, contenders: Contenders) -> Resul
 @contextmanager
 def _broker_with_topics(rows: Iterable[Row]) -> Iterator[Broker]:
     """A real broker with a server's JVM, and for each work of each contender a topic."""
-    BUILD.mkdir(parents=True, exist_ok=True)
-    config = {"num.network.threads": 3, "num.io.threads": 8}
-    with (
-        tempfile.TemporaryDirectory(dir=BUILD, prefix="broker-") as folder,
-        Broker(Path(folder), config, JVM_OPTIONS) as broker,
-    ):
+    with broker_in(BUILD) as broker:
         for row in rows:
             for name, work in row.works.items():
                 broker.create_topic(topic_of(name, work, row.segment.value_size), PARTITIONS)
