@@ -11,7 +11,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build lint test-asan fuzz coverage bench bench-spark bench-serve bench-experiments wheel clean
+.PHONY: help demo test build lint test-asan fuzz coverage bench bench-spark bench-serve bench-mirror bench-experiments wheel clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 26
@@ -69,6 +69,10 @@ bench-spark: build ## compare on a local Spark with a ceiling, Spark's Kafka sou
 bench-serve: build ## compare the endpoint with a real Kafka broker over the same segments (BENCH_ARGS="-k lz4")
 	@tools/system.sh java maven
 	@$(JAVA) $(BIN)/python -m bench.serve $(BENCH_ARGS)
+
+bench-mirror: build ## compare mirroring raw, deep and by confluent-kafka between two real brokers (BENCH_ARGS="-k zstd")
+	@tools/system.sh java maven
+	@$(JAVA) $(BIN)/python -m bench.mirror $(BENCH_ARGS)
 
 bench-experiments: build ## run the documents' own experiments: chunk sizes, memory, and connections
 	@tools/system.sh java

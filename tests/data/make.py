@@ -17,7 +17,6 @@ import random
 import shutil
 import sys
 import tempfile
-import time
 from base64 import b64encode
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -36,7 +35,6 @@ LOGS = HERE / "logs"
 EXPECTED = HERE / "expected"
 SEED = 20240501
 START_MS = 1_700_000_000_000
-WAIT_SECONDS = 60
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CITIES = ("Ancona", "Bergen", "Cádiz", "Dundee", "Erfurt", "Fukuoka", "Gdańsk", "Haifa")
 CLEANED = {
@@ -267,21 +265,7 @@ def make_compacted(kafka: Kafka, topic: str) -> None:
         kafka.send(plain, topic, about(range(70, 90)))
         for customer in range(100, 160):  # fills the segment, so that all before it may be cleaned
             kafka.send(plain, topic, about([customer % 120]))
-    _wait_for_cleaner(kafka.broker, topic)
-
-
-def _wait_for_cleaner(broker: Broker, topic: str) -> None:
-    """Until the cleaner has passed over everything before the active segment."""
-    folder = broker.log_dir / f"{topic}-0"
-    deadline = time.monotonic() + WAIT_SECONDS
-    while time.monotonic() < deadline:
-        active = max(int(log.stem) for log in folder.glob("*.log"))
-        checkpoint = (broker.log_dir / "cleaner-offset-checkpoint").read_text()
-        cleaned = [int(line.split()[2]) for line in checkpoint.splitlines()[2:] if line.split()[0] == topic]
-        if active and cleaned and cleaned[0] >= active:
-            return
-        time.sleep(0.1)
-    raise TimeoutError(f"{topic} was not cleaned:\n{broker.log_tail()}")
+    kafka.broker.wait_for_cleaner(topic)
 
 
 @dataclass
