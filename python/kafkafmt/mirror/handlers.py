@@ -16,7 +16,7 @@ from _kafkafmt.layout import BASE_OFFSET_LENGTH, BASE_OFFSET_OFFSET
 from _kafkafmt.scan import BatchRun, scan
 from kafkafmt.batch import RecordBatch
 from kafkafmt.log.appending import whole_batches
-from kafkafmt.mirror.moving import first_offset
+from kafkafmt.log.reading import first_offset
 from kafkafmt.mirror.options import MirrorError
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from _kafkafmt.scan import BatchRun
+    from kafkafmt.log.reading import SourceDamage
     from kafkafmt.log.topic_configs import TopicConfig
     from kafkafmt.mirror.statistics import Statistics
     from kafkafmt.types import TopicPartition
@@ -21,15 +22,6 @@ class SourceRun(NamedTuple):
 
     topic_partition: TopicPartition
     run: BatchRun
-
-
-class SourceDamage(NamedTuple):
-    """Where a source cannot be read: from which offset on, and where it can be again; None where that is unknown."""
-
-    topic_partition: TopicPartition
-    offset: int
-    next_offset: int | None
-    message: str
 
 
 @dataclass(frozen=True)
@@ -143,12 +135,6 @@ def stretches(run: BatchRun) -> Iterator[tuple[int, int]]:
     ends = rows["position"] + rows["size"]
     edges = [0, *((rows["position"][1:] != ends[:-1]).nonzero()[0] + 1).tolist(), len(rows)]
     yield from pairwise(edges)
-
-
-def first_offset(run: BatchRun, number: int = 0) -> int:
-    """The lowest offset that a batch may hold; of a v0/v1 wrapper the one behind what is in front of it is unknown."""
-    row = run.index[number]
-    return int(row["base_offset"] if row["base_offset"] >= 0 else row["last_offset"])
 
 
 def record_count(run: BatchRun) -> int:

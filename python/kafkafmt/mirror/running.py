@@ -14,15 +14,14 @@ import structlog
 
 from _kafkafmt.scan import BatchRun
 from kafkafmt.errors import KafkaFormatError
+from kafkafmt.log.reading import SourceDamage, first_offset
 from kafkafmt.mirror.handlers import HandlerError
 from kafkafmt.mirror.moving import (
     PartitionError,
     Source,
-    SourceDamage,
     SourceRun,
     Stopped,
     Target,
-    first_offset,
 )
 from kafkafmt.mirror.options import MirrorError, MirrorOptions
 from kafkafmt.mirror.statistics import Statistics

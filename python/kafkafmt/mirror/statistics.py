@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from kafkafmt.forwarding import ForwardingStats, RefusalReason
 
 if TYPE_CHECKING:
-    from kafkafmt.mirror.moving import SourceDamage, Stopped
+    from kafkafmt.log.reading import SourceDamage
+    from kafkafmt.mirror.moving import Stopped
     from kafkafmt.types import TopicPartition
 
 

@@ -7,7 +7,7 @@ and masks over their index. No other file knows the names that are the fetcher's
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +20,7 @@ from kafkafmt.batch import RecordBatch
 from kafkafmt.errors import CorruptRecordError as CorruptBatchError
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.directory import part_of_run
+from kafkafmt.log.reading import aborted, trimmed_run
 from kafkafmt.net.errors import CorruptRecordError
 from kafkafmt.records import MemoryRecords
 from kafkafmt.types import TopicPartition
@@ -27,7 +28,6 @@ from kafkafmt.types import TopicPartition
 if TYPE_CHECKING:
     import kafka.record
     from kafka.structs import TopicPartition as KafkaTopicPartition
-    from numpy.typing import NDArray
     from typing_extensions import Self
 
     from _kafkafmt.scan import BatchRun
@@ -238,39 +238,6 @@ class PartitionBatches:
         return offset if offset > self.next_fetch_offset else None
 
 
-def aborted(rows: NDArray[np.void], transactions: Iterable[Any]) -> NDArray[np.bool_]:
-    """Which batches of a fetch belong to transactions that were aborted, as its response has these (KIP-98).
-
-    transactions: with `producer_id` and `first_offset`. A producer has one open transaction at most, so that its
-    first control batch behind `first_offset` is the marker that ends this one.
-    """
-    first_offsets: dict[int, list[int]] = defaultdict(list)
-    for transaction in transactions:
-        first_offsets[transaction.producer_id].append(transaction.first_offset)
-    found = np.zeros(len(rows), np.bool_)
-    transactional = rows["is_transactional"] & ~rows["is_control"]
-    for producer_id, offsets in first_offsets.items():
-        of_producer = rows["producer_id"] == producer_id
-        markers = rows["base_offset"][of_producer & rows["is_control"]]
-        of_producer &= transactional
-        begun = np.sort(np.array(offsets))
-        latest = begun.searchsorted(rows["last_offset"][of_producer], "right") - 1
-        is_open = (
-            markers.searchsorted(rows["base_offset"][of_producer]) == markers.searchsorted(begun)[latest]
-        )
-        found[of_producer] = is_open & (latest >= 0)
-    return found
-
-
 def _row_at(records: MemoryRecords, position: int) -> np.void:
     row: np.void = next(records.runs(position)).index[0]
     return row
-
-
-def trimmed_run(run: BatchRun, number: int, first_offset: int) -> BatchRun:
-    """One batch without the records below an offset; of v0 and v1 converted to v2."""
-    batch = RecordBatch(run, number)
-    if batch.magic < 2:
-        (batch,) = MemoryRecords(batch.buffer).down_convert(2).records.batches()
-    trimmed = batch.trim(first_offset)
-    return part_of_run(trimmed.run, trimmed.number, trimmed.number + 1)

@@ -17,10 +17,11 @@ from kafka import TopicPartition as KafkaTopicPartition
 from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
 from kafka.structs import OffsetAndMetadata
 
+from kafkafmt.log.reading import SourceDamage, first_offset
 from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.addresses import ClusterAddress
 from kafkafmt.mirror.clusters import Cluster
-from kafkafmt.mirror.moving import SourceDamage, SourceRun, first_offset
+from kafkafmt.mirror.moving import SourceRun
 from kafkafmt.mirror.options import MirrorError, MirrorOptions
 from kafkafmt.net.errors import CorruptRecordError
 from kafkafmt.net.raw_consumer import RawConsumer

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from kafkafmt.log import LogDirectory
 from kafkafmt.log.following import SegmentCache
+from kafkafmt.log.reader import LogReader, read_memory
+from kafkafmt.log.reading import SourceDamage
 from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs
-from kafkafmt.mirror.moving import SourceDamage, SourceRun
+from kafkafmt.mirror.moving import SourceRun
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.sources.log_reader import LogReader, read_memory
 from kafkafmt.types import TopicPartition
 
 # How often what grows is looked at, and the folder for partitions that are new.

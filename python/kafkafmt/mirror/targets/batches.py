@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kafkafmt.forwarding import BatchForwarder
+from kafkafmt.log.reading import first_offset
 from kafkafmt.log.topic_configs import TopicConfig
-from kafkafmt.mirror.moving import first_offset
 from kafkafmt.mirror.statistics import Statistics
 from kafkafmt.mirror.targets.cluster import Sent
 from kafkafmt.net import RawProducer, UndeliveredError

@@ -11,10 +11,11 @@ import numpy as np
 
 from _kafkafmt.murmur2 import murmur2
 from kafkafmt.errors import KafkaFormatError
+from kafkafmt.log.reading import first_offset
 from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.deep import columns_of, stretch_records
 from kafkafmt.mirror.handlers import HandlerError, NewRecord, handled_record
-from kafkafmt.mirror.moving import PartitionError, first_offset
+from kafkafmt.mirror.moving import PartitionError
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.targets.cluster import Sent
 from kafkafmt.net import Producer, UndeliveredError

@@ -11,9 +11,8 @@ from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.directory import PartitionLog, part_of_run
 from kafkafmt.log.following import FollowedLog, SegmentCache
 from kafkafmt.log.open_segment import READ_BYTES, OpenSegment
+from kafkafmt.log.reading import SourceDamage, aborted, first_offset, trimmed_run
 from kafkafmt.log.segment import check_tail
-from kafkafmt.mirror.moving import SourceDamage, first_offset
-from kafkafmt.net.raw_fetcher import aborted, trimmed_run
 
 if TYPE_CHECKING:
     from _kafkafmt.scan import BatchRun

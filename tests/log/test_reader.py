@@ -9,11 +9,10 @@ import pytest
 import kafkafmt as kf
 from kafkafmt.log import LogAppender
 from kafkafmt.log.following import SegmentCache
-from kafkafmt.mirror.moving import SourceDamage
-from kafkafmt.mirror.sources.log_reader import LogReader, read_memory
+from kafkafmt.log.reader import LogReader, read_memory
+from kafkafmt.log.reading import SourceDamage
 from kafkafmt.types import TopicPartition
-from log.samples import marker, transactional
-from mirror.folders import batch
+from log.samples import batch, marker, transactional
 
 PARTITION = TopicPartition("t", 0)
 
