@@ -19,7 +19,13 @@ KERNELS = ROOT / "src" / "_kafkafmt"
 # From the bottom up. A name places its module and, where it is a package, all modules in it.
 LAYERS = {
     "kernels": ["_kafkafmt"],
-    "foundations": ["kafkafmt.buffers", "kafkafmt.errors", "kafkafmt.ini", "kafkafmt.types"],
+    "foundations": [
+        "kafkafmt.buffers",
+        "kafkafmt.errors",
+        "kafkafmt.ini",
+        "kafkafmt.sizes",
+        "kafkafmt.types",
+    ],
     "codecs": ["kafkafmt.codecs"],
     "records": [
         "kafkafmt.arrow_arrays",

@@ -35,6 +35,7 @@ from kafkafmt.errors import (
 from kafkafmt.estimator import CompressionRatioEstimator, RecentRatioEstimator
 from kafkafmt.fetch_response import FetchResponse, FetchSend
 from kafkafmt.forwarding import BatchForwarder, ProduceRefusal, RefusalReason, check_produce
+from kafkafmt.memory import MemoryBudget, MemoryBudgetError, MemoryPlan, MemoryPlanError
 from kafkafmt.records import FileRecords, MemoryRecords, Records
 from kafkafmt.remote import RemoteRecords
 from kafkafmt.split import split_batch, split_to_fit
@@ -64,6 +65,10 @@ __all__ = [
     "KafkaFormatError",
     "LazyDownConvertRecords",
     "LazyDownConvertSend",
+    "MemoryBudget",
+    "MemoryBudgetError",
+    "MemoryPlan",
+    "MemoryPlanError",
     "MemoryRecords",
     "ProduceRefusal",
     "RecentRatioEstimator",

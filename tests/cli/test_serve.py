@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from cli.logs import is_one_line, run, write_log
-from kafkafmt.cli.values import Size, size_text
+from kafkafmt.cli.values import Size
 from kafkafmt.serve.options import ServeOptions
+from kafkafmt.sizes import size_text
 
 
 @pytest.fixture

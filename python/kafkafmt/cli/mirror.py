@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kafkafmt.cli.output import in_words, print_json, print_table, size_in_words, tell
-from kafkafmt.cli.values import AddressType, Size, size_text
+from kafkafmt.cli.values import AddressType, Size
 from kafkafmt.mirror.addresses import Address as MirrorAddress
 from kafkafmt.mirror.addresses import parse_address
 from kafkafmt.mirror.options import MirrorError, MirrorOptions
 from kafkafmt.serve.options import DEFAULT_HOST, GIB, host_and_port
+from kafkafmt.sizes import size_text
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:

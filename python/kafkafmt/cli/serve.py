@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 
 import click
 
-from kafkafmt.cli.values import Address, AddressType, Size, size_text
+from kafkafmt.cli.values import Address, AddressType, Size
 from kafkafmt.ini import IniError
 from kafkafmt.serve.options import DEFAULT_HOST, DEFAULT_PORT, GIB, MIB, ServeOptions, TlsOptions
 from kafkafmt.serve.security.users import MECHANISMS, Users, read_users
 from kafkafmt.serve.topics_file import read_topics_file
+from kafkafmt.sizes import size_text
 from kafkafmt.types import Codec
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])

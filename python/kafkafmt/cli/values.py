@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import click
 
 from kafkafmt.serve.options import host_and_port
+from kafkafmt.sizes import parse_size
 
-_UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+_MIB = 1024**2
 
 
 class Size(click.ParamType[int]):
-    """Bytes, or with K, M or G, which KiB, MiB and GiB may stand for. `maximum` is a whole number of MiB."""
+    """Bytes, as `kafkafmt.sizes` reads them. `maximum` is a whole number of MiB."""
 
     name = "size"
 
@@ -23,18 +24,14 @@ class Size(click.ParamType[int]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
-        match = re.fullmatch(r"(\d{1,10})([KMG]?)(?:(?<=[KMG])IB)?", value.upper())
-        size = int(match[1]) * _UNITS[match[2]] if match else 0
+        try:
+            size = parse_size(value)
+        except ValueError:
+            size = 0
         if not 1 <= size <= self._maximum:
-            most = self._maximum // _UNITS["M"]
+            most = self._maximum // _MIB
             self.fail(f"{value!r} is not a size from 1 byte to {most}M, as 524288, 512K or 1M", param, ctx)
         return size
-
-
-def size_text(size: int) -> str:
-    """A size as people write it, `512K` or `64M`: in the largest unit that it is a whole number of."""
-    unit = max((unit for unit in _UNITS if size % _UNITS[unit] == 0), key=_UNITS.__getitem__)
-    return f"{size // _UNITS[unit]}{unit}"
 
 
 class Address(NamedTuple):

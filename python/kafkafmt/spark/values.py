@@ -12,11 +12,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
+from kafkafmt import sizes
+
 MAX_LONG = 2**63 - 1
 
 _MAX_ARROW_BYTES = 1024 * 1024 * 1024
-_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
-_SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 _Value = TypeVar("_Value")
 
@@ -76,11 +76,10 @@ def parse_boolean(value: str) -> bool:
 
 
 def parse_size(value: str) -> int:
-    match = _SIZE.fullmatch(value.strip())
-    size = int(match[1]) << _SHIFTS[match[2].lower()] if match else 0
-    if size < 1:
-        raise ValueError("expected bytes, 1 or more, as 134217728, 128m or 128MiB")
-    return size
+    try:
+        return sizes.parse_size(value)
+    except ValueError:
+        raise ValueError("expected bytes, 1 or more, as 134217728, 128m or 128MiB") from None
 
 
 def parse_arrow_size(value: str) -> int:
