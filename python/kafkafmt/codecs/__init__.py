@@ -14,13 +14,21 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from kafkafmt.buffers import flat_view
 from kafkafmt.codecs import gzip_, lz4_, snappy_, zstd_
+from kafkafmt.codecs.streams import PayloadStream, WholePayload
 from kafkafmt.errors import UnsupportedCompressionTypeError
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["CODECS", "DEFAULT_MAX_DECOMPRESSED_BYTES", "compress", "decompress", "unsupported_error"]
+__all__ = [
+    "CODECS",
+    "DEFAULT_MAX_DECOMPRESSED_BYTES",
+    "compress",
+    "decompress",
+    "open_stream",
+    "unsupported_error",
+]
 
 DEFAULT_MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
 
@@ -69,6 +77,16 @@ def decompress(
     if limit < 0:
         raise ValueError(f"limit must not be negative, not {limit}")
     return implementation.decompress(data if _is_flat(data) else flat_view(data), limit)
+
+
+def open_stream(
+    codec: Codec | int, data: Buffer, *, limit: int = DEFAULT_MAX_DECOMPRESSED_BYTES, magic: int = 2
+) -> PayloadStream:
+    """What `decompress` returns, as a stream to read from its start on, so that it need never be there as a whole.
+
+    Opening and reading raise what `decompress` does, each once it comes to that.
+    """
+    return WholePayload(decompress(codec, data, limit=limit, magic=magic))
 
 
 def compress(codec: Codec | int, data: Buffer, *, level: int | None = None, magic: int = 2) -> bytes:

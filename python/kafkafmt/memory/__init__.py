@@ -1,11 +1,14 @@
 """One number of bytes for all that holds some: how it is divided, and that it is kept.
 
 A `MemoryPlan` says what each thread may use for what, at every rebalance; a `MemoryBudget` counts what is held and has
-others wait. Both follow Memory Management in Kafka Streams, "Summary".
+others wait. What holds bytes draws on it: a `PartitionGroup` of raw batches, merged by timestamp, and in `kafkafmt.memory.cache`
+and `kafkafmt.memory.store` caches and RocksDB stores. All follow Memory Management in Kafka Streams, "Summary".
 """
 
 from kafkafmt.memory.budget import BudgetShare, MemoryBudget, MemoryBudgetError, Usage
+from kafkafmt.memory.partition_group import PartitionGroup
 from kafkafmt.memory.plan import MemoryPlan, MemoryPlanError, Task, ThreadPlan, spread
+from kafkafmt.memory.record_queue import RecordQueue, Taken
 
 __all__ = [
     "BudgetShare",
@@ -13,6 +16,9 @@ __all__ = [
     "MemoryBudgetError",
     "MemoryPlan",
     "MemoryPlanError",
+    "PartitionGroup",
+    "RecordQueue",
+    "Taken",
     "Task",
     "ThreadPlan",
     "Usage",

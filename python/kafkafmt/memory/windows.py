@@ -1,0 +1,288 @@
+"""The records of the batch at the head of a queue, a window at a time, each within the bytes that there are for it.
+
+Of a compressed batch of format v2 a piece of its payload is decompressed, as long as the window may be, and its
+records are located there; the decompressor is kept for the next piece where it is small beside the window, else that
+one begins anew at the payload's start. The records of an uncompressed batch are located where they are, so that its
+window is their rows. A wrapper of format v0 or v1 tells its first offset at its end: its payload is decompressed as a
+whole.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from _kafkafmt.decode import LocatedRecords
+from _kafkafmt.window import RECORD_ROW_BYTES, locate_piece, locate_plain
+from kafkafmt import codecs
+from kafkafmt.decoding import describe
+from kafkafmt.errors import KafkaFormatError
+
+if TYPE_CHECKING:
+    from _kafkafmt.scan import BatchRun
+    from kafkafmt.codecs.streams import PayloadStream
+    from kafkafmt.memory.held_bytes import HeldBytes
+
+# More rows at a time make nothing faster.
+_MOST_ROWS_BYTES = 4096 * RECORD_ROW_BYTES
+# Decompressed at a time, on the way into a piece.
+_READ_BYTES = 128 * 1024
+_FIRST_BYTES = 4 * 1024 * 1024
+
+
+class Windows(ABC):
+    """Windows over the batches of a run, from number `number` on; what they take is counted in `held`.
+
+    A window is what was located last: the next one takes its place.
+    """
+
+    def __init__(self, run: BatchRun, number: int, held: HeldBytes) -> None:
+        self.run = run
+        self.number = number
+        self._held = held
+        self._rows_bytes = 0
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether the window that was made last is the last one."""
+        return self._is_at_end()
+
+    @abstractmethod
+    def _is_at_end(self) -> bool: ...
+
+    @abstractmethod
+    def next(self, room: int) -> LocatedRecords | None:
+        """The next window, of `room` bytes at the most, or of one record; None where nothing was located.
+
+        Raises KafkaFormatError for what is damaged, again each time that it is asked.
+        """
+
+    def release(self) -> None:
+        """Let go of the window that was made last."""
+        self._held.remove(self._rows_bytes)
+        self._rows_bytes = 0
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.release()
+
+    def _reserve_rows(self, room: int, most: int) -> int:
+        """Hold rows for up to `most` records; how many."""
+        self.release()
+        wanted = min(room, _MOST_ROWS_BYTES, most * RECORD_ROW_BYTES)
+        self._rows_bytes = self._held.add_up_to(wanted, RECORD_ROW_BYTES)
+        return self._rows_bytes // RECORD_ROW_BYTES
+
+    def _keep_rows(self, located: LocatedRecords | None) -> None:
+        """Give back what was reserved for more records than there are."""
+        taken = 0 if located is None else len(located) * RECORD_ROW_BYTES
+        self._held.remove(self._rows_bytes - taken)
+        self._rows_bytes = taken
+
+
+class PlainWindows(Windows):
+    """Of uncompressed batches, up to one that is compressed; `number` moves to the first with records left."""
+
+    def __init__(self, run: BatchRun, number: int, held: HeldBytes, *, verify: bool) -> None:
+        super().__init__(run, number, held)
+        self._verify = verify
+        self._at = self._done = 0
+        self._is_stopped = False
+
+    def _is_at_end(self) -> bool:
+        return self._is_stopped or self.number == len(self.run)
+
+    def next(self, room: int) -> LocatedRecords | None:
+        rows = self._reserve_rows(room, _MOST_ROWS_BYTES)
+        located = None
+        try:
+            located, self.number, self._at, self._done = locate_plain(
+                self.run, self.number, at=self._at, done=self._done, most=rows, verify=self._verify
+            )
+        finally:
+            self._keep_rows(located)
+        self._is_stopped = (
+            not self._at and self.number < len(self.run) and _is_compressed(self.run, self.number)
+        )
+        return located
+
+
+class CompressedWindows(Windows):
+    """Of one compressed batch of format v2; `number` moves behind it once all its records were located."""
+
+    def __init__(self, run: BatchRun, number: int, held: HeldBytes, *, limit: int) -> None:
+        super().__init__(run, number, held)
+        row = run.index[number]
+        self._batch = number
+        self._codec, self._count = int(row["codec"]), int(row["count"])
+        self._limit = limit
+        self._done = 0
+        self._piece = bytearray()
+        self._origin = 0
+        self._at = 0
+        self._is_whole = False
+        self._stream: PayloadStream | None = None
+
+    def _is_at_end(self) -> bool:
+        return self._done >= self._count >= 0
+
+    def next(self, room: int) -> LocatedRecords | None:
+        try:
+            located, missing = self._locate(room)
+            while located is None and missing:
+                self._fill(room, missing)
+                located, missing = self._locate(room)
+            if located is not None and self._done + len(located) == self._count and not self._is_whole:
+                self._ensure_end()
+        except KafkaFormatError as error:
+            self._close_stream()
+            self._keep_rows(None)
+            raise describe(error, self.run, self._batch) from None
+        if located is not None:
+            self._done += len(located)
+            self._at = self._behind
+        if self.is_used_up:
+            self.number = self._batch + 1
+        return located
+
+    def _locate(self, room: int) -> tuple[LocatedRecords | None, int]:
+        """What is located of the piece, and if that is nothing, how many bytes are missing for a record."""
+        if self._at == len(self._piece) and not self._is_whole:
+            return None, 1
+        rows = self._reserve_rows(max(room - len(self._piece), room // 4), len(self._piece) - self._at)
+        located, self._behind, missing = locate_piece(
+            self.run,
+            self._batch,
+            self._piece,
+            self._at,
+            origin=self._origin,
+            is_whole=self._is_whole,
+            done=self._done,
+            most=rows,
+        )
+        self._keep_rows(located)
+        return located, missing
+
+    def _fill(self, room: int, missing: int) -> None:
+        """Make a new piece: what is left of the last one, and behind it what is decompressed next."""
+        self._open_stream()
+        assert self._stream is not None
+        left = self._piece[self._at :]
+        self._origin += self._at
+        self._at = 0
+        self._held.remove(len(self._piece) - len(left))
+        self._piece = left
+        room = max(room * 3 // 4 - len(left), missing)
+        self._piece = self._read_behind(left, self._held.add_up_to(room, missing))
+        if self._is_whole or self._stream.state_bytes > room // 4:
+            self._close_stream()
+
+    def _read_behind(self, left: bytearray, room: int) -> bytearray:
+        """The bytes that are left, and up to `room` more, which are held already."""
+        assert self._stream is not None
+        size = len(left) + room
+        # A length that a record claims is not taken on trust: more than this grows as it comes.
+        piece = bytearray(min(size, len(left) + _FIRST_BYTES))
+        piece[: len(left)] = left
+        filled = len(left)
+        while filled < size and not self._is_whole:
+            wanted = min(size - filled, _READ_BYTES)
+            read = self._stream.read(wanted)
+            piece[filled : filled + len(read)] = read
+            filled += len(read)
+            self._is_whole = len(read) < wanted
+        self._held.remove(size - filled)
+        if filled < len(piece) * 7 // 8:  # else cutting off the rest would leave all of it reserved
+            self._held.add(filled)
+            piece = piece[:filled]
+            self._held.remove(filled)
+        del piece[filled:]
+        return piece
+
+    def _open_stream(self) -> None:
+        """Decompress from behind the piece, from the start where no decompressor is there."""
+        if self._stream is not None:
+            return
+        stream = codecs.open_stream(self._codec, self.run.payload(self._batch), limit=self._limit)
+        self._held.add(stream.state_bytes)
+        self._stream = stream
+        skipped, position = 0, self._origin + len(self._piece)
+        while skipped < position:
+            read = len(stream.read(min(position - skipped, _READ_BYTES)))
+            if not read:
+                break
+            skipped += read
+
+    def _close_stream(self) -> None:
+        if self._stream is not None:
+            self._held.remove(self._stream.state_bytes)
+            self._stream = None
+
+    def _ensure_end(self) -> None:
+        """Raise InvalidRecordError where the payload goes on behind the last record."""
+        self._open_stream()
+        assert self._stream is not None
+        behind = self._stream.read(1)
+        if behind:
+            end = self._origin + len(self._piece)
+            locate_piece(
+                self.run, self._batch, behind, 0, origin=end, is_whole=True, done=self._count, most=1
+            )
+        self._is_whole = True
+        self._close_stream()
+
+    def close(self) -> None:
+        super().close()
+        self._close_stream()
+        self._held.remove(len(self._piece))
+        self._piece = bytearray()
+
+
+class WrapperWindows(Windows):
+    """Of one wrapper of format v0 or v1, all its records at once, whatever room there is."""
+
+    def __init__(self, run: BatchRun, number: int, held: HeldBytes, *, limit: int) -> None:
+        super().__init__(run, number, held)
+        self._batch = number
+        self._limit = limit
+        self._payload_bytes = 0
+
+    def _is_at_end(self) -> bool:
+        return self.number > self._batch
+
+    def next(self, room: int) -> LocatedRecords | None:
+        row = self.run.index[self._batch]
+        try:
+            payload = codecs.decompress(
+                int(row["codec"]), self.run.payload(self._batch), limit=self._limit, magic=int(row["magic"])
+            )
+            located = LocatedRecords(self.run, self._batch, self._batch + 1, [payload])
+        except KafkaFormatError as error:
+            raise describe(error, self.run, self._batch) from None
+        self._payload_bytes = len(payload)
+        self._rows_bytes = len(located) * RECORD_ROW_BYTES
+        self._held.add(self._payload_bytes + self._rows_bytes)
+        self.number = self._batch + 1
+        return located
+
+    def close(self) -> None:
+        super().close()
+        self._held.remove(self._payload_bytes)
+        self._payload_bytes = 0
+
+
+def windows_at(run: BatchRun, number: int, held: HeldBytes, *, verify: bool, limit: int) -> Windows:
+    """Windows over a run from batch `number` on: over that one, or over all behind it up to a compressed one.
+
+    Raises CorruptRecordError where a compressed batch fails its CRC: before its codec sees it.
+    """
+    if not _is_compressed(run, number):
+        return PlainWindows(run, number, held, verify=verify)
+    if verify:
+        run.ensure_valid(number, number + 1)
+    kind = CompressedWindows if run.index["magic"][number] >= 2 else WrapperWindows
+    return kind(run, number, held, limit=limit)
+
+
+def _is_compressed(run: BatchRun, number: int) -> bool:
+    return bool(run.index["codec"][number] != 0)

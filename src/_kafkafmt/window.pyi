@@ -1,0 +1,40 @@
+from typing import final
+
+from typing_extensions import Buffer
+
+from _kafkafmt.decode import LocatedRecords
+from _kafkafmt.scan import BatchRun
+
+RECORD_ROW_BYTES: int
+INDEX_ROW_BYTES: int
+
+def locate_piece(
+    run: BatchRun,
+    number: int,
+    piece: Buffer,
+    at: int,
+    *,
+    origin: int,
+    is_whole: bool,
+    done: int,
+    most: int,
+) -> tuple[LocatedRecords | None, int, int]: ...
+def locate_plain(
+    run: BatchRun, number: int, *, at: int, done: int, most: int, verify: bool
+) -> tuple[LocatedRecords | None, int, int, int]: ...
+@final
+class RecordWindow:
+    @property
+    def located(self) -> LocatedRecords: ...
+    @property
+    def next(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def latest(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def next_offset(self) -> int: ...
+    def __init__(self, located: LocatedRecords, first: int = 0) -> None: ...
+    def take(self, limit: int, is_inclusive: bool, most: int) -> int: ...
