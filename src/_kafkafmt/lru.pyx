@@ -1,11 +1,13 @@
 """Entries of several tables in the order of their use, under one bound in bytes.
 
-An entry is one block of memory: links, then key and value. `EntryOrder` chains the entries of all tables by their use, and counts
-what they take as the allocator rounds it; an `EntryTable` finds its own by key and chains those that are dirty in the order in
-which they became so. A table grows and shrinks by one bucket at a time (linear hashing), so that no entry pays for all.
+An entry is one block of memory: links, then key and value. `EntryOrder` chains the entries of all tables by
+their use, and counts what they take as the allocator rounds it; an `EntryTable` finds its own by key and chains
+those that are dirty in the order in which they became so. A table grows and shrinks by one bucket at a time
+(linear hashing), so that no entry pays for all.
 
-Every step is one call without Python in between, so that threads see whole steps under the GIL. What to do where only dirty
-entries could leave is policy: `make_room` and `pass_through` are handed to the derived classes.
+Every step is one call without Python in between, so that threads see whole steps under the GIL. What to do
+where only dirty entries could leave is policy: `make_room` and `pass_through` are handed to the derived
+classes.
 """
 
 cimport cython
@@ -119,8 +121,8 @@ cdef inline void move_in_front(Entry* moved, Entry* target) noexcept nogil:
 cdef class EntryOrder:
     """The entries of all tables, from the one used last to the one not used for longest.
 
-    limit_bytes is what they may take, used_bytes what they do, buckets of the tables included; evictions counts the entries that
-    left for others.
+    limit_bytes is what they may take, used_bytes what they do, buckets of the tables included; evictions counts
+    the entries that left for others.
     """
 
     cdef Entry ends
@@ -136,7 +138,7 @@ cdef class EntryOrder:
         return self.drop_oldest(needed_bytes)
 
     cpdef bint drop_oldest(self, Py_ssize_t needed_bytes):
-        """Drop clean entries, those not used for longest first, as far as the first dirty one; whether there is room then."""
+        """Drop clean entries, oldest use first, as far as the first dirty one; whether there is room then."""
         cdef Entry* entry
         while self.used_bytes + needed_bytes > self.limit_bytes:
             entry = self.ends.newer
@@ -181,8 +183,8 @@ cdef class EntryOrder:
 cdef class EntryTable:
     """Entries by key, clean or dirty, of one order.
 
-    hits and misses count what `get` found; dirty_bytes is what the dirty entries take; is_flushing: between begin_flush and
-    end_flush.
+    hits and misses count what `get` found; dirty_bytes is what the dirty entries take; is_flushing: between
+    begin_flush and end_flush.
     """
 
     cdef readonly EntryOrder order
@@ -228,7 +230,7 @@ cdef class EntryTable:
         raise NotImplementedError
 
     def get(self, bytes key not None, default=None):
-        """The value of a key, None for one that was deleted, `default` where the table does not know. Counts as a use."""
+        """The value of a key, None for one that was deleted, else `default`. Counts as a use."""
         cdef Entry* entry = self.find(key, hash(key))
         if entry == NULL:
             self.misses += 1
@@ -239,7 +241,7 @@ cdef class EntryTable:
         return value_object(entry)
 
     def put(self, bytes key not None, bytes value, context=None):
-        """Make `value` the value of a key, which is dirty then; None deletes it. `context` comes back with it in a flush."""
+        """Make `value` the value of a key, dirty then; None deletes it. `context` comes back with it in a flush."""
         self.store(key, value, context, True)
 
     def delete(self, bytes key not None, context=None):
@@ -296,7 +298,7 @@ cdef class EntryTable:
         self.is_flushing = False
 
     def between(self, bytes start=None, bytes stop=None, bint only_dirty=False):
-        """Keys from `start` to in front of `stop` and their values, as two lists, in no order. Counts as no use."""
+        """Keys from `start` to in front of `stop` and their values, two lists in no order. Counts as no use."""
         cdef Entry* entry
         cdef size_t number
         cdef list keys = [], values = []
@@ -315,7 +317,7 @@ cdef class EntryTable:
         return keys, values
 
     cdef int gather(self, Entry* ends, bytes start, bytes stop, list keys, list values) except -1:
-        # Neither bytes nor the growth of a list starts the garbage collector, whose finalizers could change the list of entries.
+        # Neither bytes nor a list that grows start the garbage collector, whose finalizers could change the entries.
         cdef Entry* entry = ends.behind
         while entry != ends:
             if is_between(entry, start, stop):
@@ -439,6 +441,7 @@ cdef class EntryTable:
         """Take an entry out of everything and free it."""
         cdef Entry** link = &self.buckets[self.bucket_of(entry.hash)]
         cdef PyObject* context = entry.context
+        cdef int _step
         while link[0] != entry:
             link = &link[0].chain
         link[0] = entry.chain
@@ -450,8 +453,9 @@ cdef class EntryTable:
         self.used_bytes -= entry.charge
         self.order.used_bytes -= entry.charge
         free(entry)
-        if self.count < self.bucket_count // 2:
-            self.merge_bucket()
+        for _step in range(2):  # so that an empty table has one bucket
+            if self.count < self.bucket_count // 2:
+                self.merge_bucket()
         Py_XDECREF(context)
 
     cdef void remove_all(self) noexcept:
