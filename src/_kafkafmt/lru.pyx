@@ -1,0 +1,523 @@
+"""Entries of several tables in the order of their use, under one bound in bytes.
+
+An entry is one block of memory: links, then key and value. `EntryOrder` chains the entries of all tables by
+their use, and counts what they take as the allocator rounds it; an `EntryTable` finds its own by key and chains
+those that are dirty in the order in which they became so. A table grows and shrinks by one bucket at a time
+(linear hashing), so that no entry pays for all.
+
+Every step is one call without Python in between, so that threads see whole steps under the GIL. What to do
+where only dirty entries could leave is policy: `make_room` and `pass_through` are handed to the derived
+classes.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcmp, memcpy
+
+from sys import getsizeof
+
+
+cdef struct Entry:
+    Entry* chain  # the next one in the same bucket
+    Entry* newer
+    Entry* older
+    Entry* before  # in a list of dirty entries; NULL in both for a clean one
+    Entry* behind
+    void* table
+    PyObject* context  # NULL for None, and for a clean entry
+    Py_hash_t hash
+    Py_ssize_t charge
+    Py_ssize_t key_size
+    Py_ssize_t value_size  # -1 for a tombstone
+
+
+cdef enum:
+    BLOCK_HEADER = 8  # what the allocator keeps in front of a block
+    BLOCK_ALIGNMENT = 16
+    LEAST_MAPPED = 128 * 1024  # blocks from here on take whole pages
+    PAGE = 4096
+    BUCKET = sizeof(void*)
+    LEAST_BUCKETS = 8
+
+ENTRY_OVERHEAD_BYTES = sizeof(Entry) + BLOCK_HEADER + BUCKET
+
+
+cdef inline char* key_of(Entry* entry) noexcept nogil:
+    return <char*>entry + sizeof(Entry)
+
+
+cdef inline char* value_of(Entry* entry) noexcept nogil:
+    return key_of(entry) + entry.key_size
+
+
+cdef inline Py_ssize_t block_bytes(Py_ssize_t key_size, Py_ssize_t value_size) noexcept nogil:
+    """What the allocator takes for an entry."""
+    cdef Py_ssize_t size = sizeof(Entry) + key_size + max(value_size, 0) + BLOCK_HEADER
+    cdef Py_ssize_t step = BLOCK_ALIGNMENT if size < LEAST_MAPPED else PAGE
+    return (size + step - 1) // step * step
+
+
+cdef inline bytes key_object(Entry* entry):
+    return PyBytes_FromStringAndSize(key_of(entry), entry.key_size)
+
+
+cdef inline object value_object(Entry* entry):
+    if entry.value_size < 0:
+        return None
+    return PyBytes_FromStringAndSize(value_of(entry), entry.value_size)
+
+
+cdef inline PyObject* kept(object context) noexcept:
+    """A reference of our own to a context; NULL for None."""
+    if context is None:
+        return NULL
+    Py_INCREF(context)
+    return <PyObject*>context
+
+
+cdef inline bint is_between(Entry* entry, bytes start, bytes stop) noexcept:
+    return (start is None or compare(entry, start) >= 0) and (stop is None or compare(entry, stop) < 0)
+
+
+cdef inline int compare(Entry* entry, bytes key) noexcept:
+    """Below, at or above 0 where the key of an entry is below, at or above another, byte for byte."""
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(key)
+    cdef int order = memcmp(key_of(entry), PyBytes_AS_STRING(key), min(entry.key_size, size))
+    return order if order else (entry.key_size > size) - (entry.key_size < size)
+
+
+cdef inline void link_dirty(Entry* entry, Entry* behind) noexcept nogil:
+    """Put an entry in front of `behind`."""
+    entry.behind = behind
+    entry.before = behind.before
+    behind.before.behind = entry
+    behind.before = entry
+
+
+cdef inline void unlink_dirty(Entry* entry) noexcept nogil:
+    entry.before.behind = entry.behind
+    entry.behind.before = entry.before
+    entry.before = entry.behind = NULL
+
+
+cdef inline void begin_list(Entry* sentinel) noexcept nogil:
+    sentinel.before = sentinel.behind = sentinel
+
+
+cdef inline void move_in_front(Entry* moved, Entry* target) noexcept nogil:
+    """Put all of one list in front of the first entry of another."""
+    if moved.behind == moved:
+        return
+    moved.before.behind = target.behind
+    target.behind.before = moved.before
+    moved.behind.before = target
+    target.behind = moved.behind
+    begin_list(moved)
+
+
+cdef class EntryOrder:
+    """The entries of all tables, from the one used last to the one not used for longest.
+
+    limit_bytes is what they may take, used_bytes what they do, buckets of the tables included; evictions counts
+    the entries that left for others.
+    """
+
+    cdef Entry ends
+    cdef readonly Py_ssize_t used_bytes
+    cdef readonly Py_ssize_t evictions
+    cdef public Py_ssize_t limit_bytes
+
+    def __cinit__(self, *args, **kwargs):
+        self.ends.newer = self.ends.older = &self.ends
+
+    def make_room(self, Py_ssize_t needed_bytes):
+        """Whether there is room for so many bytes more; called where entries in use are not simply dropped."""
+        return self.drop_oldest(needed_bytes)
+
+    cpdef bint drop_oldest(self, Py_ssize_t needed_bytes):
+        """Drop clean entries, oldest use first, as far as the first dirty one; whether there is room then."""
+        cdef Entry* entry
+        while self.used_bytes + needed_bytes > self.limit_bytes:
+            entry = self.ends.newer
+            if entry == &self.ends or entry.before != NULL:
+                return False
+            self.drop(entry)
+        return True
+
+    def drop_clean(self, Py_ssize_t needed_bytes):
+        """Drop clean entries past dirty ones too; whether there is room then."""
+        cdef Entry* entry = self.ends.newer
+        cdef Entry* after
+        while self.used_bytes + needed_bytes > self.limit_bytes and entry != &self.ends:
+            after = entry.newer
+            if entry.before == NULL:
+                self.drop(entry)
+            entry = after
+        return self.used_bytes + needed_bytes <= self.limit_bytes
+
+    def oldest_table(self):
+        """The table of the entry not used for longest; None where there is no entry."""
+        if self.ends.newer == &self.ends:
+            return None
+        return <object>self.ends.newer.table
+
+    cdef inline void drop(self, Entry* entry) noexcept:
+        self.evictions += 1
+        (<EntryTable>entry.table).remove(entry)
+
+    cdef inline void put_first(self, Entry* entry) noexcept:
+        entry.newer = &self.ends
+        entry.older = self.ends.older
+        self.ends.older.newer = entry
+        self.ends.older = entry
+
+    cdef inline void take_out(self, Entry* entry) noexcept:
+        entry.newer.older = entry.older
+        entry.older.newer = entry.newer
+
+
+@cython.no_gc_clear
+cdef class EntryTable:
+    """Entries by key, clean or dirty, of one order.
+
+    hits and misses count what `get` found; dirty_bytes is what the dirty entries take; is_flushing: between
+    begin_flush and end_flush.
+    """
+
+    cdef readonly EntryOrder order
+    cdef readonly Py_ssize_t used_bytes
+    cdef readonly Py_ssize_t dirty_bytes
+    cdef readonly Py_ssize_t hits
+    cdef readonly Py_ssize_t misses
+    cdef readonly bint is_flushing
+    cdef Entry** buckets
+    cdef size_t bucket_count
+    cdef size_t bucket_room
+    cdef size_t mask  # of the smaller power of two
+    cdef size_t count
+    cdef Entry dirty  # ends of the three lists of dirty entries: not looked at,
+    cdef Entry waiting  # to be handed out in the flush under way,
+    cdef Entry handed  # and handed out in it
+
+    def __cinit__(self, EntryOrder order not None, *args, **kwargs):
+        self.order = order
+        begin_list(&self.dirty)
+        begin_list(&self.waiting)
+        begin_list(&self.handed)
+        self.buckets = <Entry**>malloc(LEAST_BUCKETS * BUCKET)
+        if self.buckets == NULL:
+            raise MemoryError()
+        self.buckets[0] = NULL
+        self.bucket_count = 1
+        self.bucket_room = LEAST_BUCKETS
+
+    def __dealloc__(self):
+        if self.buckets != NULL:
+            self.remove_all()
+            free(self.buckets)
+
+    def __len__(self):
+        return self.count
+
+    def __contains__(self, bytes key not None):
+        return self.find(key, hash(key)) != NULL
+
+    def pass_through(self, bytes key not None, value, context):
+        """Called for what is larger than the bound."""
+        raise NotImplementedError
+
+    def get(self, bytes key not None, default=None):
+        """The value of a key, None for one that was deleted, else `default`. Counts as a use."""
+        cdef Entry* entry = self.find(key, hash(key))
+        if entry == NULL:
+            self.misses += 1
+            return default
+        self.hits += 1
+        self.order.take_out(entry)
+        self.order.put_first(entry)
+        return value_object(entry)
+
+    def put(self, bytes key not None, bytes value, context=None):
+        """Make `value` the value of a key, dirty then; None deletes it. `context` comes back with it in a flush."""
+        self.store(key, value, context, True)
+
+    def delete(self, bytes key not None, context=None):
+        """Delete a key: a dirty entry without a value, which hides what is stored below until it is flushed."""
+        self.store(key, None, context, True)
+
+    def put_clean(self, bytes key not None, bytes value):
+        """Keep what was read from below. A dirty entry stays: it is newer."""
+        cdef Entry* entry = self.find(key, hash(key))
+        if entry == NULL or entry.before == NULL:
+            self.store(key, value, None, False)
+
+    def put_if_absent(self, bytes key not None, bytes value, context=None):
+        """The value that is here; where there is none, or the key was deleted, put this one and return None."""
+        cdef Entry* entry = self.find(key, hash(key))
+        if entry != NULL and entry.value_size >= 0:
+            return self.get(key)
+        self.store(key, value, context, True)
+        return None
+
+    def clear(self):
+        """Forget all entries, dirty ones too."""
+        self.remove_all()
+
+    def begin_flush(self):
+        """Take the dirty entries there are for handing out; what becomes dirty meanwhile waits for the next flush."""
+        self.is_flushing = True
+        move_in_front(&self.dirty, &self.waiting)
+
+    def next_dirty(self):
+        """Key, value (None: deleted) and context of the next entry of the flush under way; None behind the last."""
+        cdef Entry* entry = self.waiting.behind
+        if entry == &self.waiting:
+            return None
+        unlink_dirty(entry)
+        link_dirty(entry, &self.handed)
+        key = key_object(entry)
+        value = value_object(entry)
+        context = None if entry.context == NULL else <object>entry.context
+        return key, value, context
+
+    def end_flush(self, bint is_written):
+        """Make clean what was handed out, where it was written; what was not is dirty as before, in its order."""
+        cdef Entry* entry
+        move_in_front(&self.waiting, &self.dirty)
+        if not is_written:
+            move_in_front(&self.handed, &self.dirty)
+        while self.handed.behind != &self.handed:
+            entry = self.handed.behind
+            if entry.value_size < 0:
+                self.remove(entry)
+            else:
+                self.make_clean(entry)
+        self.is_flushing = False
+
+    def between(self, bytes start=None, bytes stop=None, bint only_dirty=False):
+        """Keys from `start` to in front of `stop` and their values, two lists in no order. Counts as no use."""
+        cdef Entry* entry
+        cdef size_t number
+        cdef list keys = [], values = []
+        if only_dirty:
+            self.gather(&self.dirty, start, stop, keys, values)
+            self.gather(&self.waiting, start, stop, keys, values)
+            self.gather(&self.handed, start, stop, keys, values)
+            return keys, values
+        for number in range(self.bucket_count):
+            entry = self.buckets[number]
+            while entry != NULL:
+                if is_between(entry, start, stop):
+                    keys.append(key_object(entry))
+                    values.append(value_object(entry))
+                entry = entry.chain
+        return keys, values
+
+    cdef int gather(self, Entry* ends, bytes start, bytes stop, list keys, list values) except -1:
+        # Neither bytes nor a list that grows start the garbage collector, whose finalizers could change the entries.
+        cdef Entry* entry = ends.behind
+        while entry != ends:
+            if is_between(entry, start, stop):
+                keys.append(key_object(entry))
+                values.append(value_object(entry))
+            entry = entry.behind
+        return 0
+
+    cdef inline Entry* find(self, bytes key, Py_hash_t hash_) noexcept:
+        cdef Entry* entry = self.buckets[self.bucket_of(hash_)]
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(key)
+        while entry != NULL:
+            if entry.hash == hash_ and entry.key_size == size:
+                if memcmp(key_of(entry), PyBytes_AS_STRING(key), size) == 0:
+                    return entry
+            entry = entry.chain
+        return NULL
+
+    cdef inline size_t bucket_of(self, Py_hash_t hash_) noexcept nogil:
+        cdef size_t number = <size_t>hash_ & (2 * self.mask + 1)
+        return number if number < self.bucket_count else number & self.mask
+
+    cdef int store(self, bytes key, bytes value, context, bint is_dirty) except -1:
+        """Put an entry in place of the one that was there, after room was made for it."""
+        cdef Py_hash_t hash_ = hash(key)
+        cdef Py_ssize_t key_size = PyBytes_GET_SIZE(key)
+        cdef Py_ssize_t value_size = -1 if value is None else PyBytes_GET_SIZE(value)
+        cdef Py_ssize_t block = block_bytes(key_size, value_size)
+        cdef Py_ssize_t charge = block + (0 if context is None else getsizeof(context))
+        cdef Entry* entry = self.find(key, hash_)
+        cdef Py_ssize_t needed = charge + BUCKET if entry == NULL else charge - entry.charge
+        if needed > 0 and self.order.used_bytes + needed > self.order.limit_bytes:
+            if charge + BUCKET > self.order.limit_bytes or not self.order.drop_oldest(needed):
+                if not self.order.make_room(charge + BUCKET):
+                    return self.refuse(key, value, context, is_dirty)
+            entry = self.find(key, hash_)
+            if not is_dirty and entry != NULL and entry.before != NULL:
+                return 0
+        if entry != NULL and block_bytes(key_size, entry.value_size) == block:
+            self.replace_value(entry, value, value_size, context, charge)
+        else:
+            if entry != NULL:
+                self.remove(entry)
+            entry = self.insert(key, hash_, value, value_size, context, charge)
+        if is_dirty:
+            if entry.before == NULL:
+                self.dirty_bytes += entry.charge
+            else:
+                unlink_dirty(entry)
+            link_dirty(entry, &self.dirty)
+        return 0
+
+    cdef int refuse(self, bytes key, bytes value, context, bint is_dirty) except -1:
+        cdef Entry* entry
+        if is_dirty:
+            self.pass_through(key, value, context)
+        entry = self.find(key, hash(key))
+        if entry != NULL and entry.before == NULL:
+            self.remove(entry)
+        return 0
+
+    cdef inline void make_clean(self, Entry* entry) noexcept:
+        cdef PyObject* context = entry.context
+        cdef Py_ssize_t less = entry.charge - block_bytes(entry.key_size, entry.value_size)
+        unlink_dirty(entry)
+        self.dirty_bytes -= entry.charge
+        entry.charge -= less
+        self.used_bytes -= less
+        self.order.used_bytes -= less
+        entry.context = NULL
+        Py_XDECREF(context)  # last, since it may run any code
+
+    cdef void replace_value(
+        self, Entry* entry, bytes value, Py_ssize_t value_size, context, Py_ssize_t charge
+    ) noexcept:
+        cdef PyObject* before = entry.context
+        entry.value_size = value_size
+        if value_size > 0:
+            memcpy(value_of(entry), PyBytes_AS_STRING(value), value_size)
+        self.order.take_out(entry)
+        self.order.put_first(entry)
+        if entry.before != NULL:
+            self.dirty_bytes += charge - entry.charge
+        self.used_bytes += charge - entry.charge
+        self.order.used_bytes += charge - entry.charge
+        entry.charge = charge
+        entry.context = kept(context)
+        Py_XDECREF(before)
+
+    cdef Entry* insert(
+        self, bytes key, Py_hash_t hash_, bytes value, Py_ssize_t value_size, context, Py_ssize_t charge
+    ) except NULL:
+        cdef Py_ssize_t key_size = PyBytes_GET_SIZE(key)
+        cdef Entry* entry
+        cdef size_t number
+        if self.count >= self.bucket_count:
+            self.split_bucket()
+        entry = <Entry*>malloc(sizeof(Entry) + key_size + max(value_size, 0))
+        if entry == NULL:
+            raise MemoryError()
+        entry.before = entry.behind = NULL
+        entry.table = <void*>self
+        entry.context = kept(context)
+        entry.hash = hash_
+        entry.charge = charge
+        entry.key_size = key_size
+        entry.value_size = value_size
+        memcpy(key_of(entry), PyBytes_AS_STRING(key), key_size)
+        if value_size > 0:
+            memcpy(value_of(entry), PyBytes_AS_STRING(value), value_size)
+        number = self.bucket_of(hash_)
+        entry.chain = self.buckets[number]
+        self.buckets[number] = entry
+        self.order.put_first(entry)
+        self.count += 1
+        self.used_bytes += charge
+        self.order.used_bytes += charge
+        return entry
+
+    cdef void remove(self, Entry* entry) noexcept:
+        """Take an entry out of everything and free it."""
+        cdef Entry** link = &self.buckets[self.bucket_of(entry.hash)]
+        cdef PyObject* context = entry.context
+        cdef int _step
+        while link[0] != entry:
+            link = &link[0].chain
+        link[0] = entry.chain
+        self.order.take_out(entry)
+        if entry.before != NULL:
+            unlink_dirty(entry)
+            self.dirty_bytes -= entry.charge
+        self.count -= 1
+        self.used_bytes -= entry.charge
+        self.order.used_bytes -= entry.charge
+        free(entry)
+        for _step in range(2):  # so that an empty table has one bucket
+            if self.count < self.bucket_count // 2:
+                self.merge_bucket()
+        Py_XDECREF(context)
+
+    cdef void remove_all(self) noexcept:
+        cdef size_t number = 0
+        while self.count:
+            number %= self.bucket_count  # which falls meanwhile
+            if self.buckets[number] != NULL:
+                self.remove(self.buckets[number])
+            else:
+                number += 1
+
+    cdef int split_bucket(self) except -1:
+        """One bucket more: it takes its part of the entries of the one it is split from."""
+        cdef size_t new = self.bucket_count
+        cdef size_t room = self.bucket_room + self.bucket_room // 4 + 2
+        cdef Entry** buckets
+        cdef Entry** link
+        cdef Entry* entry
+        if new == self.bucket_room:
+            buckets = <Entry**>realloc(self.buckets, room * BUCKET)
+            if buckets == NULL:
+                raise MemoryError()
+            self.buckets = buckets
+            self.bucket_room = room
+        if new == 2 * self.mask + 2:
+            self.mask = 2 * self.mask + 1
+        self.bucket_count += 1
+        self.charge_buckets(1)
+        self.buckets[new] = NULL
+        link = &self.buckets[new & self.mask]
+        while link[0] != NULL:
+            entry = link[0]
+            if self.bucket_of(entry.hash) == new:
+                link[0] = entry.chain
+                entry.chain = self.buckets[new]
+                self.buckets[new] = entry
+            else:
+                link = &entry.chain
+        return 0
+
+    cdef void merge_bucket(self) noexcept:
+        """One bucket fewer: its entries go back to the one it was split from."""
+        cdef size_t last = self.bucket_count - 1
+        cdef Entry* entry = self.buckets[last]
+        cdef Entry** link
+        cdef Entry** buckets
+        if last == 0:
+            return
+        if last == self.mask:
+            self.mask >>= 1
+        link = &self.buckets[last & self.mask]
+        while link[0] != NULL:
+            link = &link[0].chain
+        link[0] = entry
+        self.bucket_count = last
+        self.charge_buckets(-1)
+        if self.bucket_room > LEAST_BUCKETS and last < self.bucket_room // 2:
+            buckets = <Entry**>realloc(self.buckets, (last + last // 4 + LEAST_BUCKETS) * BUCKET)
+            if buckets != NULL:
+                self.buckets = buckets
+                self.bucket_room = last + last // 4 + LEAST_BUCKETS
+
+    cdef inline void charge_buckets(self, Py_ssize_t more) noexcept:
+        self.used_bytes += more * <Py_ssize_t>BUCKET
+        self.order.used_bytes += more * <Py_ssize_t>BUCKET

@@ -1,0 +1,249 @@
+"""RocksDB stores: what is written is read back, what was committed is there again, and errors name the folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kafkafmt.memory.cache import ThreadCache
+from kafkafmt.memory.store import RocksDBStore, SharedBlockCache, StoreError
+from kafkafmt.types import TopicPartition
+
+ORDERS = TopicPartition("orders", 0)
+VIEWS = TopicPartition("page-views.v1", 12)
+
+
+@pytest.fixture(params=["cache", "no cache"])
+def cache(request: pytest.FixtureRequest) -> ThreadCache | None:
+    return ThreadCache(64 * 1024) if request.param == "cache" else None
+
+
+def test_store_gives_back_what_was_put(tmp_path: Path, cache: ThreadCache | None) -> None:
+    with RocksDBStore(tmp_path, cache=cache) as store:
+        store.put(b"a", b"1")
+        store.put(b"", b"")
+        store.put(b"b", b"2")
+        store.delete(b"b")
+        store.delete(b"never there")
+        assert [store.get(key) for key in (b"a", b"", b"b", b"c")] == [b"1", b"", None, None]
+        assert store.put_if_absent(b"a", b"9") == b"1"
+        assert store.put_if_absent(b"b", b"9") is None
+        assert store.get(b"b") == b"9"
+
+
+def test_store_of_more_than_the_cache_holds_is_equal_to_a_dictionary(
+    tmp_path: Path, cache: ThreadCache | None
+) -> None:
+    chance = random.Random(7)
+    expected: dict[bytes, bytes] = {}
+    with RocksDBStore(tmp_path, cache=cache, write_buffer_bytes=64 * 1024) as store:
+        for number in range(6000):
+            key = b"%05d" % chance.randrange(2000)
+            if chance.random() < 0.2:
+                store.delete(key)
+                expected.pop(key, None)
+            else:
+                expected[key] = b"%d" % number * chance.randrange(1, 30)
+                store.put(key, expected[key])
+            if number % 500 == 0:
+                assert dict(store.range()) == expected
+            if number % 1000 == 0:
+                store.commit({ORDERS: number})
+        assert all(store.get(b"%05d" % number) == expected.get(b"%05d" % number) for number in range(2000))
+        assert list(store.range(b"00500", b"01500")) == sorted(
+            (key, value) for key, value in expected.items() if b"00500" <= key < b"01500"
+        )
+    with RocksDBStore(tmp_path) as store:
+        assert list(store.range()) == sorted(expected.items())
+
+
+def test_range_and_prefix_take_bounds_of_any_bytes(tmp_path: Path, cache: ThreadCache | None) -> None:
+    keys = [b"", b"\x00", b"a", b"a\x00", b"a\xff", b"a\xff\xff", b"b", b"\xff", b"\xff\xff"]
+    with RocksDBStore(tmp_path, cache=cache) as store:
+        for key in keys[::2]:
+            store.put(key, key)
+        store.commit({ORDERS: 1})
+        for key in keys[1::2]:
+            store.put(key, key)
+        assert [key for key, _ in store.range()] == keys
+        assert [key for key, _ in store.range(b"\x00", b"a")] == [b"\x00"]
+        assert [key for key, _ in store.range(stop=b"a")] == [b"", b"\x00"]
+        assert [key for key, _ in store.range(b"a\xff\xff")] == keys[5:]
+        assert [key for key, _ in store.prefix(b"a\xff")] == [b"a\xff", b"a\xff\xff"]
+        assert [key for key, _ in store.prefix(b"\xff")] == [b"\xff", b"\xff\xff"]
+        assert [key for key, _ in store.prefix(b"")] == keys
+
+
+def test_range_sees_the_store_as_it_was_when_it_was_asked_for(
+    tmp_path: Path, cache: ThreadCache | None
+) -> None:
+    with RocksDBStore(tmp_path, cache=cache) as store:
+        for number in range(100):
+            store.put(b"%03d" % number, b"before")
+        found = store.range()
+        for number in range(200):
+            store.put(b"%03d" % number, b"after")
+        store.commit({ORDERS: 1})
+        assert list(found) == [(b"%03d" % number, b"before") for number in range(100)]
+
+
+def test_write_puts_a_batch_past_the_cache_and_over_what_is_in_it(
+    tmp_path: Path, cache: ThreadCache | None
+) -> None:
+    with RocksDBStore(tmp_path, cache=cache) as store:
+        for key in (b"a", b"b", b"c"):
+            store.put(key, b"old")
+        store.write([(b"a", b"new"), (b"b", None), (b"d", b"new")], {ORDERS: 4})
+        assert [store.get(key) for key in (b"a", b"b", b"c", b"d")] == [b"new", None, b"old", b"new"]
+        assert store.positions() == {ORDERS: 4}
+    with RocksDBStore(tmp_path) as store:
+        assert list(store.range()) == [(b"a", b"new"), (b"c", b"old"), (b"d", b"new")]
+
+
+def test_commit_keeps_the_positions_of_partitions_that_it_does_not_name(
+    tmp_path: Path, cache: ThreadCache | None
+) -> None:
+    with RocksDBStore(tmp_path, cache=cache) as store:
+        assert store.positions() == {}
+        store.commit({ORDERS: 5, VIEWS: 2**40})
+        store.put(b"a", b"1")
+        store.commit({ORDERS: 6})
+    with RocksDBStore(tmp_path) as store:
+        assert store.positions() == {ORDERS: 6, VIEWS: 2**40}
+        assert list(store.range()) == [(b"a", b"1")]
+
+
+def test_close_writes_what_is_dirty_and_a_second_one_does_nothing(tmp_path: Path) -> None:
+    cache = ThreadCache(1 << 20)
+    store = RocksDBStore(tmp_path, cache=cache)
+    store.put(b"a", b"1")
+    store.close()
+    store.close()
+    assert cache.used_bytes == 0
+    with RocksDBStore(tmp_path, cache=cache) as store:
+        assert store.get(b"a") == b"1"
+
+
+def test_store_that_is_closed_refuses_with_its_folder(tmp_path: Path) -> None:
+    store = RocksDBStore(tmp_path)
+    store.close()
+    for call in (
+        lambda: store.get(b"a"),
+        lambda: store.put(b"a", b""),
+        store.range,
+        store.flush,
+        store.positions,
+    ):
+        with pytest.raises(StoreError, match=f"store {tmp_path}: expected it to be open, found it closed"):
+            list(call() or ())  # type: ignore[call-overload]
+
+
+def test_resize_sets_the_one_block_cache_of_all_stores(tmp_path: Path) -> None:
+    blocks = SharedBlockCache(4 << 20)
+    with (
+        RocksDBStore(tmp_path / "a", block_cache=blocks) as one,
+        RocksDBStore(tmp_path / "b", block_cache=blocks) as other,
+    ):
+        for number in range(20_000):
+            one.put(b"%06d" % number, os.urandom(100))
+        one.flush()
+        assert len(list(one.range())) == 20_000
+        assert blocks.used_bytes > 1 << 20
+        other.resize(block_cache_bytes=1 << 18, write_buffer_bytes=64 * 1024)
+        assert blocks.block_cache_bytes == 1 << 18
+        assert blocks.used_bytes <= 1 << 18
+        assert one.get(b"000000") is not None
+
+
+@pytest.mark.parametrize(
+    "sizes", [{"block_cache": -1}, {"write_buffer_bytes": 1000}, {"max_write_buffer_number": 1}], ids=str
+)
+def test_size_that_cannot_be_is_refused_before_anything_is_made(
+    tmp_path: Path, sizes: dict[str, int]
+) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        RocksDBStore(tmp_path / "store", **sizes)  # type: ignore[arg-type]
+    assert not (tmp_path / "store").exists()
+
+
+def test_folder_that_holds_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(StoreError, match=r"expected a store or an empty folder, found 'notes.txt' in it"):
+        RocksDBStore(tmp_path)
+    assert list(tmp_path.iterdir()) == [tmp_path / "notes.txt"]
+    with pytest.raises(StoreError, match="expected a folder, found a file"):
+        RocksDBStore(tmp_path / "notes.txt")
+
+
+@pytest.mark.parametrize("marker", ['{"format": 2}', "[]", "", "not JSON"])
+def test_store_of_another_format_is_refused(tmp_path: Path, marker: str) -> None:
+    RocksDBStore(tmp_path).close()
+    (tmp_path / "kafkafmt-store.json").write_text(marker)
+    with pytest.raises(StoreError, match=f"store {tmp_path}: expected (format 1|JSON)"):
+        RocksDBStore(tmp_path)
+
+
+def test_store_that_is_open_is_refused_in_this_process_and_in_another(tmp_path: Path) -> None:
+    program = "import sys; from kafkafmt.memory.store import RocksDBStore; RocksDBStore(sys.argv[1])"
+    with RocksDBStore(tmp_path):
+        with pytest.raises(StoreError, match=f"store {tmp_path}: expected it to be free, found it open"):
+            RocksDBStore(tmp_path)
+        other = subprocess.run(
+            [sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=False
+        )
+        assert f"StoreError: store {tmp_path}: expected it to be free, found it open" in other.stderr
+
+
+def test_store_that_is_damaged_is_told_with_its_folder(tmp_path: Path) -> None:
+    RocksDBStore(tmp_path).close()
+    (tmp_path / "CURRENT").write_text("garbage\n")
+    with pytest.raises(StoreError, match=f"store {tmp_path}: Corruption"):
+        RocksDBStore(tmp_path)
+
+
+COMMITTER = """
+import sys
+from kafkafmt.memory.cache import ThreadCache
+from kafkafmt.memory.store import RocksDBStore
+from kafkafmt.types import TopicPartition
+
+store = RocksDBStore(sys.argv[1], write_buffer_bytes=64 * 1024, cache=ThreadCache(1 << 20))
+begin = store.positions().get(TopicPartition("orders", 0), 0)
+for number in range(begin, 10**9):
+    for key in range(100):
+        store.put(b"%03d" % ((number + key) % 1000), b"%d" % number)
+    store.commit({TopicPartition("orders", 0): number + 1})
+    print(number + 1, flush=True)
+"""
+
+
+def test_store_of_a_killed_process_holds_what_was_committed_and_positions_that_agree(tmp_path: Path) -> None:
+    committed = 0
+    for round_ in range(4):
+        with subprocess.Popen([sys.executable, "-c", COMMITTER, tmp_path], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                committed = int(line)
+                if committed >= 50 * (round_ + 1) + round_:
+                    process.send_signal(signal.SIGKILL)
+                    break
+            committed = max([committed, *(int(line) for line in process.stdout if line.endswith(b"\n"))])
+        with RocksDBStore(tmp_path) as store:
+            position = store.positions()[ORDERS]
+            assert committed <= position <= committed + 1
+            expected = {}
+            for number in range(position):
+                expected.update({b"%03d" % ((number + key) % 1000): b"%d" % number for key in range(100)})
+            assert dict(store.range()) == expected
+
+
+def test_marker_names_the_format(tmp_path: Path) -> None:
+    RocksDBStore(tmp_path).close()
+    assert json.loads((tmp_path / "kafkafmt-store.json").read_text()) == {"format": 1}
