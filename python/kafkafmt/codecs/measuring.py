@@ -6,7 +6,7 @@ Counted piece by piece, by the libraries' own streams; nothing is promised of da
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import lz4.frame
 import zstandard
@@ -72,4 +72,9 @@ def _zstd(payload: memoryview) -> Iterator[int]:
             yield len(piece)
 
 
-_COUNTS = {Codec.GZIP: _gzip, Codec.SNAPPY: _snappy, Codec.LZ4: _lz4, Codec.ZSTD: _zstd}
+_COUNTS: dict[int, Callable[[memoryview], Iterator[int]]] = {
+    Codec.GZIP: _gzip,
+    Codec.SNAPPY: _snappy,
+    Codec.LZ4: _lz4,
+    Codec.ZSTD: _zstd,
+}
