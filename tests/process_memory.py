@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 MIB = 1024 * 1024
 THIS = "self"
+_LOOK_SECONDS = 0.005
 _PRINT_PEAK = "print(next(l for l in open('/proc/self/status') if l.startswith('VmHWM')).split()[1])"
 
 
@@ -36,3 +41,30 @@ def bare_interpreter_mib() -> float:
     """The same for an interpreter that does nothing."""
     done = subprocess.run([sys.executable, "-c", _PRINT_PEAK], capture_output=True, text=True, check=True)
     return int(done.stdout) / 1024
+
+
+def family_peak_mib(command: Sequence[str | Path]) -> tuple[float, subprocess.CompletedProcess[str]]:
+    """Run a command; the peaks of it and of all processes that it starts, added up, and how it ended."""
+    peaks: dict[int, float] = {}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        watch = threading.Thread(target=_watch, args=(process, peaks))
+        watch.start()
+        output, errors = process.communicate()
+        watch.join()
+    return sum(peaks.values()), subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def _watch(process: subprocess.Popen[str], peaks: dict[int, float]) -> None:
+    while process.returncode is None:
+        for one in _family(process.pid):
+            with contextlib.suppress(OSError, StopIteration):  # it has ended
+                peaks[one] = max(peaks.get(one, 0), peak_mib(one))
+        time.sleep(_LOOK_SECONDS)
+
+
+def _family(process: int) -> Iterator[int]:
+    yield process
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{process}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                yield from _family(int(child))

@@ -19,6 +19,7 @@ from typing import Any
 from kafka.protocol.api_key import ApiKey
 
 from data.real_logs import LOGS
+from kafkafmt.memory import MemoryBudget
 from kafkafmt.serve import apis
 from kafkafmt.serve.catalog import Catalog
 from kafkafmt.serve.fetching import Fetching
@@ -68,7 +69,7 @@ async def _check_answer(request: Request) -> None:
 
 
 async def _fetched(request: Request) -> bytes:
-    lease = DownConversionMemory(64 * MIB, MIB, Metrics()).lease()
+    lease = DownConversionMemory(MemoryBudget(64 * MIB), MIB, Metrics()).lease()
     response, _ = await Fetching(_catalog(), _options(), GrowthWatch()).answer(request, lease)
     sink, send = Sink(), response.to_send()
     while not send.completed:

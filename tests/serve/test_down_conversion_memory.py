@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kafkafmt.converted_chunks import chunk_memory_bytes
+from kafkafmt.memory import MemoryBudget
 from kafkafmt.serve.memory import LEAST_CHUNK_BYTES, DownConversionMemory, Lease
 from log.samples import batch, batches, put_segment
 from serve.endpoint_here import Told, serving
@@ -24,7 +25,7 @@ CAP = 100
 def run(scenario: Callable[[DownConversionMemory, Told], Awaitable[None]]) -> None:
     async def main() -> None:
         told = Told()
-        memory = DownConversionMemory(CAP, 64 * 1024, told)
+        memory = DownConversionMemory(MemoryBudget(CAP), 64 * 1024, told)
         await scenario(memory, told)
         assert (told.held, told.waiting) == (0, 0)
 
@@ -163,7 +164,7 @@ def test_leases_of_any_course_are_within_the_cap_and_all_have_their_turn() -> No
 def test_chunks_get_smaller_the_more_connections_convert() -> None:
     async def scenario() -> None:
         told = Told()
-        memory = DownConversionMemory(8 * MIB, 512 * 1024, told)
+        memory = DownConversionMemory(MemoryBudget(8 * MIB), 512 * 1024, told)
         leases = [memory.lease() for _ in range(1000)]
         sizes = []
         for lease in leases:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from kafkafmt.memory import MemoryBudget
+from kafkafmt.serve.metrics import Metrics
 from kafkafmt.serve.producing.request_memory import RequestMemory
 
 
@@ -33,7 +35,7 @@ async def settle() -> None:
 
 def test_memory_when_it_is_taken_then_others_wait_in_their_order() -> None:
     async def run() -> None:
-        memory = RequestMemory(100)
+        memory = RequestMemory(MemoryBudget(100), Metrics())
         holders = [Holder(memory, size) for size in (60, 40, 70, 10, 500)]
         await settle()
         assert [holder.holds for holder in holders] == [True, True, False, False, False]
@@ -55,7 +57,7 @@ def test_memory_when_it_is_taken_then_others_wait_in_their_order() -> None:
 
 def test_memory_when_one_that_waits_is_cancelled_then_those_behind_it_go_on() -> None:
     async def run() -> None:
-        memory = RequestMemory(100)
+        memory = RequestMemory(MemoryBudget(100), Metrics())
         first, second, third = (Holder(memory, size) for size in (60, 60, 60))
         await settle()
         second.task.cancel()

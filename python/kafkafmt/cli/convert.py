@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ from kafkafmt.errors import CorruptRecordError, InvalidRecordError, UnsupportedC
 from kafkafmt.jobs.convert import (
     STATUSES,
     ConvertError,
+    ConvertMemory,
+    ConvertMemoryError,
     ConvertOptions,
     SegmentReport,
     SegmentTask,
@@ -39,6 +41,7 @@ from kafkafmt.jobs.convert import (
 from kafkafmt.types import Codec
 
 _MAX_CHUNK_BYTES = 1024**3
+_MAX_MEMORY_BYTES = 1024**4
 _COLUMNS = ("topic", "partitions#", "segments#", "records converted#", "from#", "to#", "result")
 
 
@@ -77,7 +80,17 @@ _COLUMNS = ("topic", "partitions#", "segments#", "records converted#", "from#", 
     help="Bytes read and converted at a time: 524288, 512K, 1M.  [default: 512K]",
 )
 @click.option(
-    "--jobs", type=click.IntRange(min=1), metavar="N", help="Segments at once.  [default: one a core]"
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Segments at once.  [default: one a core, or fewer as --memory says]",
+)
+@click.option(
+    "--memory",
+    "memory_bytes",
+    type=Size(_MAX_MEMORY_BYTES),
+    metavar="SIZE",
+    help="What all jobs together may take beyond what they start with: 256M, 4G.  [default: no bound]",
 )
 @engine_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines: an object a segment, and a summary.")
@@ -92,6 +105,7 @@ def convert(
     zstd_fallback: str | None,
     chunk_size: int,
     jobs: int | None,
+    memory_bytes: int | None,
     engine: str,
     master: str | None,
     as_json: bool,
@@ -132,7 +146,12 @@ def convert(
         raise click.UsageError(
             "--jobs is for --engine local: with Spark, --master says how many, as in local[4]"
         )
+    if engine == "spark" and memory_bytes is not None:
+        raise click.UsageError("--memory is for --engine local: executors have spark.executor.memory")
     options = _options(to_magic, codec, level, on_corrupt, zstd_fallback, chunk_size)
+    if memory_bytes is not None:
+        options = _with_memory(options, memory_bytes, jobs)
+        jobs = options.memory.jobs if options.memory is not None else None
     try:
         tasks = plan(source, target, topics)
     except ConvertError as error:
@@ -178,6 +197,19 @@ def _options(
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+
+
+def _with_memory(options: ConvertOptions, memory_bytes: int, jobs: int | None) -> ConvertOptions:
+    """The options within what all jobs may take, of as many as are best where none are given."""
+    about = options.to_magic, options.chunk_size
+    try:
+        if jobs is None:
+            memory = ConvertMemory.divided(memory_bytes, _cores(), *about)
+        else:
+            memory = ConvertMemory(memory_bytes, jobs, *about)
+    except ConvertMemoryError as error:
+        raise click.UsageError(f"--{error}") from None
+    return replace(options, memory=memory)
 
 
 def _cores() -> int:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ipaddress
 import stat
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from kafkafmt.cli.values import Address, AddressType, Size
 from kafkafmt.ini import IniError
@@ -21,6 +23,7 @@ from kafkafmt.types import Codec
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _SECONDS = click.FloatRange(min=0, min_open=True)
+_MOST_MEMORY_BYTES = 1024 * GIB
 
 
 def _options(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
@@ -144,6 +147,14 @@ _security_options = _options(
 )
 _limit_options = _options(
     click.option(
+        "--memory",
+        "memory_bytes",
+        type=Size(_MOST_MEMORY_BYTES),
+        metavar="SIZE",
+        help="What the endpoint may take beyond its start, all workers together: the limits of memory, requests and"
+        " connections that are not given follow from it.  [default: each has its own default]",
+    ),
+    click.option(
         "--max-connections",
         type=click.IntRange(min=1),
         metavar="N",
@@ -216,6 +227,7 @@ def serve(
     tls_client_ca: Path | None,
     sasl_users: Path | None,
     sasl_mechanisms: str | None,
+    memory_bytes: int | None,
     **settings: Any,
 ) -> int:
     """Serve DIR, a log directory, to Kafka consumers of any age, and with --allow-produce to producers.
@@ -278,6 +290,8 @@ def serve(
             users=_users(sasl_users, sasl_mechanisms),
             **settings,
         )
+        if memory_bytes is not None:
+            options = _within_memory(memory_bytes, options)
         configure_logs(options.log_format, options.log_level)
 
         def on_listening(host: str, port: int) -> None:
@@ -289,6 +303,18 @@ def serve(
     except (IniError, OffsetsFileError, TlsError, WorkerError) as error:
         raise click.ClickException(str(error)) from None
     return 0
+
+
+def _within_memory(memory_bytes: int, options: ServeOptions) -> ServeOptions:
+    """The options within one number, but for those that the command line has."""
+    from kafkafmt.serve.memory_plan import ServeMemoryError, within_memory
+
+    source = click.get_current_context().get_parameter_source
+    fixed = {one.name for one in fields(options) if source(one.name) is ParameterSource.COMMANDLINE}
+    try:
+        return within_memory(memory_bytes, options, fixed)
+    except ServeMemoryError as error:
+        raise click.UsageError(f"--{error}") from None
 
 
 def _tls_options(certificate: Path | None, key: Path | None, client_ca: Path | None) -> TlsOptions | None:

@@ -47,6 +47,13 @@ def _is_one_block(data: bytes | memoryview) -> bool:
     return _ONE_BLOCK.unpack_from(data) == (_HEADER, len(data) - _ONE_BLOCK.size)
 
 
+def decompressed_bytes(data: memoryview) -> int:
+    """What `data` holds, as its blocks declare it."""
+    if data[: len(_MAGIC)] == _MAGIC:
+        return sum(map(_length, _xerial_blocks(data)))
+    return _length(data)
+
+
 def _decompress_block(block: bytes | memoryview, limit: int) -> bytearray:
     size = _length(block)
     if size > limit:
@@ -57,7 +64,7 @@ def _decompress_block(block: bytes | memoryview, limit: int) -> bytearray:
 
 
 def _decompress_blocks(view: memoryview, limit: int) -> bytearray:
-    size = sum(map(_length, _xerial_blocks(view)))
+    size = decompressed_bytes(view)
     if size > limit:
         raise _limit_error(limit, size)
     output = bytearray(size)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import structlog
 
+from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.log.directory import LogDirectory
 from kafkafmt.log.following import FollowedLog, SegmentCache
 from kafkafmt.log.indexes import TimestampOffset
@@ -39,9 +40,12 @@ class Partition:
     All that asks the log raises KafkaFormatError where damage is in the way, and OSError where files are gone.
     """
 
-    def __init__(self, topic_partition: TopicPartition, folder: Path, cache: SegmentCache) -> None:
+    def __init__(
+        self, topic_partition: TopicPartition, folder: Path, cache: SegmentCache, max_decompressed_bytes: int
+    ) -> None:
         self.topic_partition = topic_partition
         self.folder = folder
+        self._max_decompressed_bytes = max_decompressed_bytes
         self.seldom = Seldom()  # for what is to be logged of it, at each fetch else
         self._cache = cache
         self._epochs: tuple[int, list[tuple[int, int]]] = (-1, [])
@@ -50,7 +54,7 @@ class Partition:
     @cached_property
     def log(self) -> FollowedLog:
         """Its offsets are those of the last `refresh`."""
-        return FollowedLog(self.folder, self._cache)
+        return FollowedLog(self.folder, self._cache, max_decompressed_bytes=self._max_decompressed_bytes)
 
     def refresh(self) -> bool:
         """Look for what is new in the log; was there anything?"""
@@ -138,9 +142,19 @@ class Topic:
 
 
 class Catalog:
-    """What a log directory holds now. Raises FileNotFoundError or NotADirectoryError for another `path`."""
+    """What a log directory holds now. Raises FileNotFoundError or NotADirectoryError for another `path`.
 
-    def __init__(self, path: Path, *, most_open_segments: int = 512) -> None:
+    max_decompressed_bytes: of one batch of these logs, where it is converted.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        most_open_segments: int = 512,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    ) -> None:
+        self._max_decompressed_bytes = max_decompressed_bytes
         self._directory = LogDirectory(path)
         self._cache = SegmentCache(most_open_segments)
         self._stamp: tuple[int, int] | None = None
@@ -207,7 +221,9 @@ class Catalog:
                 continue
             before = self._topics.get(name)
             known_partition = None if before is None else before.partitions.get(number)
-            partition = known_partition or Partition(topic_partition, folder, self._cache)
+            partition = known_partition or Partition(
+                topic_partition, folder, self._cache, self._max_decompressed_bytes
+            )
             topics.setdefault(name, Topic(name)).partitions[number] = partition
         self._topics = topics
         self._by_id = {topic.id: topic for topic in topics.values()}

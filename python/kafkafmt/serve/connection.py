@@ -117,8 +117,8 @@ class Connection:
             self.is_busy = False
 
     def _room_for(self, size: int) -> AbstractAsyncContextManager[None]:
-        """Memory for a large request that may be one to produce, from when it is read until it is answered."""
-        if size <= _LARGE_FRAME_BYTES or not self._options.allow_produce:
+        """Memory for a large request, from when it is read until it is answered."""
+        if size <= _LARGE_FRAME_BYTES:
             return nullcontext()
         return self._service.request_memory.held(size)
 

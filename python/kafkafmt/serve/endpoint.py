@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import structlog
 from kafka.protocol.api_key import ApiKey
 
+from kafkafmt.memory import MemoryBudget
 from kafkafmt.serve import apis
 from kafkafmt.serve.catalog import Catalog
 from kafkafmt.serve.connection import Connection, RefusedError, Service
@@ -75,7 +76,11 @@ class Endpoint:
         self._listener = listener
         self._metrics = Metrics() if metrics is None else metrics
         self._tls = None if options.tls is None else tls_context(options.tls)
-        catalog = Catalog(options.directory, most_open_segments=most_open_segments())
+        catalog = Catalog(
+            options.directory,
+            most_open_segments=min(options.max_open_segments or most_open_segments(), most_open_segments()),
+            max_decompressed_bytes=options.max_decompressed_bytes,
+        )
         node = Node.advertised(options, listener, catalog.cluster_id)
         self._growth = GrowthWatch()
         topics = TopicConfigs(options.directory)
@@ -86,11 +91,14 @@ class Endpoint:
             creation = TopicCreation(options.directory, catalog, topics)
             creation.complete()
             self._writers = Writers(most_open_logs())
-        memory = DownConversionMemory(options.max_downconversion_bytes, options.chunk_bytes, self._metrics)
+        chunks, requests = options.max_downconversion_bytes, options.max_produce_memory_bytes
+        budget = MemoryBudget(chunks + requests, "serve")
+        memory = DownConversionMemory(budget.child("chunks", chunks), options.chunk_bytes, self._metrics)
         fetching = Fetching(catalog, options, self._growth, convert_eagerly=convert_eagerly)
         all_handlers = apis.handlers(catalog, node, options, topics, creation) | dict(handlers or {})
         if self._writers is not None:
-            producing = Producing(catalog, topics, self._growth, self._writers, self._metrics)
+            most = options.max_decompressed_bytes
+            producing = Producing(catalog, topics, self._growth, self._writers, self._metrics, most)
             all_handlers[ApiKey.Produce] = producing.answer
             all_handlers[ApiKey.InitProducerId] = ProducerIdsApi().answer
         self._service = Service(
@@ -99,7 +107,7 @@ class Endpoint:
             fetching,
             memory,
             self._metrics,
-            RequestMemory(options.max_produce_memory_bytes),
+            RequestMemory(budget.child("requests", requests), self._metrics),
         )
         self._most_connections = options.max_connections or most_connections()
         self._connections: dict[asyncio.Task[None], Connection | None] = {}

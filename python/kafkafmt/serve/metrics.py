@@ -10,11 +10,11 @@ takes the place of a dead one goes on with its files, so that counters never go 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from kafka.errors import for_code
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server, values
@@ -23,6 +23,9 @@ from prometheus_client.values import MultiProcessValue
 
 from kafkafmt.serve.options import host_and_port
 from kafkafmt.serve.wire import SUPPORTED, api_name
+
+if TYPE_CHECKING:
+    from kafkafmt.memory import MemoryBudget
 
 # answered: with a response, error codes included. failed: the connection ended before that.
 Outcome: TypeAlias = Literal["answered", "failed"]
@@ -65,6 +68,9 @@ class Metrics:
 
     def records_appended(self, batches: int, size_bytes: int) -> None:
         """Batches of a producer were appended to the log."""
+
+    def memory_used(self, budget: MemoryBudget) -> None:
+        """What is held of a budget has changed, or who waits for some."""
 
     def memory_held(self, size_bytes: int) -> None:
         """What all chunks that are being sent take together, from now on."""
@@ -116,6 +122,9 @@ class PrometheusMetrics(Metrics):
         self._produced_bytes = Counter(
             "kafkafmt_produced_bytes", "Bytes of producers' batches appended.", registry=registry
         )
+        held, peak = "Memory that is held of a budget, by its name.", "The most that ever was."
+        self._held = _gauge("memory_held_bytes", held, registry, ["budget"])
+        self._peak = _gauge("memory_peak_bytes", peak, registry, ["budget"])
         self._memory = _gauge("downconversion_memory_bytes", "Memory that converted chunks hold.", registry)
         self._awaited = _gauge("downconversion_waiting", "Conversions that wait for memory.", registry)
 
@@ -159,6 +168,10 @@ class PrometheusMetrics(Metrics):
         self._produced_batches.inc(batches)
         self._produced_bytes.inc(size_bytes)
 
+    def memory_used(self, budget: MemoryBudget) -> None:
+        self._held.labels(budget.name).set(budget.held_bytes)
+        self._peak.labels(budget.name).set(budget.peak_bytes)
+
     def memory_held(self, size_bytes: int) -> None:
         self._memory.set(size_bytes)
 
@@ -166,9 +179,9 @@ class PrometheusMetrics(Metrics):
         self._awaited.set(conversions)
 
 
-def _gauge(name: str, documentation: str, registry: CollectorRegistry) -> Gauge:
+def _gauge(name: str, documentation: str, registry: CollectorRegistry, labels: Sequence[str] = ()) -> Gauge:
     """A gauge that is the sum over the workers that live."""
-    return Gauge(f"kafkafmt_{name}", documentation, registry=registry, multiprocess_mode="livesum")
+    return Gauge(f"kafkafmt_{name}", documentation, labels, registry=registry, multiprocess_mode="livesum")
 
 
 def keep_metrics_in(folder: Path, worker: int) -> None:

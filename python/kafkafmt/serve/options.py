@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ class ServeOptions:
     auto_create_topics: `auto.create.topics.enable`: make topics that producers ask for, of one partition.
     max_produce_bytes: `socket.request.max.bytes`, of Produce, where that is allowed.
     max_produce_memory_bytes: what the larger ones of these requests may take together, of all connections.
+    max_decompressed_bytes: the most that one batch may decompress to, where that is converted.
+    max_open_segments: the most that stay open, with what is known of them; None: as the limit of open files has it.
     max_connections: of each process; None: as many as the limit of open files leaves.
     tls: None: clients connect in plain text. users: who may connect, by SASL; None: everybody.
     metrics: the host and port that metrics are served on; None: there are none.
@@ -101,6 +104,8 @@ class ServeOptions:
     max_produce_bytes: int = 100 * MIB
     max_produce_memory_bytes: int = 256 * MIB
     max_fetch_bytes: int = 1024 * MIB
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+    max_open_segments: int | None = None
     write_timeout: float = 60.0
     request_timeout: float = 60.0
     idle_timeout: float = 600.0

@@ -7,6 +7,7 @@ Only segments are converted, and transaction indexes kept where they still mean 
 files of a partition folder (leader epochs, producer snapshots, metadata) are a broker's own and are left behind.
 """
 
+from kafkafmt.jobs.convert.memory import ConvertMemory, ConvertMemoryError
 from kafkafmt.jobs.convert.processes import convert_in_processes
 from kafkafmt.jobs.convert.segment import convert_segment, split_unchanged
 from kafkafmt.jobs.convert.tasks import (
@@ -22,6 +23,8 @@ from kafkafmt.jobs.convert.tasks import (
 __all__ = [
     "STATUSES",
     "ConvertError",
+    "ConvertMemory",
+    "ConvertMemoryError",
     "ConvertOptions",
     "SegmentReport",
     "SegmentTask",

@@ -21,9 +21,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from kafkafmt.codecs.measuring import decompressed_bytes
 from kafkafmt.conversion import ConversionStats
 from kafkafmt.converted_chunks import ConvertedChunks
-from kafkafmt.errors import KafkaFormatError
+from kafkafmt.errors import DecompressionLimitError, KafkaFormatError
+from kafkafmt.jobs.convert.memory import ConvertMemory, ConvertMemoryError
 from kafkafmt.jobs.convert.tasks import ConvertOptions, SegmentReport, SegmentTask, intact_ranges
 from kafkafmt.jobs.files import damage_row, is_expected_tail
 from kafkafmt.log import (
@@ -42,7 +44,9 @@ from kafkafmt.log.segment import (
     TRANSACTION_INDEX_SUFFIX,
     is_segment_file_name,
 )
+from kafkafmt.memory.plan import at_least_text
 from kafkafmt.records import MemoryRecords
+from kafkafmt.sizes import size_text
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
@@ -92,10 +96,18 @@ def split_unchanged(
 
 
 class _WatchedRecords(SegmentRecords):
-    """The records of a segment; tells how far they were read."""
+    """The records of a segment; tells how far they were read, and reads no batch that is larger than the memory."""
 
-    def __init__(self, segment: Segment, start: int, end: int | None, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        segment: Segment,
+        start: int,
+        end: int | None,
+        options: ConvertOptions,
+        progress: Progress | None,
+    ) -> None:
         super().__init__(segment.path, start, end, is_active=segment.is_active)
+        self._options = options
         self._progress = progress
         self._reached = start
 
@@ -106,6 +118,12 @@ class _WatchedRecords(SegmentRecords):
                 self._progress(end - self._reached)
                 self._reached = end
             yield run
+
+    def _read(self, position: int, size: int, memory: bytearray | None) -> memoryview | bytes:
+        bound = self._options.memory
+        if bound is not None and size > max(bound.max_batch_bytes, self._options.chunk_size):
+            raise _too_large(position, size, bound)
+        return super()._read(position, size, memory)
 
 
 class _Conversion:
@@ -144,6 +162,8 @@ class _Conversion:
         try:
             self._write([(0, None)])
         except KafkaFormatError as error:
+            if isinstance(error, DecompressionLimitError):
+                self._refuse_too_large(error.position)
             self.report.damage = self._damage(error)
             if self.options.on_corrupt == "fail" or not self.report.damage:
                 raise
@@ -189,7 +209,7 @@ class _Conversion:
     def _chunks(self, ranges: Sequence[tuple[int, int | None]]) -> Iterator[memoryview]:
         options = self.options
         for start, end in ranges:
-            with _WatchedRecords(self.segment, start, end, self.progress) as records:
+            with _WatchedRecords(self.segment, start, end, options, self.progress) as records:
                 yield from ConvertedChunks(
                     records, options.conversion(), chunk_size=options.chunk_size, stats=self.stats
                 )
@@ -211,18 +231,34 @@ class _Conversion:
         aborted = log.scan_aborted_transactions(end_offset)
         return [one for one in aborted if one.last_offset >= self.segment.base_offset]
 
+    def _refuse_too_large(self, position: int | None) -> None:
+        """Raise ConvertMemoryError where the batch there decompresses to more than there is memory for."""
+        memory = self.options.memory
+        if memory is None or position is None:
+            return
+        with self.segment.open(position) as records:
+            run = next(records.runs(run_bytes=self.options.chunk_size))
+            size = decompressed_bytes(int(run.index["codec"][0]), run.payload(0))
+        if size is not None and size > memory.max_batch_bytes:
+            raise _too_large(position, size, memory, " decompressed")
+
     def _damage(self, error: KafkaFormatError) -> list[dict[str, Any]]:
         """All damage where it is to be left out, else what `error` is about; none where that is no damage."""
+        limit = self.options.max_batch_bytes
         if self.options.on_corrupt == "skip":
-            with self.segment.open() as records:
-                return [
-                    damage_row(found)
+            with self.segment.open(max_decompressed_bytes=limit) as records:
+                damage = [
+                    found
                     for found in find_damage(records, deep=True)
                     if not is_expected_tail(found, is_active=self.segment.is_active)
                 ]
+            for found in damage:
+                if found.kind == "invalid":  # which a batch is called as well that is larger than the memory
+                    self._refuse_too_large(found.position)
+            return [damage_row(found) for found in damage]
         if error.position is None or error.path != str(self.segment.path):
             return []
-        with self.segment.open(error.position) as records:
+        with self.segment.open(error.position, max_decompressed_bytes=limit) as records:
             first = next(find_damage(records, deep=True), None)
         return [] if first is None or first.position != error.position else [damage_row(first)]
 
@@ -324,6 +360,14 @@ class _Conversion:
             file.flush()
             os.fsync(file.fileno())
         temporary.rename(sidecar)
+
+
+def _too_large(position: int, size: int, memory: ConvertMemory, how: str = "") -> ConvertMemoryError:
+    return ConvertMemoryError(
+        f"batch at position {position}: expected at most {memory.max_batch_bytes} bytes{how}, which {memory.jobs} jobs "
+        f"have room for in {size_text(memory.total_bytes)}, found {size}: "
+        f"--memory {at_least_text(memory.enough_for(size))} would do"
+    )
 
 
 @contextlib.contextmanager

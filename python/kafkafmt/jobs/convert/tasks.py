@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.conversion import ConversionOptions
 from kafkafmt.converted_chunks import DEFAULT_CHUNK_SIZE
+from kafkafmt.jobs.convert.memory import ConvertMemory
 from kafkafmt.jobs.files import error_in_words
 from kafkafmt.log import LogDirectory, PartitionLog, Segment
 from kafkafmt.types import Codec
@@ -33,6 +35,7 @@ class ConvertOptions:
     zstd_fallback: the codec that zstd batches get below v2, which has no zstd; None gives the segment up.
     chunk_size: source bytes that are read and converted at a time.
     codec, level: what all batches are to be compressed with; None leaves each its own.
+    memory: what all processes may hold; None: no bound but that of one batch, 256 MiB decompressed.
 
     Raises ValueError for what cannot be, and for what changes nothing.
     """
@@ -43,6 +46,7 @@ class ConvertOptions:
     chunk_size: int = DEFAULT_CHUNK_SIZE
     codec: Codec | None = None
     level: int | None = None
+    memory: ConvertMemory | None = None
 
     def __post_init__(self) -> None:
         if self.on_corrupt not in get_args(OnCorrupt):
@@ -54,8 +58,17 @@ class ConvertOptions:
     def conversion(self) -> ConversionOptions:
         """What becomes of each batch."""
         return ConversionOptions(
-            self.to_magic, zstd_fallback=self.zstd_fallback, codec=self.codec, level=self.level
+            self.to_magic,
+            zstd_fallback=self.zstd_fallback,
+            codec=self.codec,
+            level=self.level,
+            max_decompressed_bytes=self.max_batch_bytes,
         )
+
+    @property
+    def max_batch_bytes(self) -> int:
+        """The most that a batch may decompress to, and of what is bounded in memory, that it may be stored in."""
+        return DEFAULT_MAX_DECOMPRESSED_BYTES if self.memory is None else self.memory.max_batch_bytes
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from kafka.protocol.producer import ProduceResponse
 
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.serve.metrics import Metrics
-from kafkafmt.serve.producing.checking import RefusedRecordsError, checked_run
+from kafkafmt.serve.producing.checking import MOST_DECOMPRESSED_BYTES, RefusedRecordsError, checked_run
 from kafkafmt.serve.producing.writers import Appended, Writers
 from kafkafmt.serve.request import Message, Request
 from kafkafmt.serve.turns import Turns
@@ -53,7 +53,10 @@ class _Answer(NamedTuple):
 
 
 class Producing:
-    """Answers Produce. For the tasks of one event loop. now: tells the time, in milliseconds."""
+    """Answers Produce. For the tasks of one event loop.
+
+    max_decompressed_bytes: of a wrapper of v0 or v1, which is opened. now: tells the time, in milliseconds.
+    """
 
     def __init__(
         self,
@@ -62,6 +65,7 @@ class Producing:
         growth: GrowthWatch,
         writers: Writers,
         metrics: Metrics,
+        max_decompressed_bytes: int = MOST_DECOMPRESSED_BYTES,
         now: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._catalog = catalog
@@ -69,6 +73,7 @@ class Producing:
         self._growth = growth
         self._writers = writers
         self._metrics = metrics
+        self._max_decompressed_bytes = min(max_decompressed_bytes, MOST_DECOMPRESSED_BYTES)
         self._now = now
 
     async def answer(self, request: Request) -> Message | None:
@@ -152,7 +157,8 @@ class Producing:
 
     async def _appended(self, request: Request, partition: Partition, records: bytes | None) -> _Answer:
         settings = self._topics.settings(partition.topic_partition.topic)
-        run = await asyncio.to_thread(checked_run, records, request.version, settings.max_message_bytes)
+        limits = settings.max_message_bytes, self._max_decompressed_bytes
+        run = await asyncio.to_thread(checked_run, records, request.version, *limits)
         if not len(run):
             return _Answer(log_start_offset=partition.start_offset)
         async with self._writers.writer(partition) as writer:

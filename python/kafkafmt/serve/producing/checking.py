@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 _FIRST_VERSION_OF_BATCHES = 3  # KIP-98: versions of Produce from then on take batches of v2 alone
 _FIRST_VERSION_WITH_ZSTD = 7  # KIP-110
-# What a wrapper of v0 or v1 may decompress to. One is converted at a time, so that this is all they take together.
-_MOST_DECOMPRESSED_BYTES = 64 * 1024 * 1024
+# What a wrapper of v0 or v1 may decompress to at the most. One is converted at a time, so that this is all they take
+# together.
+MOST_DECOMPRESSED_BYTES = 64 * 1024 * 1024
 _converting = threading.Lock()
 
 _ERRORS: dict[RefusalReason, type[errors.BrokerResponseError]] = {
@@ -55,10 +56,15 @@ class RefusedRecordsError(Exception):
         self.error = error
 
 
-def checked_run(records: bytes | None, version: int, max_message_bytes: int) -> BatchRun:
+def checked_run(
+    records: bytes | None,
+    version: int,
+    max_message_bytes: int,
+    max_decompressed_bytes: int = MOST_DECOMPRESSED_BYTES,
+) -> BatchRun:
     """The batches that are to be appended, in memory of their own that may be written to; perhaps none.
 
-    version: of Produce. CRCs hold, counts are those of the offsets, and there is nothing that only brokers write.
+    version: of Produce. max_decompressed_bytes: of a wrapper of v0 or v1, which is opened. CRCs hold, counts are those of the offsets, and there is nothing that only brokers write.
     Raises RefusedRecordsError.
     """
     run, consumed, _, _, error = scan(bytearray(records or b""))
@@ -82,7 +88,7 @@ def checked_run(records: bytes | None, version: int, max_message_bytes: int) -> 
         message = f"zstd: expected Produce of version {_FIRST_VERSION_WITH_ZSTD} or later, found {version}"
         raise RefusedRecordsError(errors.UnsupportedCompressionTypeError, message)
     if is_old:
-        run = _converted_up(run)
+        run = _converted_up(run, max_decompressed_bytes)
         _refuse(run.index, max_message_bytes)
     return run
 
@@ -110,7 +116,7 @@ def _of_batch(number: int, message: str) -> str:
     return f"batch {number}: {message}"
 
 
-def _converted_up(run: BatchRun) -> BatchRun:
+def _converted_up(run: BatchRun, max_decompressed_bytes: int) -> BatchRun:
     """Messages of v0 and v1 as batches of v2, one for all that have the same codec and stand together.
 
     Whatever their offsets are: old clients give all of them 0, say, as brokers give them others. Raises
@@ -123,7 +129,7 @@ def _converted_up(run: BatchRun) -> BatchRun:
             for first, stop in pairwise([0, *stops, len(run)]):
                 builder = RecordBatchBuilder(codec=Codec(int(run.index["codec"][first])))
                 part = part_of_run(run, first, stop)
-                for located in locate_in_groups(part, verify=False, limit=_MOST_DECOMPRESSED_BYTES):
+                for located in locate_in_groups(part, verify=False, limit=max_decompressed_bytes):
                     builder._fill_located(located, 0, len(located))
                 batches += builder.build()
     except UnsupportedCompressionTypeError as error:

@@ -1,0 +1,143 @@
+"""`kafkafmt serve --memory`: what an endpoint takes beyond its start, by the system's figures, and how it is divided."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kafkafmt as kf
+from kafkafmt.log import PartitionLogWriter
+from kafkafmt.net import Producer
+from kafkafmt.serve.memory_plan import ServeMemoryError, within_memory
+from kafkafmt.serve.options import GroupOptions, ServeOptions
+from process_memory import MIB, peak_mib
+from serve.crowd import Member, Pace, consume_together
+from serve.endpoint_process import EndpointProcess
+
+MEMORY_MIB = 128
+PARTITIONS = 16
+BATCHES, BATCH_RECORDS, VALUE_SIZE = 6, 1000, 1024
+RECORDS = BATCHES * BATCH_RECORDS
+CONSUMERS, PRODUCERS = 120, 3
+PRODUCED_RECORDS, PRODUCED_BYTES = 60, 512 * 1024
+SLOW = Pace(read_bytes=256 * 1024, pause_seconds=0.02, receive_buffer_bytes=64 * 1024)
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Batches of a mebibyte that compress to a tenth; all partitions are links to the files of the first."""
+    directory = tmp_path_factory.mktemp("logs")
+    random = np.random.default_rng(1).integers(0, 256, (BATCH_RECORDS, VALUE_SIZE // 8), np.uint8)
+    column = kf.BinaryColumn(
+        np.arange(BATCH_RECORDS + 1) * VALUE_SIZE, np.tile(random, (1, 8)).reshape(-1), None
+    )
+    first = directory / "limited-0"
+    with PartitionLogWriter(first) as writer:
+        for number in range(BATCHES):
+            options = {"codec": kf.Codec.LZ4, "batch_size": 2**30, "base_offset": number * BATCH_RECORDS}
+            for batch in kf.build_batches(np.arange(BATCH_RECORDS), None, column, **options):
+                writer.append(batch)
+    for number in range(1, PARTITIONS):
+        folder = directory / f"limited-{number}"
+        folder.mkdir()
+        for file in first.iterdir():
+            os.link(file, folder / file.name)
+    (directory / "produced-0").mkdir()
+    return directory
+
+
+@pytest.fixture
+def endpoint(logs: Path) -> Iterator[EndpointProcess]:
+    with EndpointProcess(logs, "--memory", f"{MEMORY_MIB}M", "--allow-produce") as endpoint:
+        yield endpoint
+
+
+def produce(endpoint: EndpointProcess) -> None:
+    """Records that do not compress, in requests as large as they may be."""
+    with Producer(bootstrap_servers=endpoint.address, max_request_size=2 * MIB) as producer:
+        futures = [
+            producer.send("produced", os.urandom(PRODUCED_BYTES), partition=0)
+            for _ in range(PRODUCED_RECORDS)
+        ]
+        for future in futures:
+            future.get(timeout=60)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of another process by /proc")
+def test_endpoint_when_slow_consumers_convert_and_others_produce_then_takes_no_more_than_its_memory(
+    endpoint: EndpointProcess,
+) -> None:
+    """The most that was ever resident of its process, less what was when it took its first connection."""
+    start = peak_mib(endpoint.pid)
+    producers = [threading.Thread(target=produce, args=(endpoint,)) for _ in range(PRODUCERS)]
+    members = [
+        Member("limited", number % PARTITIONS, 0, RECORDS, number % 4, SLOW if number % 2 else Pace())
+        for number in range(CONSUMERS)
+    ]
+    for producer in producers:
+        producer.start()
+    outcomes = consume_together(endpoint.host, endpoint.port, members)
+    for producer in producers:
+        producer.join()
+    assert {outcome.records for outcome in outcomes} == {RECORDS}
+    assert peak_mib(endpoint.pid) - start < MEMORY_MIB
+
+
+# How it is divided
+
+OPTIONS = ServeOptions(Path())
+
+
+@pytest.mark.parametrize("allow_produce", [False, True])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_memory_when_it_is_too_small_then_what_is_said_is_the_least_that_does(
+    workers: int, allow_produce: bool
+) -> None:
+    options = replace(OPTIONS, workers=workers, allow_produce=allow_produce)
+    with pytest.raises(ServeMemoryError, match=r"expected \d+M or more") as raised:
+        within_memory(MIB, options)
+    least = int(str(raised.value).split("expected ")[1].split("M")[0])
+    assert within_memory(least * MIB, options).max_decompressed_bytes >= MIB
+    with pytest.raises(ServeMemoryError):
+        within_memory((least - 1) * MIB, options)
+
+
+def test_memory_when_divided_then_all_that_is_spoken_of_is_within_it() -> None:
+    for mebibytes in (80, 200, 1000, 10_000):
+        planned = within_memory(mebibytes * MIB, replace(OPTIONS, allow_produce=True))
+        parts = (
+            planned.max_downconversion_bytes,
+            planned.max_produce_memory_bytes,
+            planned.max_decompressed_bytes,
+            planned.groups.max_membership_bytes + planned.groups.max_offsets_bytes,
+        )
+        assert sum(parts) < mebibytes * MIB
+        assert planned.max_produce_bytes <= planned.max_produce_memory_bytes
+        assert planned.max_request_bytes <= planned.max_produce_memory_bytes
+
+
+def test_memory_when_there_is_much_then_no_limit_is_above_its_default() -> None:
+    planned = within_memory(2**50, OPTIONS)
+    assert planned.groups == GroupOptions()
+    for name in ("chunk_bytes", "max_request_bytes", "max_produce_bytes", "max_decompressed_bytes"):
+        assert getattr(planned, name) == getattr(OPTIONS, name)
+
+
+def test_memory_when_options_are_given_then_they_stay_and_others_get_what_is_left() -> None:
+    alone = within_memory(256 * MIB, OPTIONS)
+    given = replace(OPTIONS, max_downconversion_bytes=8 * MIB, max_connections=100)
+    planned = within_memory(256 * MIB, given, {"max_downconversion_bytes", "max_connections"})
+    assert planned.max_downconversion_bytes == 8 * MIB
+    assert planned.max_connections == 100
+    assert planned.max_decompressed_bytes > alone.max_decompressed_bytes
+    with pytest.raises(ServeMemoryError):
+        within_memory(
+            256 * MIB, replace(given, max_downconversion_bytes=250 * MIB), {"max_downconversion_bytes"}
+        )
