@@ -158,7 +158,7 @@ class MemoryPlan:
     @property
     def thread_bytes(self) -> int:
         """Total / numThreads, of what is not reserved."""
-        return max(self.total_bytes - self.reserved_bytes, 0) // self.threads
+        return (self.total_bytes - self.reserved_bytes) // self.threads
 
     @property
     def producer_bytes(self) -> int:
@@ -178,12 +178,12 @@ class MemoryPlan:
     def _producer_of(self, thread_bytes: int) -> int:
         if self._producer_bytes is not None:
             return self._producer_bytes
-        return min(DEFAULT_PRODUCER_BYTES, thread_bytes // _PRODUCER_PART)
+        return min(DEFAULT_PRODUCER_BYTES, max(thread_bytes, 0) // _PRODUCER_PART)
 
     def _consumer_of(self, thread_bytes: int) -> int:
         if self._consumer_bytes is not None:
             return self._consumer_bytes
-        return min(DEFAULT_CONSUMER_BYTES, thread_bytes // _CONSUMER_PART)
+        return min(DEFAULT_CONSUMER_BYTES, max(thread_bytes, 0) // _CONSUMER_PART)
 
     def _usable_of(self, thread_bytes: int) -> int:
         return thread_bytes - self._producer_of(thread_bytes) - self._consumer_of(thread_bytes)
