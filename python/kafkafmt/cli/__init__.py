@@ -1,4 +1,5 @@
-"""The command line: `kafkafmt` and its commands `inspect`, `verify`, `convert`, `serve`, `mirror` and `spark-archive`.
+"""The command line: `kafkafmt` and its commands `inspect`, `verify`, `convert`, `serve`, `mirror`, `memory` and
+`spark-archive`.
 
 A command returns its exit status: 0, or 1 where damage was found or a segment failed. What a user got wrong is one
 line on standard error and status 2; a traceback is a bug. A reader that closes the pipe early ends a command
@@ -16,11 +17,13 @@ import click
 from kafkafmt import __version__
 from kafkafmt.cli.convert import convert
 from kafkafmt.cli.inspect import inspect
+from kafkafmt.cli.memory import memory
 from kafkafmt.cli.mirror import mirror
 from kafkafmt.cli.serve import serve
 from kafkafmt.cli.spark_archive import spark_archive
 from kafkafmt.cli.verify import verify
 from kafkafmt.errors import KafkaFormatError
+from kafkafmt.memory import MemoryBudgetError, MemoryPlanError
 
 __all__ = ["main"]
 
@@ -51,6 +54,8 @@ class _OneLineErrors(click.Group):
             status = _fail(error.format_message())
         except KafkaFormatError as error:
             status = _fail(str(error), 1)
+        except (MemoryBudgetError, MemoryPlanError) as error:
+            status = _fail(str(error))
         except OSError as error:
             status = _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         sys.exit(status)
@@ -79,6 +84,7 @@ def main(context: click.Context) -> None:
     kafkafmt convert /var/lib/kafka /archive --codec zstd       smaller
     kafkafmt serve /var/lib/kafka                           to consumers of any age
     kafkafmt mirror kafka://east:9092/orders kafka://west:9092  batches as they are
+    kafkafmt memory --total 4g --threads 4 --tasks 12       what each of them would get
     kafkafmt spark-archive kafkafmt.zip                     for Spark executors without kafkafmt
 
     Exit status: 0; 1 where damage was found or a segment failed; 2 for wrong arguments.
@@ -92,4 +98,5 @@ main.add_command(verify)
 main.add_command(convert)
 main.add_command(serve)
 main.add_command(mirror)
+main.add_command(memory)
 main.add_command(spark_archive)

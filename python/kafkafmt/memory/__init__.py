@@ -5,9 +5,10 @@ others wait. What holds bytes draws on it: a `PartitionGroup` of raw batches, me
 stores, in `kafkafmt.memory.cache` and `kafkafmt.memory.store`. All follow Memory Management in Kafka Streams, "Summary".
 """
 
-from kafkafmt.memory.budget import BudgetShare, MemoryBudget, MemoryBudgetError, Usage
+from kafkafmt.memory.budget import BudgetShare, MemoryBudget, Usage
+from kafkafmt.memory.errors import MemoryBudgetError, MemoryPlanError
 from kafkafmt.memory.partition_group import PartitionGroup
-from kafkafmt.memory.plan import MemoryPlan, MemoryPlanError, Task, ThreadPlan, spread
+from kafkafmt.memory.plan import MemoryPlan, Task, ThreadPlan, spread
 from kafkafmt.memory.record_queue import RecordQueue, Taken
 
 __all__ = [

@@ -14,13 +14,10 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from _kafkafmt.reservations import Account, Reservation, Waiter
+from kafkafmt.memory.errors import MemoryBudgetError
 from kafkafmt.sizes import parse_size
 
 _asking = threading.local()
-
-
-class MemoryBudgetError(RuntimeError):
-    """Bytes were not to be had: not in time, not while the budget is open, or never, as there are not so many."""
 
 
 class Usage(NamedTuple):

@@ -19,6 +19,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
+from kafkafmt.memory.errors import MemoryPlanError, at_least_text
+from kafkafmt.memory.spark_settings import spark_settings
 from kafkafmt.sizes import parse_size, size_text
 
 logger = logging.getLogger("kafkafmt.memory")
@@ -37,20 +39,14 @@ _BUFFER_SHARE, _BLOCK_CACHE_SHARE, _WRITE_BUFFER_SHARE, _CACHE_SHARE = 4, 1, 1, 
 _PRODUCER_PART, _CONSUMER_PART = 8, 4
 
 
-class MemoryPlanError(ValueError):
-    """A total that cannot hold what must be held at the least. least_total_bytes: the least that could."""
-
-    def __init__(self, what: str, least_total_bytes: int, total_bytes: int) -> None:
-        least = at_least_text(least_total_bytes)
-        super().__init__(f"{what}: expected a total of at least {least}, found {size_text(total_bytes)}")
-        self.least_total_bytes = least_total_bytes
-
-
 class Task(NamedTuple):
     """What a task of a thread has: partitions to buffer, and stores of its own."""
 
     partitions: int
     stores: int = 0
+
+
+_SPARK_TASK = Task(1, 1)
 
 
 @dataclass(frozen=True)
@@ -143,6 +139,7 @@ class MemoryPlan:
         max_write_buffer_number: int = 2,
         least_batch_bytes: int | str = DEFAULT_LEAST_BATCH_BYTES,
     ) -> None:
+        self._arguments = {name: value for name, value in locals().items() if name != "self"}
         self.total_bytes = _size("total_bytes", total_bytes, 1)
         self.threads = _count("threads", threads, 1)
         self.reserved_bytes = _size("reserved_bytes", reserved_bytes, 0)
@@ -196,6 +193,10 @@ class MemoryPlan:
             bisect_left(range(most), usable_bytes, key=self._usable_of) * self.threads + self.reserved_bytes
         )
 
+    def replaced(self, **changes: Any) -> MemoryPlan:
+        """The same plan but for these arguments."""
+        return MemoryPlan(**{**self._arguments, **changes})
+
     # Rebalances
 
     def thread_plan(self, partitions: int, stores: int = 0) -> ThreadPlan:
@@ -204,11 +205,15 @@ class MemoryPlan:
         Raises MemoryPlanError where its share cannot hold one batch for each partition; logs a warning where numbers
         that were given are more than there is.
         """
-        task = Task(_count("partitions", partitions, 0), _count("stores", stores, 0))
-        self._ensure_floor(task)
-        plan = self._divided(task, self.threads)
+        plan = self.divided(partitions, stores)
         self._warn([plan])
         return plan
+
+    def divided(self, partitions: int, stores: int = 0) -> ThreadPlan:
+        """The same as `thread_plan` without the warning, to see what would be."""
+        task = Task(_count("partitions", partitions, 0), _count("stores", stores, 0))
+        self._ensure_floor(task)
+        return self._divided(task, self.threads)
 
     def rebalance(self, tasks: Sequence[Sequence[Task]]) -> tuple[ThreadPlan, ...]:
         """The plans of all threads for the tasks that each has now; raises and warns as `thread_plan`, once for all."""
@@ -341,6 +346,22 @@ class MemoryPlan:
         of_plan = {name: getattr(self, name) for name in (*names, "usable_bytes", "least_batch_bytes")}
         return {**of_plan, "thread_plans": [plan.to_json() for plan in plans]}
 
+    def spark_conf(
+        self, executor_cores: int | None = None, *, heap_bytes: int | str = "1g", task: Task = _SPARK_TASK
+    ) -> dict[str, str]:
+        """The same plan as settings of Spark executors, each of which may use the total.
+
+        executor_cores: the threads (None: those of the plan). heap_bytes: of the JVM, beside the total. task: what a
+        core has at a time; its stores are RocksDB state stores under one bound for the executor, which is State. The
+        total without State is `spark.executor.pyspark.memory`, a limit on virtual memory that Spark divides by the
+        cores.
+
+        Raises MemoryPlanError where the total cannot give each worker 512 MiB and each write buffer 1 MiB, with the
+        least that could; ValueError for a heap below 450 MiB, which Spark refuses.
+        """
+        plan = self if executor_cores is None else self.replaced(threads=executor_cores)
+        return spark_settings(plan, heap_bytes, task)
+
 
 def spread(tasks: Iterable[Task], threads: int) -> list[list[Task]]:
     """Tasks over threads in turn, as many to each or one more."""
@@ -348,12 +369,6 @@ def spread(tasks: Iterable[Task], threads: int) -> list[list[Task]]:
     for number, task in enumerate(tasks):
         of_threads[number % threads].append(task)
     return of_threads
-
-
-def at_least_text(size: int) -> str:
-    """A size, rounded up to whole MiB, or to KiB where it is small, so that what it says is enough."""
-    unit = MIB if size >= 10 * MIB else 1024
-    return size_text(-(-size // unit) * unit)
 
 
 def _size(name: str, value: int | str, least: int) -> int:
