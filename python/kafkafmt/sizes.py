@@ -46,3 +46,13 @@ def size_text(size: int) -> str:
         return "0"
     unit = max((unit for unit in _UNITS if size % _UNITS[unit] == 0), key=_UNITS.__getitem__)
     return f"{size // _UNITS[unit]}{unit}"
+
+
+def at_least_text(size: int) -> str:
+    """A size, rounded up to whole MiB, or to KiB below 10 MiB, so that what it says is enough.
+
+    >>> at_least_text(20_000_000), at_least_text(1000)
+    ('20M', '1K')
+    """
+    unit = _UNITS["M"] if size >= 10 * _UNITS["M"] else _UNITS["K"]
+    return size_text(-(-size // unit) * unit)

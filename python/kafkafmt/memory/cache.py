@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from _kafkafmt.lru import ENTRY_OVERHEAD_BYTES, EntryOrder, EntryTable
 
 if TYPE_CHECKING:
-    from kafkafmt.memory.budget import MemoryBudget, Reservation
+    from _kafkafmt.reservations import Reservation
+    from kafkafmt.memory.budget import MemoryBudget
 
 __all__ = ["ENTRY_OVERHEAD_BYTES", "DirtyEntry", "Listener", "NamedCache", "ThreadCache", "prefix_stop"]
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from kafkafmt.sizes import size_text
-
-_MIB = 1024 * 1024
+from kafkafmt.sizes import at_least_text, size_text
 
 
 class MemoryPlanError(ValueError):
@@ -18,9 +16,3 @@ class MemoryPlanError(ValueError):
 
 class MemoryBudgetError(RuntimeError):
     """Bytes were not to be had: not in time, not while the budget is open, or never, as there are not so many."""
-
-
-def at_least_text(size: int) -> str:
-    """A size, rounded up to whole MiB, or to KiB where it is small, so that what it says is enough."""
-    unit = _MIB if size >= 10 * _MIB else 1024
-    return size_text(-(-size // unit) * unit)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkafmt.memory.budget import MemoryBudgetError
+from kafkafmt.memory.errors import MemoryBudgetError
 
 if TYPE_CHECKING:
     from kafkafmt.memory.budget import MemoryBudget

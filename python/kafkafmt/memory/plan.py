@@ -19,9 +19,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
-from kafkafmt.memory.errors import MemoryPlanError, at_least_text
+from kafkafmt.memory.errors import MemoryPlanError
 from kafkafmt.memory.spark_settings import spark_settings
-from kafkafmt.sizes import parse_size, size_text
+from kafkafmt.sizes import at_least_text, parse_size, size_text
 
 logger = logging.getLogger("kafkafmt.memory")
 

@@ -16,10 +16,10 @@ from dataclasses import replace
 from typing import Any
 
 from kafkafmt.converted_chunks import chunk_memory_bytes
-from kafkafmt.memory.plan import MemoryPlan, MemoryPlanError, at_least_text
+from kafkafmt.memory import MemoryPlan, MemoryPlanError
 from kafkafmt.serve.memory import LEAST_CHUNK_BYTES, SPARE_PART
 from kafkafmt.serve.options import KIB, MIB, GroupOptions, ServeOptions
-from kafkafmt.sizes import size_text
+from kafkafmt.sizes import at_least_text, size_text
 
 # What a worker takes beside all that is counted: arenas of the allocator, threads, modules that are loaded late.
 _RESERVED_BYTES = 16 * MIB

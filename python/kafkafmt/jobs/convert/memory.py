@@ -10,8 +10,8 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from kafkafmt.memory.plan import MemoryPlan, MemoryPlanError, at_least_text
-from kafkafmt.sizes import size_text
+from kafkafmt.memory import MemoryPlan, MemoryPlanError
+from kafkafmt.sizes import at_least_text, size_text
 
 MIB = 1024 * 1024
 # What a process takes beside its batches: arenas of the allocator, modules that are loaded late, file indexes.

@@ -44,9 +44,8 @@ from kafkafmt.log.segment import (
     TRANSACTION_INDEX_SUFFIX,
     is_segment_file_name,
 )
-from kafkafmt.memory.plan import at_least_text
 from kafkafmt.records import MemoryRecords
-from kafkafmt.sizes import size_text
+from kafkafmt.sizes import at_least_text, size_text
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
