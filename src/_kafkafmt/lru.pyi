@@ -9,6 +9,7 @@ _Default = TypeVar("_Default")
 @disjoint_base
 class EntryOrder:
     limit_bytes: int
+    grow_at: int
     @property
     def used_bytes(self) -> int: ...
     @property

@@ -122,13 +122,14 @@ cdef class EntryOrder:
     """The entries of all tables, from the one used last to the one not used for longest.
 
     limit_bytes is what they may take, used_bytes what they do, buckets of the tables included; evictions counts
-    the entries that left for others.
+    the entries that left for others; from the `grow_at`-th on `make_room` is asked before another one leaves.
     """
 
     cdef Entry ends
     cdef readonly Py_ssize_t used_bytes
     cdef readonly Py_ssize_t evictions
     cdef public Py_ssize_t limit_bytes
+    cdef public Py_ssize_t grow_at
 
     def __cinit__(self, *args, **kwargs):
         self.ends.newer = self.ends.older = &self.ends
@@ -350,7 +351,11 @@ cdef class EntryTable:
         cdef Entry* entry = self.find(key, hash_)
         cdef Py_ssize_t needed = charge + BUCKET if entry == NULL else charge - entry.charge
         if needed > 0 and self.order.used_bytes + needed > self.order.limit_bytes:
-            if charge + BUCKET > self.order.limit_bytes or not self.order.drop_oldest(needed):
+            if (
+                self.order.evictions >= self.order.grow_at
+                or charge + BUCKET > self.order.limit_bytes
+                or not self.order.drop_oldest(needed)
+            ):
                 if not self.order.make_room(charge + BUCKET):
                     return self.refuse(key, value, context, is_dirty)
             entry = self.find(key, hash_)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkafmt.memory.budget import MemoryBudget
 from kafkafmt.memory.cache import ENTRY_OVERHEAD_BYTES, DirtyEntry, NamedCache, ThreadCache, prefix_stop
 
 ROOMY = 1 << 20
@@ -434,3 +436,90 @@ def test_cache_over_a_store_behaves_as_a_dictionary(steps: list[tuple[str, bytes
     shared.close()
     assert below == expected
     assert shared.used_bytes == 0
+
+
+def test_cache_with_a_budget_holds_what_it_uses_and_no_more_than_its_total(written: Written) -> None:
+    budget = MemoryBudget(ROOMY)
+    shared = ThreadCache(200_000, budget)
+    cache = shared.cache("store", written)
+    assert budget.held_bytes == 0
+    for number in range(5000):
+        cache.put(b"%04d" % number, b"value")
+        assert shared.used_bytes <= budget.held_bytes <= 200_000
+    assert budget.held_bytes == 200_000
+    shared.resize(100_000)
+    assert shared.used_bytes <= budget.held_bytes <= 100_000
+    shared.close()
+    assert budget.held_bytes == 0
+    assert [usage.name for usage in budget.usage()] == ["total"]
+
+
+def test_cache_takes_no_more_than_the_budget_has_left(written: Written) -> None:
+    budget = MemoryBudget(150_000)
+    with budget.reserve(100_000):
+        cache = ThreadCache(120_000, budget).cache("store", written)
+        for number in range(2000):
+            cache.put(b"%04d" % number, b"value")
+        assert budget.held_bytes <= 150_000
+        assert {key for key, _ in written.pairs} | set(dict(cache.range())) == {
+            b"%04d" % number for number in range(2000)
+        }
+    for number in range(2000):
+        cache.put(b"%04d" % number, b"value")
+    assert cache.order.used_bytes > 100_000
+
+
+def test_cache_under_pressure_gives_back_clean_entries_first(written: Written) -> None:
+    budget = MemoryBudget(ROOMY)
+    cache = ThreadCache(ROOMY, budget).cache("store", written)
+    for number in range(2000):
+        cache.put(b"%04d" % number, b"dirty")
+        cache.put_clean(b"clean-%04d" % number, b"clean")
+    with budget.reserve(ROOMY - cache.order.used_bytes + 100_000, timeout=0):
+        assert not written.flushes
+        assert cache.used_bytes <= ROOMY - budget.held_bytes + cache.order.limit_bytes
+    assert cache.get(b"0000") == b"dirty"
+    assert b"clean-0000" not in cache
+    assert b"clean-1999" in cache
+
+
+def test_cache_under_pressure_flushes_what_is_dirty_before_it_gives_that_back(written: Written) -> None:
+    budget = MemoryBudget(ROOMY)
+    cache = ThreadCache(ROOMY, budget).cache("store", written)
+    for number in range(3000):
+        cache.put(b"%04d" % number, b"dirty")
+    with budget.reserve(ROOMY, timeout=0):
+        assert len(cache) == 0
+        assert [key for key, _ in written.pairs] == [b"%04d" % number for number in range(3000)]
+        cache.put(b"more", b"passes through")
+    assert written.pairs[-1] == (b"more", b"passes through")
+
+
+def test_cache_gives_back_from_another_thread_while_its_own_uses_it(written: Written) -> None:
+    budget = MemoryBudget(400_000)
+    cache = ThreadCache(400_000, budget).cache("store", written)
+    ends = threading.Event()
+
+    def press() -> None:
+        for number in range(300):
+            with budget.reserve(100_000 + number * 1000):
+                pass
+        ends.set()
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    number = 0
+    while not ends.is_set():
+        cache.put(b"%06d" % number, b"value")
+        number += 1
+    thread.join()
+    cache.flush()
+    assert [key for key, _ in written.pairs] == [b"%06d" % one for one in range(number)]
+    assert budget.held_bytes >= cache.order.used_bytes
+
+
+def test_cache_of_clean_entries_grows_to_its_total(written: Written) -> None:
+    cache = ThreadCache(500_000, MemoryBudget(ROOMY)).cache("store", written)
+    for number in range(10_000):
+        cache.put_clean(b"%05d" % number, b"value")
+    assert 490_000 < cache.order.used_bytes <= 500_000

@@ -9,12 +9,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import kafkafmt as kf
+from kafkafmt.log import LogAppender, PartitionLog
 from kafkafmt.memory.cache import ThreadCache
 from kafkafmt.memory.store import RocksDBStore, SharedBlockCache, StoreError
 from kafkafmt.types import TopicPartition
+from log.samples import marker
 
 ORDERS = TopicPartition("orders", 0)
 VIEWS = TopicPartition("page-views.v1", 12)
@@ -247,3 +251,71 @@ def test_store_of_a_killed_process_holds_what_was_committed_and_positions_that_a
 def test_marker_names_the_format(tmp_path: Path) -> None:
     RocksDBStore(tmp_path).close()
     assert json.loads((tmp_path / "kafkafmt-store.json").read_text()) == {"format": 1}
+
+
+def keyed(base_offset: int, *pairs: tuple[bytes | None, bytes | None], **fields: Any) -> bytes:
+    builder = kf.RecordBatchBuilder(base_offset=base_offset, **fields)
+    for number, (key, value) in enumerate(pairs):
+        builder.append(number, key, value)
+    return builder.build()
+
+
+def of_producer(base_offset: int, *pairs: tuple[bytes | None, bytes | None]) -> bytes:
+    return keyed(base_offset, *pairs, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+
+
+def test_restore_keeps_the_latest_value_of_each_key_that_was_committed(
+    tmp_path: Path, cache: ThreadCache | None
+) -> None:
+    folder = tmp_path / "orders-0"
+    with LogAppender(folder) as log:
+        log.append(keyed(0, (b"a", b"1"), (b"b", b"1"), (None, b"no key"), (b"c", b"1")))
+        log.append(of_producer(4, (b"a", b"aborted"), (b"d", b"aborted")))
+        log.append(marker(6, 7, commit=False))
+        log.append(keyed(7, (b"b", None), (b"c", b"2"), codec=kf.Codec.ZSTD))
+        log.append(of_producer(9, (b"c", b"3")))
+        log.append(marker(10, 7, commit=True))
+        log.append(of_producer(11, (b"c", b"open")))
+        log.append(keyed(12, (b"c", b"behind an open one")))
+    with RocksDBStore(tmp_path / "store", cache=cache) as store:
+        store.put(b"before", b"kept")
+        assert store.restore(PartitionLog(folder)) == 11
+        assert list(store.range()) == [(b"a", b"1"), (b"before", b"kept"), (b"c", b"3")]
+        assert store.positions() == {ORDERS: 11}
+
+
+def test_restore_goes_on_from_the_position_that_it_has(tmp_path: Path) -> None:
+    folder = tmp_path / "orders-0"
+    with RocksDBStore(tmp_path / "store") as store, LogAppender(folder) as log:
+        log.append(keyed(0, (b"a", b"1"), (b"b", b"1")))
+        assert store.restore(PartitionLog(folder)) == 2
+        store.put(b"a", b"changed since")
+        log.append(keyed(2, (b"b", b"2")))
+        assert store.restore(PartitionLog(folder)) == 3
+        assert list(store.range()) == [(b"a", b"changed since"), (b"b", b"2")]
+
+
+def test_restore_of_a_damaged_log_says_where_and_goes_on_there_once_it_is_mended(tmp_path: Path) -> None:
+    folder = tmp_path / "orders-0"
+    with LogAppender(folder) as log:
+        log.append(keyed(0, (b"a", b"1")))
+        log.append(keyed(1, (b"b", b"1")))
+        log.append(keyed(2, (b"c", b"1")))
+    segment = next(folder.glob("*.log"))
+    sound = segment.read_bytes()
+    segment.write_bytes(sound[:100] + bytes([sound[100] ^ 1]) + sound[101:])
+    with RocksDBStore(tmp_path / "store") as store:
+        with pytest.raises(kf.CorruptRecordError, match="orders-0"):
+            store.restore(PartitionLog(folder))
+        segment.write_bytes(sound)
+        assert store.restore(PartitionLog(folder)) == 3
+        assert [key for key, _ in store.range()] == [b"a", b"b", b"c"]
+
+
+def test_restore_of_a_folder_that_names_no_partition_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with (
+        RocksDBStore(tmp_path / "store") as store,
+        pytest.raises(ValueError, match="expected a folder named as a partition's"),
+    ):
+        store.restore(PartitionLog(tmp_path / "folder"))

@@ -11,6 +11,7 @@ caches of a `ThreadCache`; others may only press for memory.
 from __future__ import annotations
 
 import heapq
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -29,7 +30,7 @@ Listener: TypeAlias = Callable[[Iterator[DirtyEntry]], object]
 
 _LEAST_STEP_BYTES = 64 * 1024
 _STEPS = 32
-_EVICTIONS_BETWEEN_ATTEMPTS = 256
+_EVICTIONS_BETWEEN_ATTEMPTS = 256  # to grow, where the budget has nothing left
 
 
 class NamedCache(EntryTable):
@@ -115,7 +116,6 @@ class ThreadCache(EntryOrder):
 
     def __init__(self, total_bytes: int, budget: MemoryBudget | None = None, *, name: str = "cache") -> None:
         self.total_bytes = _checked(total_bytes)
-        self.limit_bytes = total_bytes if budget is None else 0
         self.lock = threading.RLock()  # around flushes
         self._caches: dict[str, NamedCache] = {}
         self._is_making_room = False
@@ -123,7 +123,7 @@ class ThreadCache(EntryOrder):
         self._forget = None if self._budget is None else self._budget.on_pressure(self._give_back)
         self._reservations: list[Reservation] = []
         self._reserving = threading.Lock()  # around those and limit_bytes; nothing waits under it
-        self._attempt_at = 0
+        self._set_limit(total_bytes if budget is None else 0)
 
     @property
     def caches(self) -> dict[str, NamedCache]:
@@ -149,8 +149,7 @@ class ThreadCache(EntryOrder):
         """Set the bound; what is too much for it leaves at once."""
         self.total_bytes = _checked(total_bytes)
         with self._reserving:
-            self._attempt_at = 0
-            self.limit_bytes = total_bytes if self._budget is None else min(self.limit_bytes, total_bytes)
+            self._set_limit(total_bytes if self._budget is None else min(self.limit_bytes, total_bytes))
         self.settle()
         self._return_unused()
 
@@ -204,21 +203,20 @@ class ThreadCache(EntryOrder):
             possible = self.total_bytes - self.limit_bytes
             if lacking <= 0 or self._budget is None or possible <= 0 or needed_bytes > self.total_bytes:
                 return lacking <= 0
-            if self.evictions < self._attempt_at:
-                return False
             step = max(_LEAST_STEP_BYTES, self.total_bytes // _STEPS)
-            reservation = self._budget.try_reserve(min(possible, -(-lacking // step) * step))
+            wanted = min(possible, -(-lacking // step) * step, self._budget.available_bytes)
+            reservation = self._budget.try_reserve(wanted) if wanted > 0 else None
             if reservation is None:
-                self._attempt_at = self.evictions + _EVICTIONS_BETWEEN_ATTEMPTS
+                self.grow_at = self.evictions + _EVICTIONS_BETWEEN_ATTEMPTS
                 return False
             self._reservations.append(reservation)
-            self.limit_bytes += reservation.size_bytes
+            self._set_limit(self.limit_bytes + reservation.size_bytes)
             return self.used_bytes + needed_bytes <= self.limit_bytes
 
     def _give_back(self, wanted_bytes: int) -> None:
         """Shrink by what others want. From another thread, while this one flushes, only clean entries leave."""
         with self._reserving:
-            self.limit_bytes = max(self.limit_bytes - wanted_bytes, 0)
+            self._set_limit(max(self.limit_bytes - wanted_bytes, 0))
         if not self.drop_clean(0) and self.lock.acquire(blocking=False):
             try:
                 self.settle()
@@ -241,7 +239,11 @@ class ThreadCache(EntryOrder):
                 else:
                     last.release()
             if self._budget is not None:
-                self.limit_bytes = min(held, self.total_bytes)
+                self._set_limit(min(held, self.total_bytes))
+
+    def _set_limit(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.grow_at = self.evictions if limit_bytes < self.total_bytes else sys.maxsize
 
 
 def prefix_stop(prefix: bytes) -> bytes | None:

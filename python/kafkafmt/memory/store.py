@@ -20,6 +20,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from kafkafmt.decoding import locate_in_groups
+from kafkafmt.errors import CorruptRecordError
+from kafkafmt.log.following import SegmentCache
+from kafkafmt.log.reader import LogReader, read_memory
+from kafkafmt.log.reading import SourceDamage
 from kafkafmt.memory.cache import prefix_stop
 from kafkafmt.memory.rocksdb import (
     LEAST_WRITE_BUFFER_BYTES,
@@ -33,6 +38,7 @@ from kafkafmt.types import TopicPartition
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from kafkafmt.log.directory import PartitionLog
     from kafkafmt.memory.cache import DirtyEntry, ThreadCache
 
 __all__ = ["RocksDBStore", "SharedBlockCache", "StoreError"]
@@ -178,6 +184,38 @@ class RocksDBStore:
                 raise StoreError(f"store {self.path}: expected a position, found {key!r}: {value!r}")
             found[topic_partition] = _OFFSET.unpack(value)[0]
         return found
+
+    def restore(self, log: PartitionLog) -> int:
+        """Take over the latest value of each key of a partition's log, from the position of that partition on.
+
+        A record without a value deletes its key; records without a key, those of aborted transactions, and what is
+        behind an open transaction are passed over. The position is written with what was read up to there, so that
+        this can go on after an end of any kind. Returns the next offset. Raises ValueError for a folder that is not
+        named as a partition's, CorruptRecordError for damage, and as `PartitionLog` and `commit` do.
+        """
+        topic_partition = log.topic_partition
+        if topic_partition is None:
+            raise ValueError(f"log: expected a folder named as a partition's, found {log.path}")
+        self._flush_cache()
+        if self._cache is not None:
+            self._cache.clear()
+        reader = LogReader(
+            topic_partition,
+            log.path,
+            SegmentCache(),
+            read_memory(),
+            is_committed=True,
+            keeps_control_batches=False,
+        )
+        reader.seek(self.positions().get(topic_partition, reader.start_offset))
+        while (read := reader.read(reader.end_offset)) is not None:
+            if isinstance(read, SourceDamage):
+                raise CorruptRecordError(f"{log.path}: {read.message}")
+            for located in locate_in_groups(read, verify=False, limit=log.max_decompressed_bytes):
+                self._write_entries((one.key, one.value, None) for one in located if one.key is not None)
+            self._write_entries((), {topic_partition: reader.offset})
+        self._write_entries((), {topic_partition: reader.offset})
+        return reader.offset
 
     def resize(self, *, block_cache_bytes: int | None = None, write_buffer_bytes: int | None = None) -> None:
         """Set the sizes anew, as at a rebalance. The block cache is that of all stores which share it."""
