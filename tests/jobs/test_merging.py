@@ -6,14 +6,13 @@ import random
 from pathlib import Path
 
 import pytest
-from kafkafmt.memory.record_queue import Taken
 
 from jobs.logs import LogMaker, Row, make_logs, merged
 from kafkafmt.errors import CorruptRecordError
 from kafkafmt.jobs.partition_readers import READER_BYTES, PartitionReaders, select_logs
 from kafkafmt.jobs.replay import Merge
 from kafkafmt.log.reading import SourceDamage
-from kafkafmt.memory import MemoryPlan, MemoryPlanError
+from kafkafmt.memory import MemoryPlan, MemoryPlanError, Taken
 from kafkafmt.types import TopicPartition
 
 

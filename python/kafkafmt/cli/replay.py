@@ -14,7 +14,14 @@ import click
 from kafkafmt.cli.client_settings import ConfigType, client_settings
 from kafkafmt.cli.output import progress_bar
 from kafkafmt.cli.replay_targets import ClusterTarget, JsonTarget
-from kafkafmt.cli.within_memory import Reading, memory_options, plan_of, print_summary, told_in_one_line
+from kafkafmt.cli.within_memory import (
+    DEFAULT_MEMORY,
+    Reading,
+    memory_options,
+    plan_of,
+    print_summary,
+    told_in_one_line,
+)
 from kafkafmt.jobs.replay import LogTarget, Merge, ReplayTarget
 from kafkafmt.jobs.replay import replay as run_replay
 from kafkafmt.jobs.replay.log_target import LEAST_BATCH_BYTES, MOST_BATCH_BYTES
@@ -63,7 +70,7 @@ def replay(
     target: str,
     by_time: bool,
     topics: str | None,
-    memory_bytes: int,
+    memory_bytes: int | None,
     isolation: str,
     on_corrupt: str,
     codec: str | None,
@@ -94,6 +101,7 @@ def replay(
     """
     began = time.monotonic()
     bound_process()
+    memory_bytes = memory_bytes or DEFAULT_MEMORY
     if target == _STANDARD_OUTPUT and codec is not None:
         raise click.UsageError("--codec is for a folder or a cluster")
     if not target.startswith(_CLUSTER) and (repartitions or target_config or target_config_file):

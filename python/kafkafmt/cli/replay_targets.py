@@ -6,12 +6,11 @@ by the plan's part for producers, and waited for in the order in which it was se
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict, deque
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-
-import click
 
 from kafkafmt.cli import rows as row_format
 from kafkafmt.cli.output import print_json
@@ -19,7 +18,7 @@ from kafkafmt.jobs.replay import ReplayError
 
 if TYPE_CHECKING:
     from kafkafmt.accumulator import RecordsFuture
-    from kafkafmt.memory.record_queue import Taken
+    from kafkafmt.memory import Taken
     from kafkafmt.mirror.addresses import ClusterAddress
     from kafkafmt.mirror.handlers import NewRecord
     from kafkafmt.types import Codec, TopicPartition
@@ -52,7 +51,7 @@ class JsonTarget:
             print_json(row_format.to_json(row))
 
     def finish(self) -> None:
-        click.get_text_stream("stdout").flush()
+        sys.stdout.flush()
 
     def close(self) -> None:
         """Nothing is open."""

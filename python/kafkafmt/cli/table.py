@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,32 @@ import click
 
 from kafkafmt.cli.engines import engine_options, ensure_engine
 from kafkafmt.cli.output import in_words, progress_bar, tell
-from kafkafmt.cli.within_memory import Reading, memory_options, plan_of, print_summary, told_in_one_line
+from kafkafmt.cli.within_memory import (
+    DEFAULT_MEMORY,
+    Reading,
+    memory_options,
+    plan_of,
+    print_summary,
+    told_in_one_line,
+)
 from kafkafmt.jobs.table import Table, TableError, TableState, write_table
-from kafkafmt.memory import MemoryPlan
+from kafkafmt.memory import MemoryPlan, Task
 from kafkafmt.memory.process import bound_process
 
 _DEFAULT_COMMIT_SECONDS = 5.0
+# Executors of two cores, whose Python workers take some hundred MiB before they read anything.
+_SPARK_MEMORY = 2 * 1024**3
+_SPARK_CORE_BYTES = 1024**3
+
+
+@dataclass(frozen=True)
+class _OnSpark:
+    """What is asked of Spark."""
+
+    memory_bytes: int
+    isolation: str
+    on_corrupt: str
+    master: str | None
 
 
 @click.command()
@@ -45,7 +66,7 @@ def table(
     source: Path,
     target: Path,
     topics: str | None,
-    memory_bytes: int,
+    memory_bytes: int | None,
     isolation: str,
     on_corrupt: str,
     state_path: Path | None,
@@ -70,8 +91,9 @@ def table(
     all of it is there, and OUT.state goes then. With --state DIR the state is kept, and a later run reads only what
     is new in SRC.
 
-    --memory says what it takes at the most above what the program takes by itself. With --engine spark executors are
-    given that much each; SRC and OUT must be at the same paths on all machines.
+    --memory says what it takes at the most above what the program takes by itself. With --engine spark that is what
+    the Python workers of an executor may take, a core for each GiB, 2 GiB unless told; SRC and OUT must be at the same
+    paths on all machines.
 
     Needs pip install 'kafkafmt[store,arrow]', or for Spark Java and 'kafkafmt[spark]'.
 
@@ -87,8 +109,11 @@ def table(
             raise TableError(f"{target}: is there already: expected the name of a file that is to be made")
         reading = Reading(source, topics, isolation=isolation, on_corrupt=on_corrupt)
         if engine == "spark":
-            summary = _on_spark(reading, target, master, memory_bytes, isolation, on_corrupt)
+            memory_bytes = memory_bytes or _SPARK_MEMORY
+            asked = _OnSpark(memory_bytes, isolation, on_corrupt, master)
+            summary = _on_spark(reading, source, target, asked)
         else:
+            memory_bytes = memory_bytes or DEFAULT_MEMORY
             plan = _plan(memory_bytes)
             path = state_path or target.with_name(f"{target.name}.state")
             state = TableState(path, source, topics=topics, isolation=isolation)
@@ -110,6 +135,11 @@ def _plan(memory_bytes: int) -> MemoryPlan:
     plan = plan_of(memory_bytes, producer_bytes=0, one_partition=True)
     plan.thread_plan(1, 1)  # or there is no need to begin
     return plan
+
+
+def _tell_null_keys(count: int) -> None:
+    if count:
+        tell(f"left out: {in_words(count, 'record')} without a key")
 
 
 def _update(
@@ -136,8 +166,7 @@ def _update(
                 if is_verbose:
                     tell(f"committed: {in_words(table.records, 'record')}")
         table.commit()
-        if table.null_keys:
-            tell(f"left out: {in_words(table.null_keys, 'record')} without a key")
+        _tell_null_keys(table.null_keys)
         bar.update(task, description="writing", completed=table.read_bytes)
         memory_bytes = table.plan.buffered_bytes_per_partition
         with table.budget.child("parquet").reserve(memory_bytes):
@@ -151,7 +180,31 @@ def _update(
         }
 
 
-def _on_spark(
-    reading: Reading, target: Path, master: str | None, memory_bytes: int, isolation: str, on_corrupt: str
-) -> dict[str, Any]:
-    raise NotImplementedError
+def _on_spark(reading: Reading, source: Path, target: Path, asked: _OnSpark) -> dict[str, Any]:
+    """The same by Spark."""
+    plan = MemoryPlan(asked.memory_bytes, threads=max(asked.memory_bytes // _SPARK_CORE_BYTES, 1))
+    settings = plan.spark_conf(task=Task(1))
+    try:
+        from kafkafmt.spark import JobError, SparkUnavailableError
+        from kafkafmt.spark.jobs.table import table_on_spark
+    except ImportError:
+        raise click.ClickException("--engine spark needs pyarrow: pip install 'kafkafmt[spark]'") from None
+    try:
+        done = table_on_spark(
+            source,
+            target,
+            sorted({topic for topic, _ in reading.folders}),
+            isolation=asked.isolation,
+            skips_damage=asked.on_corrupt == "skip",
+            master=asked.master,
+            settings=settings,
+        )
+    except (JobError, SparkUnavailableError) as error:
+        raise click.ClickException(str(error)) from None
+    _tell_null_keys(done.null_keys)
+    return {
+        "rows": done.rows,
+        "records": done.records,
+        "null_keys": done.null_keys,
+        "source_bytes": reading.size_in_bytes,
+    }

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _MIB = 1024 * 1024
-_DEFAULT_MEMORY = 256 * _MIB
+DEFAULT_MEMORY = 256 * _MIB
 # What allocator and interpreter take beside what is counted: as measured, an eighth, and never so much.
 _RESERVED_PART = 8
 _MOST_RESERVED = 32 * _MIB
@@ -45,7 +45,6 @@ def memory_options(command: _Command) -> _Command:
             "--memory",
             "memory_bytes",
             type=Size(64 * GIB),
-            default=_DEFAULT_MEMORY,
             metavar="SIZE",
             help="What it may take above what the program takes: 512m, 1.5GiB.  [default: 256M]",
         ),
@@ -122,8 +121,10 @@ def print_summary(
     )
     if summary["damaged_stretches"]:
         text += f"; left out: {in_words(summary['damaged_stretches'], 'damaged stretch')}"
-    peak = f"; memory: at most {size_in_words(summary['peak_bytes'])} of {size_in_words(summary['memory_bytes'])}"
-    (tell if beside_records else click.echo)(text + peak)
+    if "peak_bytes" in summary:
+        most, given = size_in_words(summary["peak_bytes"]), size_in_words(summary["memory_bytes"])
+        text += f"; memory: at most {most} of {given}"
+    (tell if beside_records else click.echo)(text)
 
 
 @contextmanager

@@ -21,8 +21,7 @@ from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
     from _kafkafmt.scan import BatchRun
-    from kafkafmt.memory.partition_group import PartitionGroup
-    from kafkafmt.memory.record_queue import Taken
+    from kafkafmt.memory import PartitionGroup, Taken
 
 # What reading takes, whatever the number of partitions: the readers' memory, that of those who follow logs, and one
 # batch that is larger than it.

@@ -20,7 +20,7 @@ from kafkafmt.log import PartitionLogWriter
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
-    from kafkafmt.memory.record_queue import Taken
+    from kafkafmt.memory import Taken
     from kafkafmt.types import TopicPartition
 
 # What a batch takes before it is compressed, where memory is plenty, and where many topics share little.

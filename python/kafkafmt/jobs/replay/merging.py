@@ -13,15 +13,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from kafkafmt.jobs.partition_readers import PartitionReaders, take_sound
-from kafkafmt.memory import MemoryBudget, MemoryPlan
-from kafkafmt.memory.partition_group import PartitionGroup
+from kafkafmt.memory import MemoryBudget, MemoryPlan, PartitionGroup
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from kafkafmt.memory import ThreadPlan
-    from kafkafmt.memory.record_queue import Taken
+    from kafkafmt.memory import Taken, ThreadPlan
 
 
 class Merge:

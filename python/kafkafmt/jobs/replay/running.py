@@ -11,7 +11,7 @@ from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkafmt.jobs.replay.merging import Merge
-    from kafkafmt.memory.record_queue import Taken
+    from kafkafmt.memory import Taken
 
 # How many records go by between two looks at how far it is.
 _PROGRESS_RECORDS = 10_000

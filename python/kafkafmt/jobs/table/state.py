@@ -81,8 +81,8 @@ class TableState:
             found = {name: said[name] for name in self._origin}
             version = said["version"]
         except (FileNotFoundError, NotADirectoryError):
-            names = {entry.name for entry in self.path.iterdir()} if self.path.is_dir() else {_FILE_NAME}
-            if names <= {_TEMPORARY_NAME}:  # who made it was killed before there was more
+            there = {entry.name for entry in self.path.iterdir()} if self.path.is_dir() else {_FILE_NAME}
+            if there <= {_TEMPORARY_NAME}:  # who made it was killed before there was more
                 self._write()
                 return
             raise TableError(

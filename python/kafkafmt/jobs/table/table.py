@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafkafmt.jobs.partition_readers import PartitionReaders, take_sound
 from kafkafmt.jobs.table.state import TableError, TableState
 from kafkafmt.log.directory import part_of_run
-from kafkafmt.memory import MemoryBudget, MemoryPlan
+from kafkafmt.memory import MemoryBudget, MemoryPlan, PartitionGroup
 from kafkafmt.memory.cache import ThreadCache
-from kafkafmt.memory.partition_group import PartitionGroup
 from kafkafmt.memory.store import RocksDBStore
 from kafkafmt.types import TopicPartition
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from _kafkafmt.decode import Record
     from _kafkafmt.scan import BatchRun
-    from kafkafmt.memory.record_queue import Taken
+    from kafkafmt.memory import Taken
 
 # In front of a value in the store: offset, timestamp and timestamp type of its record.
 _VALUE_PREFIX = struct.Struct(">qqb")
