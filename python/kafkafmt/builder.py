@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from _kafkafmt.column_rows import ColumnRows
+    from _kafkafmt.decode import LocatedRecords
     from kafkafmt.column_rows import Binary, Headers, Offsets, Timestamps
 
 DEFAULT_BATCH_SIZE = 16 * 1024
@@ -204,6 +205,11 @@ class BatchesBuilder:
     def add_rows(self, rows: ColumnRows, first: int, stop: int) -> Iterator[bytes]:
         """As `add` does, of the records from `first` to `stop` of columns that are located already."""
         while (first := self._builder._fill(rows, first, stop)) < stop:
+            yield self.finish()
+
+    def add_located(self, located: LocatedRecords, first: int, stop: int) -> Iterator[bytes]:
+        """As `add` does, of records of other batches, at offsets that follow one another."""
+        while (first := self._builder._fill_located(located, first, stop)) < stop:
             yield self.finish()
 
     def finish(self) -> bytes:

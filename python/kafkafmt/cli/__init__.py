@@ -1,5 +1,4 @@
-"""The command line: `kafkafmt` and its commands `inspect`, `verify`, `convert`, `serve`, `mirror`, `memory` and
-`spark-archive`.
+"""The command line: `kafkafmt` and its commands, of which each has a module here.
 
 A command returns its exit status: 0, or 1 where damage was found or a segment failed. What a user got wrong is one
 line on standard error and status 2; a traceback is a bug. A reader that closes the pipe early ends a command
@@ -19,8 +18,10 @@ from kafkafmt.cli.convert import convert
 from kafkafmt.cli.inspect import inspect
 from kafkafmt.cli.memory import memory
 from kafkafmt.cli.mirror import mirror
+from kafkafmt.cli.replay import replay
 from kafkafmt.cli.serve import serve
 from kafkafmt.cli.spark_archive import spark_archive
+from kafkafmt.cli.table import table
 from kafkafmt.cli.verify import verify
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.memory import MemoryBudgetError, MemoryPlanError
@@ -74,7 +75,7 @@ def _fail(message: str, status: int = 2) -> int:
 @click.version_option(__version__, prog_name="kafkafmt")
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Read, check, convert, serve and mirror Kafka log segments, without a broker.
+    """Read, check, convert, serve, mirror and replay Kafka log segments, without a broker.
 
     \b
     kafkafmt inspect /var/lib/kafka/page-views-0            what batches there are
@@ -84,6 +85,8 @@ def main(context: click.Context) -> None:
     kafkafmt convert /var/lib/kafka /archive --codec zstd       smaller
     kafkafmt serve /var/lib/kafka                           to consumers of any age
     kafkafmt mirror kafka://east:9092/orders kafka://west:9092  batches as they are
+    kafkafmt replay /var/lib/kafka --by-time                records of all partitions, merged by time
+    kafkafmt table /var/lib/kafka orders.parquet            the latest value of each key
     kafkafmt memory --total 4g --threads 4 --tasks 12       what each of them would get
     kafkafmt spark-archive kafkafmt.zip                     for Spark executors without kafkafmt
 
@@ -98,5 +101,7 @@ main.add_command(verify)
 main.add_command(convert)
 main.add_command(serve)
 main.add_command(mirror)
+main.add_command(replay)
+main.add_command(table)
 main.add_command(memory)
 main.add_command(spark_archive)

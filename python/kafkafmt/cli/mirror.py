@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kafkafmt.cli.client_settings import ConfigType, client_settings
 from kafkafmt.cli.output import in_words, print_json, print_table, size_in_words, tell
 from kafkafmt.cli.values import AddressType, Size
 from kafkafmt.mirror.addresses import Address as MirrorAddress
@@ -54,20 +55,6 @@ class _MetricsAddressType(AddressType):
         return super().convert(value, param, ctx)
 
 
-class _ConfigType(click.ParamType[tuple[str, str]]):
-    """KEY=VALUE."""
-
-    name = "setting"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        key, equals, setting = value.partition("=")
-        if not key.strip() or not equals:
-            self.fail(f"{key.strip()!r} is not KEY=VALUE", param, ctx)
-        return key.strip(), setting.strip()
-
-
 def _client_options(command: _Command) -> _Command:
     """The options that say how to reach both sides, and where the offset map is."""
     for side in ("target", "source"):
@@ -79,7 +66,7 @@ def _client_options(command: _Command) -> _Command:
         )(command)
         command = click.option(
             f"--{side}-config",
-            type=_ConfigType(),
+            type=ConfigType(),
             multiple=True,
             metavar="KEY=VALUE",
             help=f"A setting of the {side}'s clients, as security.protocol; more than once.",
@@ -255,8 +242,8 @@ def mirror(
             is_deep=not is_raw,
             codec=None if codec is None else Codec[codec.upper()],
             handler=None if handler is None else load_handler(handler),
-            source_config=_settings(source_config, source_config_file),
-            target_config=_settings(target_config, target_config_file),
+            source_config=client_settings(source_config, source_config_file),
+            target_config=client_settings(target_config, target_config_file),
             **settings,
         )
         configure_logs(log_format, log_level)
@@ -304,8 +291,8 @@ def offsets(
         options = MirrorOptions(
             source,
             target,
-            source_config=_settings(source_config, source_config_file),
-            target_config=_settings(target_config, target_config_file),
+            source_config=client_settings(source_config, source_config_file),
+            target_config=client_settings(target_config, target_config_file),
             offset_map=offset_map,
         )
         found = look_up_group(options, group, commit=commit)
@@ -334,20 +321,6 @@ def _told_in_one_line() -> Iterator[None]:
         raise click.ClickException(f"mirror needs {error.name}: pip install 'kafkafmt[mirror]'") from None
     except (MirrorError, KafkaError) as error:
         raise click.ClickException(str(error)) from None
-
-
-def _settings(given: tuple[tuple[str, str], ...], path: Path | None) -> Mapping[str, str]:
-    """Those of a file, and those of the command line, which hold where both say something."""
-    settings: dict[str, str] = {}
-    lines = [] if path is None else path.read_text("utf-8").splitlines()
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        key, equals, value = line.partition("=")
-        if not key.strip() or not equals:
-            raise MirrorError(f"{path}, line {number}: expected KEY=VALUE")
-        settings[key.strip()] = value.strip()
-    return {**settings, **dict(given)}
 
 
 def _serve_metrics(stack: ExitStack, statistics: Statistics, host: str, port: int) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkafmt.errors import KafkaFormatError
@@ -88,3 +90,12 @@ def error_in_words(error: Exception, name: str) -> str:
     elif name not in message:
         message = f"{name}: {message}"
     return message
+
+
+def make_durable(folder: Path) -> None:
+    """Have what was renamed in a folder be there for good."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -92,10 +92,15 @@ class OpenSegment:
         """The records from `start`, where a batch begins, to `end`; of what is read of them places are remembered."""
         return _RememberedRange(self, start, end)
 
-    def run_at(self, position: int, end: int | None = None) -> BatchRun | None:
-        """The batches from `position` on, as many as are read at a time; valid until the next ones are read."""
+    def run_at(
+        self, position: int, end: int | None = None, *, run_bytes: int = READ_BYTES
+    ) -> BatchRun | None:
+        """The batches from `position` on, as many as are read at a time; valid until the next ones are read.
+
+        run_bytes: what they take at the most, one that is larger excepted.
+        """
         end = self.records.end_position if end is None else end
-        return self.between(position, end).first_run(position, READ_BYTES, self._memory)
+        return self.between(position, end).first_run(position, run_bytes, self._memory)
 
     def head(self, position: int) -> bytes:
         """The first bytes of the batch at `position`, which tell it from every other that may stand there."""

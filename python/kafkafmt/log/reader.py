@@ -24,8 +24,8 @@ class LogReader:
     """Reads a log from `offset` on, which moves behind what was read.
 
     is_committed: batches of aborted transactions and control batches are left out, and nothing is read from the first
-    open transaction on; keeps_control_batches: without that, whether those are handed out. memory: of READ_BYTES, which
-    readers may share.
+    open transaction on; keeps_control_batches: without that, whether those are handed out. trims_first_batch: of a
+    batch that `offset` is within the records below it are left out. memory: of READ_BYTES, which readers may share.
     """
 
     def __init__(
@@ -37,6 +37,7 @@ class LogReader:
         *,
         is_committed: bool,
         keeps_control_batches: bool,
+        trims_first_batch: bool = True,
     ) -> None:
         self.topic_partition = topic_partition
         self._log = PartitionLog(folder)
@@ -44,6 +45,7 @@ class LogReader:
         self._memory = memory
         self._is_committed = is_committed
         self._keeps_control_batches = keeps_control_batches
+        self._trims_first_batch = trims_first_batch
         self._open: OpenSegment | None = None
         self._position = 0
         self._is_tail_told = False
@@ -67,15 +69,19 @@ class LogReader:
         if offset != self.offset:
             self.offset, self._open = offset, None
 
-    def read(self, end_offset: int) -> BatchRun | SourceDamage | None:
+    def rest(self) -> None:
+        """Let go of the segment that is open for reading; it is opened again where that goes on."""
+        self._open = None
+
+    def read(self, end_offset: int, most_bytes: int = READ_BYTES) -> BatchRun | SourceDamage | None:
         """The next batches in front of `end_offset`, at most that of the log; None where there are none.
 
-        A run is valid until the memory is used again. Where a batch is damaged that is told, and reading goes on
-        behind it once it is asked for again.
+        most_bytes: of them, one batch that is larger excepted. A run is valid until the memory is used again. Where a
+        batch is damaged that is told, and reading goes on behind it once it is asked for again.
         """
         while self.offset < min(end_offset, self.end_offset):
             try:
-                run = self._next_run()
+                run = self._next_run(min(most_bytes, READ_BYTES))
             except KafkaFormatError as error:
                 damage = self._pass_over(error)
                 if damage is not None:
@@ -92,7 +98,7 @@ class LogReader:
                 return wanted
         return self._tail_damage(end_offset)
 
-    def _next_run(self) -> BatchRun | None:
+    def _next_run(self, run_bytes: int) -> BatchRun | None:
         """The sound batches behind those that were read. Raises KafkaFormatError where the first one is damaged."""
         while True:
             opened = self._open if self._open is not None else self._find()
@@ -100,7 +106,7 @@ class LogReader:
                 return None
             opened.extend()
             is_over = opened.is_over(self._position, look_behind_zeros=True)
-            run = None if is_over else opened.run_at(self._position)
+            run = None if is_over else opened.run_at(self._position, run_bytes=run_bytes)
             if run is not None:
                 return _sound_part(run)
             behind = self._behind(opened.segment)
@@ -156,7 +162,8 @@ class LogReader:
             )
             wanted &= ~aborted(rows, transactions)
         numbers = wanted.nonzero()[0]
-        if len(numbers) and 0 <= int(rows["base_offset"][numbers[0]]) < self.offset:
+        begins_within = len(numbers) > 0 and 0 <= int(rows["base_offset"][numbers[0]]) < self.offset
+        if self._trims_first_batch and begins_within:
             trimmed = trimmed_run(run, int(numbers[0]), self.offset)
             self._go_on_behind(rows[numbers[0]])
             return trimmed

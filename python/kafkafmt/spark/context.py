@@ -13,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,10 +31,13 @@ class SparkUnavailableError(RuntimeError):
 
 
 @contextlib.contextmanager
-def spark_context(name: str, master: str | None = None) -> Iterator[SparkContext]:
+def spark_context(
+    name: str, master: str | None = None, settings: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[SparkContext]:
     """A context on `master`, which is what Spark is configured for or else `local[*]`; stopped at the end.
 
-    Python workers are this interpreter where PYSPARK_PYTHON does not name another. Raises SparkUnavailableError.
+    settings: what is set for it. Python workers are this interpreter where PYSPARK_PYTHON does not name another.
+    Raises SparkUnavailableError.
     """
     # About versions of packages that nothing here uses.
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
@@ -56,6 +60,7 @@ def spark_context(name: str, master: str | None = None) -> Iterator[SparkContext
             conf.setIfMissing("spark.ui.enabled", "false").set("spark.ui.showConsoleProgress", "false")
             if master is not None:
                 conf.setMaster(master)
+            conf.setAll(list(settings.items()))
             try:
                 context = pyspark.SparkContext(conf=conf, gateway=gateway)
             except Exception as error:

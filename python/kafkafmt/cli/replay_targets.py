@@ -1,0 +1,177 @@
+"""Where `kafkafmt replay` sends records besides a log directory: JSON lines on standard output, or a cluster.
+
+Into a cluster records go as columns, gathered by partition until they are worth a batch; what is under way is bounded
+by the plan's part for producers, and waited for in the order in which it was sent.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from kafkafmt.cli import rows as row_format
+from kafkafmt.cli.output import print_json
+from kafkafmt.jobs.replay import ReplayError
+
+if TYPE_CHECKING:
+    from kafkafmt.accumulator import RecordsFuture
+    from kafkafmt.memory import Taken
+    from kafkafmt.mirror.addresses import ClusterAddress
+    from kafkafmt.mirror.handlers import NewRecord
+    from kafkafmt.types import Codec, TopicPartition
+
+# Of the producer's memory records are gathered in one part, and under way in another.
+_GATHERED_PART, _UNDER_WAY_PART = 4, 2
+# What a record takes here beside its bytes.
+_RECORD_BYTES = 300
+_MOST_GATHERED_BYTES = 256 * 1024
+_LEAST_REQUEST_BYTES = 1024 * 1024
+_FOREVER_MS = 2**31 - 1
+
+
+class JsonTarget:
+    """An object a record on standard output, under the rules of `kafkafmt inspect --records --json`."""
+
+    def write(self, taken: Taken) -> None:
+        topic, partition = taken.topic_partition
+        for record in taken.records():
+            row = {
+                "topic": topic,
+                "partition": partition,
+                "offset": record.offset,
+                "timestamp": record.timestamp,
+                "timestamp_type": record.timestamp_type.name.lower(),
+                "key": record.key,
+                "value": record.value,
+                "headers": record.headers,
+            }
+            print_json(row_format.to_json(row))
+
+    def finish(self) -> None:
+        sys.stdout.flush()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class ClusterTarget:
+    """Sends to a cluster. partitions: of each topic at the source, which topics are made with that are not there.
+
+    A record goes to the partition that has its number, or that number modulo their count where the target has fewer;
+    repartitions: by its key, where it has one, as Kafka's default partitioner chooses. Raises ReplayError.
+    """
+
+    def __init__(
+        self,
+        address: ClusterAddress,
+        partitions: Mapping[str, int],
+        config: Mapping[str, str],
+        *,
+        codec: Codec,
+        memory_bytes: int,
+        repartitions: bool = False,
+    ) -> None:
+        from kafkafmt.mirror.clusters import Cluster
+        from kafkafmt.net import Producer
+        from kafkafmt.types import Codec as AnyCodec
+
+        if address.patterns or len(address.topics) > 1:
+            raise ReplayError(f"{address}: expected one topic behind the slash at the most")
+        self._only_topic = address.topics[0] if address.topics else None
+        self._repartitions = repartitions
+        self._gathered: defaultdict[TopicPartition, list[NewRecord]] = defaultdict(list)
+        self._sizes: defaultdict[TopicPartition, int] = defaultdict(int)
+        self._gathered_bytes = self._under_way_bytes = 0
+        self._under_way: deque[tuple[RecordsFuture, int]] = deque()
+        self._most_gathered = memory_bytes // _GATHERED_PART
+        self._most_under_way = memory_bytes // _UNDER_WAY_PART
+        cluster = Cluster(address, config)
+        try:
+            self._counts = self._made_topics(cluster, partitions)
+            defaults: dict[str, Any] = {
+                "linger_ms": 5,
+                "metrics_enabled": False,
+                "batch_size": _MOST_GATHERED_BYTES,
+            }
+            fixed: dict[str, Any] = {
+                "acks": "all",
+                "enable_idempotence": True,
+                "buffer_memory": max(memory_bytes, _LEAST_REQUEST_BYTES),
+                "max_request_size": max(memory_bytes // _UNDER_WAY_PART, _LEAST_REQUEST_BYTES),
+                "delivery_timeout_ms": _FOREVER_MS,
+                "compression_type": None if codec == AnyCodec.NONE else codec.name.lower(),
+            }
+            self._producer = Producer(**{**defaults, **cluster.config_of(Producer), **fixed})
+        finally:
+            cluster.close()
+
+    def write(self, taken: Taken) -> None:
+        from kafkafmt.mirror.handlers import NewRecord
+
+        for record in taken.records():
+            made = NewRecord(record.key, record.value, record.headers, record.timestamp)
+            target = self._target_of(taken.topic_partition, made.key)
+            size = _RECORD_BYTES + record.size_in_bytes
+            self._gathered[target].append(made)
+            self._sizes[target] += size
+            self._gathered_bytes += size
+            if self._sizes[target] >= min(_MOST_GATHERED_BYTES, self._most_gathered):
+                self._send(target)
+        if self._gathered_bytes >= self._most_gathered:
+            self._send_all()
+
+    def finish(self) -> None:
+        self._send_all()
+        while self._under_way:
+            self._await_oldest()
+
+    def close(self) -> None:
+        from kafkafmt.net import UndeliveredError
+
+        with suppress(UndeliveredError):  # what failed was raised when it was waited for
+            self._producer.close(0)
+
+    def _made_topics(self, cluster: Any, partitions: Mapping[str, int]) -> dict[str, int]:
+        from kafkafmt.log.topic_configs import TopicConfig
+
+        wanted = dict(partitions)
+        if self._only_topic is not None:
+            wanted = {self._only_topic: max(partitions.values())}
+        there = cluster.describe_topics(wanted)
+        for topic, count in wanted.items():
+            if topic not in there:
+                cluster.create_topic(topic, TopicConfig(count))
+        return {topic: found.partitions or 1 for topic, found in cluster.describe_topics(wanted).items()}
+
+    def _target_of(self, source: TopicPartition, key: bytes | None) -> TopicPartition:
+        from _kafkafmt.murmur2 import murmur2
+        from kafkafmt.types import TopicPartition as Target
+
+        topic = source.topic if self._only_topic is None else self._only_topic
+        count = self._counts[topic]
+        is_by_key = self._repartitions and key is not None
+        number = murmur2(key) & 0x7FFFFFFF if is_by_key and key is not None else source.partition
+        return Target(topic, number % count)
+
+    def _send_all(self) -> None:
+        for target in list(self._gathered):
+            self._send(target)
+
+    def _send(self, target: TopicPartition) -> None:
+        from kafkafmt.mirror.deep import columns_of
+
+        records, size = self._gathered.pop(target), self._sizes.pop(target)
+        self._gathered_bytes -= size
+        while self._under_way and self._under_way_bytes + size > self._most_under_way:
+            self._await_oldest()
+        future = self._producer.send_columns(target.topic, *columns_of(records), partition=target.partition)
+        self._under_way.append((future, size))
+        self._under_way_bytes += size
+
+    def _await_oldest(self) -> None:
+        future, size = self._under_way.popleft()
+        future.get()
+        self._under_way_bytes -= size

@@ -1,0 +1,210 @@
+"""`kafkafmt table`: the latest value of each key of a log directory as a Parquet file, within so much memory."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kafkafmt.cli.engines import engine_options, ensure_engine
+from kafkafmt.cli.output import in_words, progress_bar, tell
+from kafkafmt.cli.within_memory import (
+    DEFAULT_MEMORY,
+    Reading,
+    memory_options,
+    plan_of,
+    print_summary,
+    told_in_one_line,
+)
+from kafkafmt.jobs.table import Table, TableError, TableState, write_table
+from kafkafmt.memory import MemoryPlan, Task
+from kafkafmt.memory.process import bound_process
+
+_DEFAULT_COMMIT_SECONDS = 5.0
+# Executors of two cores, whose Python workers take some hundred MiB before they read anything.
+_SPARK_MEMORY = 2 * 1024**3
+_SPARK_CORE_BYTES = 1024**3
+
+
+@dataclass(frozen=True)
+class _OnSpark:
+    """What is asked of Spark."""
+
+    memory_bytes: int
+    isolation: str
+    on_corrupt: str
+    master: str | None
+
+
+@click.command()
+@click.argument("source", metavar="SRC", type=click.Path(path_type=Path))
+@click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
+@memory_options
+@click.option(
+    "--state",
+    "state_path",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Keep what was read there, and the next time read only what is new.  [default: OUT.state, until it is done]",
+)
+@click.option(
+    "--commit-interval",
+    type=click.FloatRange(min=0),
+    default=_DEFAULT_COMMIT_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often what was read is made durable.",
+)
+@click.option("--verbose", is_flag=True, help="Tell of each commit.")
+@engine_options
+@click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
+def table(
+    source: Path,
+    target: Path,
+    topics: str | None,
+    memory_bytes: int | None,
+    isolation: str,
+    on_corrupt: str,
+    state_path: Path | None,
+    commit_interval: float,
+    verbose: bool,
+    engine: str,
+    master: str | None,
+    as_json: bool,
+) -> int:
+    """Write the latest value of each key under SRC, a log directory or a partition folder, to OUT, a Parquet file.
+
+    \b
+    kafkafmt table /var/lib/kafka users.parquet --topics users
+    kafkafmt table /var/lib/kafka users.parquet --topics users --state users.state --memory 512m
+    kafkafmt table /var/lib/kafka users.parquet --topics users --engine spark
+
+    The latest value is that with the highest offset in the key's partition; a key that comes in two partitions has a
+    row for each. A tombstone, a record without a value, takes its key away. Records without a key are left out and
+    counted. Columns are topic, partition, key, value, timestamp, offset and timestampType.
+
+    Keys are kept on disk, in OUT.state: after a kill the same command goes on from its last commit. OUT appears once
+    all of it is there, and OUT.state goes then. With --state DIR the state is kept, and a later run reads only what
+    is new in SRC.
+
+    --memory says what it takes at the most above what the program takes by itself. With --engine spark that is what
+    the Python workers of an executor may take, a core for each GiB, 2 GiB unless told; SRC and OUT must be at the same
+    paths on all machines.
+
+    Needs pip install 'kafkafmt[store,arrow]', or for Spark Java and 'kafkafmt[spark]'.
+
+    Exit status: 0; 1 where damage was found; 2 for wrong arguments.
+    """
+    began = time.monotonic()
+    bound_process()
+    ensure_engine(engine, master)
+    if engine == "spark" and state_path is not None:
+        raise click.UsageError("--state is for --engine local")
+    with told_in_one_line():
+        if os.path.lexists(target):
+            raise TableError(f"{target}: is there already: expected the name of a file that is to be made")
+        reading = Reading(source, topics, isolation=isolation, on_corrupt=on_corrupt)
+        if engine == "spark":
+            memory_bytes = memory_bytes or _SPARK_MEMORY
+            asked = _OnSpark(memory_bytes, isolation, on_corrupt, master)
+            summary = _on_spark(reading, source, target, asked)
+        else:
+            memory_bytes = memory_bytes or DEFAULT_MEMORY
+            plan = _plan(memory_bytes)
+            path = state_path or target.with_name(f"{target.name}.state")
+            state = TableState(path, source, topics=topics, isolation=isolation)
+            summary = _update(reading, state, plan, commit_interval, target, is_verbose=verbose)
+            if state_path is None:
+                state.remove()
+    summary = {
+        **summary,
+        "partitions": len(reading.folders),
+        "damaged_stretches": reading.damaged,
+        "memory_bytes": memory_bytes,
+        "seconds": round(time.monotonic() - began, 3),
+    }
+    print_summary("tabled", summary, as_json=as_json)
+    return 1 if reading.damaged else 0
+
+
+def _plan(memory_bytes: int) -> MemoryPlan:
+    plan = plan_of(memory_bytes, producer_bytes=0, one_partition=True)
+    plan.thread_plan(1, 1)  # or there is no need to begin
+    return plan
+
+
+def _tell_null_keys(count: int) -> None:
+    if count:
+        tell(f"left out: {in_words(count, 'record')} without a key")
+
+
+def _update(
+    reading: Reading,
+    state: TableState,
+    plan: MemoryPlan,
+    commit_interval: float,
+    target: Path,
+    *,
+    is_verbose: bool,
+) -> dict[str, Any]:
+    """Read what is new into the state and write its table."""
+    with Table(reading.readers, state, plan) as table, progress_bar() as bar:
+        if not state.is_new:
+            tell(f"{state.path}: goes on from there")
+        table.assign(reading.readers.partitions)
+        task = bar.add_task("reading", total=reading.size_in_bytes)
+        committed = time.monotonic()
+        while table.step() is not None:
+            if time.monotonic() - committed >= commit_interval:
+                table.commit()
+                committed = time.monotonic()
+                bar.update(task, completed=table.read_bytes)
+                if is_verbose:
+                    tell(f"committed: {in_words(table.records, 'record')}")
+        table.commit()
+        _tell_null_keys(table.null_keys)
+        bar.update(task, description="writing", completed=table.read_bytes)
+        memory_bytes = table.plan.buffered_bytes_per_partition
+        with table.budget.child("parquet").reserve(memory_bytes):
+            rows = write_table(target, table.rows(), memory_bytes=memory_bytes)
+        return {
+            "rows": rows,
+            "records": table.records,
+            "null_keys": table.null_keys,
+            "source_bytes": table.read_bytes,
+            "peak_bytes": table.budget.peak_bytes,
+        }
+
+
+def _on_spark(reading: Reading, source: Path, target: Path, asked: _OnSpark) -> dict[str, Any]:
+    """The same by Spark."""
+    plan = MemoryPlan(asked.memory_bytes, threads=max(asked.memory_bytes // _SPARK_CORE_BYTES, 1))
+    settings = plan.spark_conf(task=Task(1))
+    try:
+        from kafkafmt.spark import JobError, SparkUnavailableError
+        from kafkafmt.spark.jobs.table import table_on_spark
+    except ImportError:
+        raise click.ClickException("--engine spark needs pyarrow: pip install 'kafkafmt[spark]'") from None
+    try:
+        done = table_on_spark(
+            source,
+            target,
+            sorted({topic for topic, _ in reading.folders}),
+            isolation=asked.isolation,
+            skips_damage=asked.on_corrupt == "skip",
+            master=asked.master,
+            settings=settings,
+        )
+    except (JobError, SparkUnavailableError) as error:
+        raise click.ClickException(str(error)) from None
+    _tell_null_keys(done.null_keys)
+    return {
+        "rows": done.rows,
+        "records": done.records,
+        "null_keys": done.null_keys,
+        "source_bytes": reading.size_in_bytes,
+    }

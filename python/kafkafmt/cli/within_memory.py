@@ -1,0 +1,140 @@
+"""What `kafkafmt replay` and `kafkafmt table` share: their options, how they read, and errors in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kafkafmt.cli.output import in_words, size_in_words, tell
+from kafkafmt.cli.values import Size
+from kafkafmt.jobs.partition_readers import READER_BYTES, NoLogsError, PartitionReaders, select_logs
+from kafkafmt.jobs.replay import ReplayError
+from kafkafmt.jobs.table import TableError
+from kafkafmt.memory import MemoryBudgetError, MemoryPlan, MemoryPlanError
+from kafkafmt.memory.plan import DEFAULT_LEAST_BATCH_BYTES
+from kafkafmt.serve.options import GIB
+
+if TYPE_CHECKING:
+    from kafkafmt.log.reading import SourceDamage
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_MIB = 1024 * 1024
+DEFAULT_MEMORY = 256 * _MIB
+# What allocator and interpreter take beside what is counted: as measured, an eighth, and never so much.
+_RESERVED_PART = 8
+_MOST_RESERVED = 32 * _MIB
+# What partitions are buffered in that are read one at a time.
+_ONE_PARTITION_PART = 8
+_MOST_ONE_PARTITION = 32 * _MIB
+
+
+def memory_options(command: _Command) -> _Command:
+    """Adds `--topics`, `--memory`, `--isolation` and `--on-corrupt`."""
+    options = [
+        click.option(
+            "--topics",
+            metavar="PATTERN",
+            help="Only topics whose name matches, as 'page-*'.  [default: all but Kafka's own]",
+        ),
+        click.option(
+            "--memory",
+            "memory_bytes",
+            type=Size(64 * GIB),
+            metavar="SIZE",
+            help="What it may take above what the program takes: 512m, 1.5GiB.  [default: 256M]",
+        ),
+        click.option(
+            "--isolation",
+            type=click.Choice(["read_committed", "read_uncommitted"]),
+            default="read_committed",
+            show_default=True,
+            help="Whether transactions that are open or were aborted are left out.",
+        ),
+        click.option(
+            "--on-corrupt",
+            type=click.Choice(["stop", "skip"]),
+            default="stop",
+            show_default=True,
+            help="Whether damage ends it, or is left out and reported.",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+class Reading:
+    """The logs that are meant, and the damage that was left out of them."""
+
+    def __init__(self, source: Path, topics: str | None, *, isolation: str, on_corrupt: str) -> None:
+        self.damaged = 0
+        self.folders = select_logs(source, topics)
+        self.readers = PartitionReaders(
+            self.folders,
+            is_committed=isolation == "read_committed",
+            skips_damage=on_corrupt == "skip",
+            on_damage=self._tell,
+        )
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Of all segments, as they are now."""
+        return sum(path.stat().st_size for folder in self.folders.values() for path in folder.glob("*.log"))
+
+    def _tell(self, damage: SourceDamage) -> None:
+        self.damaged += 1
+        end = "the end" if damage.next_offset is None else f"offset {damage.next_offset}"
+        tell(f"left out: {damage.topic_partition} from offset {damage.offset} to {end}: {damage.message}")
+
+
+def plan_of(memory_bytes: int, *, producer_bytes: int, one_partition: bool = False) -> MemoryPlan:
+    """The plan of one thread that reads logs. one_partition: of one at a time. Raises MemoryPlanError."""
+    buffered_bytes_per_partition = None
+    if one_partition:  # which need not be given all there is
+        part = min(memory_bytes // _ONE_PARTITION_PART, _MOST_ONE_PARTITION)
+        buffered_bytes_per_partition = max(part, DEFAULT_LEAST_BATCH_BYTES)
+    return MemoryPlan(
+        memory_bytes,
+        producer_bytes=producer_bytes,
+        consumer_bytes=READER_BYTES,
+        buffered_bytes_per_partition=buffered_bytes_per_partition,
+        reserved_bytes=min(memory_bytes // _RESERVED_PART, _MOST_RESERVED),
+    )
+
+
+def print_summary(
+    done: str, summary: Mapping[str, Any], *, as_json: bool, beside_records: bool = False
+) -> None:
+    """What was done, as one JSON object or in words; on standard error where records are on standard output."""
+    if as_json:
+        (tell if beside_records else click.echo)(json.dumps(summary))
+        return
+    rows = f" into {in_words(summary['rows'], 'row')}" if "rows" in summary else ""
+    text = (
+        f"{done} {in_words(summary['records'], 'record')} of {in_words(summary['partitions'], 'partition')}{rows}, "
+        f"{size_in_words(summary['source_bytes'])} in {summary['seconds']:.1f} s"
+    )
+    if summary["damaged_stretches"]:
+        text += f"; left out: {in_words(summary['damaged_stretches'], 'damaged stretch')}"
+    if "peak_bytes" in summary:
+        most, given = size_in_words(summary["peak_bytes"]), size_in_words(summary["memory_bytes"])
+        text += f"; memory: at most {most} of {given}"
+    (tell if beside_records else click.echo)(text)
+
+
+@contextmanager
+def told_in_one_line() -> Iterator[None]:
+    """Turns what a user can mend into click.ClickException."""
+    try:
+        yield
+    except MemoryPlanError as error:
+        raise click.ClickException(f"--memory: {error}") from None
+    except ImportError as error:
+        raise click.ClickException(str(error)) from None
+    except (NoLogsError, ReplayError, TableError, MemoryBudgetError) as error:
+        raise click.ClickException(str(error)) from None

@@ -1,0 +1,106 @@
+"""A log directory made of records that come in any order: each topic a partition 0, offsets from 0 on.
+
+It is written under a hidden name beside its own and renamed once all of it is durable, so that it is there whole or
+not at all. Records are encoded from where they were located, with no Python object for any.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kafkafmt.builder import BatchesBuilder
+from kafkafmt.jobs.files import make_durable
+from kafkafmt.jobs.replay.running import ReplayError
+from kafkafmt.log import PartitionLogWriter
+from kafkafmt.types import Codec
+
+if TYPE_CHECKING:
+    from kafkafmt.memory import Taken
+    from kafkafmt.types import TopicPartition
+
+# What a batch takes before it is compressed, where memory is plenty, and where many topics share little.
+MOST_BATCH_BYTES = 256 * 1024
+LEAST_BATCH_BYTES = 16 * 1024
+
+
+class LogTarget:
+    """Writes to `path`, which must not be there yet. batch_bytes: of a batch, before it is compressed.
+
+    Records keep timestamp, key, value and headers, in batches of format v2; their timestamps are of the kind
+    CREATE_TIME. Raises ReplayError where something is at `path` already, and OSError.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        codec: Codec = Codec.NONE,
+        level: int | None = None,
+        batch_bytes: int = MOST_BATCH_BYTES,
+    ) -> None:
+        if os.path.lexists(path):
+            raise ReplayError(f"{path}: is there already: expected the name of a folder that is to be made")
+        self._path = path
+        self._staged = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        self._codec, self._level, self._batch_bytes = codec, level, batch_bytes
+        self._topics: dict[str, _TopicLog] = {}
+        self._staged.mkdir()
+
+    def write(self, taken: Taken) -> None:
+        """Append the records that were taken. Raises ReplayError where they cannot be in format v2, and OSError."""
+        topic = taken.topic_partition.topic
+        log = self._topics.get(topic)
+        if log is None:
+            folder = self._staged / f"{topic}-0"
+            batches = BatchesBuilder(batch_size=self._batch_bytes, codec=self._codec, level=self._level)
+            log = self._topics[topic] = _TopicLog(folder, batches)
+        log.add(taken)
+
+    def finish(self) -> None:
+        """Make the directory be there."""
+        for log in self._topics.values():
+            log.finish()
+        make_durable(self._staged)
+        try:
+            self._staged.rename(self._path)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise ReplayError(f"{self._path}: something else was put there meanwhile") from None
+            raise
+        make_durable(self._path.absolute().parent)
+
+    def close(self) -> None:
+        """Leave nothing behind of what is not finished."""
+        with ExitStack() as stack:
+            stack.callback(shutil.rmtree, self._staged, ignore_errors=True)
+            for log in self._topics.values():
+                stack.callback(log.writer.abort)
+            self._topics = {}
+
+
+class _TopicLog:
+    def __init__(self, folder: Path, batches: BatchesBuilder) -> None:
+        self.writer = PartitionLogWriter(folder)
+        self._batches = batches
+
+    def add(self, taken: Taken) -> None:
+        try:
+            for batch in self._batches.add_located(taken.located, taken.first, taken.stop):
+                self.writer.append(batch)
+        except ValueError as error:
+            raise _unwritable(taken.topic_partition, error) from None
+
+    def finish(self) -> None:
+        batch = self._batches.finish()
+        if batch:
+            self.writer.append(batch)
+        self.writer.commit()
+
+
+def _unwritable(topic_partition: TopicPartition, error: ValueError) -> ReplayError:
+    return ReplayError(f"{topic_partition}: a record cannot be written again: {error}")

@@ -1,0 +1,143 @@
+"""A table's rows as a Parquet file, in row groups bounded in bytes; it is there once all of it is.
+
+Columns are named as Spark's Kafka source names them, with its types.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kafkafmt.jobs.files import make_durable
+from kafkafmt.jobs.table.state import TableError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from kafkafmt.jobs.table.table import TableRow
+
+TABLE_COLUMNS = ("topic", "partition", "key", "value", "timestamp", "offset", "timestampType")
+
+_MICROSECONDS = 1000
+# What a row takes in lists and arrays beside the bytes of key and value.
+_ROW_BYTES = 300
+# What is written of a group, and what is compressed of it, comes on top.
+_GROUP_PART = 4
+_MOST_GROUP_ROWS = 100_000
+
+
+def table_schema() -> pa.Schema:
+    """The schema of the file. Raises TableError without pyarrow."""
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise TableError("a table needs pyarrow: pip install 'kafkafmt[arrow]'") from None
+    types: dict[str, Any] = {
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "offset": pa.int64(),
+        "timestampType": pa.int32(),
+    }
+    return pa.schema([pa.field(name, types[name]) for name in TABLE_COLUMNS])
+
+
+def write_table(path: Path, rows: Iterable[TableRow], *, memory_bytes: int) -> int:
+    """Write rows to `path`, which appears once it is whole and durable; returns how many there are.
+
+    memory_bytes: what rows and their row group may take until they are written. Raises TableError for a timestamp that
+    Parquet has no microseconds for, and without pyarrow; OSError.
+    """
+    schema = table_schema()
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    count = 0
+    try:
+        with temporary.open("wb") as file:
+            with pq.ParquetWriter(
+                file,
+                schema,
+                compression="zstd",
+                use_dictionary=["topic"],
+                memory_pool=pa.system_memory_pool(),
+            ) as writer:
+                for group in _groups(rows, memory_bytes // _GROUP_PART):
+                    writer.write_batch(_record_batch(group, schema))
+                    count += len(group)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+        make_durable(path.absolute().parent)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+    return count
+
+
+def _groups(rows: Iterable[TableRow], most_bytes: int) -> Iterator[list[TableRow]]:
+    group: list[TableRow] = []
+    size = 0
+    for row in rows:
+        group.append(row)
+        size += len(row.key) + len(row.value) + _ROW_BYTES
+        if size >= most_bytes or len(group) == _MOST_GROUP_ROWS:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _record_batch(rows: list[TableRow], schema: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    from kafkafmt import arrow_arrays as arrow
+
+    milliseconds = np.array([row.timestamp for row in rows], np.int64)
+    _ensure_microseconds(milliseconds, rows)
+    columns = {
+        "topic": _strings(pa.string(), [row.topic_partition.topic.encode() for row in rows]),
+        "partition": arrow.number_array(
+            pa.int32(), _numbers(np.int32, [row.topic_partition.partition for row in rows])
+        ),
+        "key": _strings(pa.binary(), [row.key for row in rows]),
+        "value": _strings(pa.binary(), [row.value for row in rows]),
+        "timestamp": arrow.number_array(schema.field("timestamp").type, milliseconds * _MICROSECONDS),
+        "offset": arrow.number_array(pa.int64(), _numbers(np.int64, [row.offset for row in rows])),
+        "timestampType": arrow.number_array(
+            pa.int32(), _numbers(np.int32, [row.timestamp_type for row in rows])
+        ),
+    }
+    return pa.record_batch([columns[name] for name in schema.names], schema=schema)
+
+
+def _numbers(dtype: type[np.signedinteger[Any]], numbers: list[int]) -> NDArray[Any]:
+    return np.array(numbers, dtype)
+
+
+def _strings(kind: pa.DataType, cells: list[bytes]) -> pa.Array:
+    from kafkafmt import arrow_arrays as arrow
+
+    offsets = np.zeros(len(cells) + 1, np.int32)
+    np.cumsum([len(cell) for cell in cells], out=offsets[1:])
+    return arrow.string_array(kind, offsets, b"".join(cells))
+
+
+def _ensure_microseconds(milliseconds: NDArray[np.int64], rows: list[TableRow]) -> None:
+    most = np.iinfo(np.int64).max // _MICROSECONDS
+    beyond = (milliseconds > most) | (milliseconds < -most)
+    if beyond.any():
+        row = rows[int(beyond.argmax())]
+        raise TableError(
+            f"{row.topic_partition}: the timestamp of offset {row.offset} is {row.timestamp} ms, which Parquet has no "
+            "microseconds for"
+        )

@@ -1,0 +1,114 @@
+"""The folder that a table is kept in: the store, and beside it what the store was made from.
+
+Keys of the store begin with a topic's number, so that one store serves all partitions and a scan gives them in order.
+Which number is whose stands in `table.json`, with the source and what was asked of it, before the store has a key that
+needs it. A folder that was made from something else is refused, as what is missing in it nobody could tell.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+from kafkafmt.jobs.files import make_durable
+from kafkafmt.types import TopicPartition
+
+_FILE_NAME = "table.json"
+_TEMPORARY_NAME = ".table.json.tmp"
+_STORE_NAME = "store"
+_VERSION = 1
+_KEY_PREFIX = struct.Struct(">II")
+
+
+class TableError(Exception):
+    """Why there can be no table, in one line."""
+
+
+class TableState:
+    """The state in `path`, which is made where it is missing.
+
+    source: the log directory; its resolved path must be the one that the state was made from. Raises TableError for a
+    state of another source, another selection of topics, or another isolation, and for a folder that holds something
+    else; OSError.
+    """
+
+    def __init__(self, path: Path, source: Path, *, topics: str | None, isolation: str) -> None:
+        self.path = path
+        self.is_new = not path.exists()
+        self._origin = {"source": str(source.resolve()), "topics": topics, "isolation": isolation}
+        self._names: list[str] = []
+        self._numbers: dict[str, int] = {}
+        if self.is_new:
+            path.mkdir()
+            self._write()
+        else:
+            self._read()
+
+    @property
+    def store_path(self) -> Path:
+        return self.path / _STORE_NAME
+
+    def number_topics(self, topics: Iterable[str]) -> None:
+        """Have a number for each of them, those that are new behind the others."""
+        new = sorted({*topics} - self._numbers.keys())
+        if new:
+            self._names += new
+            self._numbers = {topic: number for number, topic in enumerate(self._names)}
+            self._write()
+
+    def key_prefix(self, topic_partition: TopicPartition) -> bytes:
+        """What keys of a partition begin with in the store, of a topic that was numbered."""
+        return _KEY_PREFIX.pack(self._numbers[topic_partition.topic], topic_partition.partition)
+
+    def split_key(self, key: bytes) -> tuple[TopicPartition, bytes]:
+        """A key of the store as its partition and the record's key."""
+        number, partition = _KEY_PREFIX.unpack_from(key)
+        return TopicPartition(self._names[number], partition), key[_KEY_PREFIX.size :]
+
+    def remove(self) -> None:
+        """Remove the folder, the store in it closed."""
+        shutil.rmtree(self.path)
+
+    def _read(self) -> None:
+        file = self.path / _FILE_NAME
+        try:
+            said = json.loads(file.read_bytes())
+            names = [str(topic) for topic in said["topic_numbers"]]
+            found = {name: said[name] for name in self._origin}
+            version = said["version"]
+        except (FileNotFoundError, NotADirectoryError):
+            there = {entry.name for entry in self.path.iterdir()} if self.path.is_dir() else {_FILE_NAME}
+            if there <= {_TEMPORARY_NAME}:  # who made it was killed before there was more
+                self._write()
+                return
+            raise TableError(
+                f"{self.path}: expected the state of a table, found no {_FILE_NAME} in it"
+            ) from None
+        except (ValueError, KeyError, TypeError):
+            raise TableError(
+                f"{file}: expected what kafkafmt table writes there, found something else"
+            ) from None
+        if version != _VERSION:
+            raise TableError(f"{file}: expected version {_VERSION}, found {version}")
+        for name, wanted in self._origin.items():
+            if found[name] != wanted:
+                raise TableError(
+                    f"{self.path}: is the state of a table with {name} {found[name]}, expected {wanted}: "
+                    "give another --state, or remove it"
+                )
+        self._names = names
+        self._numbers = {topic: number for number, topic in enumerate(names)}
+
+    def _write(self) -> None:
+        temporary = self.path / _TEMPORARY_NAME
+        said = {"version": _VERSION, **self._origin, "topic_numbers": self._names}
+        with temporary.open("w", encoding="utf-8") as file:
+            json.dump(said, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(self.path / _FILE_NAME)
+        make_durable(self.path)

@@ -1,0 +1,196 @@
+"""The latest value of each key, read out of logs into a store: a tombstone takes its key away.
+
+Partitions are read in turn, a run at a time, so that of one partition alone something is buffered. Values go through a
+cache to the store (Memory Management in Kafka Streams, "Triggering based Caches"), so that a key that comes often is
+written seldom. A commit writes what the cache holds and how far each partition was read: what is lost in a crash is
+read again, and comes to the same.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from itertools import islice
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkafmt.jobs.partition_readers import PartitionReaders, take_sound
+from kafkafmt.jobs.table.state import TableError, TableState
+from kafkafmt.log.directory import part_of_run
+from kafkafmt.memory import MemoryBudget, MemoryPlan, PartitionGroup
+from kafkafmt.memory.cache import ThreadCache
+from kafkafmt.memory.store import RocksDBStore
+from kafkafmt.types import TopicPartition
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from _kafkafmt.decode import Record
+    from _kafkafmt.scan import BatchRun
+    from kafkafmt.memory import Taken
+
+# In front of a value in the store: offset, timestamp and timestamp type of its record.
+_VALUE_PREFIX = struct.Struct(">qqb")
+# So many records are looked through for those of one key before they go into the cache.
+_MOST_RECORDS = 1024
+
+
+class TableRow(NamedTuple):
+    """The latest value of a key. timestamp: in milliseconds, -1 for none, as is timestamp_type."""
+
+    topic_partition: TopicPartition
+    key: bytes
+    value: bytes
+    timestamp: int
+    offset: int
+    timestamp_type: int
+
+
+class Table:
+    """Reads the partitions that are assigned into the store of `state`. A context manager, which does not commit.
+
+    plan: of the memory, whose first thread this is. budget: what it is reserved from; one of the thread's bytes where
+    it is None. A partition's position stands in the store, so that one that is assigned anew goes on where it was.
+
+    Raises TableError where a log ends in front of what the state has of it, and what store and readers raise.
+    """
+
+    def __init__(
+        self,
+        readers: PartitionReaders,
+        state: TableState,
+        plan: MemoryPlan,
+        *,
+        budget: MemoryBudget | None = None,
+    ) -> None:
+        self._readers, self._state = readers, state
+        self.plan = plan.thread_plan(1, 1)
+        self.budget = MemoryBudget(plan.thread_bytes) if budget is None else budget
+        self.records = self.null_keys = self.read_bytes = 0
+        self._turns: deque[TopicPartition] = deque()
+        self._prefixes: dict[TopicPartition, bytes] = {}
+        state.number_topics(topic for topic, _ in readers.partitions)
+        with ExitStack() as stack:
+            fixed = {"consumer": self.plan.consumer_bytes, "state": self.plan.state_bytes}
+            for name, size in fixed.items():
+                stack.enter_context(self.budget.child(name).reserve(size, timeout=0))
+            buffers = self.budget.child("buffers")
+            stack.callback(buffers.close)
+            self._group = PartitionGroup(self.plan.buffered_bytes_per_partition, budget=buffers, verify=False)
+            self._open_store(stack)
+            self._reserved = stack.pop_all()
+        self._positions = dict(self._store.positions())
+
+    def _open_store(self, stack: ExitStack) -> None:
+        caches = ThreadCache(self.plan.cache_bytes, self.budget)
+        stack.callback(caches.close)
+        self._store = RocksDBStore(
+            self._state.store_path,
+            block_cache=self.plan.block_cache_bytes,
+            write_buffer_bytes=self.plan.write_buffer_bytes,
+            max_write_buffer_number=self.plan.max_write_buffer_number,
+            cache=caches,
+        )
+        stack.callback(self._store.close)
+
+    def assign(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Read these as well, each from where it was read to, or from its start."""
+        for topic_partition in sorted({*topic_partitions} - self._prefixes.keys()):
+            position = self._positions.get(topic_partition)
+            end_offset = self._readers.end_offset(topic_partition)
+            if position is not None and position > end_offset:
+                raise TableError(
+                    f"{self._state.path}: {topic_partition} was read to offset {position}, and its log ends at "
+                    f"{end_offset} now: expected the log that the state was made from"
+                )
+            self._readers.seek(topic_partition, position)
+            self._prefixes[topic_partition] = self._state.key_prefix(topic_partition)
+            self._turns.append(topic_partition)
+
+    def revoke(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Read these no more."""
+        gone = {*topic_partitions}.intersection(self._prefixes)
+        self._turns = deque(one for one in self._turns if one not in gone)
+        for topic_partition in gone:
+            self._readers.rest(topic_partition)
+            del self._prefixes[topic_partition]
+
+    def step(self) -> int | None:
+        """Read a run of the partition whose turn it is; returns its number of records, None once all is read.
+
+        Raises CorruptRecordError and OSError where a log cannot be read.
+        """
+        while self._turns:
+            topic_partition = self._turns[0]
+            offset = self._readers.offset(topic_partition)
+            run = self._readers.read(topic_partition)
+            if run is None:
+                self._positions[topic_partition] = self._readers.offset(topic_partition)
+                self._turns.popleft()
+                self._readers.rest(topic_partition)
+                continue
+            self.read_bytes += int(run.index["size"].sum())
+            records = self._put_run(topic_partition, offset, run)
+            self._positions[topic_partition] = self._readers.offset(topic_partition)
+            self._turns.rotate(-1)
+            self.records += records
+            return records
+        return None
+
+    def _put_run(self, topic_partition: TopicPartition, offset: int, run: BatchRun) -> int:
+        """Put the records of a run from `offset` on; how many those are."""
+        records = fed = 0
+        self._group.add(topic_partition, offset)
+        try:
+            while fed < len(run):
+                fed += self._group.feed(topic_partition, part_of_run(run, fed, len(run)))
+                while (taken := take_sound(self._group, self._readers)) is not None:
+                    self._put(taken)
+                    records += taken.stop - taken.first
+        finally:
+            self._group.remove(topic_partition)
+        return records
+
+    def commit(self) -> None:
+        """Have the store keep all that was read, and how far that is, at once and durably."""
+        self._store.commit(self._positions)
+
+    def rows(self) -> Iterator[TableRow]:
+        """What the table has, in the order of topics, partitions and keys, where all was committed."""
+        for key, value in self._store.range():
+            topic_partition, own = self._state.split_key(key)
+            offset, timestamp, timestamp_type = _VALUE_PREFIX.unpack_from(value)
+            yield TableRow(
+                topic_partition, own, value[_VALUE_PREFIX.size :], timestamp, offset, timestamp_type
+            )
+
+    def close(self) -> None:
+        """Close the store and give all memory back; what was not committed is read again the next time."""
+        self._reserved.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _put(self, taken: Taken) -> None:
+        records = taken.records()
+        prefix, store = self._prefixes[taken.topic_partition], self._store
+        while some := list(islice(records, _MOST_RECORDS)):
+            latest: dict[bytes | None, Record] = {record.key: record for record in some}
+            if None in latest:
+                del latest[None]
+                self.null_keys += sum(record.key is None for record in some)
+            for key, record in latest.items():
+                assert key is not None
+                value = record.value
+                if value is None:
+                    store.delete(prefix + key)
+                else:
+                    kept = _VALUE_PREFIX.pack(record.offset, record.timestamp, record.timestamp_type)
+                    store.put(prefix + key, kept + value)

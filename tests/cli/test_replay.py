@@ -1,0 +1,156 @@
+"""`kafkafmt replay`: by time and not, to a folder and to JSON lines, and what users get wrong."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kafkafmt as kf
+from cli.logs import command, is_one_line, json_lines, run, write_log
+from jobs.logs import Row, make_logs, merged
+from kafkafmt.log import LogDirectory, PartitionLog
+from kafkafmt.types import TopicPartition
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return tmp_path / "logs"
+
+
+def text_of(row: Row) -> tuple[Any, ...]:
+    headers = [(key, value and value.decode()) for key, value in row.headers]
+    return row.offset, row.timestamp, row.key and row.key.decode(), _text(row.value), headers
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode()
+
+
+def replayed_json(*arguments: object) -> list[tuple[TopicPartition, tuple[Any, ...]]]:
+    result = run("replay", *arguments)
+    assert result.exit_code == 0, result.stderr
+    return [
+        (
+            TopicPartition(row["topic"], row["partition"]),
+            (
+                row["offset"],
+                row["timestamp"],
+                row["key"],
+                row["value"],
+                [(header["key"], header["value"]) for header in row["headers"]],
+            ),
+        )
+        for row in json_lines(result.stdout)
+    ]
+
+
+@pytest.mark.parametrize("memory", ["8m", "256m"])
+def test_json_when_by_time_then_is_all_partitions_merged(source: Path, memory: str) -> None:
+    logs = {tp: log.committed for tp, log in make_logs(source, topics=("a", "b"), partitions=3).items()}
+    found = replayed_json(source, "--by-time", "--memory", memory)
+    assert found == [(tp, text_of(row)) for tp, row in merged(logs)]
+
+
+def test_json_when_not_by_time_then_is_partition_after_partition(source: Path) -> None:
+    logs = make_logs(source, topics=("a", "b"), partitions=2)
+    expected = [(tp, text_of(row)) for tp in sorted(logs) for row in logs[tp].every]
+    assert replayed_json(source, "--isolation", "read_uncommitted") == expected
+
+
+def test_json_when_topics_are_named_then_has_those_alone(source: Path) -> None:
+    make_logs(source, topics=("orders", "users", "__offsets"), partitions=1)
+    assert {tp.topic for tp, _ in replayed_json(source)} == {"orders", "users"}
+    assert {tp.topic for tp, _ in replayed_json(source, "--topics", "u*")} == {"users"}
+    assert {tp.topic for tp, _ in replayed_json(source, "--topics", "__*")} == {"__offsets"}
+
+
+@pytest.mark.parametrize("codec", [None, "zstd", "lz4"])
+def test_folder_when_by_time_then_each_topic_is_one_log_in_the_order_of_time(
+    source: Path, tmp_path: Path, codec: str | None
+) -> None:
+    logs = {tp: log.committed for tp, log in make_logs(source, topics=("a", "b")).items()}
+    target = tmp_path / "merged"
+    result = run("replay", source, target, "--by-time", "--json", *(("--codec", codec) if codec else ()))
+    assert result.exit_code == 0, result.stderr
+    summary = json.loads(result.stdout)
+    assert summary["records"] == sum(map(len, logs.values()))
+    assert summary["peak_bytes"] <= summary["memory_bytes"]
+    assert sorted(LogDirectory(target).folders()) == [("a", 0), ("b", 0)]
+    assert run("verify", target).exit_code == 0
+    for topic in ("a", "b"):
+        expected = [row for tp, row in merged(logs) if tp.topic == topic]
+        log = PartitionLog(target / f"{topic}-0")
+        found = list(log.records())
+        assert [record.offset for record in found] == list(range(len(expected)))
+        assert [(r.timestamp, r.key, r.value, tuple(r.headers)) for r in found] == [
+            (row.timestamp, row.key, row.value, row.headers) for row in expected
+        ]
+        assert {batch.codec for batch in log.batches()} == {kf.Codec[(codec or "none").upper()]}
+        assert {batch.magic for batch in log.batches()} == {2}
+        latest = max(row.timestamp for row in expected)
+        at = log.find_timestamp(latest)
+        assert at is not None
+        assert expected[at.offset].timestamp == latest
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["logs", "merged"]
+
+
+def test_folder_when_it_cannot_be_finished_then_nothing_is_there(source: Path, tmp_path: Path) -> None:
+    log = write_log(source / "orders-0", batches=20)
+    (path, *_) = sorted(log.glob("*.log"))
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    result = run("replay", source, tmp_path / "merged", "--by-time")
+    assert result.exit_code == 1
+    assert is_one_line(result.stderr, ["orders-0 at offset"])
+    assert [one.name for one in tmp_path.iterdir()] == ["logs"]
+    result = run("replay", source, tmp_path / "merged", "--by-time", "--on-corrupt", "skip")
+    assert result.exit_code == 1
+    assert "left out: orders-0 from offset" in result.stderr
+    assert 0 < len(list(PartitionLog(tmp_path / "merged/orders-0").records())) < 200
+
+
+def test_folder_when_interrupted_then_nothing_is_there(source: Path, tmp_path: Path) -> None:
+    write_log(source / "orders-0", batches=300, records=1000, segment_bytes=10**8)
+    folder = tmp_path / "merged"
+    arguments = command("replay", source, folder, "--by-time", "--codec", "zstd")
+    with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
+        while not list(tmp_path.glob(".merged.*")):
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert is_one_line(errors, ["interrupted"])
+    assert [one.name for one in tmp_path.iterdir()] == ["logs"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere"], ["nowhere", "no such folder"]),
+        (["."], ["expected folders of partitions"]),
+        (["logs", "--topics", "x*"], ["no topic matches 'x*'"]),
+        (["logs", "logs"], ["is there already"]),
+        (["logs", "--memory", "many"], ["'many' is not a size"]),
+        (["logs", "--by-time", "--memory", "4m"], ["4 partitions", "at least", "found 4M"]),
+        (["logs", "--codec", "zstd"], ["--codec is for a folder or a cluster"]),
+        (["logs", "out", "--repartition"], ["are for a cluster"]),
+        (["logs", "nowhere/out"], ["nowhere"]),
+        (["logs", "kafka://localhost:1/a,b"], ["expected one topic"]),
+        (["logs", "kafka://localhost"], ["expected HOST:PORT"]),
+    ],
+)
+def test_wrong_arguments_are_one_line(
+    source: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: list[str]
+) -> None:
+    make_logs(source, batches=2)
+    monkeypatch.chdir(source.parent)
+    result = run("replay", *arguments)
+    assert result.exit_code == 2
+    assert is_one_line(result.stderr, words), result.stderr
+    assert [one.name for one in source.parent.iterdir()] == ["logs"]

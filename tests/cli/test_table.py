@@ -1,0 +1,150 @@
+"""`kafkafmt table`: its file, its state, a kill in the middle, and what users get wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from cli.logs import command, is_one_line, run, write_log
+from jobs.logs import LogMaker, latest, make_logs
+from kafkafmt.types import TopicPartition
+
+pytest.importorskip("rocksdict")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return tmp_path / "logs"
+
+
+def rows_of(path: Path) -> list[tuple[Any, ...]]:
+    """What a table's file holds; times in milliseconds."""
+    return [
+        (
+            TopicPartition(row["topic"], row["partition"]),
+            row["key"],
+            row["value"],
+            round((row["timestamp"] - _EPOCH).total_seconds() * 1000),
+            row["offset"],
+            row["timestampType"],
+        )
+        for row in pq.read_table(path).to_pylist()
+    ]
+
+
+def expected(logs: dict[TopicPartition, LogMaker]) -> list[tuple[Any, ...]]:
+    found = latest({tp: log.committed for tp, log in logs.items()})
+    return [
+        (tp, key, row.value, row.timestamp, row.offset, row.timestamp_type)
+        for (tp, key), row in sorted(found.items())
+    ]
+
+
+@pytest.mark.parametrize("memory", ["8m", "256m"])
+def test_table_when_logs_are_of_every_kind_then_has_the_latest_of_each_key(
+    source: Path, tmp_path: Path, memory: str
+) -> None:
+    logs = make_logs(source, topics=("a", "b"))
+    out = tmp_path / "t.parquet"
+    result = run("table", source, out, "--memory", memory, "--json")
+    assert result.exit_code == 0, result.stderr
+    assert rows_of(out) == expected(logs)
+    summary = json.loads(result.stdout)
+    assert summary["rows"] == len(expected(logs))
+    assert summary["records"] == sum(len(log.committed) for log in logs.values())
+    assert summary["peak_bytes"] <= summary["memory_bytes"]
+    nulls = sum(row.key is None for log in logs.values() for row in log.committed)
+    assert f"left out: {nulls} records without a key" in result.stderr
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["logs", "t.parquet"]
+
+
+def test_table_when_its_state_is_kept_then_the_next_one_reads_what_is_new(
+    source: Path, tmp_path: Path
+) -> None:
+    logs = make_logs(source)
+    state = ("--state", tmp_path / "state", "--json")
+    assert run("table", source, tmp_path / "1.parquet", *state).exit_code == 0
+    log = logs[TopicPartition("orders", 2)]
+    log.plain(2, 30)
+    log.write()
+    result = run("table", source, tmp_path / "2.parquet", *state)
+    assert json.loads(result.stdout)["records"] == 30
+    assert rows_of(tmp_path / "2.parquet") == expected(logs)
+    other = run("table", source, tmp_path / "3.parquet", *state, "--topics", "orders")
+    assert other.exit_code == 2
+    assert is_one_line(other.stderr, ["topics None, expected orders"])
+
+
+def test_table_when_killed_then_the_next_run_goes_on_and_ends_with_the_same(
+    source: Path, tmp_path: Path
+) -> None:
+    for number in range(3):
+        write_log(source / f"orders-{number}", batches=200, records=300, segment_bytes=10**8)
+    whole, out = tmp_path / "whole.parquet", tmp_path / "t.parquet"
+    assert run("table", source, whole).exit_code == 0
+    arguments = command("table", source, out, "--commit-interval", 0, "--verbose")
+    commits = 0
+    for _ in range(2):
+        with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            for line in process.stderr:
+                commits += line.startswith("committed")
+                if commits % 20 == 19:
+                    process.kill()
+        assert process.returncode < 0
+        assert not out.exists()
+    result = run("table", source, out, "--json")
+    assert result.exit_code == 0, result.stderr
+    assert "goes on from there" in result.stderr
+    assert json.loads(result.stdout)["records"] < 3 * 200 * 300
+    assert rows_of(out) == rows_of(whole)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["logs", "t.parquet", "whole.parquet"]
+
+
+def test_table_when_a_log_is_damaged_then_stops_there_or_leaves_that_out(
+    source: Path, tmp_path: Path
+) -> None:
+    log = write_log(source / "orders-0", batches=20)
+    (path, *_) = sorted(log.glob("*.log"))
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    result = run("table", source, tmp_path / "t.parquet")
+    assert result.exit_code == 1
+    assert is_one_line(result.stderr, ["orders-0 at offset"])
+    result = run("table", source, tmp_path / "t.parquet", "--on-corrupt", "skip")
+    assert result.exit_code == 1
+    assert 0 < len(rows_of(tmp_path / "t.parquet")) < 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere", "out"], ["nowhere", "no such folder"]),
+        (["logs", "logs"], ["is there already"]),
+        (["logs", "out", "--topics", "x*"], ["no topic matches 'x*'"]),
+        (["logs", "out", "--memory", "1.5x"], ["'1.5x' is not a size"]),
+        (["logs", "out", "--memory", "1m"], ["at least", "found 1M"]),
+        (["logs", "out", "--state", "logs"], ["expected the state of a table"]),
+        (["logs", "nowhere/out"], ["nowhere"]),
+        (["logs", "out", "--master", "local"], ["--master is for --engine spark"]),
+        (["logs", "out", "--engine", "spark", "--state", "s"], ["--state is for --engine local"]),
+    ],
+)
+def test_wrong_arguments_are_one_line(
+    source: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: list[str]
+) -> None:
+    make_logs(source, batches=2)
+    monkeypatch.chdir(source.parent)
+    result = run("table", *arguments)
+    assert result.exit_code == 2
+    assert is_one_line(result.stderr, words), result.stderr
+    assert [one.name for one in source.parent.iterdir()] == ["logs"]

@@ -1,0 +1,151 @@
+"""The merge hands out what the slow obvious merge does, whatever comes and goes meanwhile, within its budget."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from jobs.logs import LogMaker, Row, make_logs, merged
+from kafkafmt.errors import CorruptRecordError
+from kafkafmt.jobs.partition_readers import READER_BYTES, PartitionReaders, select_logs
+from kafkafmt.jobs.replay import Merge
+from kafkafmt.log.reading import SourceDamage
+from kafkafmt.memory import MemoryPlan, MemoryPlanError, Taken
+from kafkafmt.types import TopicPartition
+
+
+def plan_of(total_bytes: int | str = "4m") -> MemoryPlan:
+    return MemoryPlan(total_bytes, producer_bytes=0, consumer_bytes=READER_BYTES, least_batch_bytes=1024)
+
+
+def rows_of(taken: Taken) -> list[Row]:
+    return [
+        Row(
+            record.offset,
+            record.timestamp,
+            int(record.timestamp_type),
+            record.key,
+            record.value,
+            tuple(record.headers),
+        )
+        for record in taken.records()
+    ]
+
+
+def all_of(merge: Merge) -> list[tuple[TopicPartition, Row]]:
+    found = []
+    while (taken := merge.take()) is not None:
+        found += [(taken.topic_partition, row) for row in rows_of(taken)]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_take_when_logs_are_of_every_kind_then_is_what_the_obvious_merge_takes(
+    tmp_path: Path, seed: int, is_committed: bool
+) -> None:
+    logs = make_logs(tmp_path, seed=seed, topics=("a", "b"))
+    readers = PartitionReaders(select_logs(tmp_path), is_committed=is_committed)
+    with Merge(readers, plan_of()) as merge:
+        merge.assign(merge.partitions)
+        found = all_of(merge)
+    seen = {tp: log.committed if is_committed else log.every for tp, log in logs.items()}
+    assert found == list(merged(seen))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_take_when_partitions_come_and_go_then_goes_on_where_each_was(tmp_path: Path, seed: int) -> None:
+    logs = {tp: log.committed for tp, log in make_logs(tmp_path, seed=seed, partitions=6).items()}
+    rng = random.Random(seed)
+    positions = dict.fromkeys(logs, 0)
+    with Merge(PartitionReaders(select_logs(tmp_path)), plan_of()) as merge:
+        while any(positions[tp] < len(logs[tp]) for tp in logs):
+            chosen = set(rng.sample(sorted(logs), rng.randrange(1, 7)))
+            merge.revoke(set(merge.assigned) - chosen)
+            merge.assign(chosen)
+            left = {tp: logs[tp][positions[tp] :] for tp in chosen}
+            found = []
+            while len(found) < 50 and (taken := merge.take(rng.choice([None, 1, 7]))) is not None:
+                found += [(taken.topic_partition, row) for row in rows_of(taken)]
+            expected = merged(left)
+            assert found == [one for one, _ in zip(expected, found, strict=False)]
+            for topic_partition, _ in found:
+                positions[topic_partition] += 1
+
+
+def test_assign_when_partitions_come_then_all_share_what_there_is(tmp_path: Path) -> None:
+    make_logs(tmp_path, partitions=6)
+    with Merge(PartitionReaders(select_logs(tmp_path)), plan_of()) as merge:
+        first = merge.assign(merge.partitions[:2])
+        second = merge.assign(merge.partitions)
+        third = merge.revoke(merge.partitions[1:])
+    plans = [first, second, third]
+    assert [plan.partitions for plan in plans] == [2, 6, 1]
+    assert (
+        third.buffered_bytes_per_partition
+        > first.buffered_bytes_per_partition
+        > (second.buffered_bytes_per_partition)
+    )
+    assert all(plan.buffer_bytes <= plan.thread_bytes for plan in plans)
+
+
+def test_assign_when_there_is_no_memory_for_a_batch_of_each_then_says_the_least(tmp_path: Path) -> None:
+    make_logs(tmp_path, partitions=6)
+    plan = MemoryPlan("4m", producer_bytes=0, consumer_bytes=READER_BYTES)
+    with Merge(PartitionReaders(select_logs(tmp_path)), plan) as merge:
+        with pytest.raises(MemoryPlanError, match="6 partitions") as error:
+            merge.assign(merge.partitions)
+        assert merge.assigned == []
+        merge.assign(merge.partitions[:1])
+    assert error.value.least_total_bytes > plan.total_bytes
+
+
+def test_close_when_all_was_taken_or_not_then_gives_all_memory_back(tmp_path: Path) -> None:
+    make_logs(tmp_path)
+    merge = Merge(PartitionReaders(select_logs(tmp_path)), plan_of())
+    merge.assign(merge.partitions)
+    assert merge.take() is not None
+    assert merge.budget.held_bytes > READER_BYTES
+    merge.close()
+    assert merge.budget.held_bytes == 0
+    assert merge.budget.peak_bytes <= merge.budget.total_bytes
+
+
+def damaged(folder: Path) -> tuple[LogMaker, LogMaker]:
+    """Two logs; of the first, in the middle, a batch has another byte than was written."""
+    first, second = (LogMaker(folder / f"t-{number}", random.Random(number), 10**6) for number in (0, 1))
+    for _ in range(10):
+        first.plain(2, 10)
+        second.plain(2, 10)
+    sizes = [len(batch) for batch in first.batches]
+    first.write()
+    second.write()
+    (path,) = first.folder.glob("*.log")
+    data = bytearray(path.read_bytes())
+    data[sum(sizes[:5]) - 1] ^= 0xFF
+    path.write_bytes(data)
+    return first, second
+
+
+def test_take_when_a_batch_is_damaged_then_stops_there_and_names_the_partition(tmp_path: Path) -> None:
+    first, _ = damaged(tmp_path)
+    with Merge(PartitionReaders(select_logs(tmp_path)), plan_of()) as merge:
+        merge.assign(merge.partitions)
+        with pytest.raises(CorruptRecordError, match=rf"t-0 at offset {first.every[40].offset}"):
+            all_of(merge)
+
+
+def test_take_when_damage_is_skipped_then_the_others_come_and_it_is_told(tmp_path: Path) -> None:
+    first, second = damaged(tmp_path)
+    told: list[SourceDamage] = []
+    readers = PartitionReaders(select_logs(tmp_path), skips_damage=True, on_damage=told.append)
+    with Merge(readers, plan_of()) as merge:
+        merge.assign(merge.partitions)
+        found = all_of(merge)
+    left = [*first.every[:40], *first.every[50:]]
+    assert found == list(merged({TopicPartition("t", 0): left, TopicPartition("t", 1): second.every}))
+    assert [(one.topic_partition, one.next_offset) for one in told] == [
+        (TopicPartition("t", 0), first.every[50].offset)
+    ]
