@@ -143,3 +143,11 @@ def test_topics_ini_when_wrong_and_records_may_be_produced_then_one_line_says_wh
     result = run("serve", logs, "--listen", "127.0.0.1:0", "--allow-produce")
     assert result.exit_code == 2
     assert is_one_line(result.stderr, words), result.stderr
+
+
+def test_memory_when_it_is_too_small_then_one_line_says_what_would_do(logs: Path) -> None:
+    result = run("serve", logs, "--listen", "127.0.0.1:0", "--memory", "8M", "--workers", 2)
+    assert result.exit_code == 2
+    assert is_one_line(result.stderr, ["--memory: expected ", "M or more for 2 workers", "found 8M"]), (
+        result.stderr
+    )

@@ -1,11 +1,11 @@
-"""`kafkafmt serve --memory`: what an endpoint takes beyond its start, by the system's figures, and how it is divided."""
+"""`kafkafmt serve --memory`: what an endpoint takes beyond its start, by the system's figures; how it is divided."""
 
 from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from kafkafmt.log import PartitionLogWriter
 from kafkafmt.net import Producer
 from kafkafmt.serve.memory_plan import ServeMemoryError, within_memory
 from kafkafmt.serve.options import GroupOptions, ServeOptions
+from log.samples import batches, put_segment
 from process_memory import MIB, peak_mib
 from serve.crowd import Member, Pace, consume_together
 from serve.endpoint_process import EndpointProcess
@@ -49,7 +50,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder.mkdir()
         for file in first.iterdir():
             os.link(file, folder / file.name)
-    (directory / "produced-0").mkdir()
+    put_segment(directory / "produced-0", 0, batches(0, 1))
     return directory
 
 
@@ -76,16 +77,15 @@ def test_endpoint_when_slow_consumers_convert_and_others_produce_then_takes_no_m
 ) -> None:
     """The most that was ever resident of its process, less what was when it took its first connection."""
     start = peak_mib(endpoint.pid)
-    producers = [threading.Thread(target=produce, args=(endpoint,)) for _ in range(PRODUCERS)]
     members = [
         Member("limited", number % PARTITIONS, 0, RECORDS, number % 4, SLOW if number % 2 else Pace())
         for number in range(CONSUMERS)
     ]
-    for producer in producers:
-        producer.start()
-    outcomes = consume_together(endpoint.host, endpoint.port, members)
-    for producer in producers:
-        producer.join()
+    with ThreadPoolExecutor(PRODUCERS) as threads:
+        producing = [threads.submit(produce, endpoint) for _ in range(PRODUCERS)]
+        outcomes = consume_together(endpoint.host, endpoint.port, members)
+        for future in producing:
+            future.result()
     assert {outcome.records for outcome in outcomes} == {RECORDS}
     assert peak_mib(endpoint.pid) - start < MEMORY_MIB
 

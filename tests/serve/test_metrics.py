@@ -12,6 +12,7 @@ import pytest
 from kafka.protocol.consumer import FetchRequest
 from prometheus_client import CollectorRegistry
 
+from kafkafmt.memory import MemoryBudget
 from kafkafmt.serve.metrics import (
     Metrics,
     PrometheusMetrics,
@@ -56,6 +57,11 @@ def use(metrics: Metrics) -> None:
     metrics.records_appended(1, 30)
     metrics.memory_held(4096)
     metrics.memory_awaited(2)
+    budget = MemoryBudget(100, "serve").child("chunks")
+    with budget.reserve(60):
+        pass
+    budget.reserve(20)
+    metrics.memory_used(budget)
 
 
 def test_events_when_counted_then_are_served_by_names_of_the_field() -> None:
@@ -79,6 +85,8 @@ def test_events_when_counted_then_are_served_by_names_of_the_field() -> None:
         ("kafkafmt_produced_bytes_total",): 330,
         ("kafkafmt_downconversion_memory_bytes",): 4096,
         ("kafkafmt_downconversion_waiting",): 2,
+        ("kafkafmt_memory_held_bytes", "serve.chunks"): 20,
+        ("kafkafmt_memory_peak_bytes", "serve.chunks"): 60,
     }
     assert seconds["kafkafmt_conversion_seconds_count",] == 1
 

@@ -64,7 +64,8 @@ def checked_run(
 ) -> BatchRun:
     """The batches that are to be appended, in memory of their own that may be written to; perhaps none.
 
-    version: of Produce. max_decompressed_bytes: of a wrapper of v0 or v1, which is opened. CRCs hold, counts are those of the offsets, and there is nothing that only brokers write.
+    version: of Produce. max_decompressed_bytes: of a wrapper of v0 or v1, which is opened. CRCs hold, counts are those
+    of the offsets, and there is nothing that only brokers write.
     Raises RefusedRecordsError.
     """
     run, consumed, _, _, error = scan(bytearray(records or b""))
