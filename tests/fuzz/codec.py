@@ -4,6 +4,7 @@ Input: three bytes of options (codec, magic, limit), then a payload. Whatever th
 
 - decompressing yields no more than the limit, or raises one of the two errors that bytes may cause;
 - where another decoder reads the whole payload too, both read the same;
+- read as a stream it is the same, or an error as well;
 - a higher limit changes no outcome but that of the limit itself;
 - what is compressed, at any magic, decompresses to itself.
 """
@@ -37,8 +38,18 @@ def _decompressed(codec: int, payload: bytes, limit: int) -> bytes | type[kf.Kaf
         return type(error)
 
 
+def _streamed(codec: int, payload: bytes, limit: int) -> bytes | None:
+    try:
+        stream = codecs.open_stream(codec, payload, limit=limit)
+        return b"".join(map(bytes, iter(lambda: stream.read(1000), b"")))
+    except (kf.CorruptRecordError, kf.DecompressionLimitError):
+        return None
+
+
 def _check_decompress(codec: int, payload: bytes, limit: int) -> None:
     found = _decompressed(codec, payload, limit)
+    streamed = _streamed(codec, payload, limit)
+    assert streamed == (found if isinstance(found, bytes) else None)
     if not isinstance(found, bytes):
         return
     assert len(found) <= limit

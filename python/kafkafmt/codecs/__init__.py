@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from kafkafmt.buffers import flat_view
 from kafkafmt.codecs import gzip_, lz4_, snappy_, zstd_
-from kafkafmt.codecs.streams import PayloadStream, WholePayload
+from kafkafmt.codecs.streams import PayloadStream
 from kafkafmt.errors import UnsupportedCompressionTypeError
 from kafkafmt.types import Codec
 
@@ -39,6 +39,7 @@ class CodecImplementation:
 
     decompress: Callable[[bytes | memoryview, int], bytes | bytearray | memoryview]
     compress: Callable[[bytes | memoryview, int | None, int], bytes]
+    open_stream: Callable[[bytes | memoryview, int], PayloadStream]
     levels: range
     first_magic: int = 0
 
@@ -47,16 +48,20 @@ def _as_is(data: bytes | memoryview, limit: int) -> bytes | memoryview:
     return data
 
 
+def _streamed_as_is(data: bytes | memoryview, limit: int) -> PayloadStream:
+    return PayloadStream(iter((data,)), 0)
+
+
 def _copied(data: bytes | memoryview, level: int | None, magic: int) -> bytes:
     return bytes(data)
 
 
 CODECS: dict[int, CodecImplementation] = {
-    Codec.NONE: CodecImplementation(_as_is, _copied, range(0)),
-    Codec.GZIP: CodecImplementation(gzip_.decompress, gzip_.compress, gzip_.LEVELS),
-    Codec.SNAPPY: CodecImplementation(snappy_.decompress, snappy_.compress, range(0)),
-    Codec.LZ4: CodecImplementation(lz4_.decompress, lz4_.compress, lz4_.LEVELS),
-    Codec.ZSTD: CodecImplementation(zstd_.decompress, zstd_.compress, zstd_.LEVELS, 2),
+    Codec.NONE: CodecImplementation(_as_is, _copied, _streamed_as_is, range(0)),
+    Codec.GZIP: CodecImplementation(gzip_.decompress, gzip_.compress, gzip_.open_stream, gzip_.LEVELS),
+    Codec.SNAPPY: CodecImplementation(snappy_.decompress, snappy_.compress, snappy_.open_stream, range(0)),
+    Codec.LZ4: CodecImplementation(lz4_.decompress, lz4_.compress, lz4_.open_stream, lz4_.LEVELS),
+    Codec.ZSTD: CodecImplementation(zstd_.decompress, zstd_.compress, zstd_.open_stream, zstd_.LEVELS, 2),
 }
 
 
@@ -82,11 +87,16 @@ def decompress(
 def open_stream(
     codec: Codec | int, data: Buffer, *, limit: int = DEFAULT_MAX_DECOMPRESSED_BYTES, magic: int = 2
 ) -> PayloadStream:
-    """What `decompress` returns, as a stream to read from its start on, so that it need never be there as a whole.
+    """What `decompress` returns, as a stream to read from its start on.
 
-    Opening and reading raise what `decompress` does, each once it comes to that.
+    Opening and reading raise what `decompress` does, each where it comes to that: what is in front of damage is read.
     """
-    return WholePayload(decompress(codec, data, limit=limit, magic=magic))
+    implementation = CODECS.get(codec)
+    if implementation is None or magic < implementation.first_magic:
+        raise unsupported_error(codec, magic)
+    if limit < 0:
+        raise ValueError(f"limit must not be negative, not {limit}")
+    return implementation.open_stream(data if _is_flat(data) else flat_view(data), limit)
 
 
 def compress(codec: Codec | int, data: Buffer, *, level: int | None = None, magic: int = 2) -> bytes:

@@ -8,10 +8,12 @@ makes payloads a few per cent smaller.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from struct import Struct
 
 from isal import igzip_lib, isal_zlib
 
+from kafkafmt.codecs.streams import PIECE_BYTES, PayloadStream
 from kafkafmt.errors import CorruptRecordError, DecompressionLimitError
 
 LEVELS = range(1, 10)
@@ -25,6 +27,9 @@ _MAX_EXPANSION = 1032  # of deflate: 258 bytes from 2 bits
 _FURTHER_ROOM_BYTES = 1024 * 1024
 # A decompressor copies what it has not used, so later members are fed in pieces: else many cost n squared.
 _PIECE_BYTES = 64 * 1024
+# What a decompressor takes, the input included that it has not used.
+_STATE_BYTES = 112 * 1024
+_STREAMED_INPUT_BYTES = 16 * 1024
 _IsalError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # its stub says: an instance
 
 
@@ -71,6 +76,34 @@ def _finish_member(
     if remaining < 0:
         raise DecompressionLimitError(f"gzip: expected at most {limit} more bytes, found more")
     return b"".join(outputs), position - len(decompressor.unused_data)
+
+
+def open_stream(data: bytes | memoryview, limit: int) -> PayloadStream:
+    return PayloadStream(_pieces(memoryview(data), limit), _STATE_BYTES + PIECE_BYTES)
+
+
+def _pieces(view: memoryview, limit: int) -> Iterator[bytes]:
+    position, remaining = 0, limit
+    while True:
+        decompressor = igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
+        while not decompressor.eof:
+            piece = (
+                view[position : position + _STREAMED_INPUT_BYTES] if decompressor.needs_input else view[:0]
+            )
+            if decompressor.needs_input and not piece:
+                raise CorruptRecordError(
+                    f"gzip: expected the end of a member, found the end of all {len(view)}"
+                )
+            output = _inflate(decompressor, piece, min(remaining + 1, PIECE_BYTES))
+            position += len(piece)
+            remaining -= len(output)
+            if remaining < 0:
+                raise DecompressionLimitError(f"gzip: expected at most {limit} bytes, found more")
+            if output:
+                yield output
+        position -= len(decompressor.unused_data)
+        if view[position : position + len(_MEMBER_MAGIC)] != _MEMBER_MAGIC:
+            return
 
 
 def _inflate(decompressor: igzip_lib.IgzipDecompressor, piece: bytes | memoryview, room: int) -> bytes:

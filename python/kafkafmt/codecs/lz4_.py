@@ -13,6 +13,7 @@ to the block's decompressor at once: that takes less time.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from functools import lru_cache
 from struct import Struct
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 import lz4.block
 import lz4.frame
 
+from kafkafmt.codecs.streams import PIECE_BYTES, PayloadStream
 from kafkafmt.errors import CorruptRecordError, DecompressionLimitError
 
 # The range of Kafka's compression.lz4.level. 1 and 2 are the fast mode, as None; from 12 on all are the same.
@@ -34,6 +36,7 @@ _CONTENT_SIZE_FLAG, _CONTENT_SIZE_LENGTH = 0x08, 8
 _DICTIONARY_FLAG = 0x01
 _BD_64_KIB_BLOCKS = 0x40
 _BLOCK_BYTES = 64 * 1024
+_INDEPENDENT_FLAG, _LINKED_HISTORY_BYTES = 0x20, 128 * 1024
 _END_MARK = b"\0\0\0\0"
 # Kafka's headers: independent blocks of 64 KiB, no content size, no checksums. Of format v0, of later ones.
 _HEADERS = (_FRAME_MAGIC + b"\x60\x40\x1a", _FRAME_MAGIC + b"\x60\x40\x82")
@@ -130,6 +133,55 @@ def _continue_frame(
     if remaining < 0:
         raise DecompressionLimitError(f"lz4: expected at most {limit} more bytes, found more")
     return b"".join(outputs), position
+
+
+def open_stream(data: bytes | memoryview, limit: int) -> PayloadStream:
+    if limit >= _BLOCK_BYTES and _is_one_block(data):
+        return PayloadStream(_only_piece(data, limit), _BLOCK_BYTES)
+    view = memoryview(data)
+    state_bytes = PIECE_BYTES
+    if len(view) > _BD_OFFSET:  # two buffers of the largest block, and what linked blocks refer to
+        state_bytes += 2 * (_BLOCK_BYTES << 2 * max((view[_BD_OFFSET] >> 4 & 7) - 4, 0))
+        state_bytes += 0 if view[_FLG_OFFSET] & _INDEPENDENT_FLAG else _LINKED_HISTORY_BYTES
+    return PayloadStream(_pieces(view, limit), state_bytes)
+
+
+def _only_piece(data: bytes | memoryview, limit: int) -> Iterator[bytes]:
+    yield decompress(data, limit)
+
+
+def _pieces(view: memoryview, limit: int) -> Iterator[bytes]:
+    position, remaining = 0, limit
+    while not position or _begins_frame(view[position:]):
+        context, position = _begin_frame(view, position)
+        ended = False
+        while not ended:
+            room = min(remaining + 1, PIECE_BYTES)
+            try:
+                output, consumed, ended = lz4.frame.decompress_chunk(
+                    context, view[position:], max_length=room
+                )
+            except RuntimeError as error:
+                raise CorruptRecordError(f"lz4: expected a block, found {error}") from error
+            if not ended and not output and not consumed:
+                raise CorruptRecordError(
+                    f"lz4: expected the end of a frame, found the end of all {len(view)}"
+                )
+            position += consumed
+            remaining -= len(output)
+            if remaining < 0:
+                raise DecompressionLimitError(f"lz4: expected at most {limit} bytes, found more")
+            if output:
+                yield output
+
+
+def _begin_frame(view: memoryview, position: int) -> tuple[Any, int]:
+    """A context that has had the header of the frame at `position`, where it has to, and where the frame goes on."""
+    frame = view[position:]
+    if _has_checksum_of_v0(frame):
+        context, length = _context_past_header_of_v0(frame)
+        return context, position + length
+    return lz4.frame.create_decompression_context(), position
 
 
 def _checksum_offset(frame: bytes | memoryview) -> int:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from cramjam import DecompressionError
 from cramjam import snappy as raw_snappy
 
+from kafkafmt.codecs.streams import PayloadStream
 from kafkafmt.errors import CorruptRecordError, DecompressionLimitError
 
 if TYPE_CHECKING:
@@ -74,6 +75,27 @@ def _decompress_blocks(view: memoryview, limit: int) -> bytearray:
         raw_snappy.decompress_raw_into(block, room[:length])
         room = room[length:]
     return output
+
+
+def open_stream(data: bytes | memoryview, limit: int) -> PayloadStream:
+    view = memoryview(data)
+    try:
+        blocks = _xerial_blocks(view) if view[: len(_MAGIC)] == _MAGIC else iter((view,))
+        largest = max(map(_length, blocks), default=0)
+    except DecompressionError as error:
+        raise CorruptRecordError(f"snappy: expected a raw block, found {error}") from error
+    return PayloadStream(_pieces(view, limit), largest)
+
+
+def _pieces(view: memoryview, limit: int) -> Iterator[bytearray]:
+    remaining = limit
+    for block in _xerial_blocks(view) if view[: len(_MAGIC)] == _MAGIC else iter((view,)):
+        try:
+            output = _decompress_block(block, remaining)
+        except DecompressionError as error:
+            raise CorruptRecordError(f"snappy: expected a raw block, found {error}") from error
+        remaining -= len(output)
+        yield output
 
 
 def _limit_error(limit: int, size: int) -> DecompressionLimitError:

@@ -1,30 +1,38 @@
-"""Payloads decompressed from their start on, as much at a time as is asked for."""
+"""Payloads decompressed from their start on, as much at a time as is asked for, so that none need be there as a whole."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterator
+from typing import TypeAlias
+
+Piece: TypeAlias = "bytes | bytearray | memoryview"
+
+# Of a piece, where a codec lets its output be cut anywhere.
+PIECE_BYTES = 64 * 1024
 
 
-class PayloadStream(Protocol):
-    """A payload on the way out of its codec, from its first byte on.
+class PayloadStream:
+    """What the pieces hold, end to end. None is made before it is read; reading raises what making it does.
 
-    state_bytes: about what is held between two reads.
+    state_bytes: about what is held between two reads, the rest of a piece included.
     """
 
-    state_bytes: int
-
-    def read(self, size: int) -> bytes | bytearray | memoryview:
-        """The next `size` bytes, fewer only at the end. Raises what `codecs.decompress` does."""
-
-
-class WholePayload:
-    """A payload that was decompressed as a whole."""
-
-    def __init__(self, payload: bytes | bytearray | memoryview) -> None:
-        self.state_bytes = len(payload)
-        self._rest = memoryview(payload)
+    def __init__(self, pieces: Iterator[Piece], state_bytes: int) -> None:
+        self.state_bytes = state_bytes
+        self._pieces = pieces
+        self._rest = memoryview(b"")
 
     def read(self, size: int) -> memoryview:
-        """See `PayloadStream`."""
+        """The next bytes, up to `size` of them; none only at the end."""
+        while not self._rest:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return self._rest
+            self._rest = memoryview(piece)
         read, self._rest = self._rest[:size], self._rest[size:]
         return read
+
+    def skip(self, size: int) -> None:
+        """Leave out the next `size` bytes, or all that there are."""
+        while size > 0 and (read := len(self.read(size))):
+            size -= read

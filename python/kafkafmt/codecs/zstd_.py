@@ -8,9 +8,12 @@ it ends and how much it can hold at most. Working memory follows that, not the w
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import zstandard
 
+from kafkafmt.codecs.streams import PIECE_BYTES, PayloadStream
 from kafkafmt.errors import CorruptRecordError, DecompressionLimitError
 
 LEVELS = range(-7, 23)
@@ -31,6 +34,8 @@ _NO_ROOM_MESSAGE = "did not decompress full frame"
 _LIKELY_EXPANSION, _LIKELY_BYTES = 16, 1024 * 1024
 # Contexts with more working memory than this are not kept.
 _MAX_KEPT_BYTES = 8 * 1024 * 1024
+# What a decompressor takes that streams, beside the window.
+_STREAM_BYTES = 512 * 1024
 
 # No context may serve two threads at once: whoever uses one takes it out.
 _idle_decompressors: deque[zstandard.ZstdDecompressor] = deque(maxlen=16)
@@ -59,6 +64,80 @@ def decompress(data: bytes | memoryview, limit: int) -> bytes:
         remaining -= len(output)
         position += length
     return b"".join(outputs)
+
+
+def open_stream(data: bytes | memoryview, limit: int) -> PayloadStream:
+    view = memoryview(data)
+    state_bytes = max((frame.state_bytes for frame in _frames(view)), default=0)
+    return PayloadStream(_pieces(view, limit), min(state_bytes, limit + _STREAM_BYTES))
+
+
+class _Frame(NamedTuple):
+    """A frame, how many bytes it can hold at most, and its window."""
+
+    view: memoryview
+    bound: int
+    window_size: int
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether it may hold more than its window, which is held anyway."""
+        return self.bound > self.window_size
+
+    @property
+    def state_bytes(self) -> int:
+        return self.window_size + _STREAM_BYTES if self.is_streamed else self.bound
+
+
+def _frames(view: memoryview) -> Iterator[_Frame]:
+    """The frames of a payload, each known to be whole."""
+    position = 0
+    while position < len(view) or not position:
+        rest = view[position:]
+        if rest[1:4] == _SKIPPABLE_MAGIC and rest[0] & 0xF0 == 0x50:
+            position += _skippable_length(rest)
+            continue
+        try:
+            header = zstandard.get_frame_parameters(rest)
+            start = zstandard.frame_header_size(rest)
+        except zstandard.ZstdError as error:
+            raise CorruptRecordError(f"zstd: expected a frame, found {error}") from error
+        length, bound = _measure_blocks(rest, start, min(header.window_size, _MAX_BLOCK_BYTES))
+        length += _CHECKSUM_LENGTH if header.has_checksum else 0
+        if length > len(rest):
+            raise _truncation_error(rest)
+        if header.content_size != zstandard.CONTENTSIZE_UNKNOWN:
+            bound = min(bound, header.content_size)
+        yield _Frame(rest[:length], bound, header.window_size)
+        position += length
+
+
+def _pieces(view: memoryview, limit: int) -> Iterator[bytes]:
+    remaining = limit
+    for frame in _frames(view):
+        if frame.is_streamed:
+            outputs = _pieces_of_frame(frame, limit)
+        else:
+            outputs = iter((_decompress_frame(frame.view, remaining)[0],))
+        for output in outputs:
+            remaining -= len(output)
+            if remaining < 0:
+                raise _limit_error(limit)
+            yield output
+
+
+def _pieces_of_frame(frame: _Frame, limit: int) -> Iterator[bytes]:
+    """A frame that may hold more than its window, which may be no larger than what is taken of it."""
+    view = frame.view
+    if frame.window_size > max(limit, _MAX_KEPT_BYTES):
+        view = _with_window_for(min(frame.bound, limit), view, frame.window_size)
+    # Not one that is kept: what it streamed with stays with it.
+    reader = zstandard.ZstdDecompressor(max_window_size=1 << _MAX_WINDOW_LOG).stream_reader(view)
+    try:
+        while output := reader.read(PIECE_BYTES):
+            yield output
+    except zstandard.ZstdError as error:
+        raise CorruptRecordError(f"zstd: expected a frame, found {error}") from error
 
 
 def _decompress_once(data: bytes | memoryview, max_output_size: int, allow_extra_data: bool) -> bytes:

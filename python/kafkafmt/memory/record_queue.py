@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     TimestampExtractor: TypeAlias = Callable[[Record, int], int]
 
 NO_TIMESTAMP = -1
-# A window has that much, however small the bound, unless the budget has less: each costs a call or two.
-LEAST_WINDOW_BYTES = 64 * 1024
 # Small batches are copied that many bytes at a time, and let go of as many at a time.
 _CHUNK_BYTES = 64 * 1024
 _LATEST = np.iinfo(np.int64).max
@@ -248,8 +246,9 @@ class RecordQueue:
             self._close_window()
 
     def _window_room(self) -> int:
-        least = min(LEAST_WINDOW_BYTES, max(self.buffered_bytes_bound, 1))
-        return max(self.buffered_bytes_bound - self._held.count, least)
+        """What there is for a window beside the batches."""
+        own = 0 if self._windows is None else self._windows.held_bytes
+        return self.buffered_bytes_bound - (self._held.count - own)
 
     def take(self, limit: int, is_inclusive: bool, most_records: int) -> Taken:
         """The next record, of the window that `open` made, and those behind it up to the first later than `limit`.

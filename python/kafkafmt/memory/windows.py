@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from kafkafmt.codecs.streams import PayloadStream
     from kafkafmt.memory.held_bytes import HeldBytes
 
+# A window has that much, however little room there is, unless the budget has less: each costs a call or two.
+LEAST_WINDOW_BYTES = 64 * 1024
+# A decompressor that takes no more is kept however little room there is: to begin anew costs far more.
+_SMALL_STATE_BYTES = 256 * 1024
 # More rows at a time make nothing faster.
 _MOST_ROWS_BYTES = 4096 * RECORD_ROW_BYTES
-# Decompressed at a time, on the way into a piece.
-_READ_BYTES = 128 * 1024
 _FIRST_BYTES = 4 * 1024 * 1024
 
 
@@ -43,6 +45,11 @@ class Windows(ABC):
         self._rows_bytes = 0
 
     @property
+    def held_bytes(self) -> int:
+        """What of `held` is for these windows."""
+        return self._rows_bytes
+
+    @property
     def is_used_up(self) -> bool:
         """Whether the window that was made last is the last one."""
         return self._is_at_end()
@@ -52,9 +59,10 @@ class Windows(ABC):
 
     @abstractmethod
     def next(self, room: int) -> LocatedRecords | None:
-        """The next window, of `room` bytes at the most, or of one record; None where nothing was located.
+        """The next window; None where nothing was located.
 
-        Raises KafkaFormatError for what is damaged, again each time that it is asked.
+        room: for all that `held_bytes` counts. A window of LEAST_WINDOW_BYTES is made where it is less, if the budget has
+        those, and one of one record in any case. Raises KafkaFormatError for what is damaged, each time that it is asked.
         """
 
     def release(self) -> None:
@@ -93,7 +101,7 @@ class PlainWindows(Windows):
         return self._is_stopped or self.number == len(self.run)
 
     def next(self, room: int) -> LocatedRecords | None:
-        rows = self._reserve_rows(room, _MOST_ROWS_BYTES)
+        rows = self._reserve_rows(max(room, LEAST_WINDOW_BYTES), _MOST_ROWS_BYTES)
         located = None
         try:
             located, self.number, self._at, self._done = locate_plain(
@@ -123,6 +131,11 @@ class CompressedWindows(Windows):
         self._is_whole = False
         self._stream: PayloadStream | None = None
 
+    @property
+    def held_bytes(self) -> int:
+        state_bytes = 0 if self._stream is None else self._stream.state_bytes
+        return self._rows_bytes + len(self._piece) + state_bytes
+
     def _is_at_end(self) -> bool:
         return self._done >= self._count >= 0
 
@@ -149,7 +162,8 @@ class CompressedWindows(Windows):
         """What is located of the piece, and if that is nothing, how many bytes are missing for a record."""
         if self._at == len(self._piece) and not self._is_whole:
             return None, 1
-        rows = self._reserve_rows(max(room - len(self._piece), room // 4), len(self._piece) - self._at)
+        room = max(room - self.held_bytes, LEAST_WINDOW_BYTES // 4)
+        rows = self._reserve_rows(room, len(self._piece) - self._at)
         located, self._behind, missing = locate_piece(
             self.run,
             self._batch,
@@ -172,9 +186,11 @@ class CompressedWindows(Windows):
         self._at = 0
         self._held.remove(len(self._piece) - len(left))
         self._piece = left
+        is_kept = self._stream.state_bytes <= max(room - LEAST_WINDOW_BYTES, _SMALL_STATE_BYTES)
+        room = max(room - (self._stream.state_bytes if is_kept else 0), LEAST_WINDOW_BYTES)
         room = max(room * 3 // 4 - len(left), missing)
         self._piece = self._read_behind(left, self._held.add_up_to(room, missing))
-        if self._is_whole or self._stream.state_bytes > room // 4:
+        if self._is_whole or not is_kept:
             self._close_stream()
 
     def _read_behind(self, left: bytearray, room: int) -> bytearray:
@@ -186,11 +202,10 @@ class CompressedWindows(Windows):
         piece[: len(left)] = left
         filled = len(left)
         while filled < size and not self._is_whole:
-            wanted = min(size - filled, _READ_BYTES)
-            read = self._stream.read(wanted)
+            read = self._stream.read(size - filled)
             piece[filled : filled + len(read)] = read
             filled += len(read)
-            self._is_whole = len(read) < wanted
+            self._is_whole = not read
         self._held.remove(size - filled)
         if filled < len(piece) * 7 // 8:  # else cutting off the rest would leave all of it reserved
             self._held.add(filled)
@@ -206,12 +221,7 @@ class CompressedWindows(Windows):
         stream = codecs.open_stream(self._codec, self.run.payload(self._batch), limit=self._limit)
         self._held.add(stream.state_bytes)
         self._stream = stream
-        skipped, position = 0, self._origin + len(self._piece)
-        while skipped < position:
-            read = len(stream.read(min(position - skipped, _READ_BYTES)))
-            if not read:
-                break
-            skipped += read
+        stream.skip(self._origin + len(self._piece))
 
     def _close_stream(self) -> None:
         if self._stream is not None:
