@@ -1,4 +1,4 @@
-"""Payloads decompressed from their start on, as much at a time as is asked for, so that none need be there as a whole."""
+"""Payloads decompressed from their start on, as much at a time as is asked for: none need be there as a whole."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class PartitionGroup:
     ) -> None:
         self.stream_time = NO_TIMESTAMP
         self.failed: TopicPartition | None = None
-        self._bound = _checked_bound(buffered_bytes_per_partition)
+        self._bound = parse_size(buffered_bytes_per_partition)
         self._budget = budget
         self._options = QueueOptions(timestamp_extractor, verify, max_decompressed_bytes)
         self._queues: dict[TopicPartition, RecordQueue] = {}
@@ -94,14 +94,14 @@ class PartitionGroup:
         self._settle()
         queue = self._queues.pop(topic_partition)
         queue.close()
-        if self._headless.pop(topic_partition, None) is None:
-            self._heads = [head for head in self._heads if head[2] is not queue]
-            heapify(self._heads)
+        self._take_out(queue)
+        if self.failed == topic_partition:
+            self.failed = None
         return queue.offset
 
     def resize(self, buffered_bytes_per_partition: int | str) -> None:
         """Have another bound. What is held above it stays until it is used up."""
-        self._bound = _checked_bound(buffered_bytes_per_partition)
+        self._bound = parse_size(buffered_bytes_per_partition)
         for queue in self._queues.values():
             queue.buffered_bytes_bound = self._bound
 
@@ -197,18 +197,27 @@ class PartitionGroup:
         return taken.topic_partition, next(taken.located.iterate(taken.first))
 
     def skip(self, topic_partition: TopicPartition) -> int:
-        """Leave out what is left of the partition's first batch; the offset behind it.
+        """Leave out what `take` raised for; the offset behind it.
 
-        Raises LookupError where there is none.
+        That is a damaged batch, what is left of it, or one record that has no timestamp by the extractor. Raises
+        LookupError where the partition is not `failed`.
         """
-        self._settle()
+        if self.failed != topic_partition:
+            raise LookupError(
+                f"{topic_partition}: expected the partition that could not be read, {self.failed}"
+            )
         queue = self._queues[topic_partition]
         offset = queue.skip()
-        if topic_partition not in self._headless:
+        self._take_out(queue)
+        self._headless[topic_partition] = queue
+        self.failed = None
+        return offset
+
+    def _take_out(self, queue: RecordQueue) -> None:
+        """Forget the queue's next record, where it was known."""
+        if self._headless.pop(queue.topic_partition, None) is None:
             self._heads = [head for head in self._heads if head[2] is not queue]
             heapify(self._heads)
-            self._headless[topic_partition] = queue
-        return offset
 
     def _settle(self) -> None:
         """Let go of what was taken last, and put its partition where its next record belongs."""
@@ -245,10 +254,3 @@ class PartitionGroup:
         else:
             heappop(self._heads)
             self._headless[topic_partition] = queue
-
-
-def _checked_bound(size: int | str) -> int:
-    bound = parse_size(size)
-    if bound < 1:
-        raise ValueError(f"buffered_bytes_per_partition: expected 1 or more, found {bound}")
-    return bound

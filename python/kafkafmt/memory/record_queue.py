@@ -322,16 +322,16 @@ class RecordQueue:
             self.offset = max(self.offset, self.fetch_offset)
 
     def skip(self) -> int:
-        """Leave out what is left of the first batch, which may be damaged; the offset behind it.
-
-        Raises LookupError where there is none.
-        """
-        self.settle()
-        if not self._chunks:
-            raise LookupError(f"{self.topic_partition}: expected a batch to skip, found none")
-        number = self._number if self._windows is None else self._windows.number
-        self.offset = max(self.offset, int(self._chunks[0].run.index["last_offset"][number]) + 1)
-        self._go_on_at(number + 1)
+        """Leave out what could not be read: a record that an extractor refused, or the batch; the offset behind it."""
+        if self._window is not None:
+            self._window.take(_LATEST, True, 1)
+            self.offset = self._window.next_offset
+            self._extracted = None
+            self.settle()
+        else:
+            number = self._number if self._windows is None else self._windows.number
+            self.offset = max(self.offset, int(self._chunks[0].run.index["last_offset"][number]) + 1)
+            self._go_on_at(number + 1)
         return self.offset
 
     def close(self) -> None:

@@ -61,8 +61,8 @@ class Windows(ABC):
     def next(self, room: int) -> LocatedRecords | None:
         """The next window; None where nothing was located.
 
-        room: for all that `held_bytes` counts. A window of LEAST_WINDOW_BYTES is made where it is less, if the budget has
-        those, and one of one record in any case. Raises KafkaFormatError for what is damaged, each time that it is asked.
+        room: for all that `held_bytes` counts. A window of LEAST_WINDOW_BYTES is made where it is less, if the budget
+        has those, and one of one record in any case. Raises KafkaFormatError for what is damaged, each time anew.
         """
 
     def release(self) -> None:
@@ -95,10 +95,9 @@ class PlainWindows(Windows):
         super().__init__(run, number, held)
         self._verify = verify
         self._at = self._done = 0
-        self._is_stopped = False
 
     def _is_at_end(self) -> bool:
-        return self._is_stopped or self.number == len(self.run)
+        return not self._at  # the next one is another batch's
 
     def next(self, room: int) -> LocatedRecords | None:
         rows = self._reserve_rows(max(room, LEAST_WINDOW_BYTES), _MOST_ROWS_BYTES)
@@ -189,7 +188,11 @@ class CompressedWindows(Windows):
         is_kept = self._stream.state_bytes <= max(room - LEAST_WINDOW_BYTES, _SMALL_STATE_BYTES)
         room = max(room - (self._stream.state_bytes if is_kept else 0), LEAST_WINDOW_BYTES)
         room = max(room * 3 // 4 - len(left), missing)
-        self._piece = self._read_behind(left, self._held.add_up_to(room, missing))
+        room = self._held.add_up_to(room, missing)
+        try:
+            self._piece = self._read_behind(left, room)
+        finally:
+            self._held.remove(room - (len(self._piece) - len(left)))
         if self._is_whole or not is_kept:
             self._close_stream()
 
@@ -206,11 +209,8 @@ class CompressedWindows(Windows):
             piece[filled : filled + len(read)] = read
             filled += len(read)
             self._is_whole = not read
-        self._held.remove(size - filled)
-        if filled < len(piece) * 7 // 8:  # else cutting off the rest would leave all of it reserved
-            self._held.add(filled)
-            piece = piece[:filled]
-            self._held.remove(filled)
+        if filled < len(piece) * 7 // 8:  # cutting off the rest would leave all of it reserved
+            return piece[:filled]
         del piece[filled:]
         return piece
 
