@@ -334,6 +334,26 @@ def test_budget_when_too_small_then_one_batch_a_partition_goes_all_the_same(tota
     assert budget.held_bytes == 0
 
 
+def test_wanting_when_the_budget_refused_a_batch_then_not_until_one_was_used_up() -> None:
+    batches = [ref.batch_of(rows(n, n, size=10_000)) for n in range(5)]
+    group = PartitionGroup(MIB, budget=MemoryBudget(25_000))
+    group.add(A)
+    assert feed(group, A, log_of(*batches), finished=False) == 1
+    assert group.wanting() == []
+    assert group.take() is not None
+    assert group.wanting() == [A]
+
+
+@pytest.mark.parametrize("bound", [100, 5000, 50_000])
+def test_wanting_when_batches_are_smaller_than_their_index_rows_then_it_ends(bound: int) -> None:
+    log = log_of(ref.messages(0, rows(0, *range(3000))))
+    group = PartitionGroup(bound)
+    group.add(A)
+    while group.wanting():
+        assert feed(group, A, log, finished=False) > 0
+    assert group.buffered_bytes <= max(bound, 200)
+
+
 def test_budget_when_others_give_back_under_pressure_then_the_group_gets_it() -> None:
     budget = MemoryBudget(100_000)
     cached = budget.reserve(99_000)

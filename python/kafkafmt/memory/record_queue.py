@@ -105,6 +105,7 @@ class RecordQueue:
         self._extracted: int | None = None
         self._refused_bytes = 0
         self._refused_offset: int | None = None
+        self._is_budget_short = False  # and was when it was fed, until something of it was used up
 
     @property
     def held_bytes(self) -> int:
@@ -117,8 +118,10 @@ class RecordQueue:
 
     @property
     def is_wanting(self) -> bool:
-        """Whether it is below its bound, by as much as was refused last, and not finished."""
-        return not self.is_finished and (self.is_empty or self._has_room_for(self._refused_bytes))
+        """Whether it is not finished, and below its bound, by as much as was refused last."""
+        if self.is_finished or self.is_empty:
+            return not self.is_finished
+        return not self._is_budget_short and self._has_room_for(self._refused_bytes)
 
     def _has_room_for(self, size: int) -> bool:
         bound = self.buffered_bytes_bound
@@ -141,7 +144,9 @@ class RecordQueue:
         most_bytes = max(min(_CHUNK_BYTES, self.buffered_bytes_bound // 8), 1)
         for first, end in _stretches(run, most_bytes):
             numbers = wanted[(wanted >= first) & (wanted < end)]
-            if len(numbers) and not self._take_in(run, numbers):
+            taken = self._take_in(run, numbers) if len(numbers) else 0
+            if taken < len(numbers):
+                stop = int(numbers[taken])
                 break
             stop = end
         if stop:
@@ -164,21 +169,26 @@ class RecordQueue:
         if stop == len(run):
             self._refused_offset = None
             return
-        row = run.index[stop]
-        rest = run.end_position - int(row["position"])
-        self._refused_offset = int(row["last_offset"])
         # The whole rest, so as not to be fed batch after batch, but no more than half of what may be held.
-        self._refused_bytes = max(
-            int(row["size"]) + INDEX_ROW_BYTES, min(rest, self.buffered_bytes_bound // 2)
-        )
+        rest = run.end_position - int(run.index["position"][stop])
+        self._refused_offset = int(run.index["last_offset"][stop])
+        self._refused_bytes = max(self._refused_bytes, min(rest, self.buffered_bytes_bound // 2))
 
-    def _take_in(self, run: BatchRun, numbers: NDArray[np.intp]) -> bool:
+    def _take_in(self, run: BatchRun, numbers: NDArray[np.intp]) -> int:
+        """Copy those batches in, all of them or none, but one where nothing is held; how many."""
+        if self._copy_in(run, numbers, is_needed=False):
+            return len(numbers)
+        return int(self.is_empty and self._copy_in(run, numbers[:1], is_needed=True))
+
+    def _copy_in(self, run: BatchRun, numbers: NDArray[np.intp], *, is_needed: bool) -> bool:
         rows = run.index[numbers]
         start, end = int(rows["position"][0]), int(rows["position"][-1]) + int(rows["size"][-1])
         size = end - start + len(rows) * INDEX_ROW_BYTES
-        if self._chunks and not (self._has_room_for(size) and self._held.try_add(size)):
-            return False
-        if not self._chunks and not self._held.try_add(size):
+        has_room = self._has_room_for(size)
+        if not ((has_room or is_needed) and self._held.try_add(size)):
+            if not is_needed:
+                self._refused_bytes, self._is_budget_short = size, has_room
+                return False
             self._held.add(size)
         copied = bytes(memoryview(run.buffer).cast("B")[start - run.origin : end - run.origin])
         self._chunks.append(_Chunk(BatchRun(copied, rows, start), size))
@@ -318,6 +328,7 @@ class RecordQueue:
         if number == len(self._chunks[0].run):
             self._held.remove(self._chunks.popleft().size)
             self._number = 0
+            self._is_budget_short = False
         if not self._chunks:
             self.offset = max(self.offset, self.fetch_offset)
 
@@ -351,10 +362,11 @@ def _wanted(run: BatchRun, offset: int) -> NDArray[np.intp]:
 
 def _stretches(run: BatchRun, most_bytes: int) -> Iterator[tuple[int, int]]:
     """A run in stretches of up to so many bytes, or one batch that is larger."""
-    ends = run.index["position"] + run.index["size"]
+    sizes = run.index["size"].astype(np.int64) + INDEX_ROW_BYTES
+    ends = sizes.cumsum()
     first = 0
     while first < len(run):
-        limit = int(run.index["position"][first]) + most_bytes
+        limit = int(ends[first] - sizes[first]) + most_bytes
         end = max(int(ends.searchsorted(limit, side="right")), first + 1)
         yield first, end
         first = end

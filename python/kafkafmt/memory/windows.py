@@ -108,9 +108,6 @@ class PlainWindows(Windows):
             )
         finally:
             self._keep_rows(located)
-        self._is_stopped = (
-            not self._at and self.number < len(self.run) and _is_compressed(self.run, self.number)
-        )
         return located
 
 
