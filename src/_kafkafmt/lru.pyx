@@ -14,6 +14,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
+from libc.stdint cimport uint8_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
@@ -39,7 +40,7 @@ cdef enum:
     BLOCK_ALIGNMENT = 16
     LEAST_MAPPED = 128 * 1024  # blocks from here on take whole pages
     PAGE = 4096
-    BUCKET = sizeof(void*)
+    BUCKET = sizeof(void*) + 1  # the chain, and its filter
     LEAST_BUCKETS = 8
 
 ENTRY_OVERHEAD_BYTES = sizeof(Entry) + BLOCK_HEADER + BUCKET
@@ -51,6 +52,11 @@ cdef inline char* key_of(Entry* entry) noexcept nogil:
 
 cdef inline char* value_of(Entry* entry) noexcept nogil:
     return key_of(entry) + entry.key_size
+
+
+cdef inline uint8_t filter_bit(Py_hash_t hash_) noexcept nogil:
+    """The bit of a filter that stands for a hash: by its upper bits, as the lower ones chose the bucket."""
+    return <uint8_t>(1 << (<size_t>hash_ >> (8 * sizeof(size_t) - 3)))
 
 
 cdef inline Py_ssize_t block_bytes(Py_ssize_t key_size, Py_ssize_t value_size) noexcept nogil:
@@ -195,6 +201,7 @@ cdef class EntryTable:
     cdef readonly Py_ssize_t misses
     cdef readonly bint is_flushing
     cdef Entry** buckets
+    cdef uint8_t* filters  # of the entries in each bucket, so that most of what is not there is known without them
     cdef size_t bucket_count
     cdef size_t bucket_room
     cdef size_t mask  # of the smaller power of two
@@ -208,17 +215,15 @@ cdef class EntryTable:
         begin_list(&self.dirty)
         begin_list(&self.waiting)
         begin_list(&self.handed)
-        self.buckets = <Entry**>malloc(LEAST_BUCKETS * BUCKET)
-        if self.buckets == NULL:
-            raise MemoryError()
+        self.give_room(LEAST_BUCKETS)
         self.buckets[0] = NULL
+        self.filters[0] = 0
         self.bucket_count = 1
-        self.bucket_room = LEAST_BUCKETS
 
     def __dealloc__(self):
-        if self.buckets != NULL:
-            self.remove_all()
-            free(self.buckets)
+        self.remove_all()
+        free(self.buckets)
+        free(self.filters)
 
     def __len__(self):
         return self.count
@@ -328,8 +333,12 @@ cdef class EntryTable:
         return 0
 
     cdef inline Entry* find(self, bytes key, Py_hash_t hash_) noexcept:
-        cdef Entry* entry = self.buckets[self.bucket_of(hash_)]
+        cdef size_t number = self.bucket_of(hash_)
+        cdef Entry* entry
         cdef Py_ssize_t size = PyBytes_GET_SIZE(key)
+        if not self.filters[number] & filter_bit(hash_):
+            return NULL
+        entry = self.buckets[number]
         while entry != NULL:
             if entry.hash == hash_ and entry.key_size == size:
                 if memcmp(key_of(entry), PyBytes_AS_STRING(key), size) == 0:
@@ -436,6 +445,7 @@ cdef class EntryTable:
         number = self.bucket_of(hash_)
         entry.chain = self.buckets[number]
         self.buckets[number] = entry
+        self.filters[number] |= filter_bit(hash_)
         self.order.put_first(entry)
         self.count += 1
         self.used_bytes += charge
@@ -444,12 +454,14 @@ cdef class EntryTable:
 
     cdef void remove(self, Entry* entry) noexcept:
         """Take an entry out of everything and free it."""
-        cdef Entry** link = &self.buckets[self.bucket_of(entry.hash)]
+        cdef size_t number = self.bucket_of(entry.hash)
+        cdef Entry** link = &self.buckets[number]
         cdef PyObject* context = entry.context
         cdef int _step
         while link[0] != entry:
             link = &link[0].chain
         link[0] = entry.chain
+        self.refresh_filter(number)
         self.order.take_out(entry)
         if entry.before != NULL:
             unlink_dirty(entry)
@@ -475,16 +487,10 @@ cdef class EntryTable:
     cdef int split_bucket(self) except -1:
         """One bucket more: it takes its part of the entries of the one it is split from."""
         cdef size_t new = self.bucket_count
-        cdef size_t room = self.bucket_room + self.bucket_room // 4 + 2
-        cdef Entry** buckets
         cdef Entry** link
         cdef Entry* entry
         if new == self.bucket_room:
-            buckets = <Entry**>realloc(self.buckets, room * BUCKET)
-            if buckets == NULL:
-                raise MemoryError()
-            self.buckets = buckets
-            self.bucket_room = room
+            self.give_room(new + new // 4)
         if new == 2 * self.mask + 2:
             self.mask = 2 * self.mask + 1
         self.bucket_count += 1
@@ -499,6 +505,8 @@ cdef class EntryTable:
                 self.buckets[new] = entry
             else:
                 link = &entry.chain
+        self.refresh_filter(new)
+        self.refresh_filter(new & self.mask)
         return 0
 
     cdef void merge_bucket(self) noexcept:
@@ -506,7 +514,6 @@ cdef class EntryTable:
         cdef size_t last = self.bucket_count - 1
         cdef Entry* entry = self.buckets[last]
         cdef Entry** link
-        cdef Entry** buckets
         if last == 0:
             return
         if last == self.mask:
@@ -515,13 +522,39 @@ cdef class EntryTable:
         while link[0] != NULL:
             link = &link[0].chain
         link[0] = entry
+        self.filters[last & self.mask] |= self.filters[last]
         self.bucket_count = last
         self.charge_buckets(-1)
-        if self.bucket_room > LEAST_BUCKETS and last < self.bucket_room // 2:
-            buckets = <Entry**>realloc(self.buckets, (last + last // 4 + LEAST_BUCKETS) * BUCKET)
-            if buckets != NULL:
-                self.buckets = buckets
-                self.bucket_room = last + last // 4 + LEAST_BUCKETS
+        if self.bucket_room > 2 * LEAST_BUCKETS and last < self.bucket_room // 2:
+            self.set_room(last + last // 4)
+
+    cdef void refresh_filter(self, size_t number) noexcept:
+        cdef Entry* entry = self.buckets[number]
+        cdef uint8_t bits = 0
+        while entry != NULL:
+            bits |= filter_bit(entry.hash)
+            entry = entry.chain
+        self.filters[number] = bits
+
+    cdef int give_room(self, size_t room) except -1:
+        if not self.set_room(room):
+            raise MemoryError()
+        return 0
+
+    cdef bint set_room(self, size_t room) noexcept:
+        """Have room for so many buckets; False, with all as it was, where there is no memory."""
+        cdef uint8_t* filters
+        cdef Entry** buckets = <Entry**>realloc(self.buckets, room * sizeof(Entry*))
+        if buckets == NULL:
+            return False
+        self.buckets = buckets
+        self.bucket_room = min(self.bucket_room, room)
+        filters = <uint8_t*>realloc(self.filters, room)
+        if filters == NULL:
+            return False
+        self.filters = filters
+        self.bucket_room = room
+        return True
 
     cdef inline void charge_buckets(self, Py_ssize_t more) noexcept:
         self.used_bytes += more * <Py_ssize_t>BUCKET

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import threading
 import weakref
 from collections import OrderedDict
@@ -302,7 +303,7 @@ def test_name_that_is_in_use_is_refused_until_it_is_removed(written: Written) ->
     shared.cache("store", written).put(b"a", b"1")
     with pytest.raises(ValueError, match="'store'"):
         shared.cache("store", written)
-    shared.remove("store")
+    shared.caches["store"].remove()
     assert shared.used_bytes == 0
     assert shared.cache("store", written).get(b"a") is None
     assert not written.flushes
@@ -523,3 +524,25 @@ def test_cache_of_clean_entries_grows_to_its_total(written: Written) -> None:
     for number in range(10_000):
         cache.put_clean(b"%05d" % number, b"value")
     assert 490_000 < cache.order.used_bytes <= 500_000
+
+
+def test_tables_that_grow_and_shrink_by_thousands_find_all_that_they_hold(written: Written) -> None:
+    chance = random.Random(11)
+    shared = ThreadCache(64 << 20)
+    caches = [shared.cache("one", written), shared.cache("other", written)]
+    expected: list[dict[bytes, bytes]] = [{}, {}]
+    for most in (5000, 10, 20_000, 0):
+        for cache, entries in zip(caches, expected):  # noqa: B905  two of each
+            while len(entries) != most:
+                if len(entries) < most:
+                    key = b"%d" % chance.randrange(10**6)
+                    entries[key] = b"%d" % chance.randrange(10**12)
+                    cache.put(key, entries[key])
+                else:
+                    cache.delete(entries.popitem()[0])
+            cache.flush()
+            assert len(cache) == most
+            assert all(cache.get(key) == value for key, value in entries.items())
+            assert all(cache.get(b"-%d" % number) is None for number in range(1000))
+            assert dict(cache.range()) == entries
+    assert shared.used_bytes == 0

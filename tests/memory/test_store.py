@@ -248,6 +248,101 @@ def test_store_of_a_killed_process_holds_what_was_committed_and_positions_that_a
             assert dict(store.range()) == expected
 
 
+FILLER = """
+import os, resource, sys
+from kafkafmt.memory.cache import ThreadCache
+from kafkafmt.memory.store import RocksDBStore, StoreError
+from kafkafmt.types import TopicPartition
+
+store = RocksDBStore(sys.argv[1], cache=ThreadCache(20_000))
+resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+committed = 0
+try:
+    for number in range(10_000):
+        store.put(b"%05d" % number, os.urandom(100))
+        if number % 100 == 99:
+            store.commit({TopicPartition("orders", 0): number + 1})
+            committed = number + 1
+except StoreError as error:
+    print(committed, error)
+try:
+    store.close()
+except StoreError as error:
+    print("close:", error)
+store.close()
+"""
+
+
+def test_store_that_can_write_no_more_says_so_and_keeps_what_was_committed(tmp_path: Path) -> None:
+    """By a limit on the size of files, which a full disk is to the store."""
+    done = subprocess.run(
+        [sys.executable, "-c", FILLER, tmp_path], capture_output=True, text=True, check=True
+    )
+    put, closed = done.stdout.splitlines()
+    assert f" store {tmp_path}: IO error: " in put
+    assert closed.startswith(f"close: store {tmp_path}: ")
+    with RocksDBStore(tmp_path) as store:
+        committed = int(put.split()[0])
+        assert committed >= 100
+        assert store.positions() == {ORDERS: committed}
+        assert {key for key, _ in store.range()} >= {b"%05d" % number for number in range(committed)}
+
+
+LIMITED = """
+import os, random, resource, sys
+from kafkafmt.memory.cache import ThreadCache
+from kafkafmt.memory.process import bound_process
+from kafkafmt.memory.store import RocksDBStore, SharedBlockCache, stores_reserved_bytes
+from kafkafmt.types import TopicPartition
+from process_memory import limit_virtual_bytes
+
+MIB = 1024 * 1024
+stores, block_cache, write_buffer, cache, others = 8, 4 * MIB, MIB // 2, 4 * MIB, 2 * MIB
+bound_process()
+caches, blocks = ThreadCache(cache), SharedBlockCache(block_cache)
+values = os.urandom(MIB)
+limit_virtual_bytes(block_cache + stores * 2 * write_buffer + cache + stores_reserved_bytes(stores) + others)
+opened = [
+    RocksDBStore(f"{sys.argv[1]}/{number}", block_cache=blocks, write_buffer_bytes=write_buffer, cache=caches)
+    for number in range(stores)
+]
+chance = random.Random(1)
+for number in range(200_000):
+    start = chance.randrange(MIB // 2)
+    opened[number % stores].put(b"key-%012d" % chance.randrange(10**9), values[start : start + 100])
+    if number % 20_000 == 0:
+        opened[number % stores].commit({TopicPartition("orders", 0): number})
+print(sum(1 for store in opened for _ in store.range()))
+for store in opened:
+    store.close()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the address space by what /proc says")
+def test_stores_take_no_more_address_space_than_the_plan_and_what_they_reserve(tmp_path: Path) -> None:
+    """Of 25 MB, which they write; 2 MiB are the interpreter's own."""
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 199_900
+
+
+def test_cache_that_is_closed_before_its_store_is_no_matter(tmp_path: Path) -> None:
+    cache = ThreadCache(1 << 20)
+    with RocksDBStore(tmp_path, cache=cache) as store:
+        store.put(b"a", b"1")
+        cache.close()
+        store.put(b"b", b"2")
+    with RocksDBStore(tmp_path) as store:
+        assert list(store.range()) == [(b"a", b"1"), (b"b", b"2")]
+
+
 def test_marker_names_the_format(tmp_path: Path) -> None:
     RocksDBStore(tmp_path).close()
     assert json.loads((tmp_path / "kafkafmt-store.json").read_text()) == {"format": 1}

@@ -67,6 +67,12 @@ class NamedCache(EntryTable):
             self.order.settle()
         return True
 
+    def remove(self) -> None:
+        """Forget this cache and its entries, dirty ones too: flush it first where those are to stay."""
+        self.clear()
+        if self.order.caches.get(self.name) is self:
+            del self.order.caches[self.name]
+
     def _hand_to(self, listener: Listener) -> None:
         is_written = False
         self.begin_flush()
@@ -117,7 +123,7 @@ class ThreadCache(EntryOrder):
     def __init__(self, total_bytes: int, budget: MemoryBudget | None = None, *, name: str = "cache") -> None:
         self.total_bytes = _checked(total_bytes)
         self.lock = threading.RLock()  # around flushes
-        self._caches: dict[str, NamedCache] = {}
+        self.caches: dict[str, NamedCache] = {}
         self._is_making_room = False
         self._budget = None if budget is None else budget.child(name)
         self._forget = None if self._budget is None else self._budget.on_pressure(self._give_back)
@@ -125,24 +131,16 @@ class ThreadCache(EntryOrder):
         self._reserving = threading.Lock()  # around those and limit_bytes; nothing waits under it
         self._set_limit(total_bytes if budget is None else 0)
 
-    @property
-    def caches(self) -> dict[str, NamedCache]:
-        return dict(self._caches)
-
     def cache(self, name: str, listener: Listener) -> NamedCache:
         """A new cache under this bound. Raises ValueError where the name is taken."""
-        if name in self._caches:
+        if name in self.caches:
             raise ValueError(f"cache {name!r}: expected a name that no other cache has")
-        self._caches[name] = NamedCache(self, name, listener)
-        return self._caches[name]
-
-    def remove(self, name: str) -> None:
-        """Forget a cache and its entries, dirty ones too: flush it first where those are to stay."""
-        self._caches.pop(name).clear()
+        self.caches[name] = NamedCache(self, name, listener)
+        return self.caches[name]
 
     def flush(self, name: str | None = None) -> None:
         """Flush one cache, or all in the order in which they were made."""
-        for cache in list(self._caches.values()) if name is None else [self._caches[name]]:
+        for cache in list(self.caches.values()) if name is None else [self.caches[name]]:
             cache.flush()
 
     def resize(self, total_bytes: int) -> None:
@@ -156,8 +154,8 @@ class ThreadCache(EntryOrder):
     def close(self) -> None:
         """Flush and forget all caches, and give the memory back. A second call does nothing."""
         self.flush()
-        for name in list(self._caches):
-            self.remove(name)
+        for cache in list(self.caches.values()):
+            cache.remove()
         self.resize(0)
         if self._forget is not None and self._budget is not None:
             self._forget()
@@ -174,7 +172,7 @@ class ThreadCache(EntryOrder):
             return True
         if needed_bytes > self.limit_bytes:
             return any(
-                cache.is_flushing for cache in self._caches.values()
+                cache.is_flushing for cache in self.caches.values()
             )  # then it leaves behind that flush
         with self.lock:
             was_making_room, self._is_making_room = self._is_making_room, True

@@ -17,6 +17,10 @@ _LEVEL_BASE_BYTES = 64 * 1024 * 1024
 _MAX_OPEN_FILES = 64  # of one store, so that many are open in one process
 _BLOOM_BITS_PER_KEY = 10
 _LOG_FILE_BYTES = 256 * 1024
+# Measured on Linux by the address space, in a process that `bound_process` has prepared: threads of RocksDB, batches
+# and compactions; and of each store its write-ahead log, tables and bookkeeping.
+_INSTANCE_BYTES = 4 * 1024 * 1024
+_STORE_BYTES = 384 * 1024
 LEAST_WRITE_BUFFER_BYTES = 64 * 1024  # less RocksDB raises to this
 
 
@@ -53,6 +57,14 @@ class SharedBlockCache:
         """Set the capacity; blocks that are too much for it leave at once, those in use excepted."""
         self.cache.set_capacity(checked_size("block_cache_bytes", block_cache_bytes, 0))
         self._block_cache_bytes = block_cache_bytes
+
+
+def stores_reserved_bytes(stores: int) -> int:
+    """What so many open stores take beside block cache and write buffers; 0 for none.
+
+    For `reserved_bytes` of a `MemoryPlan`: what the document calculates leaves it out.
+    """
+    return _INSTANCE_BYTES + stores * _STORE_BYTES if checked_size("stores", stores, 0) else 0
 
 
 def store_options(

@@ -7,7 +7,8 @@ within.
 In RocksDB a record has the key 1 + key, a position the key 0 + the partition's folder name. What is written
 goes through the write-ahead log. A commit writes what is dirty in the cache and then the positions, with the
 last of it in one atomic batch: so positions never run ahead of the records, also where the process is killed.
-Records may run ahead of the positions, by what was evicted since.
+Records may run ahead of them by what was evicted since; what is read again from a position must lead to the
+same values, as the latest value of each key does.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from kafkafmt.memory.rocksdb import (
     checked_size,
     rocksdict,
     store_options,
+    stores_reserved_bytes,
 )
 from kafkafmt.types import TopicPartition
 
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from kafkafmt.log.directory import PartitionLog
     from kafkafmt.memory.cache import DirtyEntry, ThreadCache
 
-__all__ = ["RocksDBStore", "SharedBlockCache", "StoreError"]
+__all__ = ["RocksDBStore", "SharedBlockCache", "StoreError", "stores_reserved_bytes"]
 
 _MARKER = "kafkafmt-store.json"
 _FORMAT = 1
@@ -49,7 +51,7 @@ _FORMAT = 1
 _RECORD, _POSITION = b"\x01", b"\x00"
 _BEHIND_RECORDS = b"\x02"
 _OFFSET = struct.Struct(">q")
-_LEAST_BATCH_BYTES = 64 * 1024
+_LEAST_BATCH_BYTES, _MOST_BATCH_BYTES = 64 * 1024, 256 * 1024
 _MISSING = object()
 
 
@@ -88,7 +90,6 @@ class RocksDBStore:
         self._synced.sync = True
         self._teller = _Told(self.path)
         self._db: Any = _open(self.path, options)
-        self._thread_cache = cache
         self._cache = None if cache is None else cache.cache(str(self.path), self._write_entries)
 
     def get(self, key: bytes) -> bytes | None:
@@ -159,9 +160,9 @@ class RocksDBStore:
     def commit(self, positions: Mapping[TopicPartition, int]) -> None:
         """Write all that is dirty and set the positions: the next offset to read of each partition.
 
-        It is one atomic batch where what is dirty fits into a quarter of a write buffer, and several else, with
-        the positions in the last. It is on disk when this returns. Positions of partitions that are not named
-        stay.
+        It is one atomic batch where what is dirty fits into a quarter of a write buffer, of 256 KiB at the
+        most, and several else, with the positions in the last. It is on disk when this returns. Positions of
+        partitions that are not named stay. Raises StoreError; what was dirty is so still.
         """
         is_written = False
 
@@ -242,8 +243,8 @@ class RocksDBStore:
         try:
             self._flush_cache()
         finally:
-            if self._thread_cache is not None:
-                self._thread_cache.remove(str(self.path))
+            if self._cache is not None:
+                self._cache.remove()
             with self._told():
                 database, self._db = self._db, None
                 database.close()
@@ -301,6 +302,10 @@ class RocksDBStore:
 
     def _write_batch(self, batch: Any, positions: Mapping[TopicPartition, int]) -> None:
         for topic_partition, offset in positions.items():
+            if TopicPartition.from_folder_name(str(topic_partition)) != topic_partition:
+                raise ValueError(
+                    f"positions: expected a partition of a topic that Kafka allows, found {topic_partition}"
+                )
             batch.put(_POSITION + str(topic_partition).encode(), _OFFSET.pack(offset))
         if not batch.is_empty():
             with self._told():
@@ -341,7 +346,7 @@ def _without_prefix(items: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[byte
 
 def _batch_bytes(write_buffer_bytes: int) -> int:
     checked_size("write_buffer_bytes", write_buffer_bytes, LEAST_WRITE_BUFFER_BYTES)
-    return max(write_buffer_bytes // 4, _LEAST_BATCH_BYTES)
+    return min(max(write_buffer_bytes // 4, _LEAST_BATCH_BYTES), _MOST_BATCH_BYTES)
 
 
 def _open(path: Path, options: Any) -> Any:
