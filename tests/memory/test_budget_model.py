@@ -1,4 +1,4 @@
-"""The budget beside a plain model of it: whatever is done, in whatever order, both count the same and have the same line.
+"""The budget beside a plain model of it: whatever is done, in whatever order, both count and line up alike.
 
 Waiters stand in line here without a thread of their own, so that every order can be had.
 """
@@ -6,18 +6,28 @@ Waiters stand in line here without a thread of their own, so that every order ca
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from random import Random
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+)
 
 from _kafkafmt.reservations import Waiter
 from kafkafmt import MemoryBudget, MemoryBudgetError
 
 TOTALS = {"total": 100, "total.a": 60, "total.b": None, "total.a.c": 30}
 names = st.sampled_from(list(TOTALS))
-sizes = st.integers(0, 120)
+sizes = st.integers(0, 30) | st.sampled_from([40, 60, 100, 120])
 
 
 @dataclass(eq=False)
@@ -97,6 +107,15 @@ class BudgetMachine(RuleBasedStateMachine):
         self.model.note_peaks()
         return one
 
+    @initialize(
+        target=reservations, sizes=st.tuples(st.integers(0, 50), st.integers(0, 30), st.integers(0, 30))
+    )
+    def begin_with_some_held(self, sizes: tuple[int, ...]) -> object:
+        named = zip(("total.b", "total.a.c", "total.a"), sizes, strict=True)
+        return multiple(
+            *[self.hold(name, size, self.budgets[name].try_reserve(size)) for name, size in named]
+        )
+
     @rule(target=reservations, name=names, size=sizes)
     def try_reserve(self, name: str, size: int) -> object:
         real = self.budgets[name].try_reserve(size)
@@ -112,6 +131,7 @@ class BudgetMachine(RuleBasedStateMachine):
         return multiple()
 
     @rule(target=waiters, name=names, size=sizes)
+    @precondition(lambda self: len(self.model.line) < 4)
     def wait(self, name: str, size: int) -> Held:
         waiter = Held(name, size, Waiter(self.budgets[name], size))
         waiter.real.enlist()
@@ -120,6 +140,7 @@ class BudgetMachine(RuleBasedStateMachine):
         return waiter
 
     @rule(target=reservations, waiter=consumes(waiters))
+    @precondition(lambda self: self.model.served)
     def take_or_leave(self, waiter: Held) -> object:
         """What a thread does whose wait ends, for whatever reason."""
         if waiter in self.model.served:
@@ -213,4 +234,36 @@ class BudgetMachine(RuleBasedStateMachine):
 
 
 TestBudget = BudgetMachine.TestCase
-TestBudget.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestBudget.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+
+def test_budget_when_used_at_random_for_long_then_it_counts_and_lines_up_as_the_model(seed):
+    """Longer, and with fuller budgets and lines, than what hypothesis tries."""
+    random = Random(seed)
+    machine = BudgetMachine()
+    model = machine.model
+    waiters: list[Held] = []
+    for _ in range(2000):
+        name, size = random.choice(list(TOTALS)), random.choice([0, 5, 10, 10, 20, 25, 30, 50, 110])
+        step = random.random()
+        if step < 0.3:
+            machine.try_reserve(name, size)
+        elif step < 0.4:
+            machine.reserve_at_once(name, size)
+        elif step < 0.55 and len(model.line) < 5:
+            waiters.append(machine.wait(name, size))
+        elif step < 0.6 and waiters:
+            machine.leave_whatever_came(waiters.pop(random.randrange(len(waiters))))
+        elif step < 0.65:
+            machine.resize_budget(name, max((TOTALS[name] or 100) + random.randrange(-10, 10), 1))
+        elif step < 0.85 and model.held:
+            machine.release(random.choice(model.held))
+        elif model.held:
+            one = random.choice(model.held)
+            random.choice([machine.resize, machine.try_resize])(one, random.choice([0, 5, 10, 20]))
+        for waiter in [waiter for waiter in waiters if waiter not in model.line]:
+            waiters.remove(waiter)
+            machine.take_or_leave(waiter)
+        machine.counts_are_those_of_the_model()
+        machine.line_is_that_of_the_model()
+    machine.teardown()
