@@ -179,11 +179,13 @@ cdef class Account:
 
     @property
     def total_bytes(self):
-        """Bytes that may be held: those of the nearest parent where it has no bound of its own."""
-        cdef Account account = self
-        while account._total == UNBOUNDED and account._parent is not None:
+        """Bytes that may be held: of its own total and those of its parents, the least."""
+        cdef Py_ssize_t least = self._total
+        cdef Account account = self._parent
+        while account is not None:
+            least = min(least, account._total)
             account = account._parent
-        return account._total
+        return least
 
     @property
     def available_bytes(self):
@@ -385,6 +387,16 @@ cdef class Reservation:
         else:
             self._account.give_back(-change)
         return parts
+
+    def absorb(self, Reservation other not None):
+        """Hold what another one of the same budget holds too, which is released by that."""
+        self._change(0)
+        other._change(0)
+        if self._account is not other._account or self is other:
+            raise ValueError("a reservation: expected another one of the same budget to absorb")
+        self._size += other._size
+        other._size = 0
+        other._is_released = True
 
     def release(self):
         """Give the bytes back; a second call does nothing."""

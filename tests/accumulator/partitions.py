@@ -27,7 +27,7 @@ class OutOfOrder(Exception):
 
 def accumulator_of(**options) -> RecordAccumulator:
     """Its own arguments and those of its options, mixed."""
-    own = {"estimator", "max_message_bytes", "held_until_ms", "sequences", "wakeup"}
+    own = {"budget", "estimator", "max_message_bytes", "held_until_ms", "sequences", "wakeup"}
     arguments = {name: options.pop(name) for name in own & options.keys()}
     return RecordAccumulator(AccumulatorOptions(**options), **arguments)
 
@@ -209,7 +209,7 @@ class Sender:
 
 def assert_nothing_left(accumulator: RecordAccumulator) -> None:
     """All memory is back, and no batch is anywhere."""
-    assert accumulator.pool.available == accumulator.pool.total
+    assert accumulator.budget.available_bytes == accumulator.budget.total_bytes
     assert not accumulator.has_undrained
     assert not accumulator.has_incomplete
     assert not accumulator.undelivered()

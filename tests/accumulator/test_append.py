@@ -174,10 +174,10 @@ def test_record_when_it_cannot_be_encoded_then_nothing_is_appended(before, recor
     accumulator = accumulator_of()
     for value in numbered(range(before)):
         append(accumulator, value)
-    held = accumulator.pool.available
+    held = accumulator.budget.available_bytes
     with pytest.raises((ValueError, TypeError)):
         accumulator.append(TP, *record, now_ms=0)
-    assert accumulator.pool.available == held
+    assert accumulator.budget.available_bytes == held
     append(accumulator, b"behind")
     found = [value for values in batch_values(accumulator) for value in values]
     assert found == [*numbered(range(before)), b"behind"]
@@ -202,10 +202,10 @@ class ChangingHeaders(list):
 def test_record_when_it_fails_in_an_open_batch_or_a_new_one_then_no_memory_is_kept(times):
     accumulator = accumulator_of(batch_size=100)
     append(accumulator)
-    held = accumulator.pool.available
+    held = accumulator.budget.available_bytes
     with pytest.raises(RuntimeError, match="meanwhile"):
         accumulator.append(TP, DAY, None, b"v", ChangingHeaders(times), now_ms=0)
-    assert accumulator.pool.available == held
+    assert accumulator.budget.available_bytes == held
 
 
 def test_record_when_it_fails_after_the_wait_for_memory_then_that_is_given_back():
@@ -236,7 +236,7 @@ def test_record_when_another_thread_began_a_batch_meanwhile_then_it_goes_there()
         append(accumulator, b"first")
 
     future = append(accumulator, b"second")
-    assert accumulator.pool.available == DEFAULT_CAPACITY
+    assert accumulator.budget.available_bytes == DEFAULT_CAPACITY
     sender.send()
     assert sender.logs[TP].values == [b"first", b"second"]
     assert future.get(0).offset == 1
@@ -270,7 +270,7 @@ def test_batch_when_it_cannot_hold_twice_as_much_then_as_much_as_a_batch_may(mon
     monkeypatch.setattr("kafkafmt.accumulator.record_accumulator.MAX_CAPACITY", 10_000)
     accumulator = accumulator_of(batch_size=100_000)
     assert {append(accumulator, bytes(1000)).index for _ in range(9)} == set(range(9))
-    assert accumulator.pool.total - accumulator.pool.available == 10_000
+    assert accumulator.budget.total_bytes - accumulator.budget.available_bytes == 10_000
 
 
 def test_budget_when_the_caller_waited_then_the_time_is_not_counted_as_the_records():

@@ -91,13 +91,13 @@ class AccumulatorMachine(RuleBasedStateMachine):
     @rule(tp=one_partition, size=sizes, is_sticky=st.booleans())
     def append(self, tp, size, is_sticky) -> None:
         record = Record(tp, self.value(size))
-        held = self.accumulator.pool.available
+        held = self.accumulator.budget.available_bytes
         try:
             appended = self.accumulator.append(
                 tp, DAY, None, record.value, now_ms=self.now_ms, abort_on_new_batch=is_sticky
             )
         except BufferExhaustedError:
-            assert self.accumulator.pool.available == held
+            assert self.accumulator.budget.available_bytes == held
             return
         if appended is None:
             assert is_sticky
@@ -263,8 +263,8 @@ class AccumulatorMachine(RuleBasedStateMachine):
     @invariant()
     def budget_is_accounted_for(self) -> None:
         queues = self.accumulator._queues
-        held = sum(batch.reserved for batch in queues._incomplete)
-        assert held == self.accumulator.pool.total - self.accumulator.pool.available
+        held = sum(batch.reserved_bytes for batch in queues._incomplete)
+        assert held == self.accumulator.budget.total_bytes - self.accumulator.budget.available_bytes
         waiting = [batch for _, queue in queues.items() for batch in queue]
         assert queues._incomplete == {*waiting, *(batch for batch in self.in_flight if not batch.is_done)}
         assert sum(self.accumulator.undelivered().values()) == sum(b.record_count for b in queues._incomplete)

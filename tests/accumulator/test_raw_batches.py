@@ -131,7 +131,7 @@ def test_passed_one_by_one_when_many_then_no_copy_is_larger_than_what_goes_out_a
     accumulator = accumulator_of(buffer_memory=8 * MIB)
     batch = built(0, 1, 1000)
     pass_on(accumulator, run_of(*[batch] * 2000), ONE)
-    assert accumulator.pool.total - accumulator.pool.available == 2000 * len(batch)
+    assert accumulator.budget.total_bytes - accumulator.budget.available_bytes == 2000 * len(batch)
     drained = Sender(accumulator).drain()[0]
     assert len(drained.data) == len(batch)
     assert len(drained.data.obj) <= 256 * 1024

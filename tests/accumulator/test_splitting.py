@@ -178,10 +178,10 @@ def test_batch_of_one_record_when_refused_then_it_cannot_be_split_and_nothing_is
     accumulator.estimator.observe("clicks", kf.Codec.LZ4, 0.5)
     append(accumulator)
     (batch,) = Sender(accumulator).drain()
-    held = accumulator.pool.available
+    held = accumulator.budget.available_bytes
     with pytest.raises(kf.RecordTooLargeError, match=r"1 record.*clicks-0.*cannot be split"):
         accumulator.split_and_reenqueue(batch, 0)
-    assert accumulator.pool.available == held
+    assert accumulator.budget.available_bytes == held
     assert numbering.next[TP] == 1
     assert accumulator.estimator.estimate("clicks", kf.Codec.LZ4) < 1
     assert not accumulator.has_undrained
@@ -205,12 +205,12 @@ def test_memory_when_split_then_that_of_the_whole_is_given_back_once():
         append(accumulator, value)
     sender = Sender(accumulator)
     (batch,) = sender.drain()
-    assert accumulator.pool.total - accumulator.pool.available == batch.size_in_bytes
+    assert accumulator.budget.total_bytes - accumulator.budget.available_bytes == batch.size_in_bytes
     accumulator.split_and_reenqueue(batch, 0)
-    held = accumulator.pool.total - accumulator.pool.available
+    held = accumulator.budget.total_bytes - accumulator.budget.available_bytes
     for _ in range(3):
         accumulator.deallocate(batch)
-    assert accumulator.pool.total - accumulator.pool.available == held
+    assert accumulator.budget.total_bytes - accumulator.budget.available_bytes == held
     accumulator.muted.clear()
     parts = []
     while drained := sender.drain():
@@ -227,14 +227,14 @@ def test_memory_when_the_parts_take_more_than_the_whole_then_it_goes_below_zero_
     futures = [append(accumulator, b"%03d" % i * 100) for i in range(10)]
     sender = Sender(accumulator)
     (batch,) = sender.drain()
-    rest = accumulator.pool.available
-    assert accumulator.pool.reserve(rest, 0)
+    rest = accumulator.budget.available_bytes
+    assert accumulator.budget.reserve(rest, 0)
     accumulator.split_and_reenqueue(batch, 0)
     accumulator.deallocate(batch)
-    assert accumulator.pool.available < 0
+    assert accumulator.budget.available_bytes < 0
     accumulator.muted.clear()
     sender.send()
-    assert accumulator.pool.available == accumulator.pool.total - rest
+    assert accumulator.budget.available_bytes == accumulator.budget.total_bytes - rest
     assert [future.get(0).offset for future in futures] == list(range(10))
 
 

@@ -263,6 +263,25 @@ def test_reservation_when_split_then_its_parts_are_in_its_place():
     assert budget.held_bytes == 0
 
 
+def test_reservation_when_it_absorbs_another_then_one_holds_what_both_did():
+    budget = MemoryBudget(100)
+    first, second = budget.reserve(60), budget.reserve(40)
+    first.absorb(second)
+    assert (first.size_bytes, second.is_released, budget.held_bytes, budget.peak_bytes) == (
+        100,
+        True,
+        100,
+        100,
+    )
+    with pytest.raises(ValueError, match="was released"):
+        first.absorb(second)
+    for other in (first, MemoryBudget(1).reserve(1)):
+        with pytest.raises(ValueError, match="expected another one of the same budget"):
+            first.absorb(other)
+    first.release()
+    assert budget.held_bytes == 0
+
+
 def test_budget_when_resized_then_the_new_total_counts():
     budget = MemoryBudget("100")
     held = budget.reserve(80)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Buffer
 
+    from _kafkafmt.reservations import Reservation
     from kafkafmt.builder import RecordBatchBuilder
     from kafkafmt.types import TopicPartition
 
@@ -44,7 +45,7 @@ class ProducerBatch:
 
     created_ms: when its first record was appended, and so the time that its delivery counts from; the parts of a
     batch that is split have that of the whole. order: where it stands among the batches of its partition, in
-    order of their records. reserved: bytes that it holds of the budget. attempts: how often it was sent in vain.
+    order of their records. reservation: what it holds of the budget. attempts: how often it was sent in vain.
     may_have_arrived: whether it was, itself. whole: what may have arrived of which it is a part.
     """
 
@@ -59,7 +60,7 @@ class ProducerBatch:
         self.topic_partition = topic_partition
         self.begin(created_ms)
         self.order: tuple[int, ...] = ()
-        self.reserved = 0
+        self.reservation: Reservation | None = None
         self.attempts = 0
         self.may_have_arrived = False
         self.whole: ProducerBatch | None = None
@@ -78,6 +79,10 @@ class ProducerBatch:
         self._listeners: list[tuple[int, Callable[[], None]]] = []
         self._lock = threading.Lock()
         self._settled = threading.Event()
+
+    @property
+    def reserved_bytes(self) -> int:
+        return 0 if self.reservation is None else self.reservation.size_bytes
 
     # Open
 

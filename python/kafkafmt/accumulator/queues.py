@@ -119,12 +119,12 @@ class BatchQueues:
             self._incomplete.clear()
         return sorted(waiting, key=_order), sorted(in_flight, key=_order)
 
-    def forget(self, batch: ProducerBatch) -> int:
-        """A batch is done, or was split; returns the bytes that it held, once."""
+    def forget(self, batch: ProducerBatch) -> None:
+        """A batch is done, or was split: give back the bytes that it holds."""
         with self.lock:
             self._incomplete.discard(batch)
-            held, batch.reserved = batch.reserved, 0
-        return held
+            if batch.reservation is not None:
+                batch.reservation.release()
 
     def incomplete(self) -> list[ProducerBatch]:
         """Waiting or in flight, in the order in which they were begun."""

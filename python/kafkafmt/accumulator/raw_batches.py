@@ -108,7 +108,8 @@ class PassedBatches(ProducerBatch):
         self._count += other._count
         self._size += other._size
         self._largest = max(self._largest, other._largest)
-        self.reserved += other.reserved
+        if self.reservation is not None and other.reservation is not None:
+            self.reservation.absorb(other.reservation)
         return True
 
     def close(self) -> bool:

@@ -19,8 +19,11 @@ from kafkafmt.accumulator.sender_side import SenderSide
 from kafkafmt.builder import DEFAULT_CAPACITY, MAX_CAPACITY, RecordBatchBuilder
 from kafkafmt.column_rows import column_rows
 from kafkafmt.estimator import CompressionRatioEstimator
+from kafkafmt.memory.budget import MemoryBudget
+from kafkafmt.memory.errors import MemoryBudgetError
 
 if TYPE_CHECKING:
+    from _kafkafmt.reservations import Reservation
     from _kafkafmt.scan import BatchRun
     from kafkafmt.accumulator.sequences import Sequences
     from kafkafmt.column_rows import Binary, Headers, Timestamps
@@ -28,14 +31,20 @@ if TYPE_CHECKING:
     from kafkafmt.types import TopicPartition
 
 
+_NAME = "accumulator"
+
+
 class RecordAccumulator(SenderSide):
     """Batches under one budget in bytes, in the order of their records (Kafka's RecordAccumulator, KIP-126).
+
+    budget: what `buffer_memory` is a part of, where several share one; batches wait for both, and are sent without
+    lingering while anybody else waits for what they hold.
 
     max_message_bytes: the largest batch that a topic takes (its `max.message.bytes`), None where that is not
     known. What comes out larger is split before it is sent, which KIP-126 calls the ideal solution ("Rejected
     Alternatives"). held_until_ms: until when a topic's batches are kept back, as while its limit is being asked
     for; 0: not held. sequences: of an idempotent producer. wakeup: has the sender look what is `ready`, where
-    `append` does not return that: when its caller begins to wait for memory, and where `abort_on_new_batch` leaves
+    `append` does not return that: when anybody begins to wait for memory, and where `abort_on_new_batch` leaves
     a full batch behind; called in the caller's thread.
 
     Unlike Kafka's: memory is reserved as batches grow, not `batch_size` at once; no batch is meant to be larger
@@ -55,20 +64,26 @@ class RecordAccumulator(SenderSide):
         self,
         options: AccumulatorOptions | None = None,
         *,
+        budget: MemoryBudget | None = None,
         estimator: RatioEstimator | None = None,
         max_message_bytes: Callable[[str], int | None] = lambda topic: None,
         held_until_ms: Callable[[str], float] = lambda topic: 0,
         sequences: Sequences | None = None,
         wakeup: Callable[[], None] = lambda: None,
     ) -> None:
+        options = options or AccumulatorOptions()
+        size = int(options.buffer_memory)
         super().__init__(
-            options or AccumulatorOptions(),
+            options,
+            budget=MemoryBudget(size, _NAME) if budget is None else budget.child(_NAME, size),
             estimator=estimator or CompressionRatioEstimator(),
             max_message_bytes=max_message_bytes,
             held_until_ms=held_until_ms,
             sequences=sequences,
         )
         self._wakeup = wakeup
+        # Who waits for bytes has them where they are delivered, at once rather than after `linger_ms`.
+        self.budget.on_pressure(lambda wanted: wakeup())
         self._open = self._queues.open
 
     def append(
@@ -124,8 +139,8 @@ class RecordAccumulator(SenderSide):
                 new = ProducerBatch(topic_partition, builder, created_ms=now_ms)
                 self._reserve(new, builder.capacity, max_block_ms)
         finally:
-            if new is not None:  # another thread began a batch meanwhile, or the record was refused
-                self.pool.release(new.reserved)
+            if new is not None and new.reservation is not None:
+                new.reservation.release()  # another thread began a batch meanwhile, or the record was refused
 
     def append_columns(
         self,
@@ -198,7 +213,7 @@ class RecordAccumulator(SenderSide):
                 self._enqueue(batches)
                 return RecordSpan(batches, 0, batches.record_count)
         except BaseException:
-            self.pool.release(batches.reserved)
+            self._queues.forget(batches)
             raise
 
     def _append_whole(self, batch: ProducerBatch, max_block_ms: float | None) -> None:
@@ -208,7 +223,7 @@ class RecordAccumulator(SenderSide):
             with self._lock:
                 self._enqueue(batch)
         except BaseException:
-            self.pool.release(batch.reserved)
+            self._queues.forget(batch)
             raise
 
     def _enqueue(self, batch: ProducerBatch) -> None:
@@ -225,10 +240,10 @@ class RecordAccumulator(SenderSide):
 
         Else, and where no bytes are missing but it is full, it takes no more records. The lock is held.
         """
+        assert batch.reservation is not None
         double = min(max(missing, builder.capacity), MAX_CAPACITY - builder.capacity)
         for more in (double, missing):
-            if missing > 0 and self.pool.try_reserve(more):
-                batch.reserved += more
+            if missing > 0 and batch.reservation.try_resize(batch.reserved_bytes + more):
                 builder.grow(builder.capacity + more)
                 return True
         self._queues.end_appends(batch.topic_partition)
@@ -236,36 +251,36 @@ class RecordAccumulator(SenderSide):
 
     def _begin_builder(self, topic: str) -> RecordBatchBuilder:
         options = self.options
-        limits = (options.batch_size, self._max_message_bytes(topic), self.pool.total)
+        limits = (options.batch_size, self._max_message_bytes(topic), self.budget.total_bytes)
         return RecordBatchBuilder(
             codec=options.codec,
             level=options.level,
             batch_size=min(limit for limit in limits if limit is not None),
             estimated_ratio=self.estimator.estimate(topic, options.codec),
             contingency_factor=self.estimator.contingency_factor,
-            capacity=min(DEFAULT_CAPACITY, self.pool.total),
+            capacity=min(DEFAULT_CAPACITY, self.budget.total_bytes),
         )
 
     def _reserve(self, batch: ProducerBatch, size: int, max_block_ms: float | None) -> None:
-        if size > self.pool.total:
+        if size > self.budget.total_bytes:
             raise self.record_too_large_error(
                 f"{batch.record_count} record(s) for {batch.topic_partition} of {size} bytes: expected at most "
-                f"{self.pool.total} (buffer_memory)"
+                f"{self.budget.total_bytes} (buffer_memory)"
             )
-        if not self.pool.try_reserve(size):
-            self._wait_for(batch, size, max_block_ms)
-        batch.reserved = size
+        batch.reservation = self.budget.try_reserve(size) or self._wait_for(batch, size, max_block_ms)
 
-    def _wait_for(self, batch: ProducerBatch, size: int, max_block_ms: float | None) -> None:
+    def _wait_for(self, batch: ProducerBatch, size: int, max_block_ms: float | None) -> Reservation:
         wait_ms = self.options.max_block_ms if max_block_ms is None else max_block_ms
         began = time.monotonic()
-        if not self.pool.reserve(size, wait_ms, self._wakeup):
+        try:
+            reservation = self.budget.reserve(size, wait_ms / 1000)
+        except MemoryBudgetError as error:
             if self._closed:
-                raise self._error_when_closed()
-            held = self.pool.total - self.pool.available
+                raise self._error_when_closed() from None
             raise self.buffer_exhausted_error(
                 f"{batch.record_count} record(s) for {batch.topic_partition} of {size} bytes: no room after "
-                f"{wait_ms:.0f} ms: {self._queues.incomplete_count} batches that are not delivered yet hold {held} of "
-                f"{self.pool.total} bytes (buffer_memory)"
-            )
+                f"{wait_ms:.0f} ms: {self._queues.incomplete_count} batches that are not delivered yet hold "
+                f"{self.budget.held_bytes} of {self.budget.total_bytes} bytes (buffer_memory)"
+            ) from error
         batch.begin(batch.created_ms + (time.monotonic() - began) * 1000)
+        return reservation

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kafkafmt.accumulator.batch import ProducerBatch
-from kafkafmt.accumulator.buffer_pool import BufferPool
 from kafkafmt.accumulator.errors import PossiblyDeliveredError
 from kafkafmt.accumulator.metrics import AccumulatorMetrics
 from kafkafmt.accumulator.options import AccumulatorOptions
@@ -26,6 +25,7 @@ from kafkafmt.types import Codec
 if TYPE_CHECKING:
     from kafkafmt.accumulator.sequences import Sequences
     from kafkafmt.estimator import RatioEstimator
+    from kafkafmt.memory.budget import MemoryBudget
     from kafkafmt.types import TopicPartition
 
 
@@ -57,6 +57,7 @@ class SenderSide:
         self,
         options: AccumulatorOptions,
         *,
+        budget: MemoryBudget,
         estimator: RatioEstimator,
         max_message_bytes: Callable[[str], int | None],
         held_until_ms: Callable[[str], float],
@@ -65,7 +66,7 @@ class SenderSide:
         self.options = options
         self.estimator = estimator
         self.metrics = AccumulatorMetrics()
-        self.pool = BufferPool(options.buffer_memory)
+        self.budget = budget
         self.muted: set[TopicPartition] = set()
         self._max_message_bytes = max_message_bytes
         self._held_until_ms = held_until_ms
@@ -89,7 +90,7 @@ class SenderSide:
         next_check_ms = float("inf")
         unknown_leaders_exist = False
         with self._lock:
-            is_urgent = self.pool.queued > 0 or self._flushes > 0 or self._closed
+            is_urgent = self.budget.is_awaited or self._flushes > 0 or self._closed
             for topic_partition, queue in self._queues.items():
                 leader = cluster.leader_for_partition(topic_partition)
                 if leader is None or leader == -1:
@@ -201,9 +202,8 @@ class SenderSide:
                 topic = batch.topic_partition.topic
                 self.estimator.observe(topic, self.options.codec, batch.compression_ratio)
             with self._lock:
-                if batch.reserved:
-                    self.pool.exchange(batch.reserved, batch.size_in_bytes)
-                    batch.reserved = batch.size_in_bytes
+                if batch.reservation is not None and not batch.reservation.is_released:
+                    batch.reservation.resize(batch.size_in_bytes)
 
     def _ensure_sent_once(self, batch: ProducerBatch) -> None:
         """Raise PossiblyDeliveredError for a part of what may have arrived that cannot have its numbers any more.
@@ -272,10 +272,10 @@ class SenderSide:
         with self._lock:
             if not self._queues.replace(batch, children):
                 return 0
-            for child in children:
-                child.reserved = child.size_in_bytes
-            self.pool.exchange(batch.reserved, sum(child.reserved for child in children))
-            batch.reserved = 0
+            assert batch.reservation is not None
+            reservations = batch.reservation.split([child.size_in_bytes for child in children])
+            for child, reservation in zip(children, reservations, strict=True):
+                child.reservation = reservation
         batch.split_into([part for part, _ in parts])
         self.metrics.record_split(now_ms, was_refused=was_refused)
         if was_refused:
@@ -305,12 +305,7 @@ class SenderSide:
     def deallocate(self, batch: ProducerBatch) -> None:
         """Give back the memory of a batch that is done or split, once."""
         batch.let_go()
-        self._release(batch)
-
-    def _release(self, batch: ProducerBatch) -> None:
-        held = self._queues.forget(batch)
-        if held:
-            self.pool.release(held)
+        self._queues.forget(batch)
 
     # Ends
 
@@ -374,7 +369,7 @@ class SenderSide:
             self._closed = True
             for topic_partition in list(self._queues.open):
                 self._queues.end_appends(topic_partition)
-        self.pool.close()
+        self.budget.close()
 
     def abort(self, error: Exception, *, undrained_only: bool = False) -> Undelivered:
         """Let all batches fail; or, for a transaction that ends, only those that no broker can have.
@@ -392,7 +387,7 @@ class SenderSide:
         for batch in waiting:
             self.deallocate(batch)
         for batch in in_flight:  # whose bytes a sender may still read
-            self._release(batch)
+            self._queues.forget(batch)
         aborted = Undelivered()
         for batch in (*waiting, *in_flight):
             if batch.complete_exceptionally(error):

@@ -1,8 +1,9 @@
 """One number of bytes for all that holds some: how it is divided, and that it is kept.
 
 A `MemoryPlan` says what each thread may use for what, at every rebalance; a `MemoryBudget` counts what is held and has
-others wait. What holds bytes draws on it: a `PartitionGroup` of raw batches, merged by timestamp, and caches and RocksDB
-stores, in `kafkafmt.memory.cache` and `kafkafmt.memory.store`. All follow Memory Management in Kafka Streams, "Summary".
+others wait. What holds bytes draws on it: a `PartitionGroup` of raw batches, merged by timestamp, and caches and
+RocksDB stores, in `kafkafmt.memory.cache` and `kafkafmt.memory.store`. All follow Memory Management in Kafka Streams,
+"Summary".
 """
 
 from kafkafmt.memory.budget import BudgetShare, MemoryBudget, Usage

@@ -105,7 +105,7 @@ class MemoryBudget(Account):
     def _ensure_possible(self, size_bytes: int) -> None:
         if self.is_closed:
             raise MemoryBudgetError(f"{self.name} is closed and gives out no more bytes")
-        for budget in self._chain():
+        for budget in reversed(tuple(self._chain())):
             if size_bytes > budget.total_bytes:
                 raise MemoryBudgetError(
                     f"{self.name}: expected at most {budget.total_bytes} bytes, which {budget.name} has in all, "

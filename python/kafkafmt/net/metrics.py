@@ -20,7 +20,7 @@ GROUP = "producer-metrics"
 
 def register(metrics: Metrics, accumulator: RecordAccumulator, clock_ms: Callable[[], float]) -> None:
     """Show the splits of batches and the budget of an accumulator among the metrics of its producer."""
-    pool = accumulator.pool
+    budget = accumulator.budget
 
     def counted(name: str) -> Callable[[], float]:
         return lambda: accumulator.metrics.values(clock_ms())[name]
@@ -29,13 +29,13 @@ def register(metrics: Metrics, accumulator: RecordAccumulator, clock_ms: Callabl
         "batch-split-rate": ("Batches split a second (KIP-126)", counted("batch-split-rate")),
         "batch-split-total": ("Batches split, before they were sent or after", counted("batch-split-total")),
         "batch-refused-total": ("Batches split after a broker refused them", counted("batch-refused-total")),
-        "buffer-total-bytes": ("The budget: buffer_memory", lambda: pool.total),
-        "buffer-available-bytes": ("Bytes of the budget that no batch holds", lambda: pool.available),
+        "buffer-total-bytes": ("The budget: buffer_memory", lambda: budget.total_bytes),
+        "buffer-available-bytes": ("Bytes of the budget that no batch holds", lambda: budget.available_bytes),
         "bufferpool-wait-time-ns-total": (
             "Nanoseconds that callers of send waited for memory (KIP-773)",
-            lambda: pool.waited_seconds * 1e9,
+            lambda: budget.waited_seconds * 1e9,
         ),
-        "waiting-threads": ("Callers of send that wait for memory now", lambda: pool.queued),
+        "waiting-threads": ("Callers of send that wait for memory now", lambda: budget.waiting),
     }
     for name, (description, measure) in measured.items():
         metrics.add_metric(
