@@ -20,7 +20,7 @@ from kafkafmt.cli.within_memory import (
     print_summary,
     told_in_one_line,
 )
-from kafkafmt.jobs.table import Table, TableError, TableState, write_table
+from kafkafmt.jobs.table import Table, TableError, TableState, bound_threads, write_table
 from kafkafmt.memory import MemoryPlan, Task
 from kafkafmt.memory.process import bound_process
 
@@ -162,6 +162,7 @@ def _update(
         table.commit()
         _tell_null_keys(table.null_keys)
         bar.update(task, description="writing", completed=table.read_bytes)
+        bound_threads()
         memory_bytes = table.plan.buffered_bytes_per_partition
         with table.budget.child("parquet").reserve(memory_bytes):
             rows = write_table(target, table.rows(), memory_bytes=memory_bytes)
