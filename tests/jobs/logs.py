@@ -96,7 +96,13 @@ class LogMaker:
 
 
 def make_logs(
-    root: Path, *, seed: int = 1, topics: Sequence[str] = ("orders",), partitions: int = 4, batches: int = 20
+    root: Path,
+    *,
+    seed: int = 1,
+    topics: Sequence[str] = ("orders",),
+    partitions: int = 4,
+    batches: int = 20,
+    formats: Sequence[int] = (0, 1, 2),
 ) -> dict[TopicPartition, LogMaker]:
     """Logs with batches of all formats and codecs, transactions of all ends, gaps, tombstones, headers, null keys."""
     rng = random.Random(seed)
@@ -104,7 +110,7 @@ def make_logs(
     for topic in topics:
         for number in range(partitions):
             log = LogMaker(root / f"{topic}-{number}", rng)
-            for magic in (0, 1):
+            for magic in formats:
                 log.plain(magic, rng.randrange(1, 30))
             for _ in range(batches):
                 kind = rng.randrange(8)

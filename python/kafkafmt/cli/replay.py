@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from kafkafmt.cli.within_memory import (
     DEFAULT_MEMORY,
     Reading,
     memory_options,
-    plan_of,
+    plan_for,
     print_summary,
     told_in_one_line,
 )
@@ -115,8 +116,8 @@ def replay(
     )
     with told_in_one_line(), _told_of_clusters(target):
         reading = Reading(source, topics, isolation=isolation, on_corrupt=on_corrupt)
-        plan = plan_of(memory_bytes, producer_bytes=wanted.producer_bytes, one_partition=not by_time)
-        plan.thread_plan(len(reading.folders) if by_time else 1)  # or there is no need to begin
+        at_a_time = len(reading.folders) if by_time else 1
+        plan = plan_for(memory_bytes, at_a_time, producer_bytes=partial(_producer_bytes, target))
         with Merge(reading.readers, plan) as merge, progress_bar() as bar:
             task = bar.add_task("replaying", total=reading.size_in_bytes)
             opened = _open_target(wanted, reading.readers.partitions)

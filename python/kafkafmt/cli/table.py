@@ -16,11 +16,11 @@ from kafkafmt.cli.within_memory import (
     DEFAULT_MEMORY,
     Reading,
     memory_options,
-    plan_of,
+    plan_for,
     print_summary,
     told_in_one_line,
 )
-from kafkafmt.jobs.table import Table, TableError, TableState, write_table
+from kafkafmt.jobs.table import Table, TableError, TableState, bound_threads, write_table
 from kafkafmt.memory import MemoryPlan, Task
 from kafkafmt.memory.process import bound_process
 
@@ -114,7 +114,7 @@ def table(
             summary = _on_spark(reading, source, target, asked)
         else:
             memory_bytes = memory_bytes or DEFAULT_MEMORY
-            plan = _plan(memory_bytes)
+            plan = plan_for(memory_bytes, 1, 1, producer_bytes=lambda _: 0)
             path = state_path or target.with_name(f"{target.name}.state")
             state = TableState(path, source, topics=topics, isolation=isolation)
             summary = _update(reading, state, plan, commit_interval, target, is_verbose=verbose)
@@ -129,12 +129,6 @@ def table(
     }
     print_summary("tabled", summary, as_json=as_json)
     return 1 if reading.damaged else 0
-
-
-def _plan(memory_bytes: int) -> MemoryPlan:
-    plan = plan_of(memory_bytes, producer_bytes=0, one_partition=True)
-    plan.thread_plan(1, 1)  # or there is no need to begin
-    return plan
 
 
 def _tell_null_keys(count: int) -> None:
@@ -168,6 +162,7 @@ def _update(
         table.commit()
         _tell_null_keys(table.null_keys)
         bar.update(task, description="writing", completed=table.read_bytes)
+        bound_threads()
         memory_bytes = table.plan.buffered_bytes_per_partition
         with table.budget.child("parquet").reserve(memory_bytes):
             rows = write_table(target, table.rows(), memory_bytes=memory_bytes)

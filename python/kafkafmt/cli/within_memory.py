@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from kafkafmt.jobs.table import TableError
 from kafkafmt.memory import MemoryBudgetError, MemoryPlan, MemoryPlanError
 from kafkafmt.memory.plan import DEFAULT_LEAST_BATCH_BYTES
 from kafkafmt.serve.options import GIB
+from kafkafmt.sizes import size_text
 
 if TYPE_CHECKING:
     from kafkafmt.log.reading import SourceDamage
@@ -28,9 +30,10 @@ DEFAULT_MEMORY = 256 * _MIB
 # What allocator and interpreter take beside what is counted: as measured, an eighth, and never so much.
 _RESERVED_PART = 8
 _MOST_RESERVED = 32 * _MIB
-# What partitions are buffered in that are read one at a time.
-_ONE_PARTITION_PART = 8
+# What a partition is buffered in that is read alone, where there is so much.
 _MOST_ONE_PARTITION = 32 * _MIB
+_ONE_PARTITION_FROM = 8 * _MOST_ONE_PARTITION
+_MOST_MIB = 2**20
 
 
 def memory_options(command: _Command) -> _Command:
@@ -92,19 +95,43 @@ class Reading:
         tell(f"left out: {damage.topic_partition} from offset {damage.offset} to {end}: {damage.message}")
 
 
-def plan_of(memory_bytes: int, *, producer_bytes: int, one_partition: bool = False) -> MemoryPlan:
-    """The plan of one thread that reads logs. one_partition: of one at a time. Raises MemoryPlanError."""
-    buffered_bytes_per_partition = None
-    if one_partition:  # which need not be given all there is
-        part = min(memory_bytes // _ONE_PARTITION_PART, _MOST_ONE_PARTITION)
-        buffered_bytes_per_partition = max(part, DEFAULT_LEAST_BATCH_BYTES)
-    return MemoryPlan(
-        memory_bytes,
-        producer_bytes=producer_bytes,
-        consumer_bytes=READER_BYTES,
-        buffered_bytes_per_partition=buffered_bytes_per_partition,
-        reserved_bytes=min(memory_bytes // _RESERVED_PART, _MOST_RESERVED),
-    )
+def plan_for(
+    memory_bytes: int, partitions: int, stores: int = 0, *, producer_bytes: Callable[[int], int]
+) -> MemoryPlan:
+    """The plan of one thread that reads so many partitions at a time and has so many stores.
+
+    producer_bytes: what is for the target, of so many. Raises click.ClickException with the least that would do.
+    """
+
+    def made(size: int) -> MemoryPlan:
+        # A partition alone need not be given all there is.
+        buffered = _MOST_ONE_PARTITION if partitions == 1 and size >= _ONE_PARTITION_FROM else None
+        plan = MemoryPlan(
+            size,
+            producer_bytes=producer_bytes(size),
+            consumer_bytes=READER_BYTES,
+            buffered_bytes_per_partition=buffered,
+            reserved_bytes=min(size // _RESERVED_PART, _MOST_RESERVED),
+        )
+        plan.thread_plan(partitions, stores)  # or there is no need to begin
+        return plan
+
+    def holds(mib: int) -> bool:
+        try:
+            made(mib * _MIB)
+        except MemoryPlanError:
+            return False
+        return True
+
+    try:
+        return made(memory_bytes)
+    except MemoryPlanError:
+        least = bisect_left(range(_MOST_MIB), True, lo=1, key=holds)
+        each = in_words(partitions, "partition")
+        raise click.ClickException(
+            f"--memory: expected at least {least}M, for a batch of up to {DEFAULT_LEAST_BATCH_BYTES} bytes of each of "
+            f"{each} beside what reading and writing take, found {size_text(memory_bytes)}"
+        ) from None
 
 
 def print_summary(
@@ -132,8 +159,6 @@ def told_in_one_line() -> Iterator[None]:
     """Turns what a user can mend into click.ClickException."""
     try:
         yield
-    except MemoryPlanError as error:
-        raise click.ClickException(f"--memory: {error}") from None
     except ImportError as error:
         raise click.ClickException(str(error)) from None
     except (NoLogsError, ReplayError, TableError, MemoryBudgetError) as error:

@@ -3,8 +3,8 @@
 `Table` reads logs into a store, through a cache, and goes on where it was; `write_table` makes a Parquet file of it.
 """
 
-from kafkafmt.jobs.table.parquet import TABLE_COLUMNS, write_table
+from kafkafmt.jobs.table.parquet import TABLE_COLUMNS, bound_threads, write_table
 from kafkafmt.jobs.table.state import TableError, TableState
 from kafkafmt.jobs.table.table import Table, TableRow
 
-__all__ = ["TABLE_COLUMNS", "Table", "TableError", "TableRow", "TableState", "write_table"]
+__all__ = ["TABLE_COLUMNS", "Table", "TableError", "TableRow", "TableState", "bound_threads", "write_table"]

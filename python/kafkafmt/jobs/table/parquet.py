@@ -50,6 +50,15 @@ def table_schema() -> pa.Schema:
     return pa.schema([pa.field(name, types[name]) for name in TABLE_COLUMNS])
 
 
+def bound_threads() -> None:
+    """Have pyarrow start no more threads in this process than it must: each takes address space, a stack."""
+    table_schema()
+    import pyarrow as pa
+
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+
+
 def write_table(path: Path, rows: Iterable[TableRow], *, memory_bytes: int) -> int:
     """Write rows to `path`, which appears once it is whole and durable; returns how many there are.
 
