@@ -168,7 +168,7 @@ class _MirrorCommand(click.Command):
     type=Size(64 * GIB),
     default=MirrorOptions.memory_bytes,
     metavar="SIZE",
-    help=f"What may be under way to the target.  [default: {size_text(MirrorOptions.memory_bytes)}]",
+    help=f"What the mirror may take beyond what it starts with.  [default: {size_text(MirrorOptions.memory_bytes)}]",
 )
 @click.option(
     "--shutdown-timeout",

@@ -15,6 +15,8 @@ from _kafkafmt.scan import BatchRun, scan
 from kafkafmt.batch import RecordBatch
 from kafkafmt.builder import RecordBatchBuilder
 from kafkafmt.columns import BinaryColumn, HeadersColumn
+from kafkafmt.conversion import ConversionOptions
+from kafkafmt.converted_chunks import ConvertedChunks
 from kafkafmt.mirror.handlers import Handler, NewRecord, handled_record
 from kafkafmt.mirror.moving import stretches
 from kafkafmt.records import MemoryRecords
@@ -25,27 +27,32 @@ if TYPE_CHECKING:
     from kafkafmt.types import Codec, TopicPartition
 
 
-def stretch_records(run: BatchRun) -> Iterator[MemoryRecords]:
+def stretch_records(run: BatchRun, max_decompressed_bytes: int) -> Iterator[MemoryRecords]:
     """The batches of a run as record sets, one for each stretch without gaps."""
     rows = run.index
     view = memoryview(run.buffer)
     for first, stop in stretches(run):
         start = int(rows["position"][first]) - run.origin
         end = int(rows["position"][stop - 1]) + int(rows["size"][stop - 1]) - run.origin
-        yield MemoryRecords(view[start:end])
+        yield MemoryRecords(view[start:end], max_decompressed_bytes=max_decompressed_bytes)
 
 
-def deep_transform(codec: Codec | None, handler: Handler | None) -> Transform:
-    """What makes of a run the batches that go into a folder."""
+def deep_transform(codec: Codec | None, handler: Handler | None, max_decompressed_bytes: int) -> Transform:
+    """What makes of a run the batches that go into a folder; each is gone when the next is asked for."""
 
     def transform(topic_partition: TopicPartition, run: BatchRun) -> Iterator[BatchRun]:
         if handler is not None:
             for number in range(len(run)):
-                yield from _rebuilt(RecordBatch(run, number), codec, handler, topic_partition)
+                batch = RecordBatch(run, number, max_decompressed_bytes)
+                yield from _rebuilt(batch, codec, handler, topic_partition)
             return
         assert codec is not None
-        for records in stretch_records(run):
-            yield from records.recompress(codec, verify=False).records.runs()
+        options = ConversionOptions(
+            None, codec=codec, verify=False, max_decompressed_bytes=max_decompressed_bytes
+        )
+        for records in stretch_records(run, max_decompressed_bytes):
+            for chunk in ConvertedChunks(records, options):
+                yield scan(chunk)[0]
 
     return transform
 

@@ -36,8 +36,9 @@ _TOPIC = "topic:"
 _FOREVER_MS = 2**31 - 1
 _LINGER_MS = 5
 _BATCH_BYTES = 256 * 1024
-# Well below what a broker reads of a request (`socket.request.max.bytes`); one batch may be larger.
-_MOST_REQUEST_BYTES = 32 * 1024 * 1024
+# What was fetched when the target became full comes on top of what fills it, and one batch may be very large: what is
+# there already has room. Of records only so many are made of batches as have some.
+_MOST_BEYOND_BYTES = 2**31
 
 
 @contextmanager
@@ -98,22 +99,24 @@ def _open_target(stack: ExitStack, options: MirrorOptions, source: Source, stati
 
 
 def _open_sender(cluster: Cluster, options: MirrorOptions, statistics: Statistics) -> Sender:
+    memory = options.memory
     defaults: dict[str, Any] = {
         "linger_ms": 0 if not options.is_deep else _LINGER_MS,
         "metrics_enabled": False,  # as of the source's consumer
-        "max_request_size": min(options.memory_bytes, _MOST_REQUEST_BYTES),
+        "max_request_size": memory.max_request_bytes,
         "batch_size": _BATCH_BYTES,
     }
     fixed: dict[str, Any] = {
         "acks": "all",
         "enable_idempotence": True,
-        # What was fetched when the target became full comes on top of what fills it, and one batch may be larger.
-        "buffer_memory": 2 * options.memory_bytes + _MOST_REQUEST_BYTES,
+        "buffer_memory": memory.under_way_bytes + (0 if options.is_deep else _MOST_BEYOND_BYTES),
         # An outage is waited for.
         "delivery_timeout_ms": _FOREVER_MS,
     }
     if not options.is_deep:
-        return BatchSender({**defaults, **cluster.config_of(RawProducer), **fixed}, statistics)
+        config = {**defaults, **cluster.config_of(RawProducer), **fixed}
+        return BatchSender(config, statistics, memory.max_decompressed_bytes)
+    fixed["max_block_ms"] = _FOREVER_MS  # for room, which an outage may keep from them
     if options.codec is not None:
         fixed["compression_type"] = None if options.codec == Codec.NONE else options.codec.name.lower()
     return RecordSender({**defaults, **cluster.config_of(Producer), **fixed}, options)
@@ -122,7 +125,8 @@ def _open_sender(cluster: Cluster, options: MirrorOptions, statistics: Statistic
 def _transform(options: MirrorOptions) -> Transform:
     handler = options.handler
     if options.is_deep:
-        return _as_it_is if options.into_cluster else deep_transform(options.codec, handler)
+        most = options.memory.max_decompressed_bytes
+        return _as_it_is if options.into_cluster else deep_transform(options.codec, handler, most)
     if handler is None:
         return _as_it_is
     return lambda topic_partition, run: handled_batches(handler, topic_partition, run)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from kafkafmt.mirror.addresses import OFFSET_MAP_TOPIC, Address, ClusterAddress
+from kafkafmt.mirror.memory import MirrorMemory, MirrorMemoryError
 from kafkafmt.types import Codec
 
 Beginning: TypeAlias = Literal["earliest", "latest", "committed"]
@@ -36,7 +37,7 @@ class MirrorOptions:
     handler: sees what is moved; see `kafkafmt.mirror.handlers`.
     source_config, target_config: kafka-python's options of clients, as text.
     offset_map: `topic:NAME` at the target, or the path of a file.
-    memory_bytes: what may be under way to the target; as much again may have been fetched.
+    memory_bytes: what the process may take beyond what it starts with.
     shutdown_timeout: how long what is under way may take at the end.
     """
 
@@ -56,7 +57,7 @@ class MirrorOptions:
     offset_map: str = DEFAULT_OFFSET_MAP
     commit_interval: float = 5.0
     progress_interval: float = 10.0
-    memory_bytes: int = 64 * MIB
+    memory_bytes: int = 256 * MIB
     shutdown_timeout: float = 30.0
 
     def __post_init__(self) -> None:
@@ -70,10 +71,20 @@ class MirrorOptions:
             raise MirrorError(
                 "--deep into a folder needs a codec or a handler: it keeps the source's batches else"
             )
+        try:
+            self.memory  # noqa: B018 - which checks it
+        except MirrorMemoryError as error:
+            raise MirrorError(f"--{error}") from None
         if isinstance(self.source, Path) and isinstance(self.target, Path):
             inner, outer = self.target.resolve(), self.source.resolve()
             if inner == outer or outer in inner.parents or inner in outer.parents:
                 raise MirrorError(f"{self.target} and {self.source}: expected folders apart from each other")
+
+    @property
+    def memory(self) -> MirrorMemory:
+        """What of the memory is for what."""
+        as_objects = self.handler is not None or self.repartitions
+        return MirrorMemory(self.memory_bytes, self.is_deep, as_objects)
 
     @property
     def into_cluster(self) -> bool:

@@ -62,6 +62,7 @@ class Mirror:
         self._options = options
         self._source, self._target = source, target
         self._transform, self._report = transform, report
+        self._most_under_way = options.memory.under_way_bytes
         self.statistics = statistics
         self._begun: set[TopicPartition] = set()
         self._not_begun: set[TopicPartition] = (
@@ -220,7 +221,9 @@ class Mirror:
             first = first_offset(run)
             self._stop(Stopped(topic_partition, first if offset is None else max(offset, first), str(error)))
             return
-        if self._target.held_bytes(topic_partition) > self._options.memory_bytes // _SHARE:
+        if self._target.held_bytes() > self._most_under_way:  # a folder hands out no more of others then
+            self._hold_all()
+        elif self._target.held_bytes(topic_partition) > self._most_under_way // _SHARE:
             self._full.add(topic_partition)
             self._source.hold([topic_partition])
 
@@ -261,7 +264,7 @@ class Mirror:
             self._stop(stopped)
 
     def _hold_or_go_on(self) -> None:
-        most = self._options.memory_bytes
+        most = self._most_under_way
         held = self._target.held_bytes()
         stopped = self.statistics.stopped
         if self._is_all_held:
@@ -270,12 +273,15 @@ class Mirror:
             self._is_all_held = False
             self._source.go_on(self._begun.difference(stopped, self._full))
         elif held > most:
-            self._is_all_held = True
-            self._source.hold(self._begun)
+            self._hold_all()
             return
         room = [one for one in self._full if self._target.held_bytes(one) <= most // _SHARE // 2]
         self._full.difference_update(room)
         self._source.go_on(room)
+
+    def _hold_all(self) -> None:
+        self._is_all_held = True
+        self._source.hold(self._begun)
 
     def _tend(self, now: float) -> None:
         if now >= self._commit_due:

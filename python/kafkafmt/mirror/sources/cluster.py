@@ -63,11 +63,11 @@ class ClusterSource:
         missing = [] if address.pattern is not None else sorted({*address.topics} - {*cluster.topic_names()})
         if missing and not options.is_following:
             raise MirrorError(f"{address}: no topic {', '.join(missing)}")
-        memory = options.memory_bytes
+        fetch_bytes = options.memory.fetch_bytes
         defaults: dict[str, Any] = {
             "metadata_max_age_ms": _METADATA_MAX_AGE_MS,
-            "fetch_max_bytes": max(memory // 2 // cluster.brokers, 1),  # each of them answers
-            "max_partition_fetch_bytes": max(memory // 8, 1),
+            "fetch_max_bytes": max(fetch_bytes // cluster.brokers, 1),  # each of them answers
+            "max_partition_fetch_bytes": max(fetch_bytes // 4, 1),
             "max_poll_records": 10_000,
             "metrics_enabled": False,  # kafka-python's own, which nobody sees here, take a fifth of the time
         }

@@ -22,11 +22,15 @@ if TYPE_CHECKING:
 
 
 class BatchSender:
-    """A raw producer, and a forwarder for each topic. config: of the producer."""
+    """A raw producer, and a forwarder for each topic. config: of the producer.
 
-    def __init__(self, config: dict[str, Any], statistics: Statistics) -> None:
+    max_decompressed_bytes: of a batch that must be opened.
+    """
+
+    def __init__(self, config: dict[str, Any], statistics: Statistics, max_decompressed_bytes: int) -> None:
         self._producer = RawProducer(**{**config, "max_batches_per_request": "auto"})
         self._statistics = statistics
+        self._max_decompressed_bytes = max_decompressed_bytes
         self._forwarders: dict[str, BatchForwarder] = {}
 
     keeps_partitions = True
@@ -38,6 +42,7 @@ class BatchSender:
             is_log_append_time=config.configs.get("message.timestamp.type") == "LogAppendTime",
             clears_producer_state=False,
             verify=False,
+            max_decompressed_bytes=self._max_decompressed_bytes,
         )
         self._forwarders[topic] = forwarder
         self._statistics.forwarding.append(forwarder.stats)

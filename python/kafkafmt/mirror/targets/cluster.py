@@ -92,6 +92,7 @@ class ClusterTarget:
         self.statistics = statistics
         self._under_way: defaultdict[TopicPartition, deque[Sent]] = defaultdict(deque)
         self._held: defaultdict[TopicPartition, int] = defaultdict(int)
+        self._held_by_all = 0  # but of those that have failed
         self._failed: set[TopicPartition] = set()
         self._topics: dict[str, TopicConfig] = {}
 
@@ -141,7 +142,7 @@ class ClusterTarget:
         try:
             for sent in self._sender.send(topic_partition, run):
                 under_way.append(sent)
-                self._held[topic_partition] += sent.size_bytes
+                self._hold(topic_partition, sent.size_bytes)
         except kafka_errors.KafkaError as error:
             raise PartitionError(f"{type(error).__name__}: {error}") from None
 
@@ -152,16 +153,17 @@ class ClusterTarget:
             while under_way and under_way[0].is_done:
                 error = self._arrived(topic_partition, under_way[0])
                 if error is not None:
+                    self._held_by_all -= self._held[topic_partition]
                     self._failed.add(topic_partition)
                     message = f"the target does not take it: {type(error).__name__}: {error}"
                     yield Stopped(topic_partition, under_way[0].first_offset, message)
                     break
-                self._held[topic_partition] -= under_way.popleft().size_bytes
+                self._hold(topic_partition, -under_way.popleft().size_bytes)
 
     def held_bytes(self, topic_partition: TopicPartition | None = None) -> int:
         if topic_partition is not None:
             return self._held[topic_partition]
-        return sum(held for one, held in self._held.items() if one not in self._failed)
+        return self._held_by_all
 
     def pending(self, topic_partition: TopicPartition) -> int | None:
         under_way = self._under_way[topic_partition]
@@ -192,12 +194,18 @@ class ClusterTarget:
             late = 0 if topic_partition in self._failed else sum(int(sent.counts.sum()) for sent in under_way)
             if late:
                 self._count_doubled(topic_partition, late)
-            self._held.pop(topic_partition, None)
+            held = self._held.pop(topic_partition, 0)
+            self._held_by_all -= 0 if topic_partition in self._failed else held
             self._failed.discard(topic_partition)
 
     def close(self) -> None:
         is_idle = not any(self._under_way.values())
         self._sender.close(_SETTLE_SECONDS if is_idle else 0)
+
+    def _hold(self, topic_partition: TopicPartition, change: int) -> None:
+        self._held[topic_partition] += change
+        if topic_partition not in self._failed:
+            self._held_by_all += change
 
     def _count_doubled(self, topic_partition: TopicPartition, records: int, **where: int) -> None:
         self.statistics.possibly_doubled += records

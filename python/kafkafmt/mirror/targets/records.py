@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from _kafkafmt.murmur2 import murmur2
+from _kafkafmt.scan import BatchRun
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.reading import first_offset
 from kafkafmt.log.topic_configs import TopicConfig
@@ -21,10 +22,11 @@ from kafkafmt.mirror.targets.cluster import Sent
 from kafkafmt.net import Producer, UndeliveredError
 
 if TYPE_CHECKING:
-    from _kafkafmt.scan import BatchRun
     from kafkafmt.accumulator import RecordsFuture
     from kafkafmt.types import TopicPartition
 
+# Of batches whose records are made objects together; they may be compressed to a small part of those.
+_PART_BYTES = 64 * 1024
 _COLUMNS = ("timestamp", "key", "value", "headers")
 
 
@@ -39,6 +41,7 @@ class RecordSender:
         self._producer = Producer(**config)
         self._handler = options.handler
         self._repartitions = options.repartitions
+        self._max_decompressed_bytes = options.memory.max_decompressed_bytes
         self._partitions: dict[str, int] = {}
 
     @property
@@ -52,6 +55,10 @@ class RecordSender:
         if self._handler is None and not self._repartitions:
             yield from self._send_columns(topic_partition, run)
             return
+        for part in _parts(run):
+            yield from self._send_seen(topic_partition, part)
+
+    def _send_seen(self, topic_partition: TopicPartition, run: BatchRun) -> Iterator[Sent]:
         try:
             sources, by_partition = self._seen(topic_partition, run)
         except HandlerError as error:
@@ -81,7 +88,7 @@ class RecordSender:
 
     def _send_columns(self, topic_partition: TopicPartition, run: BatchRun) -> Iterator[Sent]:
         topic, partition = topic_partition
-        for records in stretch_records(run):
+        for records in stretch_records(run, self._max_decompressed_bytes):
             first = 0
             for columns in records.numpy_batches((*_COLUMNS, "offset"), verify=False):
                 timestamps, keys, values, headers = (cast("Any", columns[name]) for name in _COLUMNS)
@@ -110,7 +117,7 @@ class RecordSender:
         """The source's offset of each record that goes on, and the records by the partition they go to."""
         sources: list[int] = []
         by_partition: defaultdict[int, list[NewRecord]] = defaultdict(list)
-        for records in stretch_records(run):
+        for records in stretch_records(run, self._max_decompressed_bytes):
             for record in records.records(verify=False):
                 made: NewRecord | None = NewRecord(record.key, record.value, record.headers, record.timestamp)
                 if self._handler is not None:
@@ -128,3 +135,13 @@ class RecordSender:
 
     def _send(self, topic: str, partition: int, records: list[NewRecord]) -> RecordsFuture:
         return self._producer.send_columns(topic, *columns_of(records), partition=partition)
+
+
+def _parts(run: BatchRun) -> Iterator[BatchRun]:
+    """A run in parts of a few bytes, or of one batch: their records become Python objects, which take many more."""
+    ends = run.index["size"].cumsum(dtype="i8")
+    first, done = 0, 0
+    while first < len(run):
+        stop = max(int(ends.searchsorted(done + _PART_BYTES, "right")), first + 1)
+        yield BatchRun(run.buffer, run.index[first:stop], run.origin)
+        first, done = stop, int(ends[stop - 1])

@@ -1,0 +1,153 @@
+"""`kafkafmt mirror --memory`: what its process takes beyond its start, by the system's figures."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kafkafmt as kf
+from kafkafmt.log import PartitionLogWriter
+from kafkafmt.mirror.addresses import parse_address
+from kafkafmt.mirror.memory import MirrorMemory, MirrorMemoryError
+from kafkafmt.mirror.options import MirrorError, MirrorOptions
+from mirror.folders import batches, mirror, put_log
+from mirror.running import KAFKAFMT, address
+from net.cluster import Cluster
+from process_memory import MIB, family_peak_mib
+from serve.endpoint_process import EndpointProcess
+
+TOPIC = "memory"
+MEMORY_MIB = 64
+PARTITIONS = 16
+VALUE_SIZE = 1000
+RAW_BATCH_BYTES, RAW_BATCHES = 900_000, 8  # as they are stored, 115 MB in all
+DEEP_BATCH_BYTES, DEEP_BATCHES = 2_400_000, 3  # decompressed, 115 MB in all
+WAYS = {"raw": (), "columns": ("--codec", "lz4"), "objects": ("--repartition", "--codec", "none")}
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of another process by /proc")
+
+
+def write_topic(directory: Path, batch_bytes: int, count: int, ratio: int) -> Path:
+    """Partitions that are links to the files of the first, of batches that compress to one in `ratio`."""
+    records = batch_bytes // VALUE_SIZE
+    random = np.random.default_rng(1).integers(0, 256, (records, VALUE_SIZE // ratio), np.uint8)
+    column = kf.BinaryColumn(
+        np.arange(records + 1) * VALUE_SIZE, np.tile(random, (1, ratio)).reshape(-1), None
+    )
+    codec = kf.Codec.NONE if ratio == 1 else kf.Codec.ZSTD
+    first = directory / f"{TOPIC}-0"
+    with PartitionLogWriter(first) as writer:
+        for number in range(count):
+            options = {"codec": codec, "batch_size": 2**30, "base_offset": number * records}
+            for batch in kf.build_batches(np.arange(records), None, column, **options):
+                writer.append(batch)
+    for number in range(1, PARTITIONS):
+        folder = directory / f"{TOPIC}-{number}"
+        folder.mkdir()
+        for file in first.iterdir():
+            os.link(file, folder / file.name)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def raw_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_topic(tmp_path_factory.mktemp("raw"), RAW_BATCH_BYTES, RAW_BATCHES, 1)
+
+
+@pytest.fixture(scope="module")
+def deep_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_topic(tmp_path_factory.mktemp("deep"), DEEP_BATCH_BYTES, DEEP_BATCHES, 10)
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Iterator[EndpointProcess]:
+    (tmp_path / "target").mkdir()
+    options = ("--allow-produce", "--max-produce-size", "32M")
+    with EndpointProcess(tmp_path / "target", *options, log=tmp_path / "target.log") as endpoint:
+        yield endpoint
+
+
+def peak_of(source: object, target: object, *options: str) -> float:
+    peak, done = family_peak_mib([KAFKAFMT, "mirror", str(source), str(target), "--once", *options])
+    assert done.returncode == 0, done.stderr
+    return peak
+
+
+@pytest.fixture(scope="module")
+def start_mib(tmp_path_factory: pytest.TempPathFactory) -> float:
+    """What a mirror takes that moves next to nothing, between endpoints."""
+    folder = tmp_path_factory.mktemp("start")
+    put_log(folder / "source" / "t-0", batches(0, 10))
+    (folder / "target").mkdir()
+    with (
+        EndpointProcess(folder / "source", log=folder / "source.log") as source,
+        EndpointProcess(folder / "target", "--allow-produce", log=folder / "target.log") as target,
+    ):
+        return peak_of(address(source.address, "t"), address(target.address), "--memory", f"{MEMORY_MIB}M")
+
+
+@linux
+@pytest.mark.clients
+@pytest.mark.xdist_group("net")
+@pytest.mark.parametrize("way", WAYS)
+def test_mirror_between_endpoints_when_it_has_so_much_memory_then_takes_no_more(
+    raw_logs: Path, deep_logs: Path, target: EndpointProcess, tmp_path: Path, start_mib: float, way: str
+) -> None:
+    logs = raw_logs if way == "raw" else deep_logs
+    options = (*(() if way == "raw" else ("--deep",)), *WAYS[way], "--memory", f"{MEMORY_MIB}M")
+    with EndpointProcess(logs, log=tmp_path / "source.log") as source:
+        peak = peak_of(address(source.address, TOPIC), address(target.address), *options)
+    assert peak - start_mib < MEMORY_MIB
+
+
+@linux
+@pytest.mark.clients
+@pytest.mark.xdist_group("net")
+def test_mirror_from_a_folder_when_its_target_is_slower_then_takes_no_more_than_its_memory(
+    raw_logs: Path, target: EndpointProcess, start_mib: float
+) -> None:
+    peak = peak_of(raw_logs, address(target.address), "--memory", f"{MEMORY_MIB}M")
+    assert peak - start_mib < MEMORY_MIB
+
+
+@linux
+@pytest.mark.broker
+@pytest.mark.xdist_group("net")
+def test_mirror_between_clusters_when_it_has_so_much_memory_then_takes_no_more(
+    raw_logs: Path, old: Cluster, new: Cluster, start_mib: float
+) -> None:
+    """Over a folder's batches in one cluster, and from there to the other."""
+    assert mirror(raw_logs, address(old)).status == 0
+    peak = peak_of(address(old, TOPIC), address(new), "--memory", f"{MEMORY_MIB}M")
+    assert peak - start_mib < MEMORY_MIB
+
+
+# How it is divided
+
+
+@pytest.mark.parametrize(("is_deep", "as_objects"), [(False, False), (True, False), (True, True)])
+def test_memory_when_it_is_too_small_then_what_is_said_would_do(*, is_deep: bool, as_objects: bool) -> None:
+    with pytest.raises(MirrorMemoryError, match=r"expected \d+M or more") as raised:
+        MirrorMemory(MIB, is_deep, as_objects)
+    least = int(str(raised.value).split("expected ")[1].split("M")[0])
+    assert MirrorMemory(least * MIB, is_deep, as_objects).max_decompressed_bytes >= MIB
+    with pytest.raises(MirrorMemoryError):
+        MirrorMemory((least - 4) * MIB, is_deep, as_objects)
+
+
+def test_memory_of_a_mirror_when_it_is_too_small_then_it_does_not_begin(tmp_path: Path) -> None:
+    with pytest.raises(MirrorError, match="--memory: expected "):
+        MirrorOptions(tmp_path, parse_address("kafka://localhost:9092"), memory_bytes=MIB)
+
+
+def test_batch_when_it_decompresses_to_more_than_the_memory_then_its_partition_stops(tmp_path: Path) -> None:
+    write_topic(tmp_path / "source", 8 * MIB, 1, 10)
+    options = ("--deep", "--codec", "lz4", "--memory", "48M")
+    told = mirror(tmp_path / "source", tmp_path / "target", *options)
+    assert told.status == 1
+    assert "expected at most" in told.errors
