@@ -53,7 +53,7 @@ def tell(what: Mapping[str, Any]) -> None:
 
 def end(result: Mapping[str, Any]) -> None:
     """In the program, at its end: its result and its peaks."""
-    tell({"result": dict(result), "end": status_bytes()})
+    tell({"result": {**result, "processor_seconds": time.process_time()}, "end": status_bytes()})
 
 
 @dataclass
