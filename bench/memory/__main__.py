@@ -1,0 +1,66 @@
+"""`make bench-memory`: one budget from the top down beside bounds for each partition, and the document's questions.
+
+A topic of 4 GB before compression in 64 partitions is replayed and tabled by processes that are refused memory beyond
+256 MiB above their start, while partitions are added and taken away every second. Then what is buffered and cached, raw
+and decoded, and what a reservation and the cache cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import kafkafmt
+from bench.compare import machine, notes_of_load, show_progress
+from bench.memory import costs, questions, within
+from bench.memory.brute_force import expected_of
+from bench.memory.topic import topic_of
+
+MIB = 1024 * 1024
+_USUAL_LOAD = 2.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.memory", description=__doc__)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured to FILE")
+    parser.add_argument("-k", default="", metavar="TEXT", help="only the rows whose name has TEXT")
+    parser.add_argument(
+        "--gb", type=float, default=4, metavar="N", help="of the topic, before compression (4)"
+    )
+    parser.add_argument("--memory", type=int, default=256, metavar="MIB", help="above the start (256)")
+    arguments = parser.parse_args()
+    started = time.monotonic()
+    text = arguments.k
+    show_progress("the topic")
+    topic = topic_of(arguments.gb)
+    expected_of(topic)
+    outcomes = list(within.measured(topic, arguments.memory * MIB, text, show_progress))
+    in_buffers = list(questions.buffered(text, show_progress))
+    above_stores = list(questions.cached(text, show_progress))
+    paid = list(costs.measured(text))
+    show_progress("")
+    if outcomes:
+        print(f"{topic.text}; {arguments.memory} MiB above the start\n")
+    tables = (
+        (within.as_text, outcomes),
+        (questions.buffered_text, in_buffers),
+        (questions.cached_text, above_stores),
+        (costs.as_text, paid),
+    )
+    print(*(as_text(rows) for as_text, rows in tables if rows), sep="\n\n")
+    print(f"\n{machine()}, kafkafmt {kafkafmt.__version__}, {time.strftime('%Y-%m-%d')}")
+    print(f"{time.monotonic() - started:.0f} seconds; what the rows mean: bench/README.md")
+    print(*notes_of_load(_USUAL_LOAD), sep="\n")
+    if arguments.json:
+        rows = {"within": outcomes, "buffered": in_buffers, "cached": above_stores, "costs": paid}
+        measured = {name: [asdict(row) for row in found] for name, found in rows.items()}
+        arguments.json.write_text(json.dumps({"machine": machine(), **measured}, indent=1))
+    return 0 if all(outcome.is_as_expected for outcome in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

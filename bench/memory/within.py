@@ -1,0 +1,129 @@
+"""The first table: one topic replayed and tabled within one budget, top-down and bottom-up, and what came out of it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from bench.memory import limited
+from bench.memory.brute_force import Change, expected_of, sequence_checksum
+from bench.memory.limited import AMPLE_BYTES, Run
+from bench.memory.topic import ROOT, Topic
+from bench.table import aligned
+
+MIB = 1024 * 1024
+TOP_DOWN, BOTTOM_UP = "plan", "per-partition"
+
+
+@dataclass(frozen=True)
+class Work:
+    """limited: whether it has the budget, or as much as it takes. completes: what is expected of it."""
+
+    program: str
+    way: str
+    label: str
+    limited: bool = True
+    completes: bool = True
+
+
+WORKS = (
+    Work("replaying", TOP_DOWN, "replay, a plan of the budget"),
+    Work("replaying", BOTTOM_UP, "replay, 1000 records a partition", completes=False),
+    Work("replaying", BOTTOM_UP, "replay, 1000 records a partition, no limit", limited=False),
+    Work("tabling", TOP_DOWN, "table, a plan of the budget"),
+    Work("tabling", BOTTOM_UP, "table, 98 MiB a store", completes=False),
+    Work("tabling", BOTTOM_UP, "table, 98 MiB a store, no limit", limited=False),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """is_equal: to what brute force computes; None where there is no result."""
+
+    work: Work
+    run: Run
+    memory_bytes: int
+    is_equal: bool | None
+
+    @property
+    def is_within(self) -> bool:
+        return max(self.run.virtual_peak_bytes, self.run.resident_peak_bytes) <= self.memory_bytes
+
+    @property
+    def is_as_expected(self) -> bool:
+        if not self.work.completes:
+            return self.run.result is None
+        return self.is_equal is True and (not self.work.limited or self.is_within)
+
+    @property
+    def text(self) -> str:
+        """How it ended."""
+        if self.run.result is not None:
+            return "completes"
+        last = self.run.told[-1] if self.run.told else {"assigned": 0, "taken": 0}
+        return f"{self.run.error.split(':')[0]} with {last['assigned']} partitions"
+
+
+def measured(
+    topic: Topic, memory_bytes: int, text: str, progress: Callable[[str], None]
+) -> Iterator[Outcome]:
+    """The rows whose name has `text`."""
+    for work in WORKS:
+        if text in work.label:
+            progress(work.label)
+            yield _measure(work, topic, memory_bytes)
+
+
+def _measure(work: Work, topic: Topic, memory_bytes: int) -> Outcome:
+    with tempfile.TemporaryDirectory(dir=ROOT) as folder:
+        arguments = [
+            work.way,
+            f"{topic.gigabytes:g}",
+            str(memory_bytes if work.limited else AMPLE_BYTES),
+            folder,
+        ]
+        run = limited.run(f"bench.memory.{work.program}", arguments, ROOT / f"{work.program}-{work.way}.log")
+    check = _is_replay_right if work.program == "replaying" else _is_table_right
+    return Outcome(work, run, memory_bytes, None if run.result is None else check(topic, run))
+
+
+def _is_replay_right(topic: Topic, run: Run) -> bool:
+    assert run.result is not None
+    changes = [Change(told["taken"], told["gone"], told["come"]) for told in run.told]
+    found = (run.result["sequence"], run.result["records"])
+    return run.result["contents"] == expected_of(topic).contents and found == sequence_checksum(
+        topic, changes
+    )
+
+
+def _is_table_right(topic: Topic, run: Run) -> bool:
+    assert run.result is not None
+    expected = expected_of(topic)
+    return (run.result["tables"], run.result["rows"]) == (expected.tables, expected.rows)
+
+
+HEADINGS = ("", "outcome", "seconds", "changes", "address space", "resident", "results", "")
+
+
+def as_text(outcomes: Sequence[Outcome]) -> str:
+    rows = [HEADINGS]
+    for outcome in outcomes:
+        run = outcome.run
+        rows.append(
+            (
+                outcome.work.label,
+                outcome.text,
+                f"{run.seconds:.0f}",
+                str(len(run.told)),
+                *(f"{peak / MIB:.0f} MiB" for peak in (run.virtual_peak_bytes, run.resident_peak_bytes)),
+                {True: "equal", False: "DIFFERENT", None: "none"}[outcome.is_equal],
+                "" if not outcome.work.limited and outcome.is_as_expected else _verdict(outcome),
+            )
+        )
+    return aligned(rows, left=(0, 1, len(HEADINGS) - 1))
+
+
+def _verdict(outcome: Outcome) -> str:
+    wanted = "completes within" if outcome.work.completes else "fails"
+    return f"{wanted} {outcome.memory_bytes // MIB} MiB: {'hit' if outcome.is_as_expected else 'MISSED'}"
