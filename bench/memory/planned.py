@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from kafkafmt import TopicPartition
 from kafkafmt.cli.within_memory import plan_of
 from kafkafmt.jobs.partition_readers import PartitionReaders
 from kafkafmt.jobs.replay import Merge
-
-from kafkafmt import TopicPartition
 
 if TYPE_CHECKING:
     from bench.memory.topic import Topic

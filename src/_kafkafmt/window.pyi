@@ -22,6 +22,7 @@ def locate_piece(
 def locate_plain(
     run: BatchRun, number: int, *, at: int, done: int, most: int, verify: bool
 ) -> tuple[LocatedRecords | None, int, int, int]: ...
+
 @final
 class RecordWindow:
     @property
