@@ -39,6 +39,7 @@ cdef enum:
     BLOCK_HEADER = 8  # what the allocator keeps in front of a block
     BLOCK_ALIGNMENT = 16
     LEAST_MAPPED = 128 * 1024  # blocks from here on take whole pages
+    MAPPED_HEADER = 16
     PAGE = 4096
     BUCKET = sizeof(void*) + 1  # the chain, and its filter
     LEAST_BUCKETS = 8
@@ -60,10 +61,11 @@ cdef inline uint8_t filter_bit(Py_hash_t hash_) noexcept nogil:
 
 
 cdef inline Py_ssize_t block_bytes(Py_ssize_t key_size, Py_ssize_t value_size) noexcept nogil:
-    """What the allocator takes for an entry."""
-    cdef Py_ssize_t size = sizeof(Entry) + key_size + max(value_size, 0) + BLOCK_HEADER
-    cdef Py_ssize_t step = BLOCK_ALIGNMENT if size < LEAST_MAPPED else PAGE
-    return (size + step - 1) // step * step
+    """What the allocator takes for an entry: no less than is asked for, so that a value may grow within it."""
+    cdef Py_ssize_t size = sizeof(Entry) + key_size + max(value_size, 0)
+    if size + 2 * BLOCK_ALIGNMENT < LEAST_MAPPED:
+        return (size + BLOCK_HEADER + BLOCK_ALIGNMENT - 1) // BLOCK_ALIGNMENT * BLOCK_ALIGNMENT
+    return (size + MAPPED_HEADER + PAGE - 1) // PAGE * PAGE
 
 
 cdef inline bytes key_object(Entry* entry):
@@ -93,6 +95,11 @@ cdef inline int compare(Entry* entry, bytes key) noexcept:
     cdef Py_ssize_t size = PyBytes_GET_SIZE(key)
     cdef int order = memcmp(key_of(entry), PyBytes_AS_STRING(key), min(entry.key_size, size))
     return order if order else (entry.key_size > size) - (entry.key_size < size)
+
+
+cdef inline Py_ssize_t asked_bytes(Py_ssize_t block) noexcept nogil:
+    """What is asked for so that the allocator takes just that block, which the entry may use to its end."""
+    return block - (BLOCK_HEADER if block < LEAST_MAPPED else MAPPED_HEADER)
 
 
 cdef inline void link_dirty(Entry* entry, Entry* behind) noexcept nogil:
@@ -429,7 +436,7 @@ cdef class EntryTable:
         cdef size_t number
         if self.count >= self.bucket_count:
             self.split_bucket()
-        entry = <Entry*>malloc(sizeof(Entry) + key_size + max(value_size, 0))
+        entry = <Entry*>malloc(asked_bytes(block_bytes(key_size, value_size)))
         if entry == NULL:
             raise MemoryError()
         entry.before = entry.behind = NULL

@@ -546,3 +546,13 @@ def test_tables_that_grow_and_shrink_by_thousands_find_all_that_they_hold(writte
             assert all(cache.get(b"-%d" % number) is None for number in range(1000))
             assert dict(cache.range()) == entries
     assert shared.used_bytes == 0
+
+
+@pytest.mark.parametrize("size", [128 * 1024, 1 << 20])
+def test_value_that_takes_pages_of_its_own_changes_its_size_in_place(size: int, written: Written) -> None:
+    cache = ThreadCache(4 << 20).cache("store", written)
+    for change in range(-300, 300):
+        value = (b"%d" % change).ljust(size + change, b".")
+        cache.put(b"key", value)
+        assert cache.get(b"key") == value
+        assert cache.used_bytes - 8192 < len(value) < cache.used_bytes
