@@ -129,6 +129,18 @@ def test_folder_when_interrupted_then_nothing_is_there(source: Path, tmp_path: P
     assert [one.name for one in tmp_path.iterdir()] == ["logs"]
 
 
+def test_folder_when_it_cannot_be_written_then_names_it_and_nothing_is_there(
+    source: Path, tmp_path: Path
+) -> None:
+    write_log(source / "orders-0", batches=300)
+    folder = tmp_path / "merged"
+    limited = ["bash", "-c", 'ulimit -f 50; exec "$@"', "-", *command("replay", source, folder, "--by-time")]
+    done = subprocess.run(limited, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert is_one_line(done.stderr, ["merged", "orders-0", "File too large"]), done.stderr
+    assert [one.name for one in tmp_path.iterdir()] == ["logs"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

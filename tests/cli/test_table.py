@@ -125,6 +125,20 @@ def test_table_when_a_log_is_damaged_then_stops_there_or_leaves_that_out(
     assert 0 < len(rows_of(tmp_path / "t.parquet")) < 200
 
 
+def test_table_when_the_disk_is_full_then_says_so_and_the_next_run_goes_on(
+    source: Path, tmp_path: Path
+) -> None:
+    write_log(source / "orders-0", batches=300, records=100, segment_bytes=10**8)
+    out = tmp_path / "t.parquet"
+    limited = ["bash", "-c", 'ulimit -f 400; exec "$@"', "-", *command("table", source, out)]
+    done = subprocess.run(limited, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert is_one_line(done.stderr, ["t.parquet", "File too large"]), done.stderr
+    assert not out.exists()
+    assert run("table", source, out).exit_code == 0
+    assert len(rows_of(out)) == 300 * 100
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

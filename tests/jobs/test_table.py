@@ -123,6 +123,19 @@ def test_table_when_logs_have_grown_then_reads_what_is_new(tmp_path: Path) -> No
         assert rows_in(table) == expected({**logs, **more})
 
 
+def test_rows_when_a_partition_is_gone_then_are_those_of_the_others(tmp_path: Path) -> None:
+    logs = make_logs(tmp_path / "logs")
+    with table_of(tmp_path) as table:
+        table.assign(logs)
+        read_all(table)
+        table.commit()
+    shutil.rmtree(tmp_path / "logs" / "orders-2")
+    del logs[TopicPartition("orders", 2)]
+    with table_of(tmp_path) as table:
+        table.assign(logs)
+        assert rows_in(table) == expected(logs)
+
+
 def test_table_when_its_memory_is_small_then_is_the_same_and_within_its_budget(tmp_path: Path) -> None:
     logs = make_logs(tmp_path / "logs", batches=60)
     with table_of(tmp_path, plan_of("4m")) as table:

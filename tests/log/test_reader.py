@@ -64,6 +64,46 @@ def test_read_when_bounded_then_what_is_behind_comes_when_the_bound_is_lifted(fo
     assert offsets(reader) == list(range(20, 50))
 
 
+def test_read_when_bounded_in_bytes_then_runs_are_as_small_or_one_batch(folder: Path) -> None:
+    with LogAppender(folder) as log:
+        for first in range(0, 50, 10):
+            log.append(batch(first, 10))
+    size = len(batch(0, 10))
+    reader = reader_of(folder)
+    counts = []
+    while (run := reader.read(50, 2 * size + 1)) is not None:
+        assert not isinstance(run, SourceDamage)
+        counts.append(len(run))
+        reader.rest()
+    assert counts == [2, 2, 1]
+    reader.seek(0)
+    first = reader.read(50, 1)
+    assert first is not None
+    assert not isinstance(first, SourceDamage)
+    assert len(first) == 1
+
+
+def test_read_when_begun_within_a_batch_then_it_is_trimmed_or_whole(folder: Path) -> None:
+    with LogAppender(folder) as log:
+        log.append(batch(0, 10))
+    for trims, expected in ((True, 7), (False, 0)):
+        reader = LogReader(
+            PARTITION,
+            folder,
+            SegmentCache(),
+            read_memory(),
+            is_committed=False,
+            keeps_control_batches=False,
+            trims_first_batch=trims,
+        )
+        reader.seek(7)
+        run = reader.read(10)
+        assert run is not None
+        assert not isinstance(run, SourceDamage)
+        assert int(run.index["base_offset"][0]) == expected
+        assert reader.offset == 10
+
+
 def test_read_when_committed_then_an_open_transaction_comes_once_it_has_ended(folder: Path) -> None:
     with LogAppender(folder) as log:
         log.append(batch(0, 3))

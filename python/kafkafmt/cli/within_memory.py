@@ -30,6 +30,9 @@ DEFAULT_MEMORY = 256 * _MIB
 # What allocator and interpreter take beside what is counted: as measured, an eighth, and never so much.
 _RESERVED_PART = 8
 _MOST_RESERVED = 32 * _MIB
+# What RocksDB's threads and open tables take beside its block cache and its write buffers: 17 MiB were measured.
+_STORES_PART = 16
+_MOST_STORES = 20 * _MIB
 # What a partition is buffered in that is read alone, where there is so much.
 _MOST_ONE_PARTITION = 32 * _MIB
 _ONE_PARTITION_FROM = 8 * _MOST_ONE_PARTITION
@@ -111,7 +114,7 @@ def plan_for(
             producer_bytes=producer_bytes(size),
             consumer_bytes=READER_BYTES,
             buffered_bytes_per_partition=buffered,
-            reserved_bytes=min(size // _RESERVED_PART, _MOST_RESERVED),
+            reserved_bytes=_reserved_bytes(size, stores),
         )
         plan.thread_plan(partitions, stores)  # or there is no need to begin
         return plan
@@ -132,6 +135,11 @@ def plan_for(
             f"--memory: expected at least {least}M, for a batch of up to {DEFAULT_LEAST_BATCH_BYTES} bytes of each of "
             f"{each} beside what reading and writing take, found {size_text(memory_bytes)}"
         ) from None
+
+
+def _reserved_bytes(size: int, stores: int) -> int:
+    own = min(size // _RESERVED_PART, _MOST_RESERVED)
+    return own + min(size // _STORES_PART, _MOST_STORES) if stores else own
 
 
 def print_summary(

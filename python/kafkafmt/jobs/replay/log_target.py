@@ -91,15 +91,22 @@ class _TopicLog:
     def add(self, taken: Taken) -> None:
         try:
             for batch in self._batches.add_located(taken.located, taken.first, taken.stop):
-                self.writer.append(batch)
+                self._append(batch)
         except ValueError as error:
             raise _unwritable(taken.topic_partition, error) from None
 
     def finish(self) -> None:
         batch = self._batches.finish()
         if batch:
-            self.writer.append(batch)
+            self._append(batch)
         self.writer.commit()
+
+    def _append(self, batch: bytes) -> None:
+        try:
+            self.writer.append(batch)
+        except OSError as error:
+            error.filename = error.filename or str(self.writer.folder)
+            raise
 
 
 def _unwritable(topic_partition: TopicPartition, error: ValueError) -> ReplayError:

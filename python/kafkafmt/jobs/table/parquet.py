@@ -87,6 +87,10 @@ def write_table(path: Path, rows: Iterable[TableRow], *, memory_bytes: int) -> i
             os.fsync(file.fileno())
         temporary.rename(path)
         make_durable(path.absolute().parent)
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()

@@ -158,9 +158,15 @@ class Table:
         self._store.commit(self._positions)
 
     def rows(self) -> Iterator[TableRow]:
-        """What the table has, in the order of topics, partitions and keys, where all was committed."""
+        """What the table has of the readers' partitions, in the order of these and of keys, where all was committed.
+
+        Topics that were new when the state went on come behind the others.
+        """
+        known = set(self._readers.partitions)
         for key, value in self._store.range():
             topic_partition, own = self._state.split_key(key)
+            if topic_partition not in known:  # its log is gone
+                continue
             offset, timestamp, timestamp_type = _VALUE_PREFIX.unpack_from(value)
             yield TableRow(
                 topic_partition, own, value[_VALUE_PREFIX.size :], timestamp, offset, timestamp_type

@@ -67,6 +67,7 @@ def table_on_spark(
 def _write(
     spark: SparkSession, source: str, options: Mapping[str, str], staged: Path, target: Path
 ) -> Tabled:
+    import pyarrow.parquet as pq
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
@@ -83,7 +84,7 @@ def _write(
     (part,) = staged.glob("part-*.parquet")
     part.rename(target)
     found = told.get
-    return Tabled(found["records"], found["records"] - found["keys"], spark.read.parquet(str(target)).count())
+    return Tabled(found["records"], found["records"] - found["keys"], pq.read_metadata(target).num_rows)
 
 
 def latest_values(records: DataFrame) -> DataFrame:
