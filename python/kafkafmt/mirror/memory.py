@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafkafmt.memory.plan import MemoryPlan, MemoryPlanError, at_least_text
-from kafkafmt.sizes import size_text
+from kafkafmt.memory import MemoryPlan, MemoryPlanError
+from kafkafmt.sizes import at_least_text, size_text
 
 MIB = 1024 * 1024
 # Beside all that is counted: modules that are loaded late, connections, metadata, and arenas of the allocator.
