@@ -31,6 +31,7 @@ _JAAS_CONFIG = "sasl_jaas_config"
 _NUMBERS = ("receive_buffer_bytes", "send_buffer_bytes", "compression_level")
 # What is an object though its default is none.
 _OBJECTS = (
+    "budget",
     "estimator",
     "key_deserializer",
     "key_serializer",

@@ -22,6 +22,7 @@ from kafka.producer.future import FutureRecordMetadata as FailedSend
 
 from kafkafmt.accumulator import AccumulatorOptions, RecordFuture, RecordsFuture, Undelivered
 from kafkafmt.estimator import RatioEstimator
+from kafkafmt.memory import MemoryBudget
 from kafkafmt.net import metrics
 from kafkafmt.net.clock import monotonic_ms
 from kafkafmt.net.errors import ProducerClosedError, RecordTooLargeError, UndeliveredError
@@ -59,7 +60,9 @@ class Producer(KafkaProducer):  # type: ignore[misc]
     Options are those of kafka-python's KafkaProducer, and:
 
     buffer_memory: bytes that the batches of all partitions may hold together (default 32 MiB); `send` waits up
-        to `max_block_ms` for room, and then raises BufferExhaustedError.
+        to `max_block_ms` for room, and then raises BufferExhaustedError. Of a MemoryPlan that is `producer_bytes`.
+    budget: a MemoryBudget that `buffer_memory` is a part of, for several producers to share one: each waits for its own
+        bytes and for those of all, in the order of coming, and sends what others wait for without lingering.
     compression_level: of the codec, where it has levels; None for its default.
     estimator: a CompressionRatioEstimator, to set its steps or to share what it learned, or a RecentRatioEstimator;
         None for KIP-126's.
@@ -77,6 +80,7 @@ class Producer(KafkaProducer):  # type: ignore[misc]
     DEFAULT_CONFIG: ClassVar[dict[str, Any]] = {
         **KafkaProducer.DEFAULT_CONFIG,
         "buffer_memory": AccumulatorOptions.buffer_memory,
+        "budget": None,
         "compression_level": None,
         "estimator": None,
         "topic_limits": True,
@@ -92,6 +96,9 @@ class Producer(KafkaProducer):  # type: ignore[misc]
         estimator = configs.get("estimator")
         if not isinstance(estimator, RatioEstimator | None):
             raise TypeError(f"estimator: expected one of kafkafmt's or with its methods, found {estimator!r}")
+        budget = configs.get("budget")
+        if not isinstance(budget, MemoryBudget | None):
+            raise TypeError(f"budget: expected a MemoryBudget, found {budget!r}")
         if configs.get("acks", "all") not in _ACKS:
             raise ValueError(f"acks: expected 0, 1, -1 or 'all', found {configs['acks']!r}")
         client_type = configs.get("kafka_client", KafkaNetClient)
@@ -143,6 +150,7 @@ class Producer(KafkaProducer):  # type: ignore[misc]
         )
         self._records = ProducerAccumulator(
             self._options,
+            budget=config["budget"],
             estimator=config["estimator"],
             max_message_bytes=limits.max_message_bytes,
             held_until_ms=limits.held_until_ms,
