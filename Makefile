@@ -11,7 +11,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build lint test-asan fuzz coverage bench bench-spark bench-serve bench-mirror bench-experiments wheel clean
+.PHONY: help demo test build lint test-asan fuzz coverage bench bench-spark bench-serve bench-mirror bench-memory bench-experiments wheel clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 26
@@ -73,6 +73,10 @@ bench-serve: build ## compare the endpoint with a real Kafka broker over the sam
 bench-mirror: build ## compare mirroring raw, deep and by confluent-kafka between two real brokers (BENCH_ARGS="-k zstd")
 	@tools/system.sh java maven
 	@$(JAVA) $(BIN)/python -m bench.mirror $(BENCH_ARGS)
+
+bench-memory: build ## replay and table 4 GB within 256 MB, top-down and bottom-up, and what buffers and caches take
+	@$(BIN)/python -c "import cachetools, rocksdict" 2>/dev/null || $(BIN)/pip install -q "cachetools>=7" "rocksdict>=0.3.29"
+	@$(BIN)/python -m bench.memory $(BENCH_ARGS)
 
 bench-experiments: build ## run the documents' own experiments: chunk sizes, memory, and connections
 	@tools/system.sh java

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 from isal.isal_zlib import crc32
 
 from bench.memory.checksums import with_record
@@ -62,7 +64,7 @@ def _partition(topic: Topic, partition: int) -> tuple[int, int, int]:
     return contents, table_checksum((key, *row) for key, row in table.items()), len(table)
 
 
-def table_checksum(rows: Iterator[tuple[bytes, int, int, bytes]]) -> int:
+def table_checksum(rows: Iterable[tuple[bytes, int, int, bytes]]) -> int:
     """Of rows of key, offset, timestamp and value, in whatever order they are handed in."""
     checksum = 0
     for key, offset, timestamp, value in sorted(rows):
@@ -70,12 +72,21 @@ def table_checksum(rows: Iterator[tuple[bytes, int, int, bytes]]) -> int:
     return checksum
 
 
-def sequence_checksum(topic: Topic, changes: Sequence[Change]) -> tuple[int, int]:
-    """Of the partition and offset of each record in the order of a replay, and how many there are."""
+@dataclass(frozen=True)
+class Replayed:
+    """How many records; checksums of their partitions and offsets, and of their timestamps, in a replay's order."""
+
+    records: int
+    sequence: int
+    timestamps: int
+
+
+def replayed(topic: Topic, changes: Sequence[Change]) -> Replayed:
+    """What a replay hands out where partitions came and went so."""
     logs = [_times(topic, number) for number in range(topic.partitions)]
     done = [0] * topic.partitions
     heads: list[tuple[int, int]] = []
-    order: list[int] = []
+    order, times = array("q"), array("q")
     for change, until in zip(changes, [*(change.taken for change in changes[1:]), None], strict=True):
         heads = [head for head in heads if head[1] not in change.gone]
         heads += [(logs[p][1][done[p]], p) for p in change.come if done[p] < len(logs[p][1])]
@@ -86,11 +97,36 @@ def sequence_checksum(topic: Topic, changes: Sequence[Change]) -> tuple[int, int
             at = done[partition]
             done[partition] = at + 1
             order.append(partition << 48 | offsets[at])
+            times.append(timestamps[at])
             if at + 1 < len(timestamps):
                 heapq.heapreplace(heads, (timestamps[at + 1], partition))
             else:
                 heapq.heappop(heads)
-    return crc32(np.array(order, np.int64)), len(order)
+    return Replayed(len(order), crc32(order), crc32(times))
+
+
+def timestamps_checksum(folder: Path) -> int:
+    """Of the timestamps of a log that was written, in its order."""
+    columns = []
+    for path in sorted(folder.glob("*.log")):
+        with FileRecords(path) as records:
+            columns += [chunk["timestamp"].copy() for chunk in records.numpy_batches(["timestamp"])]
+    return crc32(np.concatenate(columns))
+
+
+def parquet_tables(path: Path, partitions: int) -> tuple[list[int], list[int]]:
+    """The checksum of each partition's table in a Parquet file, and how many rows it has."""
+    tables: list[list[tuple[bytes, int, int, bytes]]] = [[] for _ in range(partitions)]
+    with pq.ParquetFile(path) as file:
+        for group in file.iter_batches(columns=["partition", "key", "offset", "timestamp", "value"]):
+            columns = group.to_pydict()
+            stamps = group["timestamp"].cast("int64").to_pylist()
+            rows = zip(
+                columns["partition"], columns["key"], columns["offset"], stamps, columns["value"], strict=True
+            )
+            for partition, key, offset, microseconds, value in rows:
+                tables[partition].append((key, offset, microseconds // 1000, value))
+    return [table_checksum(rows) for rows in tables], [len(rows) for rows in tables]
 
 
 def _times(topic: Topic, partition: int) -> tuple[list[int], list[int]]:

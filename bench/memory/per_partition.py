@@ -119,8 +119,9 @@ class PerPartitionReplay:
         self._push(number)
         return number, (record,)
 
-    def close(self) -> None:
-        self._partitions.clear()
+    def finish(self) -> dict[str, object]:
+        """Nothing is left to be done."""
+        return {}
 
     def _push(self, number: int) -> None:
         partition = self._partitions[number]
@@ -167,14 +168,11 @@ class PerPartitionTable:
     def finish(self) -> dict[str, object]:
         """The checksum of each partition's table, and how many rows it has."""
         stores = [self._stores[number] for number in sorted(self._stores)]
-        return {
-            "tables": [table_checksum(_row(*item) for item in store.items()) for store in stores],
-            "rows": [sum(1 for _ in store.items()) for store in stores],
-        }
-
-    def close(self) -> None:
-        for store in self._stores.values():
+        tables = [table_checksum(_row(*item) for item in store.items()) for store in stores]
+        rows = [sum(1 for _ in store.items()) for store in stores]
+        for store in stores:
             store.close()
+        return {"tables": tables, "rows": rows}
 
 
 def _store_options() -> Options:

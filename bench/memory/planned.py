@@ -1,18 +1,28 @@
-"""The same from the top down: a plan of one number, made anew whenever partitions come or go, and a budget."""
+"""The same from the top down: a plan of one number, made anew whenever partitions come or go, and a budget.
+
+What `kafkafmt replay --by-time --memory` and `kafkafmt table --memory` run, with their plans; partitions come and go
+here, and the table is committed when they do, as Kafka Streams commits at a rebalance.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from kafkafmt import TopicPartition
+from kafkafmt import Codec, TopicPartition
 from kafkafmt.cli.within_memory import plan_of
 from kafkafmt.jobs.partition_readers import PartitionReaders
-from kafkafmt.jobs.replay import Merge
+from kafkafmt.jobs.replay import LogTarget, Merge
+from kafkafmt.jobs.table import Table, TableState, write_table
 
 if TYPE_CHECKING:
     from bench.memory.topic import Topic
     from kafkafmt import Record
+
+REPLAYED, TABLED = "replayed", "table.parquet"
+_TARGET_PART = 16
 
 
 def _readers(topic: Topic) -> PartitionReaders:
@@ -21,11 +31,16 @@ def _readers(topic: Topic) -> PartitionReaders:
 
 
 class PlannedReplay:
-    """`Merge`, as `kafkafmt replay --by-time --memory` has it."""
+    """A merge that goes to a log directory with lz4 as it is taken."""
 
-    def __init__(self, topic: Topic, memory_bytes: int) -> None:
+    def __init__(self, topic: Topic, memory_bytes: int, folder: Path) -> None:
         self._name = topic.name
-        self._merge = Merge(_readers(topic), plan_of(memory_bytes, producer_bytes=0))
+        with ExitStack() as stack:
+            plan = plan_of(memory_bytes, producer_bytes=memory_bytes // _TARGET_PART)
+            self._merge = stack.enter_context(Merge(_readers(topic), plan))
+            self._target = LogTarget(folder / REPLAYED, codec=Codec.LZ4)
+            stack.callback(self._target.close)
+            self._opened = stack.pop_all()
 
     def assign(self, numbers: Sequence[int]) -> None:
         self._merge.assign([TopicPartition(self._name, number) for number in numbers])
@@ -35,7 +50,42 @@ class PlannedReplay:
 
     def take(self) -> tuple[int, Iterator[Record]] | None:
         taken = self._merge.take()
-        return None if taken is None else (taken.topic_partition.partition, taken.records())
+        if taken is None:
+            return None
+        self._target.write(taken)
+        return taken.topic_partition.partition, taken.records()
 
-    def close(self) -> None:
-        self._merge.close()
+    def finish(self) -> dict[str, Any]:
+        self._target.finish()
+        peak = self._merge.budget.peak_bytes
+        self._opened.close()
+        return {"counted_bytes": peak}
+
+
+class PlannedTable:
+    """A table that is committed when partitions come or go, and becomes a Parquet file at the end."""
+
+    def __init__(self, topic: Topic, memory_bytes: int, folder: Path) -> None:
+        self._name, self._folder = topic.name, folder
+        state = TableState(folder / "state", topic.log_dir, topics=None, isolation="read_committed")
+        plan = plan_of(memory_bytes, producer_bytes=0, one_partition=True)
+        self._table = Table(_readers(topic), state, plan)
+
+    def assign(self, numbers: Sequence[int]) -> None:
+        self._table.assign([TopicPartition(self._name, number) for number in numbers])
+
+    def revoke(self, numbers: Sequence[int]) -> None:
+        self._table.commit()
+        self._table.revoke([TopicPartition(self._name, number) for number in numbers])
+
+    def take(self) -> int | None:
+        return self._table.step()
+
+    def finish(self) -> dict[str, Any]:
+        table = self._table
+        with table:
+            table.commit()
+            memory_bytes = table.plan.buffered_bytes_per_partition
+            with table.budget.child("parquet").reserve(memory_bytes):
+                write_table(self._folder / TABLED, table.rows(), memory_bytes=memory_bytes)
+            return {"counted_bytes": table.budget.peak_bytes}

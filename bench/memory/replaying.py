@@ -1,6 +1,7 @@
-"""The program that replays within what `limited` leaves it: `python -m bench.memory.replaying WAY GB BYTES`.
+"""The program that replays within what `limited` leaves it: `python -m bench.memory.replaying WAY GB BYTES FOLDER`.
 
-It tells when partitions came and went, and at the end the checksums of what it was handed.
+FOLDER is empty, and what becomes of the records is there afterwards. It tells when partitions came and went, and at the
+end the checksums of what it was handed.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import sys
 import time
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 from isal.isal_zlib import crc32
 
@@ -30,7 +32,7 @@ class Replay(Protocol):
     def assign(self, numbers: Sequence[int], /) -> None: ...
     def revoke(self, numbers: Sequence[int], /) -> None: ...
     def take(self) -> tuple[int, Iterable] | None: ...
-    def close(self) -> None: ...
+    def finish(self) -> dict[str, Any]: ...
 
 
 class Replaying:
@@ -87,21 +89,19 @@ class Replaying:
         del self._order[:]
 
 
-WAYS: dict[str, Callable[[Topic, int], Replay]] = {
+WAYS: dict[str, Callable[[Topic, int, Path], Replay]] = {
     "plan": PlannedReplay,
-    "per-partition": lambda topic, memory_bytes: PerPartitionReplay(topic),
+    "per-partition": lambda topic, memory_bytes, folder: PerPartitionReplay(topic),
 }
 
 
-def main(way: str, gigabytes: str, memory_bytes: str) -> None:
+def main(way: str, gigabytes: str, memory_bytes: str, folder: str) -> None:
     topic = topic_of(float(gigabytes))
     limited.begin(int(memory_bytes))
-    replay = WAYS[way](topic, int(memory_bytes))
+    replay = WAYS[way](topic, int(memory_bytes), Path(folder))
     replaying = Replaying(topic, replay)
     replaying.run()
-    result = replaying.result()
-    replay.close()
-    limited.end(result)
+    limited.end({**replaying.result(), **replay.finish()})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The program that makes a table within what `limited` leaves it: `python -m bench.memory.tabling WAY GB BYTES STATE`.
+"""The program that makes a table within what `limited` leaves it: `python -m bench.memory.tabling WAY GB BYTES FOLDER`.
 
-STATE is a folder that is empty. It tells when partitions came and went.
+FOLDER is empty, and the stores are there and what becomes of them. It tells when partitions came and went.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from bench.memory import limited
 from bench.memory.coming import Coming
 from bench.memory.per_partition import PerPartitionTable
+from bench.memory.planned import PlannedTable
 from bench.memory.replaying import SECONDS_BETWEEN_CHANGES
 from bench.memory.topic import Topic, topic_of
 
@@ -25,7 +26,6 @@ class Table(Protocol):
     def revoke(self, numbers: Sequence[int], /) -> None: ...
     def take(self) -> int | None: ...
     def finish(self) -> dict[str, Any]: ...
-    def close(self) -> None: ...
 
 
 def fill(topic: Topic, table: Table) -> int:
@@ -54,18 +54,17 @@ def fill(topic: Topic, table: Table) -> int:
 
 
 WAYS: dict[str, Callable[[Topic, int, Path], Table]] = {
-    "per-partition": lambda topic, memory_bytes, state: PerPartitionTable(topic, state),
+    "plan": PlannedTable,
+    "per-partition": lambda topic, memory_bytes, folder: PerPartitionTable(topic, folder),
 }
 
 
-def main(way: str, gigabytes: str, memory_bytes: str, state: str) -> None:
+def main(way: str, gigabytes: str, memory_bytes: str, folder: str) -> None:
     topic = topic_of(float(gigabytes))
     limited.begin(int(memory_bytes))
-    table = WAYS[way](topic, int(memory_bytes), Path(state))
+    table = WAYS[way](topic, int(memory_bytes), Path(folder))
     records = fill(topic, table)
-    result = {"records": records, **table.finish()}
-    table.close()
-    limited.end(result)
+    limited.end({"records": records, **table.finish()})
 
 
 if __name__ == "__main__":

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from bench.memory import limited
-from bench.memory.brute_force import Change, expected_of, sequence_checksum
+from bench.memory.brute_force import Change, expected_of, parquet_tables, replayed, timestamps_checksum
 from bench.memory.limited import AMPLE_BYTES, Run
+from bench.memory.planned import REPLAYED, TABLED
 from bench.memory.topic import ROOT, Topic
 from bench.table import aligned
 
@@ -18,22 +21,22 @@ TOP_DOWN, BOTTOM_UP = "plan", "per-partition"
 
 @dataclass(frozen=True)
 class Work:
-    """limited: whether it has the budget, or as much as it takes. completes: what is expected of it."""
+    """is_limited: whether it has the budget, or as much as it takes. completes: what is expected of it."""
 
     program: str
     way: str
     label: str
-    limited: bool = True
+    is_limited: bool = True
     completes: bool = True
 
 
 WORKS = (
     Work("replaying", TOP_DOWN, "replay, a plan of the budget"),
     Work("replaying", BOTTOM_UP, "replay, 1000 records a partition", completes=False),
-    Work("replaying", BOTTOM_UP, "replay, 1000 records a partition, no limit", limited=False),
+    Work("replaying", BOTTOM_UP, "replay, 1000 records a partition, no limit", is_limited=False),
     Work("tabling", TOP_DOWN, "table, a plan of the budget"),
     Work("tabling", BOTTOM_UP, "table, 98 MiB a store", completes=False),
-    Work("tabling", BOTTOM_UP, "table, 98 MiB a store, no limit", limited=False),
+    Work("tabling", BOTTOM_UP, "table, 98 MiB a store, no limit", is_limited=False),
 )
 
 
@@ -54,7 +57,7 @@ class Outcome:
     def is_as_expected(self) -> bool:
         if not self.work.completes:
             return self.run.result is None
-        return self.is_equal is True and (not self.work.limited or self.is_within)
+        return self.is_equal is True and (not self.work.is_limited or self.is_within)
 
     @property
     def text(self) -> str:
@@ -77,30 +80,36 @@ def measured(
 
 def _measure(work: Work, topic: Topic, memory_bytes: int) -> Outcome:
     with tempfile.TemporaryDirectory(dir=ROOT) as folder:
-        arguments = [
-            work.way,
-            f"{topic.gigabytes:g}",
-            str(memory_bytes if work.limited else AMPLE_BYTES),
-            folder,
-        ]
-        run = limited.run(f"bench.memory.{work.program}", arguments, ROOT / f"{work.program}-{work.way}.log")
-    check = _is_replay_right if work.program == "replaying" else _is_table_right
-    return Outcome(work, run, memory_bytes, None if run.result is None else check(topic, run))
+        bound = memory_bytes if work.is_limited else AMPLE_BYTES
+        log = ROOT / f"{work.program}-{work.way}.log"
+        arguments = [work.way, f"{topic.gigabytes:g}", str(bound), folder]
+        run = limited.run(f"bench.memory.{work.program}", arguments, log)
+        check = _is_replay_right if work.program == "replaying" else _is_table_right
+        is_equal = None if run.result is None else check(topic, run, run.result, Path(folder))
+    return Outcome(work, run, memory_bytes, is_equal)
 
 
-def _is_replay_right(topic: Topic, run: Run) -> bool:
-    assert run.result is not None
+def _is_replay_right(topic: Topic, run: Run, result: Mapping[str, Any], folder: Path) -> bool:
+    """Partitions and offsets in their order, all records of each partition, and the log that was written, if any."""
     changes = [Change(told["taken"], told["gone"], told["come"]) for told in run.told]
-    found = (run.result["sequence"], run.result["records"])
-    return run.result["contents"] == expected_of(topic).contents and found == sequence_checksum(
-        topic, changes
+    expected = replayed(topic, changes)
+    written = folder / REPLAYED / f"{topic.name}-0"
+    return (
+        (result["records"], result["sequence"]) == (expected.records, expected.sequence)
+        and result["contents"] == expected_of(topic).contents
+        and (not written.exists() or timestamps_checksum(written) == expected.timestamps)
     )
 
 
-def _is_table_right(topic: Topic, run: Run) -> bool:
-    assert run.result is not None
+def _is_table_right(topic: Topic, run: Run, result: Mapping[str, Any], folder: Path) -> bool:
+    """The rows of the Parquet file, or those that the program read back."""
+    written = folder / TABLED
+    if written.exists():
+        tables, rows = parquet_tables(written, topic.partitions)
+    else:
+        tables, rows = result["tables"], result["rows"]
     expected = expected_of(topic)
-    return (run.result["tables"], run.result["rows"]) == (expected.tables, expected.rows)
+    return (tables, rows) == (expected.tables, expected.rows)
 
 
 HEADINGS = ("", "outcome", "seconds", "changes", "address space", "resident", "results", "")
@@ -118,7 +127,7 @@ def as_text(outcomes: Sequence[Outcome]) -> str:
                 str(len(run.told)),
                 *(f"{peak / MIB:.0f} MiB" for peak in (run.virtual_peak_bytes, run.resident_peak_bytes)),
                 {True: "equal", False: "DIFFERENT", None: "none"}[outcome.is_equal],
-                "" if not outcome.work.limited and outcome.is_as_expected else _verdict(outcome),
+                "" if not outcome.work.is_limited and outcome.is_as_expected else _verdict(outcome),
             )
         )
     return aligned(rows, left=(0, 1, len(HEADINGS) - 1))
