@@ -7,8 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference as ref
+from _kafkafmt.scan import BatchRun, scan
 from kafkafmt import MemoryRecords, RecordBatchBuilder, TopicPartition
-from kafkafmt.errors import CorruptRecordError, DecompressionLimitError, InvalidRecordError
+from kafkafmt.errors import (
+    CorruptRecordError,
+    DecompressionLimitError,
+    InvalidRecordError,
+    KafkaFormatError,
+)
 from kafkafmt.memory import MemoryBudget, PartitionGroup
 from memory.partition_logs import Log, log_of, logs, overwrite
 from records.samples import as_row, as_rows, empty_batch, end_marker
@@ -418,6 +424,34 @@ def test_take_when_a_batch_decompresses_to_more_than_the_limit_then_error(magic:
     assert group.buffered_bytes == 0
     with pytest.raises(LookupError, match="a-0: expected the partition that could not be read, None"):
         group.skip(A)
+
+
+@settings(max_examples=50, deadline=None)
+@given(logs(), st.integers(0, 1 << 30), st.integers(1, 255), st.sampled_from([1, 1000, MIB]))
+def test_take_when_any_byte_is_changed_and_no_crc_checked_then_documented_error_or_records(
+    log: Log, position: int, change: int, total: int
+) -> None:
+    data = bytearray(log.data)
+    if data:
+        data[position % len(data)] ^= change
+    budget = MemoryBudget(total)
+    group = PartitionGroup(2000, budget=budget, verify=False, max_decompressed_bytes=MIB)
+    group.add(A)
+    for _ in range(500):
+        run, *_ = scan(data)
+        numbers = [i for i, last in enumerate(run.index["last_offset"]) if last >= group.fetch_offset(A)]
+        try:
+            if not numbers or not group.feed(A, BatchRun(run.buffer, run.index[numbers], 0)):
+                group.finish(A)
+        except ValueError:  # a changed offset leaves a gap in front of a batch that was refused
+            group.finish(A)
+        try:
+            if group.take(5) is None and not group.wanting():
+                break
+        except KafkaFormatError:
+            group.skip(A)
+    group.remove(A)
+    assert budget.held_bytes == 0
 
 
 def test_take_when_payload_goes_on_behind_the_last_record_then_error() -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # A window has that much, however little room there is, unless the budget has less: each costs a call or two.
 LEAST_WINDOW_BYTES = 64 * 1024
+# As much where a decompressor is not kept, since all that comes before the window is decompressed again for it.
+_LEAST_ANEW_BYTES = 256 * 1024
 # A decompressor that takes no more is kept however little room there is: to begin anew costs far more.
 _SMALL_STATE_BYTES = 256 * 1024
 # More rows at a time make nothing faster.
@@ -183,7 +185,8 @@ class CompressedWindows(Windows):
         self._held.remove(len(self._piece) - len(left))
         self._piece = left
         is_kept = self._stream.state_bytes <= max(room - LEAST_WINDOW_BYTES, _SMALL_STATE_BYTES)
-        room = max(room - (self._stream.state_bytes if is_kept else 0), LEAST_WINDOW_BYTES)
+        room -= self._stream.state_bytes if is_kept else 0
+        room = max(room, LEAST_WINDOW_BYTES if is_kept else _LEAST_ANEW_BYTES)
         room = max(room * 3 // 4 - len(left), missing)
         room = self._held.add_up_to(room, missing)
         try:
