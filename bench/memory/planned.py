@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafkafmt import Codec, TopicPartition
-from kafkafmt.cli.within_memory import plan_of
+from kafkafmt.cli.within_memory import plan_for
 from kafkafmt.jobs.partition_readers import PartitionReaders
 from kafkafmt.jobs.replay import LogTarget, Merge
-from kafkafmt.jobs.table import Table, TableState, write_table
+from kafkafmt.jobs.table import Table, TableState, bound_threads
 
 if TYPE_CHECKING:
     from bench.memory.topic import Topic
@@ -36,7 +36,7 @@ class PlannedReplay:
     def __init__(self, topic: Topic, memory_bytes: int, folder: Path) -> None:
         self._name = topic.name
         with ExitStack() as stack:
-            plan = plan_of(memory_bytes, producer_bytes=memory_bytes // _TARGET_PART)
+            plan = plan_for(memory_bytes, topic.partitions, producer_bytes=lambda size: size // _TARGET_PART)
             self._merge = stack.enter_context(Merge(_readers(topic), plan))
             self._target = LogTarget(folder / REPLAYED, codec=Codec.LZ4)
             stack.callback(self._target.close)
@@ -68,7 +68,7 @@ class PlannedTable:
     def __init__(self, topic: Topic, memory_bytes: int, folder: Path) -> None:
         self._name, self._folder = topic.name, folder
         state = TableState(folder / "state", topic.log_dir, topics=None, isolation="read_committed")
-        plan = plan_of(memory_bytes, producer_bytes=0, one_partition=True)
+        plan = plan_for(memory_bytes, 1, 1, producer_bytes=lambda size: 0)
         self._table = Table(_readers(topic), state, plan)
 
     def assign(self, numbers: Sequence[int]) -> None:
@@ -84,8 +84,6 @@ class PlannedTable:
     def finish(self) -> dict[str, Any]:
         table = self._table
         with table:
-            table.commit()
-            memory_bytes = table.plan.buffered_bytes_per_partition
-            with table.budget.child("parquet").reserve(memory_bytes):
-                write_table(self._folder / TABLED, table.rows(), memory_bytes=memory_bytes)
+            bound_threads()
+            table.write(self._folder / TABLED)
             return {"counted_bytes": table.budget.peak_bytes}

@@ -19,7 +19,7 @@ import pyarrow.parquet  # noqa: F401 - what is imported counts as the program's 
 from kafkafmt.cli.within_memory import plan_for
 from kafkafmt.jobs.partition_readers import PartitionReaders, select_logs
 from kafkafmt.jobs.replay import LogTarget, Merge
-from kafkafmt.jobs.table import Table, TableState, write_table
+from kafkafmt.jobs.table import Table, TableState, bound_threads
 from kafkafmt.memory.process import bound_process
 from kafkafmt.types import Codec, TopicPartition
 from process_memory import MIB, limit_virtual_bytes, peak_mib
@@ -78,8 +78,9 @@ def tabled(folder: Path, seed: int) -> int:
             table.commit()
             if not is_more and len(wanted) == len(partitions):
                 break
+        rows = table.write(folder / "table.parquet")
         assert table.budget.peak_bytes <= table.budget.total_bytes
-        return write_table(folder / "table.parquet", table.rows(), memory_bytes=16 * MIB)
+        return rows
 
 
 def main() -> None:
@@ -87,6 +88,7 @@ def main() -> None:
     bound_process()
     before = peak_mib()
     limit_virtual_bytes(MEMORY_BYTES)
+    bound_threads()
     records, digest = replayed(folder, seed)
     rows = tabled(folder, seed)
     print(json.dumps({"records": records, "digest": digest, "rows": rows, "mib": peak_mib() - before}))

@@ -4,54 +4,68 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
 
 from cli.logs import flip, is_one_line, run, run_process, segments, write_log
 from jobs.logs import make_logs
+from kafkafmt.spark import JobError
+from kafkafmt.spark.jobs.table import TableOptions, write_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytest.importorskip("rocksdict")
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
-HERE = {"SPARK_LOCAL_IP": "127.0.0.1"}  # as a machine need not know its own name
-
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_table_when_made_by_spark_then_has_the_rows_of_the_local_engine(
-    tmp_path: Path, isolation: str
+def test_rows_when_made_by_spark_then_are_those_of_the_local_engine(
+    tmp_path: Path, spark: SparkSession, isolation: str
 ) -> None:
     make_logs(tmp_path / "logs", topics=("a", "b", "not-this"))
     asked = ("--topics", "[ab]", "--isolation", isolation, "--json")
-    local, spark = tmp_path / "local.parquet", tmp_path / "spark.parquet"
+    local, target = tmp_path / "local.parquet", tmp_path / "spark.parquet"
     here = run("table", tmp_path / "logs", local, *asked)
     assert here.exit_code == 0, here.stderr
-    there = run_process("table", tmp_path / "logs", spark, *asked, "--engine", "spark", **HERE)
-    assert there.returncode == 0, there.stderr
-    assert pq.read_table(spark).to_pylist() == pq.read_table(local).to_pylist()
-    assert pq.read_schema(spark).types == pq.read_schema(local).types
-    summaries = [json.loads(here.stdout), json.loads(there.stdout)]
-    for name in ("rows", "records", "null_keys", "partitions"):
-        assert summaries[0][name] == summaries[1][name]
+    found = write_table(spark, tmp_path / "logs", target, TableOptions(["a", "b"], isolation))
+    assert pq.read_table(target).to_pylist() == pq.read_table(local).to_pylist()
+    assert pq.read_schema(target).types == pq.read_schema(local).types
+    told = json.loads(here.stdout)
+    assert (found.rows, found.records, found.null_keys) == (told["rows"], told["records"], told["null_keys"])
     assert sorted(one.name for one in tmp_path.iterdir()) == ["local.parquet", "logs", "spark.parquet"]
 
 
-def test_table_when_spark_meets_damage_then_is_one_line_and_nothing_is_there(tmp_path: Path) -> None:
+def test_rows_when_spark_meets_damage_then_it_stops_or_leaves_that_out(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     log = write_log(tmp_path / "logs" / "orders-0")
     flip(segments(log)[0], segments(log)[0].stat().st_size - 1)
     out = tmp_path / "t.parquet"
-    found = run_process("table", log.parent, out, "--engine", "spark", **HERE)
-    assert found.returncode == 2
-    assert is_one_line(found.stderr, ["CRC"]), found.stderr
+    with pytest.raises(JobError, match="CRC"):
+        write_table(spark, log.parent, out, TableOptions(["orders"]))
     assert [one.name for one in tmp_path.iterdir()] == ["logs"]
-    found = run_process("table", log.parent, out, "--engine", "spark", "--on-corrupt", "skip", **HERE)
-    assert found.returncode == 0, found.stderr
+    write_table(spark, log.parent, out, TableOptions(["orders"], skips_damage=True))
     assert 0 < pq.read_metadata(out).num_rows < 120
 
 
-def test_table_when_spark_is_given_too_little_then_says_the_least(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_command_when_spark_runs_it_with_the_plans_settings_then_writes_the_table(tmp_path: Path) -> None:
     make_logs(tmp_path / "logs", batches=2)
-    found = run("table", tmp_path / "logs", tmp_path / "t.parquet", "--engine", "spark", "--memory", "256m")
+    out = tmp_path / "t.parquet"
+    # As a machine need not know its own name.
+    done = run_process(
+        "table", tmp_path / "logs", out, "--engine", "spark", "--json", SPARK_LOCAL_IP="127.0.0.1"
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rows"] == pq.read_metadata(out).num_rows > 0
+
+
+def test_command_when_spark_is_given_too_little_then_says_the_least(tmp_path: Path) -> None:
+    make_logs(tmp_path / "logs", batches=2)
+    found = run("table", tmp_path / "logs", tmp_path / "out", "--engine", "spark", "--memory", "256m")
     assert found.exit_code == 2
     assert is_one_line(found.stderr, ["512 MiB", "found 256M"]), found.stderr

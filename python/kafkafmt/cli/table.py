@@ -20,7 +20,7 @@ from kafkafmt.cli.within_memory import (
     print_summary,
     told_in_one_line,
 )
-from kafkafmt.jobs.table import Table, TableError, TableState, bound_threads, write_table
+from kafkafmt.jobs.table import Table, TableError, TableState, bound_threads
 from kafkafmt.memory import MemoryPlan, Task
 from kafkafmt.memory.process import bound_process
 
@@ -159,13 +159,10 @@ def _update(
                 bar.update(task, completed=table.read_bytes)
                 if is_verbose:
                     tell(f"committed: {in_words(table.records, 'record')}")
-        table.commit()
         _tell_null_keys(table.null_keys)
         bar.update(task, description="writing", completed=table.read_bytes)
         bound_threads()
-        memory_bytes = table.plan.buffered_bytes_per_partition
-        with table.budget.child("parquet").reserve(memory_bytes):
-            rows = write_table(target, table.rows(), memory_bytes=memory_bytes)
+        rows = table.write(target)
         return {
             "rows": rows,
             "records": table.records,
@@ -181,19 +178,13 @@ def _on_spark(reading: Reading, source: Path, target: Path, asked: _OnSpark) -> 
     settings = plan.spark_conf(task=Task(1))
     try:
         from kafkafmt.spark import JobError, SparkUnavailableError
-        from kafkafmt.spark.jobs.table import table_on_spark
+        from kafkafmt.spark.jobs.table import TableOptions, table_on_spark
     except ImportError:
         raise click.ClickException("--engine spark needs pyarrow: pip install 'kafkafmt[spark]'") from None
     try:
-        done = table_on_spark(
-            source,
-            target,
-            sorted({topic for topic, _ in reading.folders}),
-            isolation=asked.isolation,
-            skips_damage=asked.on_corrupt == "skip",
-            master=asked.master,
-            settings=settings,
-        )
+        topics = sorted({topic for topic, _ in reading.folders})
+        options = TableOptions(topics, asked.isolation, asked.on_corrupt == "skip")
+        done = table_on_spark(source, target, options, master=asked.master, settings=settings)
     except (JobError, SparkUnavailableError) as error:
         raise click.ClickException(str(error)) from None
     _tell_null_keys(done.null_keys)

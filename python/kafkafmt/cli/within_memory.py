@@ -30,9 +30,10 @@ DEFAULT_MEMORY = 256 * _MIB
 # What allocator and interpreter take beside what is counted: as measured, an eighth, and never so much.
 _RESERVED_PART = 8
 _MOST_RESERVED = 32 * _MIB
-# What RocksDB's threads and open tables take beside its block cache and its write buffers: 17 MiB were measured.
-_STORES_PART = 16
-_MOST_STORES = 20 * _MIB
+# What RocksDB's threads and open tables take beside its block cache and its write buffers, of which 17 MiB were
+# measured, and what the allocator loses between entries of a cache that are of all sizes.
+_STORES_PART = 8
+_MOST_STORES = 64 * _MIB
 # What a partition is buffered in that is read alone, where there is so much.
 _MOST_ONE_PARTITION = 32 * _MIB
 _ONE_PARTITION_FROM = 8 * _MOST_ONE_PARTITION

@@ -4,7 +4,8 @@
 """
 
 from kafkafmt.jobs.table.parquet import TABLE_COLUMNS, bound_threads, write_table
+from kafkafmt.jobs.table.rows import TableRow
 from kafkafmt.jobs.table.state import TableError, TableState
-from kafkafmt.jobs.table.table import Table, TableRow
+from kafkafmt.jobs.table.table import Table
 
 __all__ = ["TABLE_COLUMNS", "Table", "TableError", "TableRow", "TableState", "bound_threads", "write_table"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from kafkafmt.jobs.table.table import TableRow
+    from kafkafmt.jobs.table.rows import TableRow
 
 TABLE_COLUMNS = ("topic", "partition", "key", "value", "timestamp", "offset", "timestampType")
 

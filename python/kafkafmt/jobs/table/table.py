@@ -13,10 +13,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from itertools import islice
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kafkafmt.jobs.partition_readers import PartitionReaders, take_sound
+from kafkafmt.jobs.table.parquet import write_table
+from kafkafmt.jobs.table.rows import TableRow
 from kafkafmt.jobs.table.state import TableError, TableState
 from kafkafmt.log.directory import part_of_run
 from kafkafmt.memory import MemoryBudget, MemoryPlan, PartitionGroup
@@ -35,17 +38,6 @@ if TYPE_CHECKING:
 _VALUE_PREFIX = struct.Struct(">qqb")
 # So many records are looked through for those of one key before they go into the cache.
 _MOST_RECORDS = 1024
-
-
-class TableRow(NamedTuple):
-    """The latest value of a key. timestamp: in milliseconds, -1 for none, as is timestamp_type."""
-
-    topic_partition: TopicPartition
-    key: bytes
-    value: bytes
-    timestamp: int
-    offset: int
-    timestamp_type: int
 
 
 class Table:
@@ -84,7 +76,7 @@ class Table:
         self._positions = dict(self._store.positions())
 
     def _open_store(self, stack: ExitStack) -> None:
-        caches = ThreadCache(self.plan.cache_bytes, self.budget)
+        self._caches = caches = ThreadCache(self.plan.cache_bytes, self.budget)
         stack.callback(caches.close)
         self._store = RocksDBStore(
             self._state.store_path,
@@ -171,6 +163,20 @@ class Table:
             yield TableRow(
                 topic_partition, own, value[_VALUE_PREFIX.size :], timestamp, offset, timestamp_type
             )
+
+    def write(self, path: Path) -> int:
+        """Commit, and write all rows to a Parquet file, in memory that the cache gives up for it; returns how many.
+
+        Raises as `write_table` does.
+        """
+        self.commit()
+        self._caches.resize(0)  # what is in it is in the store
+        try:
+            size = self.plan.buffered_bytes_per_partition
+            with self.budget.child("parquet").reserve(size):
+                return write_table(path, self.rows(), memory_bytes=size)
+        finally:
+            self._caches.resize(self.plan.cache_bytes)
 
     def close(self) -> None:
         """Close the store and give all memory back; what was not committed is read again the next time."""

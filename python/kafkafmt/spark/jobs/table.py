@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kafkafmt.jobs.table import TABLE_COLUMNS
 from kafkafmt.spark.context import first_line, spark_context
-from kafkafmt.spark.jobs.running import JobError
+from kafkafmt.spark.jobs.running import JobError, context_of
 from kafkafmt.spark.shipping import register
 
 if TYPE_CHECKING:
@@ -28,45 +28,53 @@ class Tabled:
     rows: int
 
 
+@dataclass(frozen=True)
+class TableOptions:
+    """Which topics a table is of, and what is left out: transactions that are open or were aborted, and damage."""
+
+    topics: Sequence[str]
+    isolation: str = "read_committed"
+    skips_damage: bool = False
+
+
 def table_on_spark(
     source: Path,
     target: Path,
-    topics: Sequence[str],
+    options: TableOptions,
     *,
-    isolation: str,
-    skips_damage: bool,
     master: str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> Tabled:
-    """Write the latest value of each key of these topics to a Parquet file, by a Spark of its own.
+    """`write_table` by a Spark of its own. settings: of Spark, as `MemoryPlan.spark_conf` gives them.
 
-    settings: of Spark, as `MemoryPlan.spark_conf` gives them. `source` and `target` must be at the same paths on all
-    machines; the file is there once it is whole. Raises SparkUnavailableError, and JobError where Spark gives up.
+    Raises SparkUnavailableError, and as `write_table` does.
     """
     with spark_context("kafkafmt table", master, settings or {}) as context:
         from pyspark.sql import SparkSession
 
         spark = SparkSession(context)
         register(spark)
-        options = {
-            "isolation": isolation,
-            "onCorrupt": "skip" if skips_damage else "fail",
-            "subscribe": ",".join(topics),
-        }
-        staged = target.with_name(f".{target.name}.{context.applicationId}.tmp")
-        try:
-            return _write(spark, str(source.resolve()), options, staged, target)
-        except OSError:
-            raise
-        except Exception as error:
-            raise JobError(first_line(error)) from None
-        finally:
-            shutil.rmtree(staged, ignore_errors=True)
+        return write_table(spark, source, target, options)
 
 
-def _write(
-    spark: SparkSession, source: str, options: Mapping[str, str], staged: Path, target: Path
-) -> Tabled:
+def write_table(spark: SparkSession, source: Path, target: Path, options: TableOptions) -> Tabled:
+    """Write the latest value of each key under a log directory to a Parquet file, which is there once it is whole.
+
+    spark: a session that kafkafmt is registered with. `source` and `target` must be at the same paths on all machines.
+    Raises JobError where Spark gives up.
+    """
+    staged = target.absolute().with_name(f".{target.name}.{context_of(spark).applicationId}.tmp")
+    try:
+        return _write(spark, source, options, staged, target)
+    except OSError:
+        raise
+    except Exception as error:
+        raise JobError(first_line(error)) from None
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+
+
+def _write(spark: SparkSession, source: Path, options: TableOptions, staged: Path, target: Path) -> Tabled:
     import pyarrow.parquet as pq
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
@@ -74,8 +82,10 @@ def _write(
     told = Observation("table")
     records = (
         spark.read.format("kafkafmt")
-        .options(**options)
-        .load(source)
+        .option("isolation", options.isolation)
+        .option("onCorrupt", "skip" if options.skips_damage else "fail")
+        .option("subscribe", ",".join(options.topics))
+        .load(str(source.resolve()))
         .observe(told, f.count(f.lit(1)).alias("records"), f.count("key").alias("keys"))
     )
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
