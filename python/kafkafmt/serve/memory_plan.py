@@ -78,7 +78,7 @@ class _Division:
     """A total divided. Raises MemoryPlanError where it does not hold connections and requests."""
 
     def __init__(self, total_bytes: int, options: ServeOptions, fixed: Collection[str]) -> None:
-        self._options, self._fixed = options, fixed
+        self._total_bytes, self._options, self._fixed = total_bytes, options, fixed
         default = GroupOptions()
         self._membership_bytes = min(default.max_membership_bytes, total_bytes // _MEMBERSHIP_PART)
         self._offsets_bytes = min(default.max_offsets_bytes, total_bytes // _OFFSETS_PART)
@@ -121,6 +121,7 @@ class _Division:
         given, requests = self._options, self._requests_bytes // _REQUEST_COPIES
         chunk = min(given.chunk_bytes, max(self._chunks_bytes // 4, LEAST_CHUNK_BYTES))
         derived: dict[str, Any] = {
+            "memory_bytes": self._total_bytes,
             "max_connections": self._connections_bytes // _CONNECTION_BYTES,
             "max_request_bytes": min(given.max_request_bytes, requests),
             "max_produce_memory_bytes": requests,

@@ -78,6 +78,7 @@ class ServeOptions:
     auto_create_topics: `auto.create.topics.enable`: make topics that producers ask for, of one partition.
     max_produce_bytes: `socket.request.max.bytes`, of Produce, where that is allowed.
     max_produce_memory_bytes: what the larger ones of these requests may take together, of all connections.
+    memory_bytes: what the limits were divided from (`within_memory`), that processes are kept to; None: nothing.
     max_decompressed_bytes: the most that one batch may decompress to, where that is converted.
     max_open_segments: the most that stay open, with what is known of them; None: as the limit of open files has it.
     max_connections: of each process; None: as many as the limit of open files leaves.
@@ -104,6 +105,7 @@ class ServeOptions:
     max_produce_bytes: int = 100 * MIB
     max_produce_memory_bytes: int = 256 * MIB
     max_fetch_bytes: int = 1024 * MIB
+    memory_bytes: int | None = None
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
     max_open_segments: int | None = None
     write_timeout: float = 60.0

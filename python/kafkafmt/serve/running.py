@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 import structlog
 from prometheus_client import CollectorRegistry
 
+from kafkafmt.memory.process import bound_process
 from kafkafmt.serve.catalog import Catalog
 from kafkafmt.serve.descriptors import raise_limit
 from kafkafmt.serve.endpoint import Endpoint, listen
@@ -33,6 +34,8 @@ def run(options: ServeOptions, on_listening: Callable[[str, int], None]) -> None
     directory or the folder for offsets is not to be had, OffsetsFileError, TlsError and WorkerError.
     """
     raise_limit()
+    if options.memory_bytes is not None:
+        bound_process()
     with listen(options.host, options.port) as listener:
         serve = _serve_alone if options.workers == 1 else _serve_by_workers
         host, port = listener.getsockname()[:2]

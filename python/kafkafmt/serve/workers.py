@@ -22,6 +22,7 @@ from time import monotonic
 
 import structlog
 
+from kafkafmt.memory.process import bound_process
 from kafkafmt.serve.endpoint import Endpoint
 from kafkafmt.serve.logs import configure_logs
 from kafkafmt.serve.metrics import Metrics, PrometheusMetrics, forget_worker, keep_metrics_in
@@ -173,6 +174,8 @@ def _work(job: _Job, channel: socket.socket) -> None:
     """A worker's process."""
     # A terminal sends SIGINT to all processes; a worker is told by its supervisor.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if job.options.memory_bytes is not None:
+        bound_process()
     configure_logs(job.options.log_format, job.options.log_level)
     structlog.contextvars.bind_contextvars(worker=job.number)
     metrics = Metrics()
