@@ -97,7 +97,7 @@ def main(way: str, gigabytes: str) -> None:
     began = time.process_time()
     values = WAYS[way].opened(topic)
     _use(next(values))
-    full = limited.status_bytes()["VmRSS"] - start["VmRSS"]
+    full = limited.status_bytes()["RssAnon"] - start["RssAnon"]
     records = 1
     for value in values:
         _use(value)

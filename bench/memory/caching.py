@@ -20,7 +20,8 @@ from typing import Any
 from bench.memory import limited
 from bench.memory.limited import AMPLE_BYTES
 from kafkafmt import TopicPartition
-from kafkafmt.memory import ENTRY_OVERHEAD_BYTES, RocksDBStore, ThreadCache
+from kafkafmt.memory.cache import ENTRY_OVERHEAD_BYTES, ThreadCache
+from kafkafmt.memory.store import RocksDBStore
 
 MIB = 1024 * 1024
 TOTAL_BYTES = 32 * MIB
@@ -154,7 +155,7 @@ def main(way: str, folder: str) -> None:
     began = time.perf_counter()
     read(keys, state.get)
     seconds = time.perf_counter() - began
-    resident = limited.status_bytes()["VmHWM"] - start["VmRSS"]
+    resident = limited.status_bytes()["RssAnon"] - start["RssAnon"]
     total = read(known, state.get)
     store.close()
     limited.end(

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from cachetools import LRUCache
 
 from bench.table import aligned
-from kafkafmt.memory import MemoryBudget, NamedCache, ThreadCache
+from kafkafmt.memory import MemoryBudget
+from kafkafmt.memory.cache import NamedCache, ThreadCache
 
 MOST_NANOSECONDS = 1000.0
 LEAST_RATIO = 2.0

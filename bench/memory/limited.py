@@ -25,12 +25,11 @@ from kafkafmt.memory.process import bound_process
 
 AMPLE_BYTES = 1 << 34  # no limit that anything here would come to
 _SAMPLE_SECONDS = 0.01
-_RESET_PEAK = "5"
-_NAMES = ("VmPeak", "VmSize", "VmHWM", "VmRSS")
+_NAMES = ("VmPeak", "VmSize", "RssAnon")
 
 
 def status_bytes(process: int | str = "self") -> dict[str, int]:
-    """VmPeak, VmSize, VmHWM and VmRSS; empty where the process has ended."""
+    """VmPeak, VmSize and RssAnon; empty where the process has ended."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     fields = (line.partition(":") for line in lines)
     return {name: int(text.split()[0]) * 1024 for name, _, text in fields if name in _NAMES}
@@ -39,7 +38,6 @@ def status_bytes(process: int | str = "self") -> dict[str, int]:
 def begin(memory_bytes: int) -> dict[str, int]:
     """In the program, after its imports: from here on it has `memory_bytes` more. Returns the status it starts with."""
     bound_process()
-    Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
     start = status_bytes()
     most = start["VmSize"] + memory_bytes
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
@@ -123,13 +121,15 @@ class _Watched:
                 self.run.told.append(told)
 
     def _sample(self, status: Mapping[str, int]) -> None:
-        """VmPeak tells nothing before it grows: imports may have had more for a moment."""
+        """VmPeak tells nothing before it grows: imports may have had more for a moment. Pages of libraries, which are
+        mapped from the start and read in as they are used, are not counted as resident.
+        """
         if not status:
             return
         virtual = status["VmPeak"] if status["VmPeak"] > self._start["VmPeak"] else status["VmSize"]
         run, start = self.run, self._start
         run.virtual_peak_bytes = max(run.virtual_peak_bytes, virtual - start["VmSize"])
-        run.resident_peak_bytes = max(run.resident_peak_bytes, status["VmHWM"] - start["VmRSS"])
+        run.resident_peak_bytes = max(run.resident_peak_bytes, status["RssAnon"] - start["RssAnon"])
 
 
 def _reason(status: int, log: Path) -> str:

@@ -51,8 +51,8 @@ class Replaying:
         due = time.monotonic() + SECONDS_BETWEEN_CHANGES
         while True:
             if time.monotonic() >= due:
-                due += SECONDS_BETWEEN_CHANGES
                 self._change(*self._coming.next())
+                due = time.monotonic() + SECONDS_BETWEEN_CHANGES
             taken = self._replay.take()
             if taken is not None:
                 self._check(*taken)

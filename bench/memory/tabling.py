@@ -42,8 +42,8 @@ def fill(topic: Topic, table: Table) -> int:
     due = time.monotonic() + SECONDS_BETWEEN_CHANGES
     while True:
         if time.monotonic() >= due:
-            due += SECONDS_BETWEEN_CHANGES
             change(*coming.next())
+            due = time.monotonic() + SECONDS_BETWEEN_CHANGES
         records = table.take()
         if records is not None:
             taken += records
