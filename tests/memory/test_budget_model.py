@@ -108,7 +108,7 @@ class BudgetMachine(RuleBasedStateMachine):
         return one
 
     @initialize(
-        target=reservations, sizes=st.tuples(st.integers(0, 50), st.integers(0, 30), st.integers(0, 30))
+        target=reservations, sizes=st.tuples(st.integers(0, 40), st.integers(0, 30), st.integers(0, 30))
     )
     def begin_with_some_held(self, sizes: tuple[int, ...]) -> object:
         named = zip(("total.b", "total.a.c", "total.a"), sizes, strict=True)
