@@ -66,20 +66,13 @@ def write_table(path: Path, rows: Iterable[TableRow], *, memory_bytes: int) -> i
     Parquet has no microseconds for, and without pyarrow; OSError.
     """
     schema = table_schema()
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     count = 0
     try:
-        with temporary.open("wb") as file:
-            with pq.ParquetWriter(
-                file,
-                schema,
-                compression="zstd",
-                use_dictionary=["topic"],
-                memory_pool=pa.system_memory_pool(),
-            ) as writer:
+        with temporary.open("wb") as file, _system_memory_pool():
+            with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=["topic"]) as writer:
                 for group in _groups(rows, memory_bytes // _GROUP_PART):
                     writer.write_batch(_record_batch(group, schema))
                     count += len(group)
@@ -95,6 +88,19 @@ def write_table(path: Path, rows: Iterable[TableRow], *, memory_bytes: int) -> i
         with contextlib.suppress(OSError):
             temporary.unlink()
     return count
+
+
+@contextlib.contextmanager
+def _system_memory_pool() -> Iterator[None]:
+    """Have pyarrow allocate as everybody does, its encoders too: its own pool reserves a GiB of address space."""
+    import pyarrow as pa
+
+    usual = pa.default_memory_pool()
+    pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        yield
+    finally:
+        pa.set_memory_pool(usual)
 
 
 def _groups(rows: Iterable[TableRow], most_bytes: int) -> Iterator[list[TableRow]]:
