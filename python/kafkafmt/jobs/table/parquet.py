@@ -71,7 +71,7 @@ def write_table(path: Path, rows: Iterable[TableRow], *, memory_bytes: int) -> i
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     count = 0
     try:
-        with temporary.open("wb") as file, _system_memory_pool():
+        with temporary.open("wb") as file:
             with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=["topic"]) as writer:
                 for group in _groups(rows, memory_bytes // _GROUP_PART):
                     writer.write_batch(_record_batch(group, schema))
@@ -88,19 +88,6 @@ def write_table(path: Path, rows: Iterable[TableRow], *, memory_bytes: int) -> i
         with contextlib.suppress(OSError):
             temporary.unlink()
     return count
-
-
-@contextlib.contextmanager
-def _system_memory_pool() -> Iterator[None]:
-    """Have pyarrow allocate as everybody does, its encoders too: its own pool reserves a GiB of address space."""
-    import pyarrow as pa
-
-    usual = pa.default_memory_pool()
-    pa.set_memory_pool(pa.system_memory_pool())
-    try:
-        yield
-    finally:
-        pa.set_memory_pool(usual)
 
 
 def _groups(rows: Iterable[TableRow], most_bytes: int) -> Iterator[list[TableRow]]:
