@@ -42,7 +42,7 @@ class Expected:
 
 def expected_of(topic: Topic) -> Expected:
     """Computed once for a topic."""
-    path = topic.log_dir.with_suffix(".expected.json")
+    path = topic.log_dir.with_name(f"{topic.name}.expected.json")
     if not path.exists():
         columns = zip(*(_partition(topic, number) for number in range(topic.partitions)), strict=True)
         path.write_text(json.dumps(list(columns)))
