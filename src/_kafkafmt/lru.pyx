@@ -370,7 +370,7 @@ cdef class EntryTable:
             if (
                 self.order.evictions >= self.order.grow_at
                 or charge + BUCKET > self.order.limit_bytes
-                or not self.order.drop_oldest(needed)
+                or not self.order.drop_oldest(charge + BUCKET)  # all of it, as the entry itself may be dropped
             ):
                 if not self.order.make_room(charge + BUCKET):
                     return self.refuse(key, value, context, is_dirty)

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+import kafkafmt as kf
 from jobs.logs import LogMaker, Row, make_logs, merged
 from kafkafmt.errors import CorruptRecordError
 from kafkafmt.jobs.partition_readers import READER_BYTES, PartitionReaders, select_logs
 from kafkafmt.jobs.replay import Merge
+from kafkafmt.log import PartitionLogWriter
 from kafkafmt.log.reading import SourceDamage
 from kafkafmt.memory import MemoryPlan, MemoryPlanError, Taken
 from kafkafmt.types import TopicPartition
@@ -149,3 +151,46 @@ def test_take_when_damage_is_skipped_then_the_others_come_and_it_is_told(tmp_pat
     assert [(one.topic_partition, one.next_offset) for one in told] == [
         (TopicPartition("t", 0), first.every[50].offset)
     ]
+
+
+def written(folder: Path, count: int) -> None:
+    """A log of that many batches of one record each, some to a segment; little of it is buffered by `plan_of`."""
+    with PartitionLogWriter(folder, segment_bytes=200_000) as writer:
+        for offset in range(count):
+            builder = kf.RecordBatchBuilder(base_offset=offset)
+            builder.append(offset, b"key", random.Random(offset).randbytes(9000))
+            writer.append(builder.build())
+
+
+def test_take_when_damage_is_in_front_of_what_was_refused_then_it_is_told_once(tmp_path: Path) -> None:
+    written(tmp_path / "a-0", 40)
+    written(tmp_path / "a-1", 40)
+    first = min((tmp_path / "a-0").glob("*.log"))
+    damaged = bytearray(first.read_bytes())
+    damaged[len(damaged) // 2 + 100] ^= 1
+    first.write_bytes(damaged)
+    for buffered_bytes in range(100_000, 200_000, 10_000):
+        told: list[SourceDamage] = []
+        readers = PartitionReaders(select_logs(tmp_path), skips_damage=True, on_damage=told.append)
+        with Merge(readers, plan_of().replaced(buffered_bytes_per_partition=buffered_bytes)) as merge:
+            merge.assign(merge.partitions)
+            assert len(all_of(merge)) == 79
+        assert len(told) == 1
+
+
+def test_take_when_the_log_loses_what_was_refused_then_goes_on_behind_it(tmp_path: Path) -> None:
+    written(tmp_path / "a-0", 100)
+    plan = plan_of().replaced(buffered_bytes_per_partition=60_000)
+    with Merge(PartitionReaders(select_logs(tmp_path)), plan) as merge:
+        merge.assign(merge.partitions)
+        taken = merge.take(1)
+        assert taken is not None
+        segments = sorted((tmp_path / "a-0").glob("*.log"))
+        for segment in segments[:2]:
+            segment.unlink()
+        rest = [row.offset for _, row in all_of(merge)]
+    assert rest[0] == 1
+    assert rest == sorted(rest)
+    assert [offset for offset in rest if offset >= int(segments[2].stem)] == list(
+        range(int(segments[2].stem), 100)
+    )

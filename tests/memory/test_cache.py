@@ -526,6 +526,15 @@ def test_cache_of_clean_entries_grows_to_its_total(written: Written) -> None:
     assert 490_000 < cache.order.used_bytes <= 500_000
 
 
+def test_clean_entry_that_grows_and_is_the_oldest_stays_within_the_bound(written: Written) -> None:
+    cache = ThreadCache(2000).cache("store", written)
+    cache.put_clean(b"a", b"x" * 800)
+    cache.put_clean(b"b", b"x" * 800)
+    cache.put_clean(b"a", b"x" * 1300)
+    assert cache.get(b"a") == b"x" * 1300
+    assert cache.order.used_bytes <= 2000
+
+
 def test_tables_that_grow_and_shrink_by_thousands_find_all_that_they_hold(written: Written) -> None:
     chance = random.Random(11)
     shared = ThreadCache(64 << 20)

@@ -125,6 +125,10 @@ class PartitionGroup:
         self._settle()
         return self._queues[topic_partition].feed(run)
 
+    def pass_over(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Wait for no batches in front of `offset`: the log has lost or compacted them since, or they are damaged."""
+        self._queues[topic_partition].pass_over(offset)
+
     def wanting(self) -> list[TopicPartition]:
         """The partitions that have room and are not finished: those first that nothing can be handed out without."""
         self._settle()

@@ -156,6 +156,11 @@ class RecordQueue:
         self._remember_refused(run, stop)
         return stop
 
+    def pass_over(self, offset: int) -> None:
+        """Wait for nothing in front of `offset`: `feed` goes on there, if that is not behind it already."""
+        if offset > self.fetch_offset:
+            self.fetch_offset, self._refused_offset = offset, None
+
     def _ensure_follows(self, run: BatchRun) -> None:
         refused = self._refused_offset
         if refused is not None and len(run) and int(run.index["last_offset"][0]) > refused:

@@ -114,6 +114,8 @@ class Merge:
         if run is None:
             self._group.finish(topic_partition)
             return
+        # What the log has no more, or what was told as damage, is not read up to again.
+        self._group.pass_over(topic_partition, int(run.index["last_offset"].min()))
         fed = self._group.feed(topic_partition, run)
         self.read_bytes += int(run.index["size"][:fed].sum())
         if fed < len(run):
