@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from pathlib import Path
@@ -166,3 +167,16 @@ def test_wrong_arguments_are_one_line(
     assert result.exit_code == 2
     assert is_one_line(result.stderr, words), result.stderr
     assert [one.name for one in source.parent.iterdir()] == ["logs"]
+
+
+def test_replay_to_a_folder_when_a_killed_one_left_its_part_then_begins_anew(
+    source: Path, tmp_path: Path
+) -> None:
+    make_logs(source)
+    left = tmp_path / f".merged.{os.getpid()}.tmp" / "a-0"
+    left.mkdir(parents=True)
+    (left / "00000000000000000000.log").write_bytes(b"half a batch")
+    result = run("replay", source, tmp_path / "merged", "--by-time")
+    assert result.exit_code == 0, result.stderr
+    assert PartitionLog(tmp_path / "merged" / "orders-0").end_offset > 0
+    assert not left.parent.exists()

@@ -49,6 +49,8 @@ class LogTarget:
         self._staged = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         self._codec, self._level, self._batch_bytes = codec, level, batch_bytes
         self._topics: dict[str, _TopicLog] = {}
+        # A process of the same number was killed: in a container numbers come again.
+        shutil.rmtree(self._staged, ignore_errors=True)
         self._staged.mkdir()
 
     def write(self, taken: Taken) -> None:
