@@ -211,7 +211,8 @@ class RecordQueue:
     def head_timestamp(self) -> int | None:
         """The timestamp of the next record; None where there is none.
 
-        By the header alone it is that which the first record of the batch has from every producer; `open` makes sure.
+        By the header it is that which Kafka's format says the first record has. A record that is later than that is put
+        right by `open`; one that is earlier, which no known producer writes, has its turn when the header says.
         Raises KafkaFormatError for a damaged batch, and ValueError for what an extractor returns.
         """
         if self._window is None:
