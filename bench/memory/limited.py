@@ -26,6 +26,8 @@ from kafkafmt.memory.process import bound_process
 AMPLE_BYTES = 1 << 34  # no limit that anything here would come to
 _SAMPLE_SECONDS = 0.01
 _NAMES = ("VmPeak", "VmSize", "RssAnon")
+# As bound_process() has it, which is called once pyarrow is imported here.
+_ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
 
 
 def status_bytes(process: int | str = "self") -> dict[str, int]:
@@ -70,7 +72,11 @@ def run(module: str, arguments: Sequence[str], log: Path) -> Run:
     """Run `python -m module` to its end; what it writes to stderr goes to `log`."""
     with log.open("w") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=errors
+            [sys.executable, "-m", module, *arguments],
+            cwd=ROOT,
+            env={**os.environ, **_ENVIRONMENT},
+            stdout=subprocess.PIPE,
+            stderr=errors,
         )
         assert process.stdout is not None
         watched = _Watched(process)

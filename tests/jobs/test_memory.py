@@ -85,7 +85,7 @@ def test_replay_and_table_when_the_address_space_is_bounded_then_are_what_brute_
         [sys.executable, "-m", "jobs.limited", str(tmp_path), "5"],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        env={**os.environ, "PYTHONPATH": str(TESTS), "ARROW_DEFAULT_MEMORY_POOL": "system"},
         check=False,
     )
     assert done.returncode == 0, done.stderr
