@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 from cli.logs import command, is_one_line, run, write_log
 from jobs.logs import LogMaker, latest, make_logs
+from kafkafmt.cli.table import table
 from kafkafmt.types import TopicPartition
 
 pytest.importorskip("rocksdict")
@@ -162,3 +165,15 @@ def test_wrong_arguments_are_one_line(
     assert result.exit_code == 2
     assert is_one_line(result.stderr, words), result.stderr
     assert [one.name for one in source.parent.iterdir()] == ["logs"]
+
+
+def test_table_when_extras_are_missing_then_says_all_of_them_and_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "clicks-0").mkdir()
+    (tmp_path / "clicks-0" / "00000000000000000000.log").touch()
+    for name in ("pyarrow", "rocksdict"):
+        monkeypatch.setitem(sys.modules, name, None)
+    result = CliRunner().invoke(table, [str(tmp_path), str(tmp_path / "out.parquet")])
+    assert "rocksdict and pyarrow: pip install 'kafkafmt[store,arrow]'" in result.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["clicks-0"]

@@ -290,11 +290,18 @@ def test_resize_to_less_evicts_at_once_and_to_more_keeps_all(written: Written) -
     assert (len(cache), cache.order.used_bytes) == (0, 0)
 
 
+def test_total_when_it_is_a_text_then_it_is_the_size_that_it_says():
+    cache = ThreadCache("1m")
+    assert (cache.total_bytes, cache.limit_bytes) == (2**20, 2**20)
+    cache.resize("512K")
+    assert (cache.total_bytes, cache.limit_bytes) == (2**19, 2**19)
+
+
 @pytest.mark.parametrize("total", [-1, -(2**40)])
 def test_negative_total_is_refused(total: int) -> None:
-    with pytest.raises(ValueError, match=f"total_bytes: expected 0 or more, found {total}"):
+    with pytest.raises(ValueError, match=f"expected a size of 0 bytes or more, .* found {total}"):
         ThreadCache(total)
-    with pytest.raises(ValueError, match="total_bytes"):
+    with pytest.raises(ValueError, match="0 bytes or more"):
         ThreadCache(1).resize(total)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,7 @@ def table(
             summary = _on_spark(reading, source, target, asked)
         else:
             memory_bytes = memory_bytes or DEFAULT_MEMORY
+            _ensure_extras()
             plan = plan_for(memory_bytes, 1, 1, producer_bytes=lambda _: 0)
             path = state_path or target.with_name(f"{target.name}.state")
             state = TableState(path, source, topics=topics, isolation=isolation)
@@ -129,6 +131,20 @@ def table(
     }
     print_summary("tabled", summary, as_json=as_json)
     return 1 if reading.damaged else 0
+
+
+def _ensure_extras() -> None:
+    """Say all that is missing at once, before a state is made."""
+    missing = []
+    for name in ("rocksdict", "pyarrow"):
+        try:
+            import_module(name)
+        except ImportError:
+            missing.append(name)
+    if missing:
+        raise click.ClickException(
+            f"a table needs {' and '.join(missing)}: pip install 'kafkafmt[store,arrow]'"
+        )
 
 
 def _tell_null_keys(count: int) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from _kafkafmt.lru import ENTRY_OVERHEAD_BYTES, EntryOrder, EntryTable
+from kafkafmt.sizes import parse_size
 
 if TYPE_CHECKING:
     from _kafkafmt.reservations import Reservation
@@ -111,7 +112,7 @@ class NamedCache(EntryTable):
 
 
 class ThreadCache(EntryOrder):
-    """Named caches that share `total_bytes` as they are used.
+    """Named caches that share `total_bytes`, a number or a text as `512m`, as they are used.
 
     An entry takes its key, its value and ENTRY_OVERHEAD_BYTES, rounded up as the allocator does; a context in
     addition what `sys.getsizeof` says. With a `budget` the bytes are reserved in a child of it, in steps as the
@@ -120,8 +121,10 @@ class ThreadCache(EntryOrder):
     KIP-63. Raises ValueError for a total below 0.
     """
 
-    def __init__(self, total_bytes: int, budget: MemoryBudget | None = None, *, name: str = "cache") -> None:
-        self.total_bytes = _checked(total_bytes)
+    def __init__(
+        self, total_bytes: int | str, budget: MemoryBudget | None = None, *, name: str = "cache"
+    ) -> None:
+        self.total_bytes = parse_size(total_bytes, least=0)
         self.lock = threading.RLock()  # around flushes
         self.caches: dict[str, NamedCache] = {}
         self._is_making_room = False
@@ -129,7 +132,7 @@ class ThreadCache(EntryOrder):
         self._forget = None if self._budget is None else self._budget.on_pressure(self._give_back)
         self._reservations: list[Reservation] = []
         self._reserving = threading.Lock()  # around those and limit_bytes; nothing waits under it
-        self._set_limit(total_bytes if budget is None else 0)
+        self._set_limit(self.total_bytes if budget is None else 0)
 
     def cache(self, name: str, listener: Listener) -> NamedCache:
         """A new cache under this bound. Raises ValueError where the name is taken."""
@@ -143,11 +146,13 @@ class ThreadCache(EntryOrder):
         for cache in list(self.caches.values()) if name is None else [self.caches[name]]:
             cache.flush()
 
-    def resize(self, total_bytes: int) -> None:
+    def resize(self, total_bytes: int | str) -> None:
         """Set the bound; what is too much for it leaves at once."""
-        self.total_bytes = _checked(total_bytes)
+        self.total_bytes = parse_size(total_bytes, least=0)
         with self._reserving:
-            self._set_limit(total_bytes if self._budget is None else min(self.limit_bytes, total_bytes))
+            self._set_limit(
+                self.total_bytes if self._budget is None else min(self.limit_bytes, self.total_bytes)
+            )
         self.settle()
         self._return_unused()
 
@@ -263,9 +268,3 @@ def _merged(
         if key != last and value is not None:
             yield key, value
         last = key
-
-
-def _checked(total_bytes: int) -> int:
-    if total_bytes < 0:
-        raise ValueError(f"total_bytes: expected 0 or more, found {total_bytes}")
-    return total_bytes
