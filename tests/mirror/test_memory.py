@@ -151,3 +151,4 @@ def test_batch_when_it_decompresses_to_more_than_the_memory_then_its_partition_s
     told = mirror(tmp_path / "source", tmp_path / "target", *options)
     assert told.status == 1
     assert "expected at most" in told.errors
+    assert "with --memory 48M a batch may decompress to " in told.errors

@@ -26,7 +26,7 @@ _OPENED_COPIES, _COLUMN_COPIES, _RECORD_COPIES = 5, 6, 10
 _MOST_REQUEST_BYTES = 32 * MIB
 _LEAST_BATCH_BYTES = MIB
 # Producer and Consumer, of which part of what is not reserved.
-_RAW_PARTS, _DEEP_PARTS = (2, 4), (4, 8)
+_RAW_PARTS, _DEEP_PARTS = (3, 6), (4, 8)
 
 
 class MirrorMemoryError(ValueError):

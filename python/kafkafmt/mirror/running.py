@@ -13,7 +13,7 @@ import kafka.errors as kafka_errors
 import structlog
 
 from _kafkafmt.scan import BatchRun
-from kafkafmt.errors import KafkaFormatError
+from kafkafmt.errors import DecompressionLimitError, KafkaFormatError
 from kafkafmt.log.reading import SourceDamage, first_offset
 from kafkafmt.mirror.handlers import HandlerError
 from kafkafmt.mirror.moving import (
@@ -25,6 +25,7 @@ from kafkafmt.mirror.moving import (
 )
 from kafkafmt.mirror.options import MirrorError, MirrorOptions
 from kafkafmt.mirror.statistics import Statistics
+from kafkafmt.sizes import size_text
 from kafkafmt.types import TopicPartition
 
 _log = structlog.get_logger()
@@ -219,13 +220,20 @@ class Mirror:
         except (PartitionError, KafkaFormatError) as error:
             offset = error.base_offset if isinstance(error, KafkaFormatError) else None
             first = first_offset(run)
-            self._stop(Stopped(topic_partition, first if offset is None else max(offset, first), str(error)))
+            said = self._told(error)
+            self._stop(Stopped(topic_partition, first if offset is None else max(offset, first), said))
             return
         if self._target.held_bytes() > self._most_under_way:  # a folder hands out no more of others then
             self._hold_all()
         elif self._target.held_bytes(topic_partition) > self._most_under_way // _SHARE:
             self._full.add(topic_partition)
             self._source.hold([topic_partition])
+
+    def _told(self, error: Exception) -> str:
+        if not isinstance(error, DecompressionLimitError):
+            return str(error)
+        most, total = self._options.memory.max_decompressed_bytes, size_text(self._options.memory_bytes)
+        return f"{error}: with --memory {total} a batch may decompress to {most} bytes, and with more to more"
 
     def _meet_damage(self, damage: SourceDamage) -> None:
         topic_partition, offset, next_offset, message = damage
