@@ -10,6 +10,7 @@ import pytest
 
 import kafkafmt as kf
 from cli.logs import command, is_one_line, json_lines, run
+from kafkafmt.converted_chunks import DEFAULT_CHUNK_SIZE
 from kafkafmt.jobs.convert import ConvertMemory, ConvertMemoryError
 from kafkafmt.log import PartitionLogWriter
 from process_memory import MIB, family_peak_mib
@@ -145,12 +146,10 @@ def test_convert_when_the_memory_is_too_small_then_one_line_says_what_would_do(t
 
 def test_jobs_when_none_are_given_then_are_as_many_as_have_room_for_large_batches() -> None:
     def jobs(memory_mib: int, cores: int = 8) -> int:
-        return ConvertMemory.divided(
-            memory_mib * MIB, jobs=None, cores=cores, to_magic=1, chunk_size=None
-        ).jobs
+        return ConvertMemory.divided(memory_mib * MIB, cores, to_magic=1, chunk_size=DEFAULT_CHUNK_SIZE).jobs
 
     assert jobs(64) == 1
     assert jobs(8 * 1024) == 8
-    assert jobs(1024) == 5
+    assert jobs(1024) == 6
     with pytest.raises(ConvertMemoryError):
         jobs(8)

@@ -49,15 +49,14 @@ class LogTarget:
         self._staged = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         self._codec, self._level, self._batch_bytes = codec, level, batch_bytes
         self._topics: dict[str, _TopicLog] = {}
-        # A process of the same number was killed: in a container numbers come again.
-        shutil.rmtree(self._staged, ignore_errors=True)
-        self._staged.mkdir()
+        self._is_staged = False
 
     def write(self, taken: Taken) -> None:
         """Append the records that were taken. Raises ReplayError where they cannot be in format v2, and OSError."""
         topic = taken.topic_partition.topic
         log = self._topics.get(topic)
         if log is None:
+            self._stage()
             folder = self._staged / f"{topic}-0"
             batches = BatchesBuilder(batch_size=self._batch_bytes, codec=self._codec, level=self._level)
             log = self._topics[topic] = _TopicLog(folder, batches)
@@ -65,6 +64,7 @@ class LogTarget:
 
     def finish(self) -> None:
         """Make the directory be there."""
+        self._stage()
         for log in self._topics.values():
             log.finish()
         make_durable(self._staged)
@@ -75,6 +75,13 @@ class LogTarget:
                 raise ReplayError(f"{self._path}: something else was put there meanwhile") from None
             raise
         make_durable(self._path.absolute().parent)
+
+    def _stage(self) -> None:
+        if not self._is_staged:
+            # A process of the same number was killed: in a container numbers come again.
+            shutil.rmtree(self._staged, ignore_errors=True)
+            self._staged.mkdir()
+            self._is_staged = True
 
     def close(self) -> None:
         """Leave nothing behind of what is not finished."""
