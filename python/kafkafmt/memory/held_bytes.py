@@ -46,13 +46,15 @@ class HeldBytes:
             self._reservation.resize(self.count)
 
     def add_up_to(self, wanted: int, least: int) -> int:
-        """Hold `wanted` bytes more, or as many as are to be had, half as many at a time, but at the least `least`."""
-        while wanted > least:
-            if self.try_add(wanted):
-                return wanted
-            wanted //= 2
-        if not self.try_add(least):
-            self.add(least)
+        """Hold `wanted` bytes more, or as many as are to be had, but at the least `least`, be they to be had or not."""
+        if self.try_add(wanted):
+            return wanted
+        assert self._budget is not None
+        size = min(wanted, self._budget.available_bytes)
+        if size > least and self._reservation is not None and self._reservation.try_resize(self.count + size):
+            self.count += size
+            return size
+        self.add(least)
         return least
 
     def remove(self, size: int) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kafkafmt.codecs.streams import PayloadStream
     from kafkafmt.memory.held_bytes import HeldBytes
 
-# A window has that much, however little room there is, unless the budget has less: each costs a call or two.
+# A window has that much, however little room there is, in the budget too: each costs a call or two.
 LEAST_WINDOW_BYTES = 64 * 1024
 # As much where a decompressor is not kept, since all that comes before the window is decompressed again for it.
 _LEAST_ANEW_BYTES = 256 * 1024
@@ -31,6 +31,8 @@ _LEAST_ANEW_BYTES = 256 * 1024
 _SMALL_STATE_BYTES = 256 * 1024
 # More rows at a time make nothing faster.
 _MOST_ROWS_BYTES = 4096 * RECORD_ROW_BYTES
+# So many there are though the budget has no room for them, as for a window.
+_LEAST_ROWS_BYTES = 256 * RECORD_ROW_BYTES
 _FIRST_BYTES = 4 * 1024 * 1024
 
 
@@ -63,8 +65,8 @@ class Windows(ABC):
     def next(self, room: int) -> LocatedRecords | None:
         """The next window; None where nothing was located.
 
-        room: for all that `held_bytes` counts. A window of LEAST_WINDOW_BYTES is made where it is less, if the budget
-        has those, and one of one record in any case. Raises KafkaFormatError for what is damaged, each time anew.
+        room: for all that `held_bytes` counts. A window of LEAST_WINDOW_BYTES is made where it is less, and where the
+        budget has less: it goes over then. Raises KafkaFormatError for what is damaged, each time anew.
         """
 
     def release(self) -> None:
@@ -80,7 +82,7 @@ class Windows(ABC):
         """Hold rows for up to `most` records; how many."""
         self.release()
         wanted = min(room, _MOST_ROWS_BYTES, most * RECORD_ROW_BYTES)
-        self._rows_bytes = self._held.add_up_to(wanted, RECORD_ROW_BYTES)
+        self._rows_bytes = self._held.add_up_to(wanted, max(min(wanted, _LEAST_ROWS_BYTES), RECORD_ROW_BYTES))
         return self._rows_bytes // RECORD_ROW_BYTES
 
     def _keep_rows(self, located: LocatedRecords | None) -> None:
@@ -188,7 +190,8 @@ class CompressedWindows(Windows):
         room -= self._stream.state_bytes if is_kept else 0
         room = max(room, LEAST_WINDOW_BYTES if is_kept else _LEAST_ANEW_BYTES)
         room = max(room * 3 // 4 - len(left), missing)
-        room = self._held.add_up_to(room, missing)
+        # Where the budget is used up it goes over by so much: less would decompress the batch again for each record.
+        room = self._held.add_up_to(room, max(min(room, LEAST_WINDOW_BYTES), missing))
         try:
             self._piece = self._read_behind(left, room)
         finally:
