@@ -201,10 +201,7 @@ class BudgetMachine(RuleBasedStateMachine):
             self.model.settle()
         return multiple(*held)
 
-    # While some wait, the budget may go on claiming for them where they lacked bytes before: which claim is whose then
-    # the model does not say.
     @rule(name=names, total=st.integers(1, 150))
-    @precondition(lambda self: not self.model.line)
     def resize_budget(self, name: str, total: int) -> None:
         self.budgets[name].resize(total)
         self.model.totals[name] = total
@@ -240,10 +237,11 @@ TestBudget = BudgetMachine.TestCase
 TestBudget.settings = settings(max_examples=40, stateful_step_count=40, deadline=None, derandomize=True)
 
 
-# Budget and model are known to differ, of some walks, in whose turn it is once reservations have grown past a total.
-@pytest.mark.parametrize(
-    "seed", [0, 1, 2, 3, pytest.param(6, marks=pytest.mark.xfail(reason="whose turn it is", strict=True))]
-)
+# What a waiter is taken to lack is not looked at again when reservations grow: of some walks others get its turn then.
+_OUT_OF_TURN = pytest.mark.xfail(reason="a waiter's claim is stale once reservations have grown", strict=True)
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3, 4, *(pytest.param(seed, marks=_OUT_OF_TURN) for seed in (1, 12))])
 def test_budget_when_used_at_random_for_long_then_it_counts_and_lines_up_as_the_model(seed: int) -> None:
     """Longer, and with fuller budgets and lines, than what hypothesis tries."""
     random = Random(seed)
@@ -261,7 +259,7 @@ def test_budget_when_used_at_random_for_long_then_it_counts_and_lines_up_as_the_
             waiters.append(machine.wait(name, size))
         elif step < 0.6 and waiters:
             machine.leave_whatever_came(waiters.pop(random.randrange(len(waiters))))
-        elif step < 0.65 and not model.line:
+        elif step < 0.65:
             machine.resize_budget(name, max((TOTALS[name] or 100) + random.randrange(-10, 10), 1))
         elif step < 0.85 and model.held:
             machine.release(random.choice(model.held))
