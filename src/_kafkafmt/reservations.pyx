@@ -1,8 +1,9 @@
 """Accounts of bytes, one under another, and the line of those who wait for some.
 
 What is taken from an account counts in all that it is under. There is one line for a whole tree of accounts, in the
-order of coming. A waiter claims the lowest account that has too little for it; nobody behind it takes from that one or
-from those under it, while others go on. Once that one has enough, it claims the next: so it is never starved.
+order of coming. A waiter claims the lowest account that has too little for it, or that one in front of it claims;
+nobody behind it takes from that one or from those under it, while others go on. Once that one has enough, it claims the
+next: so it is never starved. What others take can change no claim, as they take from no account that is claimed.
 
 Every change of the counts is a cdef function that calls no Python and allocates nothing: with the GIL held none is
 ever seen half done, so there is no lock to take, none to be interrupted under and none to be forked with. Objects are
@@ -123,15 +124,16 @@ cdef class Account:
                 account._peak = account._held
             account = account._parent
 
-    cdef void give_back(self, Py_ssize_t size):
-        self.add(-size)
+    cdef void change(self, Py_ssize_t size):
+        """As `add`, for less, and for what nobody was asked for: others may have what they wait for, or lack more."""
+        self.add(size)
         if self._line.first is not None:
             self._line.serve()
 
     cdef Account lacking_for(self, Py_ssize_t size):
-        """The lowest of this account and its parents that has fewer bytes; None where only its place in line lacks."""
+        """The lowest of this account and its parents that has fewer bytes for one who comes now, or is claimed."""
         cdef Account account = self
-        while account is not None and size <= account._total - account._held:
+        while account is not None and not account._is_claimed and size <= account._total - account._held:
             account = account._parent
         return account
 
@@ -279,8 +281,6 @@ cdef class Waiter:
     cdef void claim(self):
         """Claim what lacks bytes now; where that is another account than before, its holders may be asked."""
         cdef Account lacking = self.account.lacking_for(self.size)
-        if lacking is None:
-            return
         lacking._is_claimed = True
         if self.claimed is not lacking:
             if self.claimed is not None:
@@ -319,7 +319,7 @@ cdef class Waiter:
             self.account._line.serve()
         elif self.is_served:
             self.is_served = False
-            self.account.give_back(self.size)
+            self.account.change(-self.size)
 
 
 @cython.freelist(64)
@@ -349,10 +349,8 @@ cdef class Reservation:
         """
         cdef Py_ssize_t change = self._change(size_bytes)
         self._size += change
-        if change > 0:
-            self._account.add(change)
-        elif change < 0:
-            self._account.give_back(-change)
+        if change != 0:
+            self._account.change(change)
 
     def try_resize(self, size_bytes):
         """Hold as many bytes instead where they are to be had at once; returns whether it does."""
@@ -360,10 +358,8 @@ cdef class Reservation:
         if change > 0 and not self._account.has(change):
             return False
         self._size += change
-        if change > 0:
-            self._account.add(change)
-        elif change < 0:
-            self._account.give_back(-change)
+        if change != 0:
+            self._account.change(change)
         return True
 
     def split(self, sizes):
@@ -382,10 +378,7 @@ cdef class Reservation:
         change += self._change(0)
         self._is_released = True
         self._size = 0
-        if change > 0:
-            self._account.add(change)
-        else:
-            self._account.give_back(-change)
+        self._account.change(change)
         return parts
 
     def absorb(self, Reservation other not None):
@@ -404,7 +397,7 @@ cdef class Reservation:
         if not self._is_released:
             self._is_released = True
             self._size = 0
-            self._account.give_back(size)
+            self._account.change(-size)
 
     def __enter__(self):
         return self

@@ -6,7 +6,7 @@ Waiters stand in line here without a thread of their own, so that every order ca
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from random import Random
+from random import Random, randrange
 
 import pytest
 from hypothesis import settings
@@ -60,12 +60,13 @@ class Model:
         return float("inf") if total is None else total - self.held_by(name)
 
     def claims(self, until: Held | None = None) -> set[str]:
-        """What those in front lack, each the lowest."""
-        claimed = set()
+        """What those in front lack, or wait behind others for, each the lowest."""
+        claimed: set[str] = set()
         for waiter in self.line:
             if waiter is until:
                 break
-            lacking = [name for name in self.chain(waiter.name) if waiter.size > self.left(name)]
+            chain = self.chain(waiter.name)
+            lacking = [name for name in chain if name in claimed or waiter.size > self.left(name)]
             claimed.update(lacking[:1])
         return claimed
 
@@ -173,11 +174,9 @@ class BudgetMachine(RuleBasedStateMachine):
     @rule(one=reservations, size=sizes)
     def resize(self, one: Held, size: int) -> None:
         one.real.resize(size)
-        is_less = size < one.size
         one.size = size
         self.model.note_peaks()
-        if is_less:
-            self.model.settle()
+        self.model.settle()
 
     @rule(one=reservations, size=sizes)
     def try_resize(self, one: Held, size: int) -> None:
@@ -187,8 +186,7 @@ class BudgetMachine(RuleBasedStateMachine):
         if done:
             one.size = size
             self.model.note_peaks()
-            if more < 0:
-                self.model.settle()
+            self.model.settle()
 
     @rule(target=reservations, one=consumes(reservations), parts=st.lists(st.integers(0, 60), max_size=3))
     def split(self, one: Held, parts: list[int]) -> object:
@@ -197,8 +195,7 @@ class BudgetMachine(RuleBasedStateMachine):
         held = [Held(one.name, size, real) for size, real in zip(parts, reals, strict=True)]
         self.model.held += held
         self.model.note_peaks()
-        if sum(parts) <= one.size:
-            self.model.settle()
+        self.model.settle()
         return multiple(*held)
 
     @rule(name=names, total=st.integers(1, 150))
@@ -234,14 +231,15 @@ class BudgetMachine(RuleBasedStateMachine):
 
 
 TestBudget = BudgetMachine.TestCase
-TestBudget.settings = settings(max_examples=40, stateful_step_count=40, deadline=None, derandomize=True)
+TestBudget.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 
-# What a waiter is taken to lack is not looked at again when reservations grow: of some walks others get its turn then.
-_OUT_OF_TURN = pytest.mark.xfail(reason="a waiter's claim is stale once reservations have grown", strict=True)
+@pytest.fixture(params=range(6))
+def seed() -> int:
+    """Another one in each run: a failure shows it."""
+    return randrange(1 << 32)
 
 
-@pytest.mark.parametrize("seed", [0, 2, 3, 4, *(pytest.param(seed, marks=_OUT_OF_TURN) for seed in (1, 12))])
 def test_budget_when_used_at_random_for_long_then_it_counts_and_lines_up_as_the_model(seed: int) -> None:
     """Longer, and with fuller budgets and lines, than what hypothesis tries."""
     random = Random(seed)
