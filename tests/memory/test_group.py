@@ -466,6 +466,18 @@ def test_take_when_payload_goes_on_behind_the_last_record_then_error() -> None:
         order(group)
 
 
+@pytest.mark.parametrize("codec", range(5))
+def test_take_when_header_claims_more_records_than_there_are_then_error_behind_the_last(codec: int) -> None:
+    records = ref.records(rows(0, 1, 2, size=100), 0, 1)
+    batch = ref.batch(ref.compress(codec, records), 7, attributes=codec, base_timestamp=1, max_timestamp=2)
+    group = group_of({A: Log(batch, [])})
+    found: list[tuple[TopicPartition, int]] = []
+    with pytest.raises(InvalidRecordError, match=r"^a-0: .*position"):
+        order(group, found)
+    assert found == [(A, 0), (A, 1)]
+    assert group.skip(A) == 7
+
+
 # A timestamp extractor
 
 

@@ -79,9 +79,9 @@ class Windows(ABC):
         self.release()
 
     def _reserve_rows(self, room: int, most: int) -> int:
-        """Hold rows for up to `most` records; how many."""
+        """Hold rows for up to `most` records, and for one at the least; how many."""
         self.release()
-        wanted = min(room, _MOST_ROWS_BYTES, most * RECORD_ROW_BYTES)
+        wanted = min(room, _MOST_ROWS_BYTES, max(most, 1) * RECORD_ROW_BYTES)
         self._rows_bytes = self._held.add_up_to(wanted, max(min(wanted, _LEAST_ROWS_BYTES), RECORD_ROW_BYTES))
         return self._rows_bytes // RECORD_ROW_BYTES
 
