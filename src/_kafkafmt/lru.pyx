@@ -377,6 +377,8 @@ cdef class EntryTable:
             entry = self.find(key, hash_)
             if not is_dirty and entry != NULL and entry.before != NULL:
                 return 0
+        # Let go of behind all else: its finalizer may change any entry, this one too.
+        _context_before = None if entry == NULL or entry.context == NULL else <object>entry.context
         if entry != NULL and block_bytes(key_size, entry.value_size) == block:
             self.replace_value(entry, value, value_size, context, charge)
         else:

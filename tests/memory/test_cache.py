@@ -7,7 +7,7 @@ import random
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -363,6 +363,25 @@ def test_context_is_held_until_it_was_flushed_and_no_longer(written: Written) ->
     cache.flush()
     written.flushes.clear()
     assert gone() is None
+
+
+def test_context_whose_finalizer_uses_the_cache_finds_the_put_done(written: Written) -> None:
+    class Context:
+        def __init__(self, at_end: Callable[[], object]) -> None:
+            self.at_end = at_end
+
+        def __del__(self) -> None:
+            self.at_end()
+
+    cache = ThreadCache(ROOMY).cache("store", written)
+    cache.put(b"a", b"1", Context(lambda: cache.put(b"a", b"put by the finalizer")))
+    cache.put(b"a", bytes(1000))
+    assert list(cache.range()) == [(b"a", b"put by the finalizer")]
+    assert len(cache) == 1
+    for value in (b"1", bytes(1000)):  # in its block, and in another
+        cache.put(b"b", b"1", Context(cache.clear))
+        cache.put(b"b", value)
+        assert (len(cache), cache.used_bytes, cache.dirty_bytes) == (0, 0, 0)
 
 
 def test_caches_that_nobody_holds_are_freed() -> None:
