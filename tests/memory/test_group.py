@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference as ref
 from _kafkafmt.scan import BatchRun, scan
-from kafkafmt import MemoryRecords, RecordBatchBuilder, TopicPartition
+from kafkafmt import MemoryRecords, RecordBatchBuilder, TopicPartition, codecs
+from kafkafmt.codecs.streams import PayloadStream
 from kafkafmt.errors import (
     CorruptRecordError,
     DecompressionLimitError,
@@ -476,6 +480,34 @@ def test_take_when_header_claims_more_records_than_there_are_then_error_behind_t
         order(group, found)
     assert found == [(A, 0), (A, 1)]
     assert group.skip(A) == 7
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_take_when_memory_runs_out_while_it_decompresses_then_the_next_one_goes_on(
+    codec: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_stream, opened = codecs.open_stream, []
+
+    def open_scarcely(*args: Any, **options: Any) -> PayloadStream:
+        stream = open_stream(*args, **options)
+        opened.append(stream)
+        if len(opened) == 1:
+            stream._pieces = until_memory_runs_out(stream._pieces)
+        return stream
+
+    def until_memory_runs_out(pieces: Iterator[Any]) -> Iterator[Any]:
+        yield next(pieces)
+        raise MemoryError
+
+    monkeypatch.setattr(codecs, "open_stream", open_scarcely)
+    made = rows(0, *range(300), size=1000)
+    budget = MemoryBudget(1)
+    group = group_of({A: log_of(ref.batch_of(made, codec=codec))}, budget=budget)
+    found: list[tuple[TopicPartition, int]] = []
+    with pytest.raises(MemoryError):
+        order(group, found)
+    assert order(group, found) == [(A, row.offset) for row in made]
+    assert group.buffered_bytes == budget.held_bytes == 0
 
 
 # A timestamp extractor

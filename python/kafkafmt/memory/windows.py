@@ -39,7 +39,8 @@ _FIRST_BYTES = 4 * 1024 * 1024
 class Windows(ABC):
     """Windows over the batches of a run, from number `number` on; what they take is counted in `held`.
 
-    A window is what was located last: the next one takes its place.
+    A window is what was located last: the next one takes its place. Whatever interrupts the making of one, as a
+    MemoryError, it can be made again.
     """
 
     def __init__(self, run: BatchRun, number: int, held: HeldBytes) -> None:
@@ -71,8 +72,8 @@ class Windows(ABC):
 
     def release(self) -> None:
         """Let go of the window that was made last."""
-        self._held.remove(self._rows_bytes)
-        self._rows_bytes = 0
+        rows_bytes, self._rows_bytes = self._rows_bytes, 0
+        self._held.remove(rows_bytes)
 
     def close(self) -> None:
         """Let go of everything."""
@@ -88,8 +89,8 @@ class Windows(ABC):
     def _keep_rows(self, located: LocatedRecords | None) -> None:
         """Give back what was reserved for more records than there are."""
         taken = 0 if located is None else len(located) * RECORD_ROW_BYTES
-        self._held.remove(self._rows_bytes - taken)
-        self._rows_bytes = taken
+        unused_bytes, self._rows_bytes = self._rows_bytes - taken, taken
+        self._held.remove(unused_bytes)
 
 
 class PlainWindows(Windows):
@@ -151,9 +152,11 @@ class CompressedWindows(Windows):
             self._close_stream()
             self._keep_rows(None)
             raise describe(error, self.run, self._batch) from None
+        except BaseException:  # as a MemoryError: how far the decompressor got is not known
+            self._close_stream()
+            raise
         if located is not None:
-            self._done += len(located)
-            self._at = self._behind
+            self._done, self._at = self._done + len(located), self._behind
         if self.is_used_up:
             self.number = self._batch + 1
         return located
@@ -182,10 +185,9 @@ class CompressedWindows(Windows):
         self._open_stream()
         assert self._stream is not None
         left = self._piece[self._at :]
-        self._origin += self._at
-        self._at = 0
-        self._held.remove(len(self._piece) - len(left))
-        self._piece = left
+        taken_bytes = self._at
+        self._piece, self._origin, self._at = left, self._origin + taken_bytes, 0
+        self._held.remove(taken_bytes)
         is_kept = self._stream.state_bytes <= max(room - LEAST_WINDOW_BYTES, _SMALL_STATE_BYTES)
         room -= self._stream.state_bytes if is_kept else 0
         room = max(room, LEAST_WINDOW_BYTES if is_kept else _LEAST_ANEW_BYTES)
@@ -193,29 +195,29 @@ class CompressedWindows(Windows):
         # Where the budget is used up it goes over by so much: less would decompress the batch again for each record.
         room = self._held.add_up_to(room, max(min(room, LEAST_WINDOW_BYTES), missing))
         try:
-            self._piece = self._read_behind(left, room)
+            self._piece, self._is_whole = self._read_behind(left, room)
         finally:
             self._held.remove(room - (len(self._piece) - len(left)))
         if self._is_whole or not is_kept:
             self._close_stream()
 
-    def _read_behind(self, left: bytearray, room: int) -> bytearray:
-        """The bytes that are left, and up to `room` more, which are held already."""
+    def _read_behind(self, left: bytearray, room: int) -> tuple[bytearray, bool]:
+        """The bytes that are left, and up to `room` more, which are held already; and whether none are behind them."""
         assert self._stream is not None
         size = len(left) + room
         # A length that a record claims is not taken on trust: more than this grows as it comes.
         piece = bytearray(min(size, len(left) + _FIRST_BYTES))
         piece[: len(left)] = left
-        filled = len(left)
-        while filled < size and not self._is_whole:
+        filled, is_whole = len(left), False
+        while filled < size and not is_whole:
             read = self._stream.read(size - filled)
             piece[filled : filled + len(read)] = read
             filled += len(read)
-            self._is_whole = not read
+            is_whole = not read
         if filled < len(piece) * 7 // 8:  # cutting off the rest would leave all of it reserved
-            return piece[:filled]
+            return piece[:filled], is_whole
         del piece[filled:]
-        return piece
+        return piece, is_whole
 
     def _open_stream(self) -> None:
         """Decompress from behind the piece, from the start where no decompressor is there."""
@@ -228,8 +230,8 @@ class CompressedWindows(Windows):
 
     def _close_stream(self) -> None:
         if self._stream is not None:
-            self._held.remove(self._stream.state_bytes)
-            self._stream = None
+            state_bytes, self._stream = self._stream.state_bytes, None
+            self._held.remove(state_bytes)
 
     def _ensure_end(self) -> None:
         """Raise InvalidRecordError where the payload goes on behind the last record."""
@@ -247,8 +249,8 @@ class CompressedWindows(Windows):
     def close(self) -> None:
         super().close()
         self._close_stream()
-        self._held.remove(len(self._piece))
-        self._piece = bytearray()
+        piece_bytes, self._piece = len(self._piece), bytearray()
+        self._held.remove(piece_bytes)
 
 
 class WrapperWindows(Windows):
@@ -272,16 +274,16 @@ class WrapperWindows(Windows):
             located = LocatedRecords(self.run, self._batch, self._batch + 1, [payload])
         except KafkaFormatError as error:
             raise describe(error, self.run, self._batch) from None
-        self._payload_bytes = len(payload)
-        self._rows_bytes = len(located) * RECORD_ROW_BYTES
-        self._held.add(self._payload_bytes + self._rows_bytes)
+        rows_bytes = len(located) * RECORD_ROW_BYTES
+        self._held.add(len(payload) + rows_bytes)
+        self._payload_bytes, self._rows_bytes = len(payload), rows_bytes
         self.number = self._batch + 1
         return located
 
     def close(self) -> None:
         super().close()
-        self._held.remove(self._payload_bytes)
-        self._payload_bytes = 0
+        payload_bytes, self._payload_bytes = self._payload_bytes, 0
+        self._held.remove(payload_bytes)
 
 
 def windows_at(run: BatchRun, number: int, held: HeldBytes, *, verify: bool, limit: int) -> Windows:
