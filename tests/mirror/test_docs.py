@@ -11,6 +11,7 @@ import pytest
 import kafkafmt as kf
 from broker.broker import Broker
 from kafkafmt.cli.mirror import mirror, offsets
+from kafkafmt.mirror.memory import MIB, HeldMemory, MirrorMemory
 from kafkafmt.mirror.metrics import registry_of
 from kafkafmt.mirror.statistics import Statistics
 from kafkafmt.net import Producer
@@ -70,8 +71,8 @@ def test_page_when_it_names_options_then_names_all_there_are(command: click.Comm
 
 
 def test_page_when_it_lists_metrics_then_has_all_of_them() -> None:
-    rows = re.findall(r"^\| `(kafkafmt_mirror_\w+)` \|", PAGE, re.MULTILINE)
-    metrics = registry_of(Statistics()).collect()
+    rows = re.findall(r"^\| `(kafkafmt_\w+)` \|", PAGE, re.MULTILINE)
+    metrics = registry_of(Statistics(HeldMemory(MirrorMemory(64 * MIB)).budget)).collect()
     assert rows == [f"{one.name}_total" if one.type == "counter" else one.name for one in metrics]
 
 

@@ -159,6 +159,7 @@ def test_metrics_and_progress_tell_what_was_moved(tmp_path: Path) -> None:
         'kafkafmt_mirror_records_total{partition="0",topic="t"} 100.0',
         'kafkafmt_mirror_lag{partition="0",topic="t"} 0.0',
         "kafkafmt_mirror_stopped_partitions 0.0",
+        'kafkafmt_memory_held_bytes{budget="mirror.producer"} 0.0',
     ):
         assert line in text
 

@@ -13,9 +13,9 @@ import pytest
 import kafkafmt as kf
 from kafkafmt.log import PartitionLogWriter
 from kafkafmt.mirror.addresses import parse_address
-from kafkafmt.mirror.memory import MirrorMemory, MirrorMemoryError
+from kafkafmt.mirror.memory import HeldMemory, MirrorMemory, MirrorMemoryError
 from kafkafmt.mirror.options import MirrorError, MirrorOptions
-from mirror.folders import batches, mirror, put_log
+from mirror.folders import batches, log_bytes, mirror, put_log
 from mirror.running import KAFKAFMT, address
 from net.cluster import Cluster
 from process_memory import MIB, family_peak_mib
@@ -152,3 +152,56 @@ def test_batch_when_it_decompresses_to_more_than_the_memory_then_its_partition_s
     assert told.status == 1
     assert "expected at most" in told.errors
     assert "with --memory 48M a batch may decompress to " in told.errors
+
+
+# What is held of it
+
+
+@pytest.mark.parametrize("is_deep", [False, True])
+def test_budget_when_a_mirror_begins_then_is_divided_by_the_plan_without_a_rest(*, is_deep: bool) -> None:
+    budget = HeldMemory(MirrorMemory(64 * MIB, is_deep)).budget
+    whole, consumer, producer, opened = budget.usage()
+    assert [one.name for one in budget.usage()] == [
+        "mirror",
+        "mirror.consumer",
+        "mirror.producer",
+        "mirror.opened",
+    ]
+    assert whole.total_bytes == consumer.total_bytes + producer.total_bytes + opened.total_bytes
+    assert (consumer.held_bytes, producer.held_bytes, opened.held_bytes) == (0, 0, opened.total_bytes)
+
+
+@pytest.mark.parametrize("is_deep", [False, True])
+def test_budget_when_as_much_is_there_as_may_be_then_is_held_to_the_last_bytes(*, is_deep: bool) -> None:
+    memory = MirrorMemory(64 * MIB, is_deep)
+    held = HeldMemory(memory)
+    held.fetched(memory.fetch_bytes)
+    held.under_way(memory.under_way_bytes)
+    assert 0 <= held.budget.available_bytes < 7
+
+
+def test_budget_when_a_batch_is_larger_than_it_then_counts_it_and_has_nobody_wait() -> None:
+    held = HeldMemory(MirrorMemory(64 * MIB))
+    held.fetched(64 * MIB)
+    held.under_way(64 * MIB)
+    assert held.budget.available_bytes < 0
+    held.fetched(0)
+    held.under_way(0)
+    whole, consumer, producer, opened = held.budget.usage()
+    assert (consumer.held_bytes, producer.held_bytes) == (0, 0)
+    assert whole.held_bytes == opened.held_bytes
+    assert whole.peak_bytes == consumer.peak_bytes + producer.peak_bytes + opened.held_bytes
+
+
+@pytest.mark.clients
+@pytest.mark.xdist_group("net")
+def test_summary_when_a_mirror_has_ended_then_tells_the_most_that_was_held_of_each_part(
+    target: EndpointProcess, tmp_path: Path
+) -> None:
+    """All of the log is one fetch, and is sent at once."""
+    size = len(log_bytes(put_log(tmp_path / "source" / "t-0", batches(), segment_bytes=MIB)))
+    with EndpointProcess(tmp_path / "source", log=tmp_path / "source.log") as source:
+        told = mirror(address(source.address, "t"), address(target.address), "--once")
+    peaks = {name: sizes["peak_bytes"] for name, sizes in told.summary["memory"].items()}
+    assert (peaks["mirror.consumer"], peaks["mirror.producer"]) == (4 * size, 3 * size)
+    assert peaks["mirror"] == peaks["mirror.opened"] + 7 * size

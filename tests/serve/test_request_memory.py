@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from kafkafmt.memory import MemoryBudget
 from kafkafmt.serve.metrics import Metrics
 from kafkafmt.serve.producing.request_memory import RequestMemory
+from serve.groups.requests import heartbeat, join, sync
+from serve.raw_client import RawClient
+from serve.served import Served
+
+VERSION = 3  # of JoinGroup: no member has to ask twice
+LARGE = bytes(100_000)
+REBALANCE_IN_PROGRESS = 27
 
 
 class Holder:
@@ -72,3 +80,26 @@ def test_memory_when_one_that_waits_is_cancelled_then_those_behind_it_go_on() ->
         await last.end()
 
     asyncio.run(run())
+
+
+def test_members_when_their_requests_are_large_then_join_though_the_memory_holds_only_one(
+    tmp_path: Path,
+) -> None:
+    """The answer to the second waits for the first to join again."""
+    with (
+        Served(tmp_path, max_produce_memory_bytes=1) as served,
+        RawClient(served.address) as first,
+        RawClient(served.address) as second,
+    ):
+        leader = first.ask(join(metadata=LARGE), VERSION)
+        member_id, generation = leader.member_id, leader.generation_id
+        assert first.ask(sync(member_id, generation, {member_id: b""}), VERSION).error_code == 0
+        other = join(metadata=LARGE)
+        sent = second.send(other, VERSION)
+        while first.ask(heartbeat(member_id, generation), VERSION).error_code != REBALANCE_IN_PROGRESS:
+            pass
+        rejoined = first.ask(join(member_id, metadata=LARGE), VERSION)
+        joined = second.receive(other, VERSION, sent)
+    assert (rejoined.error_code, joined.error_code) == (0, 0)
+    assert len(rejoined.members) == 2
+    assert rejoined.generation_id == joined.generation_id

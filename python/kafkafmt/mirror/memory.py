@@ -2,12 +2,14 @@
 
 Of what the allocator leaves, Producer is for what is under way to the target and Consumer for what was fetched; the
 rest is for the batch that is opened, or decoded. Each is held several times over, by factors that were measured.
+`HeldMemory` counts what is held of each, these factors included.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kafkafmt.memory.budget import MemoryBudget
 from kafkafmt.memory.errors import MemoryPlanError
 from kafkafmt.memory.plan import MemoryPlan
 from kafkafmt.sizes import at_least_text, size_text
@@ -47,7 +49,7 @@ class MirrorMemory:
 
     def __post_init__(self) -> None:
         try:
-            self._plan()
+            self.plan()
         except MemoryPlanError:
             raise MirrorMemoryError(
                 f"memory: expected {at_least_text(self._least_bytes())} or more to mirror batches of 1M, found "
@@ -57,12 +59,12 @@ class MirrorMemory:
     @property
     def under_way_bytes(self) -> int:
         """What may wait in the producer, and be sent."""
-        return self._plan().producer_bytes // _UNDER_WAY_COPIES
+        return self.plan().producer_bytes // _UNDER_WAY_COPIES
 
     @property
     def fetch_bytes(self) -> int:
         """What all brokers may answer at a time; one batch may be larger."""
-        return self._plan().consumer_bytes // _FETCHED_COPIES
+        return self.plan().consumer_bytes // _FETCHED_COPIES
 
     @property
     def max_request_bytes(self) -> int:
@@ -72,7 +74,7 @@ class MirrorMemory:
     @property
     def max_decompressed_bytes(self) -> int:
         """The most that a batch may decompress to, where it is opened."""
-        return self._plan().usable_bytes // self._copies
+        return self.plan().usable_bytes // self._copies
 
     @property
     def _copies(self) -> int:
@@ -80,7 +82,8 @@ class MirrorMemory:
             return _OPENED_COPIES
         return _RECORD_COPIES if self.as_objects else _COLUMN_COPIES
 
-    def _plan(self) -> MemoryPlan:
+    def plan(self) -> MemoryPlan:
+        """That of the one thread that moves."""
         reserved = _RESERVED_BYTES + self.total_bytes // _RESERVED_PART
         left = max(self.total_bytes - reserved, 0)
         producer_part, consumer_part = _DEEP_PARTS if self.is_deep else _RAW_PARTS
@@ -98,3 +101,27 @@ class MirrorMemory:
         share = 1 - 1 / producer_part - 1 / consumer_part
         left = int(self._copies * _LEAST_BATCH_BYTES / share) + MIB
         return (left + _RESERVED_BYTES) * _RESERVED_PART // (_RESERVED_PART - 1)
+
+
+class HeldMemory:
+    """What a mirror holds, by the names of its plan: `mirror.consumer`, `mirror.producer` and `mirror.opened`.
+
+    Nobody waits for these bytes: what was fetched or sent is there already, and where it is much the loop holds
+    partitions until it is less. To wait in front of them would be to wait for oneself. `mirror.opened` is held whole:
+    nobody knows what a batch decompresses to.
+    """
+
+    def __init__(self, memory: MirrorMemory) -> None:
+        plan = memory.plan()
+        self.budget = MemoryBudget(plan.thread_bytes, "mirror")
+        self._consumer = self.budget.child("consumer", plan.consumer_bytes).reserve(0)
+        self._producer = self.budget.child("producer", plan.producer_bytes).reserve(0)
+        self.budget.child("opened", plan.usable_bytes).reserve(plan.usable_bytes)
+
+    def fetched(self, size_bytes: int) -> None:
+        """So much is there of the source, and is not taken over by the target."""
+        self._consumer.resize(size_bytes * _FETCHED_COPIES)
+
+    def under_way(self, size_bytes: int) -> None:
+        """So much waits in the producer, or is sent."""
+        self._producer.resize(size_bytes * _UNDER_WAY_COPIES)

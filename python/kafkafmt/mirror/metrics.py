@@ -71,3 +71,13 @@ class _Statistics(Collector):
             "Records that may be at the target twice.",
             value=statistics.possibly_doubled,
         )
+        usage = statistics.budget.usage()
+        for name, help_text, sizes in (
+            ("total", "What may be held of a budget.", [one.total_bytes for one in usage]),
+            ("held", "What is held of a budget.", [one.held_bytes for one in usage]),
+            ("peak", "The most that ever was.", [one.peak_bytes for one in usage]),
+        ):
+            gauge = GaugeMetricFamily(f"kafkafmt_memory_{name}_bytes", help_text, labels=["budget"])
+            for one, size in zip(usage, sizes, strict=True):
+                gauge.add_metric([one.name], size)
+            yield gauge

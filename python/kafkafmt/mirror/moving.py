@@ -53,6 +53,10 @@ class Source(Protocol):
     def poll(self, timeout: float) -> Iterator[SourceRun | SourceDamage]:
         """What is there within so many seconds; partitions that are not held alone."""
 
+    @property
+    def fetched_bytes(self) -> int:
+        """What it holds: read or fetched, and not handed out for good."""
+
     def position(self, topic_partition: TopicPartition) -> int:
         """Of a partition that was sought in."""
 

@@ -12,6 +12,7 @@ from kafkafmt.ini import IniError
 from kafkafmt.mirror.clusters import Cluster
 from kafkafmt.mirror.deep import deep_transform
 from kafkafmt.mirror.handlers import handled_batches
+from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.offset_map import OffsetMap, OffsetMapStore
 from kafkafmt.mirror.offset_stores import FileOffsetMapStore, TopicOffsetMapStore
 from kafkafmt.mirror.options import MirrorError, MirrorOptions
@@ -45,14 +46,15 @@ _MOST_BEYOND_BYTES = 2**31
 def open_mirror(options: MirrorOptions, report: Report) -> Iterator[Mirror]:
     """A mirror to be run, closed when the block is left. Raises MirrorError and OSError."""
     raise_limit()
-    statistics = Statistics()
+    memory = HeldMemory(options.memory)
+    statistics = Statistics(memory.budget)
     with ExitStack() as stack:
         try:
             source = _open_source(stack, options)
             target = _open_target(stack, options, source, statistics)
         except ValueError as error:  # from clients, of what they are told
             raise MirrorError(str(error)) from None
-        mirror = Mirror(options, source, target, statistics, transform=_transform(options), report=report)
+        mirror = Mirror(options, source, target, memory, transform=_transform(options), report=report)
         if isinstance(source, ClusterSource):
             source.on_revoked = mirror.give_up
         yield mirror

@@ -37,6 +37,7 @@ class Progress:
             opened=statistics.opened,
             left_out=statistics.left_out,
             partitions_stopped=len(statistics.stopped),
+            memory_held_bytes=statistics.budget.held_bytes,
         )
         behind = sorted({*moved, *statistics.lag}, key=lambda one: -statistics.lag.get(one, 0))
         for one in behind[:_MOST_PARTITIONS]:

@@ -16,6 +16,7 @@ from _kafkafmt.scan import BatchRun
 from kafkafmt.errors import DecompressionLimitError, KafkaFormatError
 from kafkafmt.log.reading import SourceDamage, first_offset
 from kafkafmt.mirror.handlers import HandlerError
+from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.moving import (
     PartitionError,
     Source,
@@ -47,7 +48,8 @@ Report = Callable[[Statistics], None]
 class Mirror:
     """Moves batches until it is told to `end`, or until all is moved where it does not follow.
 
-    transform: between the source and the target. report: called every `progress_interval` seconds, if that is any.
+    memory: told of what is held. transform: between the source and the target. report: called every
+    `progress_interval` seconds, if that is any.
     """
 
     def __init__(
@@ -55,7 +57,7 @@ class Mirror:
         options: MirrorOptions,
         source: Source,
         target: Target,
-        statistics: Statistics,
+        memory: HeldMemory,
         *,
         transform: Transform,
         report: Report,
@@ -64,7 +66,8 @@ class Mirror:
         self._source, self._target = source, target
         self._transform, self._report = transform, report
         self._most_under_way = options.memory.under_way_bytes
-        self.statistics = statistics
+        self._memory = memory
+        self.statistics = target.statistics
         self._begun: set[TopicPartition] = set()
         self._not_begun: set[TopicPartition] = (
             set()
@@ -197,13 +200,16 @@ class Mirror:
         waits = self._is_all_held or bool(self._full) or not self._options.is_following
         self._is_idle = True
         for found in self._source.poll(_SHORT_POLL_SECONDS if waits else _POLL_SECONDS):
-            self._is_idle = False
+            if self._is_idle:  # the first of what has come
+                self._memory.fetched(self._source.fetched_bytes)
+                self._is_idle = False
             if found.topic_partition in self.statistics.stopped:
                 continue
             if isinstance(found, SourceDamage):
                 self._meet_damage(found)
             else:
                 self._take(found)
+        self._memory.fetched(self._source.fetched_bytes)
 
     def _take(self, found: SourceRun) -> None:
         topic_partition, run = found
@@ -223,7 +229,9 @@ class Mirror:
             said = self._told(error)
             self._stop(Stopped(topic_partition, first if offset is None else max(offset, first), said))
             return
-        if self._target.held_bytes() > self._most_under_way:  # a folder hands out no more of others then
+        held = self._target.held_bytes()
+        self._memory.under_way(held)
+        if held > self._most_under_way:  # a folder hands out no more of others then
             self._hold_all()
         elif self._target.held_bytes(topic_partition) > self._most_under_way // _SHARE:
             self._full.add(topic_partition)
@@ -270,6 +278,7 @@ class Mirror:
         """Take in what has arrived."""
         for stopped in self._target.advance():
             self._stop(stopped)
+        self._memory.under_way(self._target.held_bytes())
 
     def _hold_or_go_on(self) -> None:
         most = self._most_under_way

@@ -12,6 +12,7 @@ from kafkafmt.forwarding import ForwardingStats, RefusalReason
 
 if TYPE_CHECKING:
     from kafkafmt.log.reading import SourceDamage
+    from kafkafmt.memory import MemoryBudget
     from kafkafmt.mirror.moving import Stopped
     from kafkafmt.types import TopicPartition
 
@@ -32,8 +33,12 @@ class Moved:
 
 @dataclass
 class Statistics:
-    """forwarding: what forwarders have counted, where batches are made such that a broker takes them."""
+    """forwarding: what forwarders have counted, where batches are made such that a broker takes them.
 
+    budget: of what the mirror holds.
+    """
+
+    budget: MemoryBudget
     moved: defaultdict[TopicPartition, Moved] = field(default_factory=lambda: defaultdict(Moved))
     forwarding: list[ForwardingStats] = field(default_factory=list)
     skipped: list[SourceDamage] = field(default_factory=list)
@@ -89,6 +94,10 @@ class Statistics:
                 }
                 for (topic, partition), one in sorted(self.stopped.items())
             ],
+            "memory": {
+                one.name: {"total_bytes": one.total_bytes, "peak_bytes": one.peak_bytes}
+                for one in self.budget.usage()
+            },
             "seconds": round(time.monotonic() - self.began, 3),
         }
 

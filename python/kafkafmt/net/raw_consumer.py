@@ -87,6 +87,11 @@ class RawConsumer(KafkaConsumer):  # type: ignore[misc]
 
     # Batches
 
+    @property
+    def fetched_bytes(self) -> int:
+        """What was fetched, and not handed out yet."""
+        return self._fetcher.fetched_bytes
+
     def poll(
         self, timeout_ms: float = 0, max_records: int | None = None, update_offsets: bool = True
     ) -> dict[TopicPartition, list[ConsumerRecord]]:

@@ -54,6 +54,15 @@ class RawFetcher(Fetcher):  # type: ignore[misc]
         fetcher._options = options
         return fetcher
 
+    @property
+    def fetched_bytes(self) -> int:
+        """Batches that were fetched and not handed out yet; safe to ask for while more come."""
+        waiting = [*self._completed_fetches.copy(), *self._paused_completed_fetches.values()]
+        parsed: list[PartitionBatches | None]
+        parsed = [self._next_partition_records, *self._paused_partition_records.values()]
+        sizes = [len(fetch.partition_data.records or b"") for fetch in waiting]
+        return sum(sizes) + sum(part.bytes_left for part in parsed if part)
+
     def _append(
         self,
         drained: dict[Any, list[BatchRun]],
@@ -149,6 +158,11 @@ class PartitionBatches:
 
     def __bool__(self) -> bool:
         return not self._is_drained
+
+    @property
+    def bytes_left(self) -> int:
+        """Of what was fetched, but for what was handed out."""
+        return len(self._data) - self.bytes_read
 
     def drain(self) -> None:
         """Hand out nothing more."""

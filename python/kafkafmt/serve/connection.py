@@ -42,6 +42,7 @@ from kafkafmt.serve.wire import (
 
 if TYPE_CHECKING:
     from kafkafmt.fetch_response import FetchSend
+    from kafkafmt.serve.memory_line import MemoryLease
 
 _log = structlog.get_logger()
 
@@ -102,22 +103,25 @@ class Connection:
             if self._sasl is not None and self._sasl.expects_bare_token:
                 await self._answer_token(self._sasl, await self._read(size))
             else:
-                async with self._room_for(size):
-                    await self._answer_next(size)
+                async with self._room_for(size) as room:
+                    await self._answer_next(size, room)
             if self._sasl is not None and self._sasl.failure is not None:
                 await asyncio.sleep(FAILED_AUTHENTICATION_DELAY)
                 raise RefusedError(self._sasl.failure, "sasl")
 
-    async def _answer_next(self, size: int) -> None:
+    async def _answer_next(self, size: int, room: MemoryLease | None) -> None:
         request = await self._read_request(size)
+        if room is not None and request.api_key == ApiKey.JoinGroup:
+            # Its answer waits for the other members', who may wait for this room; what it says the groups count.
+            room.resize(0)
         self.is_busy = True
         try:
             await self._answer(request)
         finally:
             self.is_busy = False
 
-    def _room_for(self, size: int) -> AbstractAsyncContextManager[None]:
-        """Memory for a large request, from when it is read until it is answered."""
+    def _room_for(self, size: int) -> AbstractAsyncContextManager[MemoryLease | None]:
+        """Memory for a large request, from when it is read until it is answered; None for a small one."""
         if size <= _LARGE_FRAME_BYTES:
             return nullcontext()
         return self._service.request_memory.held(size)

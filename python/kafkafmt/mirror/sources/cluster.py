@@ -54,6 +54,7 @@ class ClusterSource:
         self._ends: dict[TopicPartition, int] = {}
         self._believed_at = float("inf")
         self._is_handing_out = False
+        self._handed_out_bytes = 0
         self.on_revoked: OnRevoked = lambda _: {}
         self._is_closing = False
         if address.pattern is not None and not any(map(address.means, cluster.topic_names())):
@@ -100,6 +101,7 @@ class ClusterSource:
             _log.warning("the source could not be read, and is asked again", error=str(error))
             return
         self._is_handing_out = True
+        self._handed_out_bytes = sum(int(run.index["size"].sum()) for runs in polled.values() for run in runs)
         for kafka_partition, runs in polled.items():
             topic_partition = TopicPartition(*kafka_partition)
             for run in runs:
@@ -116,6 +118,11 @@ class ClusterSource:
             if self._is_over(topic_partition):
                 self.hold([topic_partition])
         self._is_handing_out = False
+        self._handed_out_bytes = 0
+
+    @property
+    def fetched_bytes(self) -> int:
+        return self._consumer.fetched_bytes + self._handed_out_bytes
 
     def position(self, topic_partition: TopicPartition) -> int:
         return self._positions[topic_partition]

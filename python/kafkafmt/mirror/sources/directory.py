@@ -68,6 +68,11 @@ class DirectorySource:
         if self._options.is_following:
             self._refresh()
 
+    @property
+    def fetched_bytes(self) -> int:
+        """What all readers read into; a batch may be larger."""
+        return len(self._memory)
+
     def position(self, topic_partition: TopicPartition) -> int:
         return self._readers[topic_partition].offset
 

@@ -12,11 +12,13 @@ class RequestMemory(MemoryLine):
     """The bytes of a budget, in the order in which they are asked for. For the tasks of one event loop."""
 
     @contextlib.asynccontextmanager
-    async def held(self, size: int) -> AsyncIterator[None]:
-        """Hold `size` bytes within the block; what is larger than all of it has it alone."""
+    async def held(self, size: int) -> AsyncIterator[MemoryLease]:
+        """Hold `size` bytes within the block, or less from when the lease is resized; what is larger than all of it has
+        it alone.
+        """
         lease = MemoryLease(self)
         await lease.acquire(size)
         try:
-            yield
+            yield lease
         finally:
             lease.resize(0)

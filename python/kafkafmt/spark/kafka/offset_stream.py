@@ -6,7 +6,6 @@ holds it. Nothing is remembered that a stream which begins again from a checkpoi
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
@@ -16,13 +15,11 @@ from kafkafmt.spark.kafka.cluster import Cluster
 from kafkafmt.spark.kafka.reading import OffsetRange
 from kafkafmt.spark.selection import LATEST, Bound, ensure_all_named
 from kafkafmt.spark.source.options import UNLIMITED, Amount
-from kafkafmt.spark.stream_offsets import DataLossError, Offsets
+from kafkafmt.spark.stream_offsets import Losses, Offsets
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkafmt.spark.kafka.options import KafkaReadOptions
-
-_LOG = logging.getLogger(__name__)
 
 
 def plan(options: KafkaReadOptions) -> list[OffsetRange]:
@@ -63,7 +60,7 @@ class KafkaStream:
         self._ends: Offsets = {}
         self._listed_for: Offsets | None = None  # what the ends go with
         self._target: Offsets | None = None
-        self._told: set[str] = set()
+        self._losses = Losses(is_error=options.fails_on_data_loss)
 
     def initial_offsets(self) -> dict[TopicPartition, int]:
         """Where a new stream begins. Raises ValueError, as `plan` does, and BrokerError."""
@@ -82,7 +79,7 @@ class KafkaStream:
         """
         self._list()
         known = start if start is not None else {}
-        self._look_for_lost(known)
+        self._losses.look_for_partitions(known, self._ends.keys())
         firsts = {one: self._first_offset(one, known.get(one)) for one in self._ends}
         ends = {
             **known,
@@ -109,7 +106,7 @@ class KafkaStream:
         if end != self._listed_for:
             self._list()
             self._listed_for = end
-        self._look_for_lost(start)
+        self._losses.look_for_partitions(start, self._ends.keys())
         ranges = []
         for one in sorted(end.keys() & self._ends.keys()):
             first, stop = self._first_offset(one, start.get(one)), end[one]
@@ -126,29 +123,8 @@ class KafkaStream:
         self._first, self._ends = self._cluster.beginnings(partitions), self._cluster.ends(partitions)
         self._listed_for = None
 
-    def _look_for_lost(self, start: Offsets) -> None:
-        for one in sorted(start.keys() - self._ends.keys()):
-            self._lost(f"partition {one}: expected offset {start[one]}, found no such partition")
-
     def _first_offset(self, one: TopicPartition, wanted: int | None) -> int:
-        """Where reading goes on that is to do so at offset `wanted`; where the partition begins for None."""
-        first, end = self._first[one], self._ends[one]
-        if wanted is None:
-            return first
-        if wanted < first:
-            self._lost(f"partition {one}: expected offset {wanted}, found the log to begin at {first}")
-            return first
-        if wanted > end:
-            self._lost(f"partition {one}: expected offset {wanted}, found the log to end at {end}")
-            return end
-        return wanted
-
-    def _lost(self, what: str) -> None:
-        if self._options.fails_on_data_loss:
-            raise DataLossError(f"{what}; failOnDataLoss=false goes on with what is there")
-        if what not in self._told:
-            self._told.add(what)
-            _LOG.warning("%s: going on with what is there", what)
+        return self._losses.first_offset(one, wanted, self._first[one], self._ends[one])
 
     def _end_offset(self, one: TopicPartition, first: int) -> int | None:
         """How far a partition can be read; None where the stream is not to know it any more."""

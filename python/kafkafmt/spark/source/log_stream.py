@@ -8,7 +8,6 @@ checkpoint, knowing nothing, comes to the same rows.
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -18,13 +17,11 @@ from kafkafmt.spark.source.limits import Lag, share
 from kafkafmt.spark.source.logs import Log, Place, Split, find_logs
 from kafkafmt.spark.source.options import UNLIMITED, Amount
 from kafkafmt.spark.source.planning import ReadTask, find_bound, tasks
-from kafkafmt.spark.stream_offsets import DataLossError, Offsets
+from kafkafmt.spark.stream_offsets import Losses, Offsets
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkafmt.spark.source.options import StreamOptions
-
-_LOG = logging.getLogger(__name__)
 
 
 class LogStream:
@@ -37,7 +34,7 @@ class LogStream:
         self._places: dict[TopicPartition, dict[int, Place]] = {}
         self._last: Offsets | None = None  # what the logs that are listed go with
         self._target: Offsets | None = None
-        self._told: set[str] = set()
+        self._losses = Losses(is_error=options.fails_on_data_loss)
         self._turns = itertools.count()
 
     def initial_offsets(self) -> dict[TopicPartition, int]:
@@ -61,7 +58,7 @@ class LogStream:
         """
         self._list()
         known = start if start is not None else {}
-        self._look_for_lost(known)
+        self._losses.look_for_partitions(known, self._logs.keys())
         ends = dict(known)
         lags = []
         for topic_partition, log in self._logs.items():
@@ -96,7 +93,7 @@ class LogStream:
         if end != self._last:
             self._list()
             self._last = end
-        self._look_for_lost(start)
+        self._losses.look_for_partitions(start, self._logs.keys())
         splits = (split for one in sorted(end) for split in self._splits(one, start.get(one), end[one]))
         return list(tasks(splits, self._options.read.split_bytes))
 
@@ -130,32 +127,12 @@ class LogStream:
             return log.start_offset if starting.timestamp is None else stable
         return found
 
-    def _look_for_lost(self, start: Offsets) -> None:
-        for topic_partition in sorted(start.keys() - self._logs.keys()):
-            offset = start[topic_partition]
-            self._lost(f"partition {topic_partition}: expected offset {offset}, found no such partition")
-
     def _first_offset(self, log: Log, wanted: int | None) -> int:
-        """Where reading goes on that is to do so at offset `wanted`; where the log begins for None."""
         assert log.topic_partition is not None
-        first, end = log.start_offset, self._followers[log.topic_partition].end.offset
-        if wanted is None:
-            return first
-        expected = f"partition {log}: expected offset {wanted}, found the log to"
-        if wanted < first:
-            self._lost(f"{expected} begin at {first} ({log.folder})")
-            return first
-        if wanted > end:
-            self._lost(f"{expected} end at {end} ({log.folder})")
-            return end
-        return wanted
-
-    def _lost(self, what: str) -> None:
-        if self._options.fails_on_data_loss:
-            raise DataLossError(f"{what}; failOnDataLoss=false goes on with what is there")
-        if what not in self._told:
-            self._told.add(what)
-            _LOG.warning("%s: going on with what is there", what)
+        end = self._followers[log.topic_partition].end.offset
+        return self._losses.first_offset(
+            log.topic_partition, wanted, log.start_offset, end, where=f" ({log.folder})"
+        )
 
     def _end_offset(self, topic_partition: TopicPartition, first: int) -> int | None:
         """How far a partition can be read; None where the stream is not to know it any more."""
