@@ -1,4 +1,8 @@
-"""What the parts cost: a reservation and its release, and the cache beside cachetools' with bounds in bytes."""
+"""What the parts cost: a reservation and its release, and the cache beside cachetools' with bounds in bytes.
+
+Seconds are those of the thread on its core, so that what else the machine runs does not count, and ours and theirs take
+turns within one loop, so that what it does to caches and clock comes to both.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +42,11 @@ def measured(text: str = "") -> Iterator[Cost]:
     """The rows whose name has `text`."""
     for label, work in _RESERVATIONS.items():
         if text in label:
-            ours = _best(work, _OPERATIONS)
+            (ours,) = _best(work)
             yield Cost(label, ours, None, ours <= MOST_NANOSECONDS)
     for label, (work_of_ours, work_of_theirs) in _CACHES.items():
         if text in label:
-            ours, theirs = (_best(work, _OPERATIONS) for work in (work_of_ours, work_of_theirs))
+            ours, theirs = _best(work_of_ours, work_of_theirs)
             yield Cost(label, ours, theirs, theirs >= LEAST_RATIO * ours)
 
 
@@ -58,15 +62,16 @@ def as_text(costs: Sequence[Cost]) -> str:
     return aligned(rows)
 
 
-def _best(work: Callable[[int], Callable[[], object]], operations: int) -> float:
-    """Nanoseconds an operation, the best of some rounds, each with a new thing to work on."""
-    seconds = []
+def _best(*works: Callable[[int], Callable[[], object]]) -> list[float]:
+    """Nanoseconds an operation of each: the best of rounds in which all take turns, each time with new things."""
+    seconds: list[list[float]] = [[] for _ in works]
     for _ in range(_ROUNDS):
-        run = work(operations)
-        started = time.perf_counter()
-        run()
-        seconds.append(time.perf_counter() - started)
-    return min(seconds) / operations * 1e9
+        for work, of_work in zip(works, seconds, strict=True):
+            run = work(_OPERATIONS)
+            started = time.thread_time()
+            run()
+            of_work.append(time.thread_time() - started)
+    return [min(of_work) / _OPERATIONS * 1e9 for of_work in seconds]
 
 
 def _reserving(depth: int) -> Callable[[int], Callable[[], object]]:

@@ -22,15 +22,15 @@ from sys import getsizeof
 
 
 cdef struct Entry:
-    Entry* chain  # the next one in the same bucket
-    Entry* newer
-    Entry* older
     Entry* before  # in a list of dirty entries; NULL in both for a clean one
     Entry* behind
     void* table
     PyObject* context  # NULL for None, and for a clean entry
-    Py_hash_t hash
     Py_ssize_t charge
+    Entry* newer  # from here on what a hit reads, in one or two cache lines with the key
+    Entry* older
+    Entry* chain  # the next one in the same bucket
+    Py_hash_t hash
     Py_ssize_t key_size
     Py_ssize_t value_size  # -1 for a tombstone
 
@@ -182,6 +182,11 @@ cdef class EntryOrder:
         self.evictions += 1
         (<EntryTable>entry.table).remove(entry)
 
+    cdef inline void use(self, Entry* entry) noexcept:
+        if self.ends.older != entry:
+            self.take_out(entry)
+            self.put_first(entry)
+
     cdef inline void put_first(self, Entry* entry) noexcept:
         entry.newer = &self.ends
         entry.older = self.ends.older
@@ -249,8 +254,7 @@ cdef class EntryTable:
             self.misses += 1
             return default
         self.hits += 1
-        self.order.take_out(entry)
-        self.order.put_first(entry)
+        self.order.use(entry)
         return value_object(entry)
 
     def put(self, bytes key not None, bytes value, context=None):
@@ -420,8 +424,7 @@ cdef class EntryTable:
         entry.value_size = value_size
         if value_size > 0:
             memcpy(value_of(entry), PyBytes_AS_STRING(value), value_size)
-        self.order.take_out(entry)
-        self.order.put_first(entry)
+        self.order.use(entry)
         if entry.before != NULL:
             self.dirty_bytes += charge - entry.charge
         self.used_bytes += charge - entry.charge

@@ -115,6 +115,21 @@ def test_the_one_not_used_for_longest_leaves_first_whichever_cache_it_is_in(writ
     assert b"c" in one
 
 
+def test_use_of_the_newest_entry_leaves_it_and_the_others_in_their_order(written: Written) -> None:
+    cache = ThreadCache(ROOMY).cache("store", written)
+    for key in (b"a", b"b", b"c"):
+        cache.put_clean(key, b"value")
+    for _ in range(2):
+        cache.get(b"c")
+        cache.put_clean(b"c", b"other")
+    left = []
+    while len(cache):
+        there = {key for key, _ in cache.range()}
+        cache.order.resize(cache.order.used_bytes - 1)
+        left.append(there - {key for key, _ in cache.range()})
+    assert left == [{b"a"}, {b"b"}, {b"c"}]
+
+
 def test_one_cache_takes_the_room_that_another_does_not_use(written: Written) -> None:
     shared = ThreadCache(64 * 1024)
     shared.cache("idle", written)
