@@ -23,7 +23,7 @@ from typing import Any
 
 from kafka.protocol.admin import CreateTopicsRequest
 from kafka.protocol.api_message import ApiMessage
-from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from . import jars
 
@@ -34,6 +34,7 @@ STOP_SECONDS = 30
 NODE_ID = 1
 ANSWER_SECONDS = 30
 PROBE_SECONDS = 2
+GROUP = 0  # the key type of FindCoordinator
 JVM_OPTIONS = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 PR_SET_PDEATHSIG = 1
 
@@ -205,6 +206,15 @@ class Broker:
                 return
             time.sleep(0.1)
         raise TimeoutError(f"{topic}-{partition} was not cleaned:\n{self.log_tail()}")
+
+    def wait_for_coordinator(self) -> None:
+        """Return once groups find their coordinator; the first that asks for one has the topic of offsets made."""
+        asked = FindCoordinatorRequest(key="any", key_type=GROUP)
+        deadline = time.monotonic() + START_SECONDS
+        while code := self.request(asked, 1).error_code:
+            if time.monotonic() > deadline:
+                raise BrokerError(f"no coordinator, error code {code}:\n{self.log_tail()}")
+            time.sleep(0.02)
 
     def _cleaned_up_to(self, topic: str, partition: int) -> int:
         checkpoint = (

@@ -32,6 +32,7 @@ def serving_broker(folder: Path, tap: Tap, empty_topics: Iterable[str] = ()) -> 
             _replace_segments(broker.log_dir / name, LOGS / name)
         (broker.log_dir / CLEAN_SHUTDOWN).unlink()
         broker.start()
+        broker.wait_for_coordinator()  # which KafkaJS 1.3 asks for six times in two seconds, and then never again
         tap.upstream = (HOST, broker.port)
         yield broker
 

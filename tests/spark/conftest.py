@@ -19,9 +19,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
+CONF = Path(__file__).with_name("conf")
+# Of JVMs that live for seconds: the first compiler alone makes them take a quarter less of the processor.
+LAUNCHER_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 BUCKET = "bucket"
 
 collect_ignore_glob = [] if find_spec("pyspark") else ["test_*.py", "kafka/*", "sink/*"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def spark_conf() -> Iterator[None]:
+    """Every Spark of these tests, those in processes of their own too, is configured by CONF alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(os.environ, "SPARK_CONF_DIR", str(CONF))  # `java-opts`: of drivers and executors
+        patch.setitem(os.environ, "SPARK_LAUNCHER_OPTS", LAUNCHER_OPTIONS)
+        yield
 
 
 @pytest.fixture(scope="session")

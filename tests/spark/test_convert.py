@@ -60,7 +60,7 @@ def test_cluster_with_speculation_when_used_then_the_outcome_is_the_same(tmp_pat
     log = write_log(tmp_path / "logs" / "orders-0", 40)
     assert run("convert", log, tmp_path / "local", "--to-magic", 0).exit_code == 0
     conf = tmp_path / "conf"
-    conf.mkdir()
+    shutil.copytree(os.environ["SPARK_CONF_DIR"], conf)
     (conf / "spark-defaults.conf").write_text(
         "spark.speculation true\nspark.speculation.interval 10ms\nspark.speculation.multiplier 1.01\n"
         "spark.speculation.quantile 0.1\nspark.speculation.minTaskRuntime 1ms\n"

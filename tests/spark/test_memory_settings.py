@@ -15,7 +15,7 @@ import pytest
 
 from kafkafmt import MemoryPlan
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 QUERY = """
 import json, sys

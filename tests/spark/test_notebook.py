@@ -40,6 +40,7 @@ def code_cells(book) -> list:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(600)
 def test_notebook_when_executed_then_prints_what_is_stored(stored, tmp_path: Path, monkeypatch) -> None:
     pytest.importorskip("matplotlib")
