@@ -21,6 +21,7 @@ LAYERS = {
     "kernels": ["_kafkafmt"],
     "foundations": [
         "kafkafmt.buffers",
+        "kafkafmt.closing",
         "kafkafmt.errors",
         "kafkafmt.ini",
         "kafkafmt.sizes",

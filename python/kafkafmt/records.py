@@ -15,7 +15,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path, PurePath
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from _kafkafmt.search import find_batch
 from kafkafmt.batch import RecordBatch
 from kafkafmt.buffers import flat_view
 from kafkafmt.channel import COPY_BYTES, raise_truncated, write_bytes, write_file
+from kafkafmt.closing import Closing
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.columns import CHUNK_BYTES, Column, arrow_batches, numpy_batches, to_arrow, to_numpy
 from kafkafmt.conversion import ConversionOptions, ConvertedRecords
@@ -37,7 +37,7 @@ from kafkafmt.types import Codec, TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
-    from typing_extensions import Buffer, Self
+    from typing_extensions import Buffer
 
     from _kafkafmt.decode import LocatedRecords, Record
 
@@ -360,7 +360,7 @@ class MemoryRecords(Records):
         return write_bytes(channel, self._data[slice(*self._range(position, length))])
 
 
-class FileRecords(Records):
+class FileRecords(Records, Closing):
     """Records in a file, from byte `start` to `end`, read by position: no cursor is shared, nothing is mapped.
 
     The size is taken when it is opened. Safe to use from several threads. A context manager.
@@ -402,14 +402,6 @@ class FileRecords(Records):
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if getattr(self, "_descriptor", -1) >= 0:

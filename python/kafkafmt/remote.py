@@ -11,10 +11,10 @@ import errno
 import secrets
 import threading
 from pathlib import PurePosixPath
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from kafkafmt.channel import write_bytes
+from kafkafmt.closing import Closing
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.records import Records, check_range, partition_of_segment
@@ -22,7 +22,6 @@ from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
-    from typing_extensions import Self
 
 _LEAST_READ_BYTES = 64 * 1024
 _MOST_READ_BYTES = 8 * 1024 * 1024
@@ -31,7 +30,7 @@ _MARK_BYTES = 8
 _NOTHING = memoryview(b"")
 
 
-class RemoteRecords(Records):
+class RemoteRecords(Records, Closing):
     """Records in the file at `path` of a `pyarrow.fs.FileSystem`, from byte `start` to `end`.
 
     The size is taken when it is opened. `uri` is what errors call the file. A run keeps up to 8 MiB around it in
@@ -80,14 +79,6 @@ class RemoteRecords(Records):
         with self._lock:
             self._window = _NOTHING
             self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def described(self, error: KafkaFormatError) -> KafkaFormatError:
         error.path = self.uri

@@ -12,10 +12,10 @@ import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from kafkafmt.batch import RecordBatch
+from kafkafmt.closing import Closing
 from kafkafmt.log.appending import MAX_INT32, ensure_ascending, whole_batches, write_all
 from kafkafmt.log.directory import PartitionLog
 from kafkafmt.log.growing_segment import GrowingSegment
@@ -38,7 +38,7 @@ from kafkafmt.log.segment import (
 from kafkafmt.log.writer import DEFAULT_SEGMENT_BYTES
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer, Self
+    from typing_extensions import Buffer
 
     from _kafkafmt.scan import BatchRun
 
@@ -46,7 +46,7 @@ _LOCK_FILE = ".lock"
 _BESIDE_LOG = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
 
 
-class LogAppender:
+class LogAppender(Closing):
     """Appends to the log in a folder, which is made, with an empty segment, where it is missing.
 
     A context manager that closes it. Offsets are those of the batches and ascend; an empty log begins with the first
@@ -173,14 +173,6 @@ class LogAppender:
         finally:
             self._segment.close()
             os.close(self._lock)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _ensure_open(self) -> None:
         if self._is_closed:

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from kafkafmt.closing import Closing
 from kafkafmt.decoding import locate_in_groups
 from kafkafmt.errors import CorruptRecordError
 from kafkafmt.log.following import SegmentCache
@@ -38,8 +39,6 @@ from kafkafmt.memory.rocksdb import (
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from kafkafmt.log.directory import PartitionLog
     from kafkafmt.memory.cache import DirtyEntry, ThreadCache
 
@@ -59,7 +58,7 @@ class StoreError(OSError):
     """A store cannot be opened, read or written; the message names its folder."""
 
 
-class RocksDBStore:
+class RocksDBStore(Closing):
     """Keys and values in the folder `path`, which is made where it is missing.
 
     block_cache: one that stores share, or the bytes of one for this store alone. write_buffer_bytes and
@@ -248,14 +247,6 @@ class RocksDBStore:
             with self._told():
                 database, self._db = self._db, None
                 database.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<RocksDBStore {self.path}{', closed' if self._db is None else ''}>"

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import ExitStack
-from types import TracebackType
 from typing import TYPE_CHECKING
 
+from kafkafmt.closing import Closing
 from kafkafmt.jobs.partition_readers import PartitionReaders, take_sound
 from kafkafmt.memory import MemoryBudget, MemoryPlan, PartitionGroup
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from kafkafmt.memory import Taken, ThreadPlan
 
 
-class Merge:
+class Merge(Closing):
     """Hands out the records of the partitions that are assigned, the lowest timestamp first. A context manager.
 
     plan: of the memory, whose first thread this is. budget: what it is reserved from; one of the thread's bytes where
@@ -127,11 +125,3 @@ class Merge:
             self._positions[topic_partition] = self._group.remove(topic_partition)
         self._assigned.clear()
         self._reserved.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

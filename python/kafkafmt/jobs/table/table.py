@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
+from kafkafmt.closing import Closing
 from kafkafmt.jobs.partition_readers import PartitionReaders, take_sound
 from kafkafmt.jobs.table.parquet import write_table
 from kafkafmt.jobs.table.rows import TableRow
@@ -28,8 +28,6 @@ from kafkafmt.memory.store import RocksDBStore
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from _kafkafmt.decode import Record
     from _kafkafmt.scan import BatchRun
     from kafkafmt.memory import Taken
@@ -40,7 +38,7 @@ _VALUE_PREFIX = struct.Struct(">qqb")
 _MOST_RECORDS = 1024
 
 
-class Table:
+class Table(Closing):
     """Reads the partitions that are assigned into the store of `state`. A context manager, which does not commit.
 
     plan: of the memory, whose first thread this is. budget: what it is reserved from; one of the thread's bytes where
@@ -181,14 +179,6 @@ class Table:
     def close(self) -> None:
         """Close the store and give all memory back; what was not committed is read again the next time."""
         self._reserved.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _put(self, taken: Taken) -> None:
         records = taken.records()
