@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from kafkafmt.memory.errors import MemoryPlanError
 from kafkafmt.memory.spark_settings import spark_settings
-from kafkafmt.sizes import at_least_text, parse_size, size_text
+from kafkafmt.sizes import at_least_text, parse_named_size, size_text
 
 logger = logging.getLogger("kafkafmt.memory")
 
@@ -140,11 +140,11 @@ class MemoryPlan:
         least_batch_bytes: int | str = DEFAULT_LEAST_BATCH_BYTES,
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name != "self"}
-        self.total_bytes = _size("total_bytes", total_bytes, 1)
+        self.total_bytes = parse_named_size("total_bytes", total_bytes)
         self.threads = _count("threads", threads, 1)
-        self.reserved_bytes = _size("reserved_bytes", reserved_bytes, 0)
+        self.reserved_bytes = parse_named_size("reserved_bytes", reserved_bytes, least=0)
         self.max_write_buffer_number = _count("max_write_buffer_number", max_write_buffer_number, 1)
-        self.least_batch_bytes = _size("least_batch_bytes", least_batch_bytes, 1)
+        self.least_batch_bytes = parse_named_size("least_batch_bytes", least_batch_bytes)
         self._producer_bytes = _given("producer_bytes", producer_bytes)
         self._consumer_bytes = _given("consumer_bytes", consumer_bytes)
         self._buffered_bytes = _given("buffered_bytes_per_partition", buffered_bytes_per_partition, 1)
@@ -371,15 +371,8 @@ def spread(tasks: Iterable[Task], threads: int) -> list[list[Task]]:
     return of_threads
 
 
-def _size(name: str, value: int | str, least: int) -> int:
-    try:
-        return parse_size(value, least=least)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
-
-
 def _given(name: str, value: int | str | None, least: int = 0) -> int | None:
-    return None if value is None else _size(name, value, least)
+    return None if value is None else parse_named_size(name, value, least=least)
 
 
 def _count(name: str, value: int, least: int) -> int:
