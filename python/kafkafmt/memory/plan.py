@@ -302,19 +302,26 @@ class MemoryPlan:
         names = [name for name, value in given.items() if value is not None]
         least = self.least_total_for(self.usable_bytes - worst.rest_bytes)
         logger.warning(
-            "there may not be enough memory: %d bytes lack, %d in one thread: its %d partitions buffer %d bytes and "
-            "its %d stores take %d, of %d usable: lower %s, or give a total of at least %s instead of %s",
-            -sum(min(plan.rest_bytes, 0) for plan in plans),
-            -worst.rest_bytes,
-            worst.partitions,
-            worst.buffer_bytes,
-            worst.stores,
-            worst.state_bytes,
+            "there may not be enough memory: %s: %s, of %d usable: "
+            "lower %s, or give a total of at least %s instead of %s",
+            self._lack_text(plans, worst),
+            _use_text(worst),
             self.usable_bytes,
             " or ".join(names),
             at_least_text(least),
             size_text(self.total_bytes),
         )
+
+    def _lack_text(self, plans: Sequence[ThreadPlan], worst: ThreadPlan) -> str:
+        lacking = [-plan.rest_bytes for plan in plans if plan.rest_bytes < 0]
+        text = f"{sum(lacking)} bytes lack"
+        if self.threads == 1:
+            return text
+        if len(plans) == 1:
+            return f"{text} in each thread"
+        if len(lacking) == 1:
+            return f"{text} in one of {self.threads} threads"
+        return f"{text} in {len(lacking)} of {self.threads} threads, {-worst.rest_bytes} in one"
 
     # For people and programs
 
@@ -369,6 +376,18 @@ def spread(tasks: Iterable[Task], threads: int) -> list[list[Task]]:
     for number, task in enumerate(tasks):
         of_threads[number % threads].append(task)
     return of_threads
+
+
+def _use_text(plan: ThreadPlan) -> str:
+    """What partitions and stores of a thread take, of those that it has."""
+    uses = (
+        (plan.partitions, "partition buffers", "partitions buffer", plan.buffer_bytes),
+        (plan.stores, "store takes", "stores take", plan.state_bytes),
+    )
+    texts = [
+        f"{count} {one if count == 1 else many} {size} bytes" for count, one, many, size in uses if count
+    ]
+    return " and ".join(texts)
 
 
 def _given(name: str, value: int | str | None, least: int = 0) -> int | None:
