@@ -36,6 +36,18 @@ def parse_size(value: int | str, *, least: int = 1) -> int:
     return size
 
 
+def parse_named_size(name: str, value: int | str, *, least: int = 1) -> int:
+    """`parse_size` of an argument, whose name stands in front of what ValueError and TypeError say.
+
+    >>> parse_named_size("buffer_bytes", "64k")
+    65536
+    """
+    try:
+        return parse_size(value, least=least)
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"{name}: {error}") from None
+
+
 def size_text(size: int) -> str:
     """A size as `parse_size` reads it, `512K` or `64M`: in the largest unit that it is a whole number of.
 

@@ -11,6 +11,8 @@ made first.
 """
 
 cimport cython
+from cpython.long cimport PyLong_Check
+from cpython.number cimport PyIndex_Check
 from cpython.pyport cimport PY_SSIZE_T_MAX
 
 from threading import Lock
@@ -19,6 +21,8 @@ cdef Py_ssize_t UNBOUNDED = PY_SSIZE_T_MAX
 
 
 cdef Py_ssize_t checked(size) except -1:
+    if not PyLong_Check(size) and not PyIndex_Check(size):
+        raise TypeError(f"a reservation: expected a number of bytes, found {size!r}")
     cdef Py_ssize_t number = size
     if number < 0:
         raise ValueError(f"a reservation: expected 0 bytes or more, found {number}")

@@ -114,11 +114,12 @@ def test_budget_when_a_size_is_below_0_then_value_error(size):
     assert budget.held_bytes == 1
 
 
-def test_budget_when_a_size_is_no_whole_number_then_type_error():
+@pytest.mark.parametrize("size", [1.5, "64k", None])
+def test_budget_when_a_size_is_no_whole_number_then_type_error_that_says_bytes(size):
     budget = MemoryBudget(100)
     for take in (budget.reserve, budget.try_reserve, budget.reserve(1).resize):
-        with pytest.raises(TypeError):
-            take(1.5)
+        with pytest.raises(TypeError, match=f"expected a number of bytes, found {size!r}"):
+            take(size)
     assert budget.held_bytes == 1
 
 

@@ -83,6 +83,46 @@ def test_plan_when_several_threads_lack_then_one_warning_for_all(caplog):
     assert "lower buffered_bytes_per_partition or block_cache_bytes" in message
 
 
+@pytest.mark.parametrize(
+    ("threads", "tasks", "expected"),
+    [
+        (1, [(5, 0)], "23068672 bytes lack: 5 partitions buffer 83886080 bytes, of 60817408 usable"),
+        (
+            1,
+            [(1, 1)],
+            "8126464 bytes lack: 1 partition buffers 16777216 bytes and 1 store takes 52166656 bytes,",
+        ),
+        (2, [(3, 0), (1, 0)], "19922944 bytes lack in one of 2 threads: 3 partitions buffer 50331648 bytes,"),
+        (
+            2,
+            [(3, 0), (2, 0)],
+            "23068672 bytes lack in 2 of 2 threads, 19922944 in one: 3 partitions buffer 50331648 bytes,",
+        ),
+    ],
+)
+def test_plan_when_it_warns_then_of_what_there_is_and_of_no_number_twice(caplog, threads, tasks, expected):
+    plan = MemoryPlan(
+        "58m",
+        threads,
+        0,
+        0,
+        buffered_bytes_per_partition="16m",
+        block_cache_bytes="49m",
+        write_buffer_bytes="384k",
+    )
+    plan.rebalance([[Task(*task)] for task in tasks])
+    [message] = warnings(caplog)
+    assert message.startswith(f"there may not be enough memory: {expected}")
+
+
+def test_plan_when_a_thread_of_several_lacks_and_all_get_the_same_then_it_warns_of_each(caplog):
+    MemoryPlan("64m", 2, 0, 0, buffered_bytes_per_partition="16m").thread_plan(3)
+    assert warnings(caplog) == [
+        "there may not be enough memory: 16777216 bytes lack in each thread: 3 partitions buffer 50331648 bytes, "
+        "of 33554432 usable: lower buffered_bytes_per_partition, or give a total of at least 96M instead of 64M"
+    ]
+
+
 # From the top down
 
 

@@ -166,14 +166,32 @@ def test_resize_sets_the_one_block_cache_of_all_stores(tmp_path: Path) -> None:
         assert one.get(b"000000") is not None
 
 
+def test_sizes_that_are_texts_are_the_bytes_that_they_say(tmp_path: Path) -> None:
+    blocks = SharedBlockCache("8m")
+    assert blocks.block_cache_bytes == 8 << 20
+    with RocksDBStore(tmp_path / "a", block_cache=blocks, write_buffer_bytes="64k") as store:
+        store.resize(block_cache_bytes="1.5m", write_buffer_bytes="128K")
+        assert blocks.block_cache_bytes == 3 << 19
+    with RocksDBStore(tmp_path / "b", block_cache="1m") as store:
+        store.put(b"key", b"value")
+
+
 @pytest.mark.parametrize(
-    "sizes", [{"block_cache": -1}, {"write_buffer_bytes": 1000}, {"max_write_buffer_number": 1}], ids=str
+    ("sizes", "name"),
+    [
+        ({"block_cache": -1}, "block_cache_bytes"),
+        ({"block_cache": "8x"}, "block_cache_bytes"),
+        ({"write_buffer_bytes": 1000}, "write_buffer_bytes"),
+        ({"write_buffer_bytes": "1k"}, "write_buffer_bytes"),
+        ({"max_write_buffer_number": 1}, "max_write_buffer_number"),
+    ],
+    ids=str,
 )
 def test_size_that_cannot_be_is_refused_before_anything_is_made(
-    tmp_path: Path, sizes: dict[str, int]
+    tmp_path: Path, sizes: dict[str, Any], name: str
 ) -> None:
-    with pytest.raises(ValueError, match="expected"):
-        RocksDBStore(tmp_path / "store", **sizes)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=f"{name}: expected"):
+        RocksDBStore(tmp_path / "store", **sizes)
     assert not (tmp_path / "store").exists()
 
 
@@ -246,6 +264,28 @@ def test_store_of_a_killed_process_holds_what_was_committed_and_positions_that_a
             for number in range(position):
                 expected.update({b"%03d" % ((number + key) % 1000): b"%d" % number for key in range(100)})
             assert dict(store.range()) == expected
+
+
+KILLED_BEFORE_THE_RENAME = """
+import os, signal, sys
+from pathlib import Path
+from kafkafmt.memory.store import RocksDBStore
+
+Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+RocksDBStore(sys.argv[1])
+"""
+
+
+def test_store_whose_maker_was_killed_before_it_was_one_is_made_by_the_next(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    done = subprocess.run([sys.executable, "-c", KILLED_BEFORE_THE_RENAME, folder], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert [path.name for path in folder.iterdir()] == [".kafkafmt-store.json"]
+    with RocksDBStore(folder) as store:
+        store.put(b"key", b"value")
+    assert not (folder / ".kafkafmt-store.json").exists()
+    with RocksDBStore(folder) as store:
+        assert store.get(b"key") == b"value"
 
 
 FILLER = """

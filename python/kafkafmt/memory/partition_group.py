@@ -15,7 +15,7 @@ import numpy as np
 
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.memory.record_queue import NO_TIMESTAMP, QueueOptions, RecordQueue, Taken
-from kafkafmt.sizes import parse_size
+from kafkafmt.sizes import parse_named_size
 
 if TYPE_CHECKING:
     from _kafkafmt.decode import Record
@@ -34,7 +34,7 @@ class PartitionGroup:
     buffered_bytes_per_partition: bytes, or a text as `1m`; one batch and its window are always taken. budget: of what
     is held in all. timestamp_extractor: takes a Record and the largest timestamp that its partition has had (-1 before
     there is one), and returns its timestamp, 0 or more; else it is the record's own. verify: check CRCs.
-    max_decompressed_bytes: of any one batch. Not for several threads at once.
+    max_decompressed_bytes: of any one batch, bytes or a text. Not for several threads at once.
 
     Attributes:
         stream_time: the largest timestamp that was handed out, -1 before there is one.
@@ -48,13 +48,14 @@ class PartitionGroup:
         budget: MemoryBudget | None = None,
         timestamp_extractor: TimestampExtractor | None = None,
         verify: bool = True,
-        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+        max_decompressed_bytes: int | str = DEFAULT_MAX_DECOMPRESSED_BYTES,
     ) -> None:
         self.stream_time = NO_TIMESTAMP
         self.failed: TopicPartition | None = None
-        self._bound = parse_size(buffered_bytes_per_partition)
+        self._bound = parse_named_size("buffered_bytes_per_partition", buffered_bytes_per_partition)
         self._budget = budget
-        self._options = QueueOptions(timestamp_extractor, verify, max_decompressed_bytes)
+        limit = parse_named_size("max_decompressed_bytes", max_decompressed_bytes)
+        self._options = QueueOptions(timestamp_extractor, verify, limit)
         self._queues: dict[TopicPartition, RecordQueue] = {}
         # (timestamp, partition, queue) of those whose next record is known; the others are in `_headless`.
         self._heads: list[tuple[int, TopicPartition, RecordQueue]] = []
@@ -101,7 +102,7 @@ class PartitionGroup:
 
     def resize(self, buffered_bytes_per_partition: int | str) -> None:
         """Have another bound. What is held above it stays until it is used up."""
-        self._bound = parse_size(buffered_bytes_per_partition)
+        self._bound = parse_named_size("buffered_bytes_per_partition", buffered_bytes_per_partition)
         for queue in self._queues.values():
             queue.buffered_bytes_bound = self._bound
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from kafkafmt.memory.errors import MemoryPlanError
 from kafkafmt.memory.spark_settings import spark_settings
-from kafkafmt.sizes import at_least_text, parse_size, size_text
+from kafkafmt.sizes import at_least_text, parse_named_size, size_text
 
 logger = logging.getLogger("kafkafmt.memory")
 
@@ -140,11 +140,11 @@ class MemoryPlan:
         least_batch_bytes: int | str = DEFAULT_LEAST_BATCH_BYTES,
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name != "self"}
-        self.total_bytes = _size("total_bytes", total_bytes, 1)
+        self.total_bytes = parse_named_size("total_bytes", total_bytes)
         self.threads = _count("threads", threads, 1)
-        self.reserved_bytes = _size("reserved_bytes", reserved_bytes, 0)
+        self.reserved_bytes = parse_named_size("reserved_bytes", reserved_bytes, least=0)
         self.max_write_buffer_number = _count("max_write_buffer_number", max_write_buffer_number, 1)
-        self.least_batch_bytes = _size("least_batch_bytes", least_batch_bytes, 1)
+        self.least_batch_bytes = parse_named_size("least_batch_bytes", least_batch_bytes)
         self._producer_bytes = _given("producer_bytes", producer_bytes)
         self._consumer_bytes = _given("consumer_bytes", consumer_bytes)
         self._buffered_bytes = _given("buffered_bytes_per_partition", buffered_bytes_per_partition, 1)
@@ -302,19 +302,26 @@ class MemoryPlan:
         names = [name for name, value in given.items() if value is not None]
         least = self.least_total_for(self.usable_bytes - worst.rest_bytes)
         logger.warning(
-            "there may not be enough memory: %d bytes lack, %d in one thread: its %d partitions buffer %d bytes and "
-            "its %d stores take %d, of %d usable: lower %s, or give a total of at least %s instead of %s",
-            -sum(min(plan.rest_bytes, 0) for plan in plans),
-            -worst.rest_bytes,
-            worst.partitions,
-            worst.buffer_bytes,
-            worst.stores,
-            worst.state_bytes,
+            "there may not be enough memory: %s: %s, of %d usable: "
+            "lower %s, or give a total of at least %s instead of %s",
+            self._lack_text(plans, worst),
+            _use_text(worst),
             self.usable_bytes,
             " or ".join(names),
             at_least_text(least),
             size_text(self.total_bytes),
         )
+
+    def _lack_text(self, plans: Sequence[ThreadPlan], worst: ThreadPlan) -> str:
+        lacking = [-plan.rest_bytes for plan in plans if plan.rest_bytes < 0]
+        text = f"{sum(lacking)} bytes lack"
+        if self.threads == 1:
+            return text
+        if len(plans) == 1:
+            return f"{text} in each thread"
+        if len(lacking) == 1:
+            return f"{text} in one of {self.threads} threads"
+        return f"{text} in {len(lacking)} of {self.threads} threads, {-worst.rest_bytes} in one"
 
     # For people and programs
 
@@ -371,15 +378,20 @@ def spread(tasks: Iterable[Task], threads: int) -> list[list[Task]]:
     return of_threads
 
 
-def _size(name: str, value: int | str, least: int) -> int:
-    try:
-        return parse_size(value, least=least)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
+def _use_text(plan: ThreadPlan) -> str:
+    """What partitions and stores of a thread take, of those that it has."""
+    uses = (
+        (plan.partitions, "partition buffers", "partitions buffer", plan.buffer_bytes),
+        (plan.stores, "store takes", "stores take", plan.state_bytes),
+    )
+    texts = [
+        f"{count} {one if count == 1 else many} {size} bytes" for count, one, many, size in uses if count
+    ]
+    return " and ".join(texts)
 
 
 def _given(name: str, value: int | str | None, least: int = 0) -> int | None:
-    return None if value is None else _size(name, value, least)
+    return None if value is None else parse_named_size(name, value, least=least)
 
 
 def _count(name: str, value: int, least: int) -> int:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kafkafmt.sizes import parse_named_size
+
 _WRITABLE_FILE_BUFFER_BYTES = 64 * 1024
 _COMPACTION_READAHEAD_BYTES = 64 * 1024
 _BLOCK_BYTES = 8 * 1024
@@ -35,15 +37,15 @@ def rocksdict() -> Any:
 
 class SharedBlockCache:
     """One block cache for all stores of an instance, of `block_cache_bytes` in all (off the heap, as the
-    document has it).
+    document has it), a number or a text as `8m`.
 
     Follows `Memory Management in Kafka Streams, "Persistent State Store Buffering"`: the block cache is one for
     each instance, and stores share it. Raises ValueError for a size below 0.
     """
 
-    def __init__(self, block_cache_bytes: int) -> None:
-        self.cache = rocksdict().Cache(checked_size("block_cache_bytes", block_cache_bytes, 0))
-        self._block_cache_bytes = block_cache_bytes
+    def __init__(self, block_cache_bytes: int | str) -> None:
+        self._block_cache_bytes = _block_cache_size(block_cache_bytes)
+        self.cache = rocksdict().Cache(self._block_cache_bytes)
 
     @property
     def block_cache_bytes(self) -> int:
@@ -53,10 +55,11 @@ class SharedBlockCache:
     def used_bytes(self) -> int:
         return int(self.cache.get_usage())
 
-    def resize(self, block_cache_bytes: int) -> None:
+    def resize(self, block_cache_bytes: int | str) -> None:
         """Set the capacity; blocks that are too much for it leave at once, those in use excepted."""
-        self.cache.set_capacity(checked_size("block_cache_bytes", block_cache_bytes, 0))
-        self._block_cache_bytes = block_cache_bytes
+        size = _block_cache_size(block_cache_bytes)
+        self.cache.set_capacity(size)
+        self._block_cache_bytes = size
 
 
 def stores_reserved_bytes(stores: int) -> int:
@@ -64,7 +67,7 @@ def stores_reserved_bytes(stores: int) -> int:
 
     For `reserved_bytes` of a `MemoryPlan`: what the document calculates leaves it out.
     """
-    return _INSTANCE_BYTES + stores * _STORE_BYTES if checked_size("stores", stores, 0) else 0
+    return _INSTANCE_BYTES + stores * _STORE_BYTES if checked_count("stores", stores, 0) else 0
 
 
 def store_options(
@@ -107,7 +110,11 @@ def _table_options(module: Any, block_cache: SharedBlockCache) -> Any:
     return options
 
 
-def checked_size(name: str, size: int, least: int) -> int:
-    if size < least:
-        raise ValueError(f"{name}: expected {least} or more, found {size}")
-    return size
+def _block_cache_size(block_cache_bytes: int | str) -> int:
+    return parse_named_size("block_cache_bytes", block_cache_bytes, least=0)
+
+
+def checked_count(name: str, count: int, least: int) -> int:
+    if count < least:
+        raise ValueError(f"{name}: expected {least} or more, found {count}")
+    return count

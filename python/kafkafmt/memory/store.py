@@ -13,6 +13,7 @@ same values, as the latest value of each key does.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
@@ -31,11 +32,12 @@ from kafkafmt.memory.cache import prefix_stop
 from kafkafmt.memory.rocksdb import (
     LEAST_WRITE_BUFFER_BYTES,
     SharedBlockCache,
-    checked_size,
+    checked_count,
     rocksdict,
     store_options,
     stores_reserved_bytes,
 )
+from kafkafmt.sizes import parse_named_size
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["RocksDBStore", "SharedBlockCache", "StoreError", "stores_reserved_bytes"]
 
 _MARKER = "kafkafmt-store.json"
+_TEMPORARY_MARKER = f".{_MARKER}"
 _FORMAT = 1
 
 _RECORD, _POSITION = b"\x01", b"\x00"
@@ -62,19 +65,19 @@ class RocksDBStore(Closing):
     """Keys and values in the folder `path`, which is made where it is missing.
 
     block_cache: one that stores share, or the bytes of one for this store alone. write_buffer_bytes and
-    max_write_buffer_number: as RocksDB has them; a store takes `block cache + write_buffer_bytes *
-    max_write_buffer_number` by `Memory Management in Kafka Streams, "Persistent State Store Buffering"`. cache:
-    one that is shared, in which this store has a part of its own, named as the folder; without it every write
-    goes to RocksDB at once. One thread uses a store. Raises StoreError for a folder that holds something else,
-    is open already, or is of another format.
+    max_write_buffer_number: as RocksDB has them. Bytes are a number, or a text as `8m`. A store takes `block cache +
+    write_buffer_bytes * max_write_buffer_number` by `Memory Management in Kafka Streams, "Persistent State Store
+    Buffering"`. cache: one that is shared, in which this store has a part of its own, named as the folder; without it
+    every write goes to RocksDB at once. One thread uses a store. Raises StoreError for a folder that holds something
+    else, is open already, or is of another format; ValueError and TypeError for sizes that are none.
     """
 
     def __init__(
         self,
         path: str | os.PathLike[str],
         *,
-        block_cache: SharedBlockCache | int = 8 * 1024 * 1024,
-        write_buffer_bytes: int = 1024 * 1024,
+        block_cache: SharedBlockCache | int | str = 8 * 1024 * 1024,
+        write_buffer_bytes: int | str = 1024 * 1024,
         max_write_buffer_number: int = 2,
         cache: ThreadCache | None = None,
     ) -> None:
@@ -82,9 +85,10 @@ class RocksDBStore(Closing):
         self._block_cache = (
             block_cache if isinstance(block_cache, SharedBlockCache) else SharedBlockCache(block_cache)
         )
-        self._batch_bytes = _batch_bytes(write_buffer_bytes)
-        checked_size("max_write_buffer_number", max_write_buffer_number, 2)
-        options = store_options(self._block_cache, write_buffer_bytes, max_write_buffer_number)
+        write_buffer = _write_buffer_size(write_buffer_bytes)
+        self._batch_bytes = _batch_bytes(write_buffer)
+        checked_count("max_write_buffer_number", max_write_buffer_number, 2)
+        options = store_options(self._block_cache, write_buffer, max_write_buffer_number)
         self._synced = rocksdict().WriteOptions()
         self._synced.sync = True
         self._teller = _Told(self.path)
@@ -217,14 +221,17 @@ class RocksDBStore(Closing):
         self._write_entries((), {topic_partition: reader.offset})
         return reader.offset
 
-    def resize(self, *, block_cache_bytes: int | None = None, write_buffer_bytes: int | None = None) -> None:
+    def resize(
+        self, *, block_cache_bytes: int | str | None = None, write_buffer_bytes: int | str | None = None
+    ) -> None:
         """Set the sizes anew, as at a rebalance. The block cache is that of all stores which share it."""
         if block_cache_bytes is not None:
             self._block_cache.resize(block_cache_bytes)
         if write_buffer_bytes is not None:
-            self._batch_bytes = _batch_bytes(write_buffer_bytes)
+            write_buffer = _write_buffer_size(write_buffer_bytes)
+            self._batch_bytes = _batch_bytes(write_buffer)
             with self._told():
-                self._db.set_options({"write_buffer_size": str(write_buffer_bytes)})
+                self._db.set_options({"write_buffer_size": str(write_buffer)})
 
     def flush(self) -> None:
         """Write what is dirty in the cache, and what is in the write buffers into files."""
@@ -335,8 +342,11 @@ def _without_prefix(items: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[byte
     return ((key[1:], value) for key, value in items)
 
 
+def _write_buffer_size(write_buffer_bytes: int | str) -> int:
+    return parse_named_size("write_buffer_bytes", write_buffer_bytes, least=LEAST_WRITE_BUFFER_BYTES)
+
+
 def _batch_bytes(write_buffer_bytes: int) -> int:
-    checked_size("write_buffer_bytes", write_buffer_bytes, LEAST_WRITE_BUFFER_BYTES)
     return min(max(write_buffer_bytes // 4, _LEAST_BATCH_BYTES), _MOST_BATCH_BYTES)
 
 
@@ -367,14 +377,20 @@ def _check_marker(path: Path) -> None:
     try:
         found = json.loads(marker.read_bytes())
     except FileNotFoundError:
-        names = sorted(entry.name for entry in path.iterdir())
+        # The temporary is of one who was killed before the rename, or is at it: each writes the same, and one gets
+        # RocksDB's lock.
+        names = sorted(entry.name for entry in path.iterdir() if entry.name != _TEMPORARY_MARKER)
         if names:
             raise StoreError(
                 f"store {path}: expected a store or an empty folder, found {names[0]!r} in it"
             ) from None
-        temporary = path / f".{_MARKER}"
-        temporary.write_text(json.dumps({"format": _FORMAT}) + "\n")
-        temporary.replace(marker)
+        temporary = path / _TEMPORARY_MARKER
+        with temporary.open("w") as file:
+            file.write(json.dumps({"format": _FORMAT}) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileNotFoundError):  # another has renamed it
+            temporary.replace(marker)
         return
     except ValueError:
         raise StoreError(f"store {path}: expected JSON in {_MARKER}, found something else") from None
