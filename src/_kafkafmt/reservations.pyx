@@ -134,6 +134,16 @@ cdef class Account:
         if self._line.first is not None:
             self._line.serve()
 
+    cdef int ensure_countable(self, Py_ssize_t size) except -1:
+        cdef Account root = self
+        while root._parent is not None:  # which holds all that those under it do
+            root = root._parent
+        if size > PY_SSIZE_T_MAX - root._held:
+            raise ValueError(
+                f"a reservation: expected at most {PY_SSIZE_T_MAX} bytes in all, found {size} beside {root._held}"
+            )
+        return 0
+
     cdef Account lacking_for(self, Py_ssize_t size):
         """The lowest of this account and its parents that has fewer bytes for one who comes now, or is claimed."""
         cdef Account account = self
@@ -349,9 +359,10 @@ cdef class Reservation:
     def resize(self, size_bytes):
         """Hold as many bytes instead, be they more than there are: what was made exists, and others wait then.
 
-        Raises ValueError below 0 and for one that is released.
+        Raises ValueError below 0, for one that is released, and for more in all than a number of 63 bits says.
         """
         cdef Py_ssize_t change = self._change(size_bytes)
+        self._account.ensure_countable(change)
         self._size += change
         if change != 0:
             self._account.change(change)
@@ -377,9 +388,12 @@ cdef class Reservation:
             part = Reservation.__new__(Reservation)
             part._account = self._account
             part._size = size
+            if size > PY_SSIZE_T_MAX - change:
+                raise ValueError(f"a reservation: expected parts of at most {PY_SSIZE_T_MAX} bytes in all")
             change += size
             parts.append(part)
         change += self._change(0)
+        self._account.ensure_countable(change)
         self._is_released = True
         self._size = 0
         self._account.change(change)

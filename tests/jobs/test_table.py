@@ -17,6 +17,8 @@ from kafkafmt.types import TopicPartition
 
 pytest.importorskip("rocksdict")
 
+MIB = 1024 * 1024
+
 Latest = dict[tuple[TopicPartition, bytes], Row]
 
 
@@ -191,6 +193,16 @@ def test_write_table_when_memory_is_small_then_row_groups_are(tmp_path: Path) ->
         found = file.read().to_pylist()
     assert [one["key"] for one in found] == [one.key for one in rows]
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_write_table_when_memory_is_plenty_then_row_groups_stay_small(tmp_path: Path) -> None:
+    value = bytes(16 * MIB)
+    rows = (row(number, value=value) for number in range(9))
+    assert write_table(tmp_path / "t.parquet", rows, memory_bytes=1 << 40) == 9
+    with pq.ParquetFile(tmp_path / "t.parquet") as file:
+        sizes = [file.metadata.row_group(i).total_byte_size for i in range(file.num_row_groups)]
+    assert len(sizes) == 2
+    assert max(sizes) <= 128 * MIB
 
 
 def test_write_table_when_rows_fail_then_nothing_is_left(tmp_path: Path) -> None:

@@ -136,6 +136,17 @@ def test_budget_when_more_is_asked_for_than_there_is_in_all_then_refused_at_once
     assert (budget.held_bytes, budget.waiting) == (0, 0)
 
 
+def test_reservation_when_counts_would_go_beyond_63_bits_then_value_error():
+    budget = MemoryBudget(100)
+    one, other = budget.reserve(1), budget.child("buffers").reserve(1)
+    one.resize(2**63 - 2)
+    for change in (lambda: other.resize(2), lambda: other.split([1, 1]), lambda: one.split([2**63 - 1] * 2)):
+        with pytest.raises(ValueError, match="9223372036854775807 bytes in all"):
+            change()
+    assert budget.held_bytes == 2**63 - 1
+    assert budget.try_reserve(1) is None
+
+
 def test_budget_when_nothing_is_free_then_refused_after_the_time_and_nothing_is_taken():
     budget = MemoryBudget(100)
     held = budget.reserve(100)

@@ -30,6 +30,8 @@ _ROW_BYTES = 300
 # What is written of a group, and what is compressed of it, comes on top.
 _GROUP_PART = 4
 _MOST_GROUP_ROWS = 100_000
+# However much memory there is: Arrow's offsets have 32 bits.
+_MOST_GROUP_BYTES = 128 * 1024 * 1024
 
 
 def table_schema() -> pa.Schema:
@@ -91,14 +93,16 @@ def write_table(path: Path, rows: Iterable[TableRow], *, memory_bytes: int) -> i
 
 
 def _groups(rows: Iterable[TableRow], most_bytes: int) -> Iterator[list[TableRow]]:
+    most_bytes = min(most_bytes, _MOST_GROUP_BYTES)
     group: list[TableRow] = []
     size = 0
     for row in rows:
-        group.append(row)
-        size += len(row.key) + len(row.value) + _ROW_BYTES
-        if size >= most_bytes or len(group) == _MOST_GROUP_ROWS:
+        row_bytes = len(row.key) + len(row.value) + _ROW_BYTES
+        if group and (size + row_bytes > most_bytes or len(group) == _MOST_GROUP_ROWS):
             yield group
             group, size = [], 0
+        group.append(row)
+        size += row_bytes
     if group:
         yield group
 
