@@ -235,7 +235,9 @@ TestBudget.settings = settings(max_examples=40, stateful_step_count=40, deadline
 
 
 @pytest.mark.parametrize("walk", range(6))
-def test_budget_when_used_at_random_for_long_then_it_counts_and_lines_up_as_the_model(walk: int, seed: int) -> None:
+def test_budget_when_used_at_random_for_long_then_it_counts_and_lines_up_as_the_model(
+    walk: int, seed: int
+) -> None:
     """Longer, and with fuller budgets and lines, than what hypothesis tries."""
     random = Random(seed + walk)
     machine = BudgetMachine()
