@@ -123,6 +123,23 @@ def test_runs_are_the_same_batches_end_to_end(cluster: Cluster, topic: str) -> N
     )
 
 
+def test_fetched_bytes_when_batches_are_handed_out_singly_then_are_those_of_the_others(
+    cluster: Cluster, topic: str
+) -> None:
+    """All of them are one fetch; what is paused meanwhile is kept."""
+    fill(cluster, topic)
+    sizes = [batch.size_in_bytes for batch in cluster.batches(topic)]
+    with reading(cluster.bootstrap, topic) as consumer:
+        (partition,) = consumer.assignment()
+        assert consumer.fetched_bytes == 0
+        for number in range(1, len(sizes) + 1):
+            consumer.resume(partition)
+            consumer.poll_runs(READ_SECONDS * 1000, 1)
+            consumer.pause(partition)
+            assert consumer.poll_runs() == {}
+            assert consumer.fetched_bytes == sum(sizes[number:])
+
+
 def test_a_position_within_a_batch_trims_the_first_one_alone(cluster: Cluster, topic: str) -> None:
     fill(cluster, topic, records=3)
     expected = cluster.consume(topic)
