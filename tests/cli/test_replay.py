@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,40 @@ def test_wrong_arguments_are_one_line(
     assert result.exit_code == 2
     assert is_one_line(result.stderr, words), result.stderr
     assert [one.name for one in source.parent.iterdir()] == ["logs"]
+
+
+STAGING = """
+import sys
+from pathlib import Path
+from kafkafmt.jobs.replay.staging import StagedFolder
+
+staged = StagedFolder(Path(sys.argv[1]))
+(staged.path / "a-0").mkdir()
+print(staged.path.name, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_replay_to_a_folder_when_another_stages_for_it_then_removes_that_only_once_it_is_dead(
+    source: Path, tmp_path: Path
+) -> None:
+    make_logs(source, batches=2)
+    unlike = [tmp_path / name for name in (".merged.copy.tmp", ".merged.2.7.tmp", ".other.7.tmp")]
+    for folder in unlike:
+        folder.mkdir()
+    target = tmp_path / "merged"
+    with subprocess.Popen(
+        [sys.executable, "-c", STAGING, target], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        other = tmp_path / process.stdout.readline().strip()
+        assert run("replay", source, target).exit_code == 0
+        assert (other / "a-0").is_dir()
+        process.kill()
+    target.rename(tmp_path / "first")
+    assert (other / "a-0").is_dir()
+    assert run("replay", source, target).exit_code == 0
+    assert {*tmp_path.iterdir()} == {source, target, tmp_path / "first", *unlike}
 
 
 def test_replay_to_a_folder_when_a_killed_one_left_its_part_then_begins_anew(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -206,6 +210,18 @@ def test_write_table_when_memory_is_plenty_then_row_groups_stay_small(tmp_path: 
 
 
 def test_write_table_when_rows_fail_then_nothing_is_left(tmp_path: Path) -> None:
-    with pytest.raises(TableError, match="offset 7 is 9223372036854775807 ms"):
-        write_table(tmp_path / "t.parquet", [row(1), row(7, timestamp=2**63 - 1)], memory_bytes=10**6)
+    def rows() -> Iterator[TableRow]:
+        yield row(1)
+        raise OSError(errno.EIO, os.strerror(errno.EIO), "store")
+
+    with pytest.raises(OSError, match="store"):
+        write_table(tmp_path / "t.parquet", rows(), memory_bytes=10**6)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_write_table_when_a_timestamp_is_any_of_kafkas_then_it_is_kept(tmp_path: Path) -> None:
+    path, times = tmp_path / "t.parquet", [-1, 0, 1_700_000_000_123, 2**63 // 1000, 2**63 - 1]
+    write_table(path, [row(number, timestamp=time) for number, time in enumerate(times)], memory_bytes=10**6)
+    found = pq.read_table(path, columns=["timestamp"])
+    assert found.schema.field("timestamp").type == pa.timestamp("ms", tz="UTC")
+    assert found["timestamp"].cast(pa.int64()).to_pylist() == times

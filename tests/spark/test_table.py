@@ -6,11 +6,14 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import kafkafmt as kf
 from cli.logs import flip, is_one_line, run, run_process, segments, write_log
 from jobs.logs import make_logs
+from kafkafmt.log import PartitionLogWriter
 from kafkafmt.spark import JobError
 from kafkafmt.spark.jobs.table import TableOptions, write_table
 
@@ -50,6 +53,21 @@ def test_rows_when_spark_meets_damage_then_it_stops_or_leaves_that_out(
     assert [one.name for one in tmp_path.iterdir()] == ["logs"]
     write_table(spark, log.parent, out, TableOptions(["orders"], skips_damage=True))
     assert 0 < pq.read_metadata(out).num_rows < 120
+
+
+def test_rows_when_a_timestamp_is_beyond_sparks_then_it_says_which_and_the_local_engine_keeps_it(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    builder = kf.RecordBatchBuilder()
+    builder.append(2**63 - 1, b"key", b"value")
+    with PartitionLogWriter(tmp_path / "logs" / "orders-0") as writer:
+        writer.append(builder.build())
+    out = tmp_path / "t.parquet"
+    with pytest.raises(JobError, match=f"microseconds: .*found {2**63 - 1} ms"):
+        write_table(spark, tmp_path / "logs", out, TableOptions(["orders"]))
+    assert [one.name for one in tmp_path.iterdir()] == ["logs"]
+    assert run("table", tmp_path / "logs", out).exit_code == 0
+    assert pq.read_table(out)["timestamp"].cast(pa.int64()).to_pylist() == [2**63 - 1]
 
 
 @pytest.mark.slow

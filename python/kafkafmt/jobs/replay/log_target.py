@@ -1,14 +1,14 @@
 """A log directory made of records that come in any order: each topic a partition 0, offsets from 0 on.
 
 It is written under a hidden name beside its own and renamed once all of it is durable, so that it is there whole or
-not at all. Records are encoded from where they were located, with no Python object for any.
+not at all; what a killed process left under such a name the next one removes. Records are encoded from where they were
+located, with no Python object for any.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import shutil
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from kafkafmt.builder import BatchesBuilder
 from kafkafmt.jobs.files import make_durable
 from kafkafmt.jobs.replay.running import ReplayError
+from kafkafmt.jobs.replay.staging import StagedFolder
 from kafkafmt.log import PartitionLogWriter
 from kafkafmt.types import Codec
 
@@ -46,47 +47,46 @@ class LogTarget:
         if os.path.lexists(path):
             raise ReplayError(f"{path}: is there already: expected the name of a folder that is to be made")
         self._path = path
-        self._staged = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         self._codec, self._level, self._batch_bytes = codec, level, batch_bytes
         self._topics: dict[str, _TopicLog] = {}
-        self._is_staged = False
+        self._staged: StagedFolder | None = None
 
     def write(self, taken: Taken) -> None:
         """Append the records that were taken. Raises ReplayError where they cannot be in format v2, and OSError."""
         topic = taken.topic_partition.topic
         log = self._topics.get(topic)
         if log is None:
-            self._stage()
-            folder = self._staged / f"{topic}-0"
+            folder = self._stage().path / f"{topic}-0"
             batches = BatchesBuilder(batch_size=self._batch_bytes, codec=self._codec, level=self._level)
             log = self._topics[topic] = _TopicLog(folder, batches)
         log.add(taken)
 
     def finish(self) -> None:
         """Make the directory be there."""
-        self._stage()
+        staged = self._stage()
         for log in self._topics.values():
             log.finish()
-        make_durable(self._staged)
+        make_durable(staged.path)
         try:
-            self._staged.rename(self._path)
+            staged.rename(self._path)
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise ReplayError(f"{self._path}: something else was put there meanwhile") from None
             raise
+        self._staged = None
         make_durable(self._path.absolute().parent)
 
-    def _stage(self) -> None:
-        if not self._is_staged:
-            # A process of the same number was killed: in a container numbers come again.
-            shutil.rmtree(self._staged, ignore_errors=True)
-            self._staged.mkdir()
-            self._is_staged = True
+    def _stage(self) -> StagedFolder:
+        if self._staged is None:
+            self._staged = StagedFolder(self._path)
+        return self._staged
 
     def close(self) -> None:
         """Leave nothing behind of what is not finished."""
         with ExitStack() as stack:
-            stack.callback(shutil.rmtree, self._staged, ignore_errors=True)
+            if self._staged is not None:
+                stack.callback(self._staged.remove)
+                self._staged = None
             for log in self._topics.values():
                 stack.callback(log.writer.abort)
             self._topics = {}

@@ -1,6 +1,7 @@
 """A table's rows as a Parquet file, in row groups bounded in bytes; it is there once all of it is.
 
-Columns are named as Spark's Kafka source names them, with its types.
+Columns are named as Spark's Kafka source names them, with its types, but for timestamps in milliseconds: as Kafka has
+them, so that none is too large.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 TABLE_COLUMNS = ("topic", "partition", "key", "value", "timestamp", "offset", "timestampType")
 
-_MICROSECONDS = 1000
 # What a row takes in lists and arrays beside the bytes of key and value.
 _ROW_BYTES = 300
 # What is written of a group, and what is compressed of it, comes on top.
@@ -45,7 +45,7 @@ def table_schema() -> pa.Schema:
         "partition": pa.int32(),
         "key": pa.binary(),
         "value": pa.binary(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestamp": pa.timestamp("ms", tz="UTC"),
         "offset": pa.int64(),
         "timestampType": pa.int32(),
     }
@@ -64,8 +64,8 @@ def bound_threads() -> None:
 def write_table(path: Path, rows: Iterable[TableRow], *, memory_bytes: int) -> int:
     """Write rows to `path`, which appears once it is whole and durable; returns how many there are.
 
-    memory_bytes: what rows and their row group may take until they are written. Raises TableError for a timestamp that
-    Parquet has no microseconds for, and without pyarrow; OSError.
+    memory_bytes: what rows and their row group may take until they are written. Raises TableError without pyarrow;
+    OSError.
     """
     schema = table_schema()
     import pyarrow.parquet as pq
@@ -112,8 +112,6 @@ def _record_batch(rows: list[TableRow], schema: pa.Schema) -> pa.RecordBatch:
 
     from kafkafmt import arrow_arrays as arrow
 
-    milliseconds = np.array([row.timestamp for row in rows], np.int64)
-    _ensure_microseconds(milliseconds, rows)
     columns = {
         "topic": _strings(pa.string(), [row.topic_partition.topic.encode() for row in rows]),
         "partition": arrow.number_array(
@@ -121,7 +119,9 @@ def _record_batch(rows: list[TableRow], schema: pa.Schema) -> pa.RecordBatch:
         ),
         "key": _strings(pa.binary(), [row.key for row in rows]),
         "value": _strings(pa.binary(), [row.value for row in rows]),
-        "timestamp": arrow.number_array(schema.field("timestamp").type, milliseconds * _MICROSECONDS),
+        "timestamp": arrow.number_array(
+            schema.field("timestamp").type, _numbers(np.int64, [row.timestamp for row in rows])
+        ),
         "offset": arrow.number_array(pa.int64(), _numbers(np.int64, [row.offset for row in rows])),
         "timestampType": arrow.number_array(
             pa.int32(), _numbers(np.int32, [row.timestamp_type for row in rows])
@@ -140,14 +140,3 @@ def _strings(kind: pa.DataType, cells: list[bytes]) -> pa.Array:
     offsets = np.zeros(len(cells) + 1, np.int32)
     np.cumsum([len(cell) for cell in cells], out=offsets[1:])
     return arrow.string_array(kind, offsets, b"".join(cells))
-
-
-def _ensure_microseconds(milliseconds: NDArray[np.int64], rows: list[TableRow]) -> None:
-    most = np.iinfo(np.int64).max // _MICROSECONDS
-    beyond = (milliseconds > most) | (milliseconds < -most)
-    if beyond.any():
-        row = rows[int(beyond.argmax())]
-        raise TableError(
-            f"{row.topic_partition}: the timestamp of offset {row.offset} is {row.timestamp} ms, which Parquet has no "
-            "microseconds for"
-        )

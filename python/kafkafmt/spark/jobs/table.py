@@ -61,7 +61,7 @@ def write_table(spark: SparkSession, source: Path, target: Path, options: TableO
     """Write the latest value of each key under a log directory to a Parquet file, which is there once it is whole.
 
     spark: a session that kafkafmt is registered with. `source` and `target` must be at the same paths on all machines.
-    Raises JobError where Spark gives up.
+    Raises JobError where Spark gives up, and for a timestamp beyond the microseconds that Spark has.
     """
     staged = target.absolute().with_name(f".{target.name}.{context_of(spark).applicationId}.tmp")
     try:
@@ -88,7 +88,7 @@ def _write(spark: SparkSession, source: Path, options: TableOptions, staged: Pat
         .load(str(source.resolve()))
         .observe(told, f.count(f.lit(1)).alias("records"), f.count("key").alias("keys"))
     )
-    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MILLIS")
     rows = latest_values(records).coalesce(1).sortWithinPartitions(*_KEY)
     rows.write.parquet(str(staged), compression="zstd")
     (part,) = staged.glob("part-*.parquet")
