@@ -58,7 +58,12 @@ class KafkaOracle:
         port, token, self._process = launch_gateway(
             jarpath=py4j_jar(),
             classpath=os.pathsep.join([str(compiled()), KAFKA.classpath()]),
-            javaopts=["-Xmx512m", "-XX:+UseSerialGC", f"-Dlog4j.configuration={QUIET.as_uri()}"],
+            javaopts=[
+                "-Xmx512m",
+                "-XX:+UseSerialGC",
+                "-XX:TieredStopAtLevel=1",
+                f"-Dlog4j.configuration={QUIET.as_uri()}",
+            ],
             java_path=java("java"),
             die_on_exit=True,
             enable_auth=True,
