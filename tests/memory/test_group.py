@@ -63,6 +63,32 @@ def order(
     return found
 
 
+# What comes in
+
+
+def test_feed_when_whoever_is_asked_for_memory_raises_then_it_goes_on_without_a_gap_or_twice_the_same() -> (
+    None
+):
+    made = log_of(*(ref.batch_of(rows(n, n, size=40_000)) for n in range(4)))
+    budget = MemoryBudget(200_000)
+    others = budget.reserve(100_000)
+
+    def refuse(wanted_bytes: int) -> None:
+        raise OSError(f"{wanted_bytes} bytes are not given back")
+
+    forget = budget.on_pressure(refuse)
+    group = PartitionGroup(MIB, budget=budget)
+    group.add(A)
+    with pytest.raises(OSError, match="are not given back"):
+        feed(group, A, made)
+    assert group.fetch_offset(A) == 2
+    assert group.buffered_bytes == budget.held_bytes - 100_000
+    forget()
+    others.release()
+    feed(group, A, made)
+    assert order(group) == [(A, 0), (A, 1), (A, 2), (A, 3)]
+
+
 # What comes first
 
 
