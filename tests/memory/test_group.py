@@ -71,14 +71,16 @@ def test_feed_when_whoever_is_asked_for_memory_raises_then_it_goes_on_without_a_
 ):
     made = log_of(*(ref.batch_of(rows(n, n, size=40_000)) for n in range(4)))
     budget = MemoryBudget(200_000)
-    others = budget.reserve(100_000)
+    others = budget.reserve(190_000)
+    group = PartitionGroup(MIB, budget=budget)
+    group.add(A)
+    assert feed(group, A, made) == 1
+    others.resize(100_000)
 
     def refuse(wanted_bytes: int) -> None:
         raise OSError(f"{wanted_bytes} bytes are not given back")
 
     forget = budget.on_pressure(refuse)
-    group = PartitionGroup(MIB, budget=budget)
-    group.add(A)
     with pytest.raises(OSError, match="are not given back"):
         feed(group, A, made)
     assert group.fetch_offset(A) == 2

@@ -152,7 +152,7 @@ class RecordQueue:
                 stop = end
         finally:  # those who are asked for memory may raise anything: what is in already does not come again
             if stop:
-                self.fetch_offset = max(self.fetch_offset, int(run.index["last_offset"][stop - 1]) + 1)
+                self.pass_over(int(run.index["last_offset"][stop - 1]) + 1)
         if not self._chunks:
             self.offset = max(self.offset, self.fetch_offset)
         self._remember_refused(run, stop)
