@@ -132,6 +132,9 @@ def test_take_when_most_records_is_given_then_takes_no_more() -> None:
     assert taken is not None
     assert (taken.first, taken.stop) == (0, 2)
     assert group.offset(A) == 2
+    rest = group.take(10**30)
+    assert rest is not None
+    assert (rest.first, rest.stop) == (2, 3)
     with pytest.raises(ValueError, match="expected 1 or more, found 0"):
         group.take(0)
 
