@@ -14,7 +14,7 @@ from kafkafmt.jobs.partition_readers import READER_BYTES, PartitionReaders, sele
 from kafkafmt.jobs.replay import Merge
 from kafkafmt.log import PartitionLogWriter
 from kafkafmt.log.reading import SourceDamage
-from kafkafmt.memory import MemoryPlan, MemoryPlanError, Taken
+from kafkafmt.memory import MemoryBudget, MemoryPlan, MemoryPlanError, Taken
 from kafkafmt.types import TopicPartition
 
 
@@ -55,6 +55,29 @@ def test_take_when_logs_are_of_every_kind_then_is_what_the_obvious_merge_takes(
         found = all_of(merge)
     seen = {tp: log.committed if is_committed else log.every for tp, log in logs.items()}
     assert found == list(merged(seen))
+
+
+def test_take_when_whoever_is_asked_for_memory_raises_then_the_next_one_has_all_that_is_left(
+    tmp_path: Path,
+) -> None:
+    logs = {tp: log.committed for tp, log in make_logs(tmp_path).items()}
+    plan = plan_of()
+    budget = MemoryBudget(plan.thread_bytes)
+
+    def refuse(wanted_bytes: int) -> None:
+        raise OSError(f"{wanted_bytes} bytes are not given back")
+
+    forget = budget.on_pressure(refuse)
+    with Merge(PartitionReaders(select_logs(tmp_path)), plan, budget=budget) as merge:
+        merge.assign(merge.partitions)
+        with (
+            budget.reserve(budget.available_bytes - 10_000),
+            pytest.raises(OSError, match="are not given back"),
+        ):
+            merge.take()
+        forget()
+        assert all_of(merge) == list(merged(logs))
+    assert budget.held_bytes == 0
 
 
 @pytest.mark.parametrize("seed", range(4))

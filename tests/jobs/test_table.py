@@ -13,7 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.logs import LogMaker, Row, latest, make_logs
+import reference as ref
+from jobs.logs import NOW, LogMaker, Row, latest, make_logs
+from kafkafmt.errors import CorruptRecordError
 from kafkafmt.jobs.partition_readers import READER_BYTES, PartitionReaders, select_logs
 from kafkafmt.jobs.table import TABLE_COLUMNS, Table, TableError, TableRow, TableState, write_table
 from kafkafmt.memory import MemoryPlan
@@ -109,6 +111,28 @@ def test_table_when_it_was_not_committed_then_reads_that_again(tmp_path: Path) -
         table.assign(logs)
         assert table.step() is None
         assert rows_in(table) == expected(logs)
+
+
+def test_step_when_a_batch_cannot_be_read_then_what_is_behind_it_is_not_passed_over(tmp_path: Path) -> None:
+    one = TopicPartition("t", 0)
+    log = LogMaker(tmp_path / "logs" / "t-0", random.Random(1))
+    log.plain(2, 5)
+    claims_two = ref.batch(ref.record(0, 0, None, b"v"), 2, base_offset=log.next_offset, max_timestamp=NOW)
+    log.batches.append(claims_two)
+    log.next_offset += 2
+    log.plain(2, 5)
+    log.write()
+    with table_of(tmp_path) as table:
+        table.assign([one])
+        for _ in range(2):
+            with pytest.raises(CorruptRecordError, match="t-0 at offset"):
+                read_all(table)
+        table.commit()
+    readers = PartitionReaders(select_logs(tmp_path / "logs"), skips_damage=True)
+    with Table(readers, state_of(tmp_path), plan_of()) as table:
+        table.assign([one])
+        read_all(table)
+        assert rows_in(table) == expected({one: log})
 
 
 def test_table_when_logs_have_grown_then_reads_what_is_new(tmp_path: Path) -> None:

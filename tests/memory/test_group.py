@@ -63,6 +63,34 @@ def order(
     return found
 
 
+# What comes in
+
+
+def test_feed_when_whoever_is_asked_for_memory_raises_then_it_goes_on_without_a_gap_or_twice_the_same() -> (
+    None
+):
+    made = log_of(*(ref.batch_of(rows(n, n, size=40_000)) for n in range(4)))
+    budget = MemoryBudget(200_000)
+    others = budget.reserve(190_000)
+    group = PartitionGroup(MIB, budget=budget)
+    group.add(A)
+    assert feed(group, A, made) == 1
+    others.resize(100_000)
+
+    def refuse(wanted_bytes: int) -> None:
+        raise OSError(f"{wanted_bytes} bytes are not given back")
+
+    forget = budget.on_pressure(refuse)
+    with pytest.raises(OSError, match="are not given back"):
+        feed(group, A, made)
+    assert group.fetch_offset(A) == 2
+    assert group.buffered_bytes == budget.held_bytes - 100_000
+    forget()
+    others.release()
+    feed(group, A, made)
+    assert order(group) == [(A, 0), (A, 1), (A, 2), (A, 3)]
+
+
 # What comes first
 
 
@@ -104,6 +132,9 @@ def test_take_when_most_records_is_given_then_takes_no_more() -> None:
     assert taken is not None
     assert (taken.first, taken.stop) == (0, 2)
     assert group.offset(A) == 2
+    rest = group.take(10**30)
+    assert rest is not None
+    assert (rest.first, rest.stop) == (2, 3)
     with pytest.raises(ValueError, match="expected 1 or more, found 0"):
         group.take(0)
 

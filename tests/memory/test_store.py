@@ -124,6 +124,21 @@ def test_commit_keeps_the_positions_of_partitions_that_it_does_not_name(
         assert list(store.range()) == [(b"a", b"1")]
 
 
+@pytest.mark.parametrize("offset", [-1, 2**63])
+def test_commit_of_what_is_no_offset_raises_and_what_was_dirty_is_so_still(
+    tmp_path: Path, offset: int
+) -> None:
+    cache = ThreadCache(1 << 20)
+    with RocksDBStore(tmp_path, cache=cache) as store:
+        store.put(b"a", b"1")
+        with pytest.raises(ValueError, match=f"expected an offset for orders-0, found {offset}"):
+            store.commit({ORDERS: offset})
+        assert store.positions() == {}
+        store.commit({ORDERS: 2**63 - 1})
+        assert store.positions() == {ORDERS: 2**63 - 1}
+        assert store.get(b"a") == b"1"
+
+
 def test_close_writes_what_is_dirty_and_a_second_one_does_nothing(tmp_path: Path) -> None:
     cache = ThreadCache(1 << 20)
     store = RocksDBStore(tmp_path, cache=cache)

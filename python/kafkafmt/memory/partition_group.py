@@ -161,7 +161,7 @@ class PartitionGroup:
         is before it was handed out, and the group goes on after `skip` or `remove`. Raises what a timestamp extractor
         raises, and ValueError for a timestamp below 0 or what is none, with partition and offset.
         """
-        most = _ALL if most_records is None else most_records
+        most = _ALL if most_records is None else min(most_records, _ALL)
         if most < 1:
             raise ValueError(f"most_records: expected 1 or more, found {most_records}")
         self._settle()

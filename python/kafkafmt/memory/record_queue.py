@@ -142,15 +142,17 @@ class RecordQueue:
         stop = 0
         wanted = _wanted(run, self.fetch_offset)
         most_bytes = max(min(_CHUNK_BYTES, self.buffered_bytes_bound // 8), 1)
-        for first, end in _stretches(run, most_bytes):
-            numbers = wanted[(wanted >= first) & (wanted < end)]
-            taken = self._take_in(run, numbers) if len(numbers) else 0
-            if taken < len(numbers):
-                stop = int(numbers[taken])
-                break
-            stop = end
-        if stop:
-            self.fetch_offset = max(self.fetch_offset, int(run.index["last_offset"][stop - 1]) + 1)
+        try:
+            for first, end in _stretches(run, most_bytes):
+                numbers = wanted[(wanted >= first) & (wanted < end)]
+                taken = self._take_in(run, numbers) if len(numbers) else 0
+                if taken < len(numbers):
+                    stop = int(numbers[taken])
+                    break
+                stop = end
+        finally:  # those who are asked for memory may raise anything: what is in already does not come again
+            if stop:
+                self.pass_over(int(run.index["last_offset"][stop - 1]) + 1)
         if not self._chunks:
             self.offset = max(self.offset, self.fetch_offset)
         self._remember_refused(run, stop)
@@ -195,8 +197,12 @@ class RecordQueue:
                 self._refused_bytes, self._is_budget_short = size, has_room
                 return False
             self._held.add(size)
-        copied = bytes(memoryview(run.buffer).cast("B")[start - run.origin : end - run.origin])
-        self._chunks.append(_Chunk(BatchRun(copied, rows, start), size))
+        try:
+            copied = bytes(memoryview(run.buffer).cast("B")[start - run.origin : end - run.origin])
+            self._chunks.append(_Chunk(BatchRun(copied, rows, start), size))
+        except BaseException:  # as a MemoryError
+            self._held.remove(size)
+            raise
         return True
 
     # What goes out

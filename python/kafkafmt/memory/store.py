@@ -18,6 +18,7 @@ import json
 import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from operator import index
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -53,6 +54,7 @@ _FORMAT = 1
 _RECORD, _POSITION = b"\x01", b"\x00"
 _BEHIND_RECORDS = b"\x02"
 _OFFSET = struct.Struct(">q")
+_LAST_OFFSET = 2**63 - 1
 _LEAST_BATCH_BYTES, _MOST_BATCH_BYTES = 64 * 1024, 256 * 1024
 _MISSING = object()
 
@@ -165,7 +167,8 @@ class RocksDBStore(Closing):
 
         It is one atomic batch where what is dirty fits into a quarter of a write buffer, of 256 KiB at the
         most, and several else, with the positions in the last. It is on disk when this returns. Positions of
-        partitions that are not named stay. Raises StoreError; what was dirty is so still.
+        partitions that are not named stay. Raises StoreError, and ValueError for what is no position; what was
+        dirty is so still.
         """
         is_written = False
 
@@ -304,6 +307,8 @@ class RocksDBStore(Closing):
                 raise ValueError(
                     f"positions: expected a partition of a topic that Kafka allows, found {topic_partition}"
                 )
+            if not 0 <= index(offset) <= _LAST_OFFSET:
+                raise ValueError(f"positions: expected an offset for {topic_partition}, found {offset}")
             batch.put(_POSITION + str(topic_partition).encode(), _OFFSET.pack(offset))
         if not batch.is_empty():
             with self._told():

@@ -114,10 +114,13 @@ class Merge(Closing):
             return
         # What the log has no more, or what was told as damage, is not read up to again.
         self._group.pass_over(topic_partition, int(run.index["last_offset"].min()))
-        fed = self._group.feed(topic_partition, run)
-        self.read_bytes += int(run.index["size"][:fed].sum())
-        if fed < len(run):
-            self._readers.seek(topic_partition, self._group.fetch_offset(topic_partition))
+        fed = 0
+        try:
+            fed = self._group.feed(topic_partition, run)
+        finally:  # which may raise what those raise who are asked for memory
+            self.read_bytes += int(run.index["size"][:fed].sum())
+            if fed < len(run):
+                self._readers.seek(topic_partition, self._group.fetch_offset(topic_partition))
 
     def close(self) -> None:
         """Drop what is buffered and give all memory back."""

@@ -122,7 +122,11 @@ class Table(Closing):
                 self._readers.rest(topic_partition)
                 continue
             self.read_bytes += int(run.index["size"].sum())
-            records = self._put_run(topic_partition, offset, run)
+            try:
+                records = self._put_run(topic_partition, offset, run)
+            except BaseException:
+                self._readers.seek(topic_partition, offset)  # nothing of it is passed over
+                raise
             self._positions[topic_partition] = self._readers.offset(topic_partition)
             self._turns.rotate(-1)
             self.records += records
