@@ -5,6 +5,7 @@ The bound is what a partition may hold: with the smaller one a batch of a MiB is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from kafkafmt import Codec, MemoryRecords, RecordBatchBuilder, TopicPartition
@@ -37,6 +38,14 @@ class Buffering:
             self.logs[TopicPartition("bench", number)] = b"".join(batches)
 
     def time_merge(self, codec: str, timestamps: str, bound: str) -> None:
+        """Runs of records of one partition."""
+        self.merge(bound, lambda group: None if (taken := group.take()) is None else taken.stop - taken.first)
+
+    def time_merge_at_once(self, codec: str, timestamps: str, bound: str) -> None:
+        """Records of all partitions at once."""
+        self.merge(bound, lambda group: None if (merged := group.take_merged()) is None else len(merged))
+
+    def merge(self, bound: str, take: Callable[[PartitionGroup], int | None]) -> None:
         group = PartitionGroup(bound, verify=False)
         for topic_partition in self.logs:
             group.add(topic_partition)
@@ -44,8 +53,8 @@ class Buffering:
         positions = dict.fromkeys(self.logs, 0)
         count = 0
         while True:
-            if (taken := group.take()) is not None:
-                count += taken.stop - taken.first
+            if (taken := take(group)) is not None:
+                count += taken
             elif wanting := group.wanting():
                 for tp in wanting:
                     self.feed(group, tp, records[tp], positions)

@@ -61,8 +61,9 @@ def _objects(topic: Topic, buffered: Callable[[Record], Buffered]) -> Iterator[A
     replay = PerPartitionReplay(topic, Buffering(_ALL, buffered))
     replay.assign(range(topic.partitions))
     while (taken := replay.take()) is not None:
-        for record in taken[1]:
-            yield record.value
+        for _, records in taken:
+            for record in records:
+                yield record.value
 
 
 def _deserialised(value: bytes | None) -> Any:

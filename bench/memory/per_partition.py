@@ -110,14 +110,14 @@ class PerPartitionReplay:
             self._partitions[number] = _Partition(self._topic, number, self._offsets[number], self._how)
             self._push(number)
 
-    def take(self) -> tuple[int, Sequence[Buffered]] | None:
-        """The next record and its partition; None where all that are assigned have ended."""
+    def take(self) -> Sequence[tuple[int, Sequence[Buffered]]] | None:
+        """Partition and records, of the next record alone; None where all that are assigned have ended."""
         if not self._heads:
             return None
         _, number = heapq.heappop(self._heads)
         record = self._partitions[number].pop()
         self._push(number)
-        return number, (record,)
+        return [(number, (record,))]
 
     def finish(self) -> dict[str, object]:
         """Nothing is left to be done."""

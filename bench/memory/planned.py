@@ -48,12 +48,12 @@ class PlannedReplay:
     def revoke(self, numbers: Sequence[int]) -> None:
         self._merge.revoke([TopicPartition(self._name, number) for number in numbers])
 
-    def take(self) -> tuple[int, Iterator[Record]] | None:
-        taken = self._merge.take()
-        if taken is None:
+    def take(self) -> Iterator[tuple[int, Iterator[Record]]] | None:
+        merged = self._merge.take()
+        if merged is None:
             return None
-        self._target.write(taken)
-        return taken.topic_partition.partition, taken.records()
+        self._target.write(merged)
+        return ((taken.topic_partition.partition, taken.records()) for taken in merged.runs())
 
     def finish(self) -> dict[str, Any]:
         self._target.finish()

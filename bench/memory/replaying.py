@@ -31,7 +31,7 @@ class Replay(Protocol):
 
     def assign(self, numbers: Sequence[int], /) -> None: ...
     def revoke(self, numbers: Sequence[int], /) -> None: ...
-    def take(self) -> tuple[int, Iterable] | None: ...
+    def take(self) -> Iterable[tuple[int, Iterable]] | None: ...
     def finish(self) -> dict[str, Any]: ...
 
 
@@ -55,7 +55,8 @@ class Replaying:
                 due = time.monotonic() + SECONDS_BETWEEN_CHANGES
             taken = self._replay.take()
             if taken is not None:
-                self._check(*taken)
+                for partition, records in taken:
+                    self._check(partition, records)
             elif self._coming.is_all_here:
                 break
             else:

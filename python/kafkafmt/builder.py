@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from _kafkafmt.column_rows import ColumnRows
-    from _kafkafmt.decode import LocatedRecords
+    from _kafkafmt.merge import MergedRecords
     from kafkafmt.column_rows import Binary, Headers, Offsets, Timestamps
 
 DEFAULT_BATCH_SIZE = 16 * 1024
@@ -207,10 +207,13 @@ class BatchesBuilder:
         while (first := self._builder._fill(rows, first, stop)) < stop:
             yield self.finish()
 
-    def add_located(self, located: LocatedRecords, first: int, stop: int) -> Iterator[bytes]:
-        """As `add` does, of records of other batches, at offsets that follow one another."""
-        while (first := self._builder._fill_located(located, first, stop)) < stop:
-            yield self.finish()
+    def fill_merged(self, merged: MergedRecords, first: int) -> int:
+        """Add records of other batches from `first` on, at offsets that follow one another, up to where a batch ends.
+
+        Returns the number of the first that was not added: `finish` the batch, and go on there. Raises ValueError
+        where that record, the first, cannot be in any batch.
+        """
+        return self._builder._fill_merged(merged, first)
 
     def finish(self) -> bytes:
         """The last batch, of the records that wait; empty where none do. The next one goes on behind it."""

@@ -21,6 +21,7 @@ from .encode cimport (
     check_range, message_size, record_body_size, record_fields_size, seal, wrap, write_message, write_record,
 )
 from .layout cimport *
+from .merge cimport MergedRecords
 from .python_fields cimport NOT_HELD, append_sized, as_int64, held_bytes, size_of_bytes
 from .rows cimport BatchRow, RecordRow, sequence_after
 from .varint cimport size_of_varlong
@@ -562,6 +563,31 @@ cdef class RecordEncoder:
         if found.status != FITS:
             raise_misfit(&found, 0)
         return first
+
+    def _fill_merged(self, MergedRecords merged not None, Py_ssize_t first):
+        """As `_fill_located`, of the records of a merge from `first` on, up to the first that cannot be appended.
+
+        Raises ValueError only where that is the very first, so that its number is known.
+        """
+        cdef int64_t limit = self.limit()
+        cdef Py_ssize_t number = first
+        cdef RecordRow row
+        cdef Misfit found
+        merged.check_range(first, merged.count)
+        self.check_idle()
+        found.status = FITS
+        self.busy = True
+        with nogil:
+            while number < merged.count:
+                row = merged.row(number)[0]
+                row.offset = wrapping_add(self.done.last_offset, 1)
+                if not self.append_located(&row, number, limit, &found):
+                    break
+                number += 1
+        self.busy = False
+        if found.status != FITS and number == first:
+            raise_misfit(&found, 0)
+        return number
 
     def _size_upper_bound(self, LocatedRecords located not None, Py_ssize_t number):
         """What a batch of that one record takes at the most, as Kafka reckons before it makes one."""

@@ -239,13 +239,10 @@ cdef Py_ssize_t locate_in_batch(
 cdef class RecordWindow:
     """Located records, `next` of which is the first that was not taken yet. `latest`: the largest timestamp taken."""
 
-    cdef readonly LocatedRecords located
-    cdef readonly Py_ssize_t next
-    cdef readonly Py_ssize_t count
-    cdef readonly int64_t latest
-
     def __init__(self, LocatedRecords located not None, Py_ssize_t first=0):
         located.check_range(first, located.count)
+        if self.located is not None:
+            raise RuntimeError("already initialised")
         self.located = located
         self.next = first
         self.count = located.count

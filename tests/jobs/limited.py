@@ -51,12 +51,13 @@ def replayed(folder: Path, seed: int) -> tuple[int, int]:
             merge.revoke(set(merge.assigned) - wanted)
             merge.assign(wanted)
             left = RECORDS_BETWEEN
-            while left and (taken := merge.take(left)) is not None:
-                target.write(taken)
-                for record in taken.records():
-                    digest = told(digest, taken.topic_partition, record.offset, record.value)
-                left -= taken.stop - taken.first
-                records += taken.stop - taken.first
+            while left and (merged := merge.take(left)) is not None:
+                target.write(merged)
+                for taken in merged.runs():
+                    for record in taken.records():
+                        digest = told(digest, taken.topic_partition, record.offset, record.value)
+                left -= len(merged)
+                records += len(merged)
             if left and len(wanted) == len(merge.partitions):
                 break
         target.finish()

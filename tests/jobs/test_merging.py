@@ -14,7 +14,7 @@ from kafkafmt.jobs.partition_readers import READER_BYTES, PartitionReaders, sele
 from kafkafmt.jobs.replay import Merge
 from kafkafmt.log import PartitionLogWriter
 from kafkafmt.log.reading import SourceDamage
-from kafkafmt.memory import MemoryBudget, MemoryPlan, MemoryPlanError, Taken
+from kafkafmt.memory import MemoryBudget, MemoryPlan, MemoryPlanError, Merged
 from kafkafmt.types import TopicPartition
 
 
@@ -22,16 +22,20 @@ def plan_of(total_bytes: int | str = "4m") -> MemoryPlan:
     return MemoryPlan(total_bytes, producer_bytes=0, consumer_bytes=READER_BYTES, least_batch_bytes=1024)
 
 
-def rows_of(taken: Taken) -> list[Row]:
+def rows_of(merged: Merged) -> list[tuple[TopicPartition, Row]]:
     return [
-        Row(
-            record.offset,
-            record.timestamp,
-            int(record.timestamp_type),
-            record.key,
-            record.value,
-            tuple(record.headers),
+        (
+            taken.topic_partition,
+            Row(
+                record.offset,
+                record.timestamp,
+                int(record.timestamp_type),
+                record.key,
+                record.value,
+                tuple(record.headers),
+            ),
         )
+        for taken in merged.runs()
         for record in taken.records()
     ]
 
@@ -39,7 +43,7 @@ def rows_of(taken: Taken) -> list[Row]:
 def all_of(merge: Merge) -> list[tuple[TopicPartition, Row]]:
     found = []
     while (taken := merge.take()) is not None:
-        found += [(taken.topic_partition, row) for row in rows_of(taken)]
+        found += rows_of(taken)
     return found
 
 
@@ -93,7 +97,7 @@ def test_take_when_partitions_come_and_go_then_goes_on_where_each_was(tmp_path: 
             left = {tp: logs[tp][positions[tp] :] for tp in chosen}
             found = []
             while len(found) < 50 and (taken := merge.take(rng.choice([None, 1, 7]))) is not None:
-                found += [(taken.topic_partition, row) for row in rows_of(taken)]
+                found += rows_of(taken)
             expected = merged(left)
             assert found == [one for one, _ in zip(expected, found, strict=False)]
             for topic_partition, _ in found:

@@ -19,7 +19,7 @@ from kafkafmt.errors import (
     InvalidRecordError,
     KafkaFormatError,
 )
-from kafkafmt.memory import MemoryBudget, PartitionGroup
+from kafkafmt.memory import MemoryBudget, Merged, PartitionGroup
 from memory.partition_logs import Log, log_of, logs, overwrite
 from records.samples import as_row, as_rows, empty_batch, end_marker
 from reference import Row
@@ -631,34 +631,39 @@ class Model:
     def buffered(self, tp: TopicPartition) -> list[Row]:
         return [row for row in self.rest[tp] if row.offset < self.group.fetch_offset(tp)]
 
-    def take(self, most: int | None) -> None:
-        taken = self.group.take(most)
+    def take(self, most: int | None, *, merged: bool = False) -> None:
+        taken = self.group.take_merged(most) if merged else self.group.take(most)
         heads = {tp: self.buffered(tp) for tp in self.rest}
         is_waiting = any(not heads[tp] and tp not in self.finished for tp in heads)
         assert (taken is None) == (is_waiting or not any(heads.values()))
         if taken is None:
             return
-        found = [as_row(record) for record in taken.records()]
+        runs = list(taken.runs()) if isinstance(taken, Merged) else [taken]
+        found = [(run.topic_partition, as_row(record)) for run in runs for record in run.records()]
         assert 1 <= len(found) <= (most or len(found))
-        for row in found:
+        for one in found:
             ready = [(buffered[0].timestamp, tp) for tp, buffered in heads.items() if buffered]
             timestamp, tp = min(ready)
-            assert (tp, row) == (taken.topic_partition, heads[tp].pop(0))
+            assert one == (tp, heads[tp].pop(0))
             self.rest[tp].pop(0)
             self.stream_time = max(self.stream_time, timestamp)
         assert self.group.stream_time == self.stream_time
+        for tp, rows in heads.items():
+            assert self.group.offset(tp) <= (rows[0].offset if rows else self.group.fetch_offset(tp))
+        for tp, row in dict(found).items():
+            assert self.group.offset(tp) == row.offset + 1
 
     def check(self) -> None:
         assert self.group.buffered_bytes == self.budget.held_bytes
         assert sum(map(self.group.buffered_bytes_of, self.group.partitions)) == self.group.buffered_bytes
 
-    def drain(self) -> None:
+    def drain(self, *, merged: bool) -> None:
         for _ in range(10_000):
             for tp in self.group.wanting():
                 self.feed(tp, 1 << 20)
             if not self.group.wanting() and not any(self.rest.values()):
                 return
-            self.take(None)
+            self.take(None, merged=merged)
             self.check()
         raise AssertionError("it never comes to the end")
 
@@ -678,11 +683,11 @@ def test_group_when_fed_in_any_way_then_hands_out_what_a_merge_of_all_records_ha
         tp = data.draw(st.sampled_from(PARTITIONS))
         if tp not in model.group:
             model.add(tp)
-        action = data.draw(st.sampled_from(["feed"] * 4 + ["take"] * 6 + ["remove", "resize"]))
+        action = data.draw(st.sampled_from(["feed"] * 4 + ["take", "take_merged"] * 4 + ["remove", "resize"]))
         if action == "feed":
             model.feed(tp, data.draw(st.sampled_from([1, 300, 1 << 20])))
-        elif action == "take":
-            model.take(data.draw(st.sampled_from([None, 1, 3])))
+        elif action in ("take", "take_merged"):
+            model.take(data.draw(st.sampled_from([None, 1, 3])), merged=action == "take_merged")
         elif action == "remove":
             model.remove(tp)
         else:
@@ -691,7 +696,7 @@ def test_group_when_fed_in_any_way_then_hands_out_what_a_merge_of_all_records_ha
     for tp in PARTITIONS:
         if tp not in model.group:
             model.add(tp)
-    model.drain()
+    model.drain(merged=data.draw(st.booleans()))
     for tp in PARTITIONS:
         model.remove(tp)
     assert model.budget.held_bytes == model.group.buffered_bytes == 0

@@ -18,7 +18,7 @@ from kafkafmt.jobs.replay import ReplayError
 
 if TYPE_CHECKING:
     from kafkafmt.accumulator import RecordsFuture
-    from kafkafmt.memory import Taken
+    from kafkafmt.memory import Merged, Taken
     from kafkafmt.mirror.addresses import ClusterAddress
     from kafkafmt.mirror.handlers import NewRecord
     from kafkafmt.types import Codec, TopicPartition
@@ -35,7 +35,11 @@ _FOREVER_MS = 2**31 - 1
 class JsonTarget:
     """An object a record on standard output, under the rules of `kafkafmt inspect --records --json`."""
 
-    def write(self, taken: Taken) -> None:
+    def write(self, merged: Merged) -> None:
+        for taken in merged.runs():
+            self._print(taken)
+
+    def _print(self, taken: Taken) -> None:
         topic, partition = taken.topic_partition
         for record in taken.records():
             row = {
@@ -108,7 +112,11 @@ class ClusterTarget:
         finally:
             cluster.close()
 
-    def write(self, taken: Taken) -> None:
+    def write(self, merged: Merged) -> None:
+        for taken in merged.runs():
+            self._gather(taken)
+
+    def _gather(self, taken: Taken) -> None:
         from kafkafmt.mirror.handlers import NewRecord
 
         for record in taken.records():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kafkafmt.errors import CorruptRecordError, KafkaFormatError
 from kafkafmt.jobs.convert import partition_logs
@@ -21,7 +21,9 @@ from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
     from _kafkafmt.scan import BatchRun
-    from kafkafmt.memory import PartitionGroup, Taken
+    from kafkafmt.memory import PartitionGroup
+
+_Handed = TypeVar("_Handed")
 
 # What reading takes, whatever the number of partitions: the readers' memory, that of those who follow logs, and one
 # batch that is larger than it.
@@ -139,13 +141,14 @@ class PartitionReaders:
         return reader
 
 
-def take_sound(
-    group: PartitionGroup, readers: PartitionReaders, most_records: int | None = None
-) -> Taken | None:
-    """What a group fed by these readers has next, past damage that is left out. Raises CorruptRecordError."""
+def take_sound(group: PartitionGroup, readers: PartitionReaders, take: Callable[[], _Handed]) -> _Handed:
+    """What a group fed by these readers has next, past damage that is left out. Raises CorruptRecordError.
+
+    take: how the group is asked for it.
+    """
     while True:
         try:
-            return group.take(most_records)
+            return take()
         except KafkaFormatError as error:
             damaged = group.failed
             assert damaged is not None

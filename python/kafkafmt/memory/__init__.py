@@ -8,6 +8,7 @@ RocksDB stores, in `kafkafmt.memory.cache` and `kafkafmt.memory.store`. All foll
 
 from kafkafmt.memory.budget import BudgetShare, MemoryBudget, Usage
 from kafkafmt.memory.errors import MemoryBudgetError, MemoryPlanError
+from kafkafmt.memory.merged import Merged
 from kafkafmt.memory.partition_group import PartitionGroup
 from kafkafmt.memory.plan import MemoryPlan, Task, ThreadPlan, spread
 from kafkafmt.memory.record_queue import RecordQueue, Taken
@@ -18,6 +19,7 @@ __all__ = [
     "MemoryBudgetError",
     "MemoryPlan",
     "MemoryPlanError",
+    "Merged",
     "PartitionGroup",
     "RecordQueue",
     "Taken",

@@ -8,12 +8,13 @@ finished has nothing: its next record might be the one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from _kafkafmt.merge import Heads, MergedRecords
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
+from kafkafmt.memory.merged import Merged
 from kafkafmt.memory.record_queue import NO_TIMESTAMP, QueueOptions, RecordQueue, Taken
 from kafkafmt.sizes import parse_named_size
 
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
     from kafkafmt.memory.record_queue import TimestampExtractor
     from kafkafmt.types import TopicPartition
 
-_LATEST = int(np.iinfo(np.int64).max)
 _ALL = int(np.iinfo(np.intp).max)
+# More at a time make nothing faster.
+_MOST_MERGED = 4096
 
 
 class PartitionGroup:
@@ -57,10 +59,14 @@ class PartitionGroup:
         limit = parse_named_size("max_decompressed_bytes", max_decompressed_bytes)
         self._options = QueueOptions(timestamp_extractor, verify, limit)
         self._queues: dict[TopicPartition, RecordQueue] = {}
-        # (timestamp, partition, queue) of those whose next record is known; the others are in `_headless`.
-        self._heads: list[tuple[int, TopicPartition, RecordQueue]] = []
+        # Those whose next record is known, by rank, which is that in `_ranked`; the others are in `_headless`.
+        self._heads = Heads(0)
         self._headless: dict[TopicPartition, RecordQueue] = {}
-        self._last: RecordQueue | None = None
+        self._ranked: list[RecordQueue] = []
+        self._ranks: dict[TopicPartition, int] = {}
+        self._is_ranked = True
+        self._last: RecordQueue | None = None  # the first head, where it is to be settled
+        self._placing: RecordQueue | None = None  # what the places of a merge are counted to
 
     # Partitions
 
@@ -86,6 +92,7 @@ class PartitionGroup:
             raise ValueError(f"{topic_partition}: expected an offset of 0 or more, found {offset}")
         queue = RecordQueue(topic_partition, offset, self._bound, self._options, self._budget)
         self._queues[topic_partition] = self._headless[topic_partition] = queue
+        self._is_ranked = False
 
     def remove(self, topic_partition: TopicPartition) -> int:
         """Let go of a partition and of all that is held for it; where its records go on that were not handed out.
@@ -96,6 +103,7 @@ class PartitionGroup:
         queue = self._queues.pop(topic_partition)
         queue.close()
         self._take_out(queue)
+        self._is_ranked = False
         if self.failed == topic_partition:
             self.failed = None
         return queue.offset
@@ -161,38 +169,63 @@ class PartitionGroup:
         is before it was handed out, and the group goes on after `skip` or `remove`. Raises what a timestamp extractor
         raises, and ValueError for a timestamp below 0 or what is none, with partition and offset.
         """
-        most = _ALL if most_records is None else min(most_records, _ALL)
-        if most < 1:
-            raise ValueError(f"most_records: expected 1 or more, found {most_records}")
+        most = _checked(most_records)
+        queue = self._next()
+        return None if queue is None else self._take_of(queue, most)
+
+    def take_merged(self, most_records: int | None = None) -> Merged | None:
+        """As `take`, but of all partitions: until a window is used up, or a partition is next that has none yet.
+
+        Where there is a timestamp extractor, or the budget has no room for the order, they are of one partition still.
+        """
+        most = _checked(most_records)
+        queue = self._next()
+        if queue is None:
+            return None
+        is_alone = len(self._heads) == 1 or self._options.timestamp_extractor is not None
+        if is_alone or not (places := self._hold_places(queue, min(most, _MOST_MERGED))):
+            taken = self._take_of(queue, most)
+            return Merged([taken.topic_partition], MergedRecords(*taken[1:]))
+        records, ranks = self._heads.merge(places)
+        queue.hold_places(len(records))
+        queues = [self._ranked[rank] for rank in ranks]
+        for queue in queues:
+            self.stream_time = max(self.stream_time, queue.follow_window())
+        first = self._ranked[self._heads.first[0]]
+        self._last = first if first.is_window_used_up else None
+        return Merged([queue.topic_partition for queue in queues], records)
+
+    def _next(self) -> RecordQueue | None:
+        """Let go of what was taken, and open the window of the next record; None where it is to be waited for."""
         self._settle()
         self.failed = None
+        if not self._is_ranked:
+            self._rank()
         if self._headless and not self._find_heads():
             return None
-        heads = self._heads
-        while heads:
-            timestamp, topic_partition, queue = heads[0]
-            self.failed = topic_partition
+        while self._heads:
+            rank, timestamp = self._heads.first
+            queue = self._ranked[rank]
+            self.failed = queue.topic_partition
             found = queue.open()
             self.failed = None
-            if found != timestamp:
-                self._correct_head(found)
-                if found is None and not queue.is_finished:
-                    return None
-                continue
-            self._last = queue
-            taken = queue.take(*self._limit(topic_partition), most)
-            if queue.partition_time > self.stream_time:
-                self.stream_time = queue.partition_time
-            return taken
+            self._correct_head(queue, found)
+            if found == timestamp:
+                return queue
+            if found is None and not queue.is_finished:
+                return None
         return None
 
-    def _limit(self, topic_partition: TopicPartition) -> tuple[int, bool]:
-        """Up to when the first partition may go, before the second is the next; and whether at that time, too."""
-        heads = self._heads
-        if len(heads) == 1:
-            return _LATEST, True
-        second = heads[1] if len(heads) == 2 or heads[1] < heads[2] else heads[2]
-        return second[0], topic_partition < second[1]
+    def _hold_places(self, queue: RecordQueue, most: int) -> int:
+        self._placing = queue
+        return queue.hold_places(most)
+
+    def _take_of(self, queue: RecordQueue, most: int) -> Taken:
+        self._last = queue
+        taken = queue.take(*self._heads.limit(), most)
+        if queue.partition_time > self.stream_time:
+            self.stream_time = queue.partition_time
+        return taken
 
     def pop(self) -> tuple[TopicPartition, Record] | None:
         """The next record and its partition; None where `take` gives None."""
@@ -218,24 +251,30 @@ class PartitionGroup:
         self.failed = None
         return offset
 
+    def _rank(self) -> None:
+        """Give all partitions their ranks anew: some have come or gone."""
+        known = [(self._ranked[rank], timestamp) for rank, timestamp in self._heads.known()]
+        self._ranked = sorted(self._queues.values(), key=lambda queue: queue.topic_partition)
+        self._ranks = {queue.topic_partition: rank for rank, queue in enumerate(self._ranked)}
+        self._heads = Heads(len(self._ranked))
+        for queue, timestamp in known:
+            self._heads.push(self._ranks[queue.topic_partition], timestamp, queue.open_window)
+        self._is_ranked = True
+
     def _take_out(self, queue: RecordQueue) -> None:
         """Forget the queue's next record, where it was known."""
         if self._headless.pop(queue.topic_partition, None) is None:
-            self._heads = [head for head in self._heads if head[2] is not queue]
-            heapify(self._heads)
+            self._heads.remove(self._ranks[queue.topic_partition])
 
     def _settle(self) -> None:
         """Let go of what was taken last, and put its partition where its next record belongs."""
+        if self._placing is not None:
+            self._placing.hold_places(0)
+            self._placing = None
         queue, self._last = self._last, None
-        if queue is None:
-            return
-        queue.settle()
-        timestamp = queue.known_timestamp
-        if timestamp is not None:
-            heapreplace(self._heads, (timestamp, queue.topic_partition, queue))
-        else:
-            heappop(self._heads)
-            self._headless[queue.topic_partition] = queue
+        if queue is not None:
+            queue.settle()
+            self._correct_head(queue, queue.known_timestamp)
 
     def _find_heads(self) -> bool:
         """Find the next record of each partition; False where one is to be waited for."""
@@ -245,17 +284,22 @@ class PartitionGroup:
             timestamp = queue.head_timestamp()
             self.failed = None
             if timestamp is not None:
-                heappush(self._heads, (timestamp, topic_partition, queue))
+                self._heads.push(self._ranks[topic_partition], timestamp, queue.open_window)
                 del self._headless[topic_partition]
             elif not queue.is_finished:
                 is_complete = False
         return is_complete
 
-    def _correct_head(self, timestamp: int | None) -> None:
-        """The first partition's batch has been opened, and its next record has another timestamp, or is none."""
-        _, topic_partition, queue = self._heads[0]
+    def _correct_head(self, queue: RecordQueue, timestamp: int | None) -> None:
+        """The first partition's next record has another timestamp or window than it had, or is none."""
         if timestamp is not None:
-            heapreplace(self._heads, (timestamp, topic_partition, queue))
+            self._heads.replace(timestamp, queue.open_window)
         else:
-            heappop(self._heads)
-            self._headless[topic_partition] = queue
+            self._heads.pop()
+            self._headless[queue.topic_partition] = queue
+
+
+def _checked(most_records: int | None) -> int:
+    if most_records is not None and most_records < 1:
+        raise ValueError(f"most_records: expected 1 or more, found {most_records}")
+    return _ALL if most_records is None else min(most_records, _ALL)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from _kafkafmt.merge import PLACE_BYTES
 from _kafkafmt.scan import BatchRun
 from _kafkafmt.window import INDEX_ROW_BYTES, RecordWindow
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -103,6 +104,7 @@ class RecordQueue:
         self._windows: Windows | None = None
         self._window: RecordWindow | None = None
         self._extracted: int | None = None
+        self._places_bytes = 0
         self._refused_bytes = 0
         self._refused_offset: int | None = None
         self._is_budget_short = False  # and was when it was fed, until something of it was used up
@@ -214,6 +216,15 @@ class RecordQueue:
             return self._extracted
         return self._window.timestamp
 
+    @property
+    def open_window(self) -> RecordWindow | None:
+        """The window of the next record, where that is located and its timestamp is the record's own."""
+        return None if self._options.timestamp_extractor is not None else self._window
+
+    @property
+    def is_window_used_up(self) -> bool:
+        return self._window is not None and self._window.next == self._window.count
+
     def head_timestamp(self) -> int | None:
         """The timestamp of the next record; None where there is none.
 
@@ -289,6 +300,23 @@ class RecordQueue:
         self.offset = window.next_offset
         return Taken(self.topic_partition, window.located, first, stop)
 
+    def follow_window(self) -> int:
+        """Be where the window is, of which some were taken in a merge; the partition's time then."""
+        assert self._window is not None
+        self.partition_time = max(self.partition_time, self._window.latest)
+        self.offset = self._window.next_offset
+        return self.partition_time
+
+    def hold_places(self, count: int) -> int:
+        """Hold the places of so many records in a merge, or fewer where the budget has no room; how many."""
+        more = count * PLACE_BYTES - self._places_bytes
+        if more > 0:
+            self._places_bytes += self._held.add_up_to(more, 0)
+        else:
+            self._places_bytes += more
+            self._held.remove(-more)
+        return self._places_bytes // PLACE_BYTES
+
     def _take_extracted(self, window: RecordWindow, limit: int, is_inclusive: bool, most_records: int) -> int:
         stop = window.next
         while most_records > 0 and self._extracted is not None:
@@ -319,7 +347,7 @@ class RecordQueue:
 
     def settle(self) -> None:
         """Let go of what was taken: whoever took it has had it."""
-        if self._window is not None and self._window.next == self._window.count:
+        if self.is_window_used_up:
             self._close_window()
 
     def _close_window(self) -> None:

@@ -34,6 +34,8 @@ _MOST_ROWS_BYTES = 4096 * RECORD_ROW_BYTES
 # So many there are though the budget has no room for them, as for a window.
 _LEAST_ROWS_BYTES = 256 * RECORD_ROW_BYTES
 _FIRST_BYTES = 4 * 1024 * 1024
+# Few payloads are that many times as large as what they are compressed to.
+_LIKELY_RATIO = 8
 
 
 class Windows(ABC):
@@ -124,6 +126,7 @@ class CompressedWindows(Windows):
         row = run.index[number]
         self._batch = number
         self._codec, self._count = int(row["codec"]), int(row["count"])
+        self._payload_bytes = len(run.payload(number))
         self._limit = limit
         self._done = 0
         self._piece = bytearray()
@@ -205,8 +208,10 @@ class CompressedWindows(Windows):
         """The bytes that are left, and up to `room` more, which are held already; and whether none are behind them."""
         assert self._stream is not None
         size = len(left) + room
-        # A length that a record claims is not taken on trust: more than this grows as it comes.
-        piece = bytearray(min(size, len(left) + _FIRST_BYTES))
+        # A length that a record claims is not taken on trust: more than this grows as it comes. To fill it with zeros
+        # is no more work than to decompress, however much room there is.
+        likely = max(_LIKELY_RATIO * self._payload_bytes, LEAST_WINDOW_BYTES)
+        piece = bytearray(min(size, len(left) + min(likely, _FIRST_BYTES)))
         piece[: len(left)] = left
         filled, is_whole = len(left), False
         while filled < size and not is_whole:

@@ -21,7 +21,7 @@ from kafkafmt.log import PartitionLogWriter
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
-    from kafkafmt.memory import Taken
+    from kafkafmt.memory import Merged
     from kafkafmt.types import TopicPartition
 
 # What a batch takes before it is compressed, where memory is plenty, and where many topics share little.
@@ -51,15 +51,18 @@ class LogTarget:
         self._topics: dict[str, _TopicLog] = {}
         self._staged: StagedFolder | None = None
 
-    def write(self, taken: Taken) -> None:
-        """Append the records that were taken. Raises ReplayError where they cannot be in format v2, and OSError."""
-        topic = taken.topic_partition.topic
+    def write(self, merged: Merged) -> None:
+        """Append the records of a merge. Raises ReplayError where they cannot be in format v2, and OSError."""
+        for topic, records in merged.by_topic().items():
+            self._log_of(topic).add(records)
+
+    def _log_of(self, topic: str) -> _TopicLog:
         log = self._topics.get(topic)
         if log is None:
             folder = self._stage().path / f"{topic}-0"
             batches = BatchesBuilder(batch_size=self._batch_bytes, codec=self._codec, level=self._level)
             log = self._topics[topic] = _TopicLog(folder, batches)
-        log.add(taken)
+        return log
 
     def finish(self) -> None:
         """Make the directory be there."""
@@ -97,12 +100,16 @@ class _TopicLog:
         self.writer = PartitionLogWriter(folder)
         self._batches = batches
 
-    def add(self, taken: Taken) -> None:
+    def add(self, merged: Merged) -> None:
+        number = 0
+        while (number := self._fill(merged, number)) < len(merged):
+            self._append(self._batches.finish())
+
+    def _fill(self, merged: Merged, number: int) -> int:
         try:
-            for batch in self._batches.add_located(taken.located, taken.first, taken.stop):
-                self._append(batch)
+            return self._batches.fill_merged(merged.records, number)
         except ValueError as error:
-            raise _unwritable(taken.topic_partition, error) from None
+            raise _unwritable(merged.run(number).topic_partition, error) from None
 
     def finish(self) -> None:
         batch = self._batches.finish()

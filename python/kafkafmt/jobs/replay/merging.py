@@ -17,7 +17,7 @@ from kafkafmt.memory import MemoryBudget, MemoryPlan, PartitionGroup
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kafkafmt.memory import Taken, ThreadPlan
+    from kafkafmt.memory import Merged, ThreadPlan
 
 
 class Merge(Closing):
@@ -88,15 +88,16 @@ class Merge(Closing):
         self._group.resize(plan.buffered_bytes_per_partition)
         return plan
 
-    def take(self, most_records: int | None = None) -> Taken | None:
-        """The next records, of one partition; None once all that is assigned was taken.
+    def take(self, most_records: int | None = None) -> Merged | None:
+        """The next records, of one partition or several; None once all that is assigned was taken.
 
         Raises CorruptRecordError and OSError where a log cannot be read.
         """
-        while (taken := take_sound(self._group, self._readers, most_records)) is None:
+        group = self._group
+        while (merged := take_sound(group, self._readers, lambda: group.take_merged(most_records))) is None:
             if not self._fill():
                 return None
-        return taken
+        return merged
 
     def _fill(self) -> bool:
         """Fill the buffers that have room; was there any?"""

@@ -11,7 +11,7 @@ from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkafmt.jobs.replay.merging import Merge
-    from kafkafmt.memory import Taken
+    from kafkafmt.memory import Merged
 
 # How many records go by between two looks at how far it is.
 _PROGRESS_RECORDS = 10_000
@@ -24,8 +24,8 @@ class ReplayError(Exception):
 class ReplayTarget(Protocol):
     """Where records go, in the order in which they come."""
 
-    def write(self, taken: Taken) -> None:
-        """Take records `first` to `stop` of what was taken. It is valid until the next is taken."""
+    def write(self, merged: Merged) -> None:
+        """Take what the merge handed out. It is valid until the next is taken."""
 
     def finish(self) -> None:
         """Have all that was written be there. Not called where the replay failed."""
@@ -56,9 +56,9 @@ def replay(
     """
     records = told = looked = 0
     with closing(target):
-        for taken in _taken(merge, by_time=by_time):
-            target.write(taken)
-            records += taken.stop - taken.first
+        for merged in _merged(merge, by_time=by_time):
+            target.write(merged)
+            records += len(merged)
             if records - looked >= _PROGRESS_RECORDS:
                 progress(merge.read_bytes - told)
                 told, looked = merge.read_bytes, records
@@ -67,11 +67,11 @@ def replay(
     return Replayed(records, merge.read_bytes)
 
 
-def _taken(merge: Merge, *, by_time: bool) -> Iterator[Taken]:
+def _merged(merge: Merge, *, by_time: bool) -> Iterator[Merged]:
     every = merge.partitions
     assignments: Sequence[list[TopicPartition]] = [every] if by_time else [[one] for one in every]
     for assigned in assignments:
         merge.assign(assigned)
-        while (taken := merge.take()) is not None:
-            yield taken
+        while (merged := merge.take()) is not None:
+            yield merged
         merge.revoke(assigned)

@@ -140,7 +140,7 @@ class Table(Closing):
         try:
             while fed < len(run):
                 fed += self._group.feed(topic_partition, part_of_run(run, fed, len(run)))
-                while (taken := take_sound(self._group, self._readers)) is not None:
+                while (taken := take_sound(self._group, self._readers, self._group.take)) is not None:
                     self._put(taken)
                     records += taken.stop - taken.first
         finally:
