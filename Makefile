@@ -4,7 +4,7 @@
 BIN := .venv/bin
 JAVA := tools/with_java.sh
 NO_JVM := not broker and not clients and not oracle and not spark
-SANITIZED_TESTS := tests/records tests/fuzz tests/memory/test_cache.py tests/memory/test_group.py
+SANITIZED_TESTS := tests/records tests/fuzz tests/memory/test_cache.py tests/memory/test_group.py tests/memory/test_merged.py
 TEST_ARGS ?=
 BENCH_ARGS ?=
 FUZZ_SECONDS ?= 60
