@@ -200,6 +200,32 @@ def test_budget_when_it_has_no_room_for_places_then_hands_out_in_the_same_order(
     assert budget.held_bytes == 0
 
 
+def test_take_merged_when_whoever_is_asked_for_memory_raises_then_the_next_one_has_all_that_is_left() -> None:
+    made = interleaved(100)
+    budget = MemoryBudget(MIB)
+    group = PartitionGroup(MIB, budget=budget)
+    for tp in PARTITIONS:
+        group.add(tp)
+        feed(group, tp, made[tp])
+    first = group.take_merged(10**30)
+    assert first is not None
+    found = order_of(first)
+    group.wanting()
+
+    def refuse(wanted_bytes: int) -> None:
+        raise OSError(f"{wanted_bytes} bytes are not given back")
+
+    forget = budget.on_pressure(refuse)
+    with budget.reserve(budget.available_bytes), pytest.raises(OSError, match="are not given back"):
+        merge_into(found, group)
+    forget()
+    found += [one for merged in merges(group) for one in merged]
+    assert found == [(tp, n) for n in range(100) for tp in PARTITIONS]
+    for tp in PARTITIONS:
+        group.remove(tp)
+    assert budget.held_bytes == 0
+
+
 def test_merged_when_group_goes_on_and_drops_all_then_records_are_still_there() -> None:
     made = interleaved(300, ref.ZSTD)
     group = group_of(made)
