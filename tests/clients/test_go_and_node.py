@@ -28,7 +28,7 @@ from serve.served import Served
 
 pytestmark = pytest.mark.clients
 
-SECONDS = "60"
+SECONDS = "20"
 READS_UP_TO_SNAPPY = frozenset({Codec.NONE, Codec.GZIP, Codec.SNAPPY})
 READS_UP_TO_LZ4 = READS_UP_TO_SNAPPY | {Codec.LZ4}
 NO_TIMESTAMP = -1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import ConsumerGroupState
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
 from mirror.load import Load, doubled, numbers_of
 from mirror.reading import Reader, batches_of, log_of
@@ -24,11 +24,12 @@ MakeMirror = Callable[..., Mirror]
 PARTITIONS = 3
 KILLED_FOR_SECONDS = 40
 RUN_SECONDS = (2.0, 4.0)
-# A killed mirror is out of its group soon; a broker that comes back is seen soon.
+# A killed mirror is out of its group soon; a broker that comes back is seen soon, also by a mirror that just starts.
 QUICKLY = (
     *("--commit-interval", 0.5),
     *("--source-config", "session_timeout_ms=6000", "--source-config", "heartbeat_interval_ms=1000"),
     *("--source-config", "reconnect_backoff_max_ms=200", "--target-config", "reconnect_backoff_max_ms=200"),
+    *("--source-config", "bootstrap_timeout_ms=60000", "--target-config", "bootstrap_timeout_ms=60000"),
 )
 
 
@@ -72,6 +73,8 @@ def test_mirrors_when_they_and_their_brokers_are_killed_then_nothing_is_lost(
                 assert killed.is_running, killed.tail
                 killed.kill()
                 killed.start()
+    # Who was killed has its share of the partitions until it is given up.
+    wait_until(lambda: is_empty(old, f"{topic}-1"))
     for killed in (to_cluster, to_folder):
         killed.start("--once")
         killed.summary()
@@ -114,11 +117,20 @@ def test_group_when_one_of_two_mirrors_is_killed_then_the_other_takes_its_partit
 
 def shares(cluster: Cluster, group: str) -> list[int]:
     """How many partitions each member of a group has, sorted; empty while it is rebalancing."""
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    described = admin.describe_consumer_groups([group])[group].result(SECONDS)
+    described = described_group(cluster, group)
     if described.state != ConsumerGroupState.STABLE:
         return []
     return sorted(len(member.assignment.topic_partitions) for member in described.members)
+
+
+def is_empty(cluster: Cluster, group: str) -> bool:
+    """Has the group no member, nor one that was killed and is not given up?"""
+    return described_group(cluster, group).state == ConsumerGroupState.EMPTY
+
+
+def described_group(cluster: Cluster, group: str) -> ConsumerGroupDescription:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    return admin.describe_consumer_groups([group])[group].result(SECONDS)
 
 
 def test_backup_when_the_disk_is_full_then_says_so_and_the_next_run_goes_on(
