@@ -124,8 +124,8 @@ def parquet_tables(path: Path, partitions: int) -> tuple[list[int], list[int]]:
             rows = zip(
                 columns["partition"], columns["key"], columns["offset"], stamps, columns["value"], strict=True
             )
-            for partition, key, offset, microseconds, value in rows:
-                tables[partition].append((key, offset, microseconds // 1000, value))
+            for partition, key, offset, timestamp, value in rows:
+                tables[partition].append((key, offset, timestamp, value))
     return [table_checksum(rows) for rows in tables], [len(rows) for rows in tables]
 
 
