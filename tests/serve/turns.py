@@ -12,8 +12,8 @@ from kafkafmt.serve.request import Handler
 from kafkafmt.serve.wire import decode_request, encode_response_by_turns
 from serve.messages import CORRELATION_ID, frame
 
-# Of the work for an answer at most so much at a time: a tenth at most is, of those that are asked for here.
-_MOST_OF_ALL = 0.2
+# Of the work for an answer at most so much at a time: here a tenth is, at most, and a quarter or more without turns.
+_MOST_OF_ALL = 0.15
 
 
 async def answer_by_turns(handlers: Mapping[int, Handler], request: Any) -> bytes:
