@@ -11,6 +11,8 @@ import kafkafmt as kf
 from cli.logs import run
 from kafkafmt.log import LogDirectory, PartitionLogWriter
 
+# The configuration of a topic that nothing tells of: it loses nothing, whatever a cluster's defaults are.
+KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 NOW = 1_700_000_000_000
 CODECS = (kf.Codec.NONE, kf.Codec.GZIP, kf.Codec.SNAPPY, kf.Codec.LZ4, kf.Codec.ZSTD)
 

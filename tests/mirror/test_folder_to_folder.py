@@ -21,6 +21,7 @@ from kafkafmt.log import LogAppender, LogDirectory
 from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs, set_topic_config
 from log.samples import LOGS, marker, transactional
 from mirror.folders import (
+    KEPT,
     batch,
     batches,
     log_bytes,
@@ -76,7 +77,7 @@ def test_bytes_offsets_and_topics_are_those_of_the_source(tmp_path: Path) -> Non
         assert log_bytes(target / partition) == log_bytes(source / partition)
     assert read_topic_configs(target) == {
         "t": TopicConfig(4, {"cleanup.policy": "compact"}),
-        "u": TopicConfig(1, {}),
+        "u": TopicConfig(1, KEPT),
     }
     assert ended.summary["batches"] == 51
     assert ended.summary["records"] == 510
@@ -139,7 +140,7 @@ def test_partition_that_comes_and_one_that_goes_while_a_mirror_follows(tmp_path:
         summary, errors = running.communicate(timeout=SECONDS)
         assert running.returncode == 0, errors
         assert '"lag": {"u-3": 0}' in summary
-    assert read_topic_configs(target)["u"] == TopicConfig(4, {})
+    assert read_topic_configs(target)["u"] == TopicConfig(4, KEPT)
 
 
 def test_metrics_and_progress_tell_what_was_moved(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ import pytest
 import kafkafmt as kf
 from kafkafmt.log import PartitionLogWriter
 from kafkafmt.mirror.addresses import parse_address
+from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.memory import HeldMemory, MirrorMemory, MirrorMemoryError
-from kafkafmt.mirror.options import MirrorError, MirrorOptions
+from kafkafmt.mirror.options import MirrorOptions
 from mirror.folders import batches, log_bytes, mirror, put_log
 from mirror.running import KAFKAFMT, address
 from net.cluster import Cluster

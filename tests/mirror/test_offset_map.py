@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.offset_map import OffsetMap, PartitionMap, Piece
 from kafkafmt.mirror.offset_stores import FileOffsetMapStore
-from kafkafmt.mirror.options import MirrorError
 from kafkafmt.types import TopicPartition
 
 PARTITION = TopicPartition("t", 0)

@@ -16,7 +16,9 @@ from kafkafmt.cli.output import in_words, print_json, print_table, size_in_words
 from kafkafmt.cli.values import AddressType, Size
 from kafkafmt.mirror.addresses import Address as MirrorAddress
 from kafkafmt.mirror.addresses import parse_address
-from kafkafmt.mirror.options import MirrorError, MirrorOptions
+from kafkafmt.mirror.errors import MirrorError
+from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.mirror.topic_settings import TopicSettings
 from kafkafmt.serve.options import DEFAULT_HOST, GIB, host_and_port
 from kafkafmt.sizes import size_text
 from kafkafmt.types import Codec
@@ -137,6 +139,12 @@ class _MirrorCommand(click.Command):
 @click.option(
     "--repartition", "repartitions", is_flag=True, help="Partition by key, with --deep, into a cluster."
 )
+@click.option(
+    "--topic-config",
+    multiple=True,
+    metavar="[TOPIC:]NAME=VALUE",
+    help="Configuration of the topics made at DST, or of one of them, in place of SRC's; more than once.",
+)
 @_client_options
 @click.option(
     "--commit-interval",
@@ -194,6 +202,7 @@ def mirror(
     is_once: bool | None,
     handler: str | None,
     codec: str | None,
+    topic_config: tuple[str, ...],
     source_config: tuple[tuple[str, str], ...],
     source_config_file: Path | None,
     target_config: tuple[tuple[str, str], ...],
@@ -244,6 +253,7 @@ def mirror(
             handler=None if handler is None else load_handler(handler),
             source_config=client_settings(source_config, source_config_file),
             target_config=client_settings(target_config, target_config_file),
+            topic_settings=TopicSettings.parsed(topic_config),
             **settings,
         )
         configure_logs(log_format, log_level)

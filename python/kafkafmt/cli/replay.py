@@ -189,7 +189,7 @@ def _told_of_clusters(target: str) -> Iterator[None]:
     try:
         from kafka.errors import KafkaError
 
-        from kafkafmt.mirror.options import MirrorError
+        from kafkafmt.mirror.errors import MirrorError
     except ModuleNotFoundError as error:
         raise click.ClickException(f"a cluster needs {error.name}: pip install 'kafkafmt[mirror]'") from None
     try:

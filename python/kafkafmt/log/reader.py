@@ -53,6 +53,10 @@ class LogReader:
         self.refresh()
 
     @property
+    def folder(self) -> Path:
+        return self._log.path
+
+    @property
     def start_offset(self) -> int:
         return self._followed.start_offset
 

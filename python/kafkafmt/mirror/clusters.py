@@ -17,7 +17,7 @@ from kafka.structs import OffsetAndMetadata
 
 from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.addresses import ClusterAddress
-from kafkafmt.mirror.options import MirrorError
+from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.net.client_config import parse_client_config
 from kafkafmt.net.producer import Producer
 from kafkafmt.net.raw_consumer import RawConsumer

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kafkafmt.mirror.clusters import Cluster
+from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.opening import open_offset_map
-from kafkafmt.mirror.options import MirrorError, MirrorOptions
+from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.types import TopicPartition
 
 

@@ -17,7 +17,7 @@ from _kafkafmt.scan import BatchRun, scan
 from kafkafmt.batch import RecordBatch
 from kafkafmt.log.appending import whole_batches
 from kafkafmt.log.reading import first_offset
-from kafkafmt.mirror.options import MirrorError
+from kafkafmt.mirror.errors import MirrorError
 
 if TYPE_CHECKING:
     from kafkafmt.types import TopicPartition

@@ -25,6 +25,14 @@ class SourceRun(NamedTuple):
 
 
 @dataclass(frozen=True)
+class SourceTopic:
+    """A topic of the source. is_known: whether `config` is its configuration, or one that loses nothing."""
+
+    config: TopicConfig
+    is_known: bool = True
+
+
+@dataclass(frozen=True)
 class Stopped:
     """A partition that is mirrored no further, from which offset on, and why."""
 
@@ -47,7 +55,7 @@ class Source(Protocol):
     def name(self) -> str:
         """What tells the source from others: a cluster's id, a folder's path."""
 
-    def topics(self) -> Mapping[str, TopicConfig]:
+    def topics(self) -> Mapping[str, SourceTopic]:
         """The topics that are mirrored, for the target to have them: asked for as they become known."""
 
     def poll(self, timeout: float) -> Iterator[SourceRun | SourceDamage]:
@@ -97,8 +105,8 @@ class Source(Protocol):
 class Target(Protocol):
     """Where batches go. What was taken of a partition is on hand in the order in which it came."""
 
-    def prepare(self, topics: Mapping[str, TopicConfig]) -> None:
-        """Have the topics there be, with so many partitions and that configuration where they are new."""
+    def prepare(self, topics: Mapping[str, SourceTopic]) -> None:
+        """Create the topics that are missing, with so many partitions and that configuration."""
 
     def resume_offset(self, topic_partition: TopicPartition) -> int | None:
         """Where the source is to go on, if the target knows it."""

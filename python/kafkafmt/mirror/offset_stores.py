@@ -19,8 +19,8 @@ from kafka import TopicPartition as KafkaTopicPartition
 
 from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.clusters import Cluster
+from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.offset_map import Changes, Piece
-from kafkafmt.mirror.options import MirrorError
 from kafkafmt.net import Producer
 from kafkafmt.types import TopicPartition
 

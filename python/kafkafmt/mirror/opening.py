@@ -11,11 +11,12 @@ from kafkafmt.errors import KafkaFormatError
 from kafkafmt.ini import IniError
 from kafkafmt.mirror.clusters import Cluster
 from kafkafmt.mirror.deep import deep_transform
+from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.handlers import handled_batches
 from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.offset_map import OffsetMap, OffsetMapStore
 from kafkafmt.mirror.offset_stores import FileOffsetMapStore, TopicOffsetMapStore
-from kafkafmt.mirror.options import MirrorError, MirrorOptions
+from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.running import Mirror, Report, Transform
 from kafkafmt.mirror.sources.cluster import ClusterSource
 from kafkafmt.mirror.sources.directory import DirectorySource
@@ -85,7 +86,7 @@ def _open_source(stack: ExitStack, options: MirrorOptions) -> Source:
 def _open_target(stack: ExitStack, options: MirrorOptions, source: Source, statistics: Statistics) -> Target:
     target: Target
     if isinstance(options.target, Path):
-        target = DirectoryTarget(options.target, statistics)
+        target = DirectoryTarget(options.target, statistics, options.topic_settings)
     else:
         cluster = Cluster(options.target, options.target_config)
         stack.callback(cluster.close)
@@ -95,7 +96,8 @@ def _open_target(stack: ExitStack, options: MirrorOptions, source: Source, stati
             )
         offsets = open_offset_map(options.offset_map, source.name, cluster)
         stack.callback(offsets.close)
-        target = ClusterTarget(cluster, offsets, _open_sender(cluster, options, statistics), statistics)
+        sender = _open_sender(cluster, options, statistics)
+        target = ClusterTarget(cluster, offsets, sender, statistics, options.topic_settings)
     stack.callback(target.close)
     return target
 

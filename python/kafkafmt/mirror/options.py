@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from kafkafmt.mirror.addresses import OFFSET_MAP_TOPIC, Address, ClusterAddress
+from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.memory import MirrorMemory, MirrorMemoryError
+from kafkafmt.mirror.topic_settings import TopicSettings
 from kafkafmt.types import Codec
 
 Beginning: TypeAlias = Literal["earliest", "latest", "committed"]
@@ -18,10 +20,6 @@ OnCorrupt: TypeAlias = Literal["stop", "skip"]
 MIB = 1024 * 1024
 DEFAULT_GROUP = "kafkafmt-mirror"
 DEFAULT_OFFSET_MAP = f"topic:{OFFSET_MAP_TOPIC}"
-
-
-class MirrorError(Exception):
-    """Why a mirror cannot begin, or go on, in one line."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +34,7 @@ class MirrorOptions:
     is_deep: records are moved, not batches: with `codec`, to partitions chosen by key with `repartitions`.
     handler: sees what is moved; see `kafkafmt.mirror.handlers`.
     source_config, target_config: kafka-python's options of clients, as text.
+    topic_settings: configuration of the topics that are created at the target, in place of the source's.
     offset_map: `topic:NAME` at the target, or the path of a file.
     memory_bytes: what the process may take beyond what it starts with.
     shutdown_timeout: how long what is under way may take at the end.
@@ -52,8 +51,9 @@ class MirrorOptions:
     codec: Codec | None = None
     repartitions: bool = False
     handler: Callable[..., Any] | None = None
-    source_config: Mapping[str, str] = field(default_factory=dict)
-    target_config: Mapping[str, str] = field(default_factory=dict)
+    source_config: Mapping[str, str] = field(default_factory=dict, repr=False)  # with passwords among them
+    target_config: Mapping[str, str] = field(default_factory=dict, repr=False)
+    topic_settings: TopicSettings = field(default_factory=TopicSettings)
     offset_map: str = DEFAULT_OFFSET_MAP
     commit_interval: float = 5.0
     progress_interval: float = 10.0

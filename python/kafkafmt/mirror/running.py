@@ -15,6 +15,7 @@ import structlog
 from _kafkafmt.scan import BatchRun
 from kafkafmt.errors import DecompressionLimitError, KafkaFormatError
 from kafkafmt.log.reading import SourceDamage, first_offset
+from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.handlers import HandlerError
 from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.moving import (
@@ -24,7 +25,7 @@ from kafkafmt.mirror.moving import (
     Stopped,
     Target,
 )
-from kafkafmt.mirror.options import MirrorError, MirrorOptions
+from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.statistics import Statistics
 from kafkafmt.sizes import size_text
 from kafkafmt.types import TopicPartition

@@ -18,11 +18,11 @@ from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
 from kafka.structs import OffsetAndMetadata
 
 from kafkafmt.log.reading import SourceDamage, first_offset
-from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.addresses import ClusterAddress
 from kafkafmt.mirror.clusters import Cluster
-from kafkafmt.mirror.moving import SourceRun
-from kafkafmt.mirror.options import MirrorError, MirrorOptions
+from kafkafmt.mirror.errors import MirrorError
+from kafkafmt.mirror.moving import SourceRun, SourceTopic
+from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.net.errors import CorruptRecordError
 from kafkafmt.net.raw_consumer import RawConsumer
 from kafkafmt.types import TopicPartition
@@ -88,8 +88,9 @@ class ClusterSource:
         else:
             self._consumer.subscribe(pattern=address.pattern, listener=listener)
 
-    def topics(self) -> Mapping[str, TopicConfig]:
-        return self._cluster.describe_topics({topic for topic, _ in self._assigned})
+    def topics(self) -> Mapping[str, SourceTopic]:
+        found = self._cluster.describe_topics({topic for topic, _ in self._assigned})
+        return {name: SourceTopic(config) for name, config in found.items()}
 
     def poll(self, timeout: float) -> Iterator[SourceRun | SourceDamage]:
         try:

@@ -7,17 +7,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kafkafmt.log import LogDirectory
+from kafkafmt.log.compaction import cleaned_topics, shows_compaction
 from kafkafmt.log.following import SegmentCache
 from kafkafmt.log.reader import LogReader, read_memory
 from kafkafmt.log.reading import SourceDamage
 from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs
-from kafkafmt.mirror.moving import SourceRun
+from kafkafmt.mirror.moving import SourceRun, SourceTopic
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.types import TopicPartition
 
 # How often what grows is looked at, and the folder for partitions that are new.
 _LOOK_SECONDS = 0.2
 _LIST_SECONDS = 5.0
+# The configuration of a topic that nothing tells of: a target with it removes no record. A log that was compacted
+# stays of that policy, and no record in it is ever old enough to be compacted away.
+_KEPT = {"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": "-1"}
+_NEVER_CLEANED = {**_KEPT, "cleanup.policy": "compact", "min.compaction.lag.ms": str(2**63 - 1)}
 
 
 class DirectorySource:
@@ -34,6 +39,7 @@ class DirectorySource:
         self._readers: dict[TopicPartition, LogReader] = {}
         self._held: set[TopicPartition] = set()
         self._ends: dict[TopicPartition, int] = {}
+        self._safe_configs: dict[str, Mapping[str, str]] = {}
         self._listed = float("-inf")
         self._list()
 
@@ -41,16 +47,28 @@ class DirectorySource:
     def name(self) -> str:
         return str(self._directory.path.resolve())
 
-    def topics(self) -> Mapping[str, TopicConfig]:
+    def topics(self) -> Mapping[str, SourceTopic]:
+        """What `topics.ini` says of them; of others the configuration is not known."""
         said = read_topic_configs(self._directory.path)
         counts: dict[str, int] = {}
         for topic, partition in self._readers:
             counts[topic] = max(counts.get(topic, 0), partition + 1)
-        return {
-            topic: TopicConfig(max(count, told.partitions or 0), told.configs)
-            for topic, count in counts.items()
-            for told in (said.get(topic, TopicConfig()),)
-        }
+        found = {}
+        for topic, count in counts.items():
+            told = said.get(topic)
+            if told is None:
+                found[topic] = SourceTopic(TopicConfig(count, self._safe_config(topic)), is_known=False)
+            else:
+                found[topic] = SourceTopic(TopicConfig(max(count, told.partitions or 0), told.configs))
+        return found
+
+    def _safe_config(self, topic: str) -> Mapping[str, str]:
+        known = self._safe_configs.get(topic)
+        if known is None:
+            folders = [reader.folder for one, reader in self._readers.items() if one.topic == topic]
+            is_compacted = topic in cleaned_topics(self._directory.path) or shows_compaction(folders)
+            known = self._safe_configs[topic] = _NEVER_CLEANED if is_compacted else _KEPT
+        return known
 
     def poll(self, timeout: float) -> Iterator[SourceRun | SourceDamage]:
         """A run of each partition that has one; where none has, another look is taken at the end of the timeout."""

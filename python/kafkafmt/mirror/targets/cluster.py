@@ -19,9 +19,11 @@ import structlog
 
 from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.clusters import Cluster
-from kafkafmt.mirror.moving import PartitionError, Stopped
+from kafkafmt.mirror.moving import PartitionError, SourceTopic, Stopped
 from kafkafmt.mirror.offset_map import OffsetMap
 from kafkafmt.mirror.statistics import Statistics
+from kafkafmt.mirror.targets.unknown_topics import warn_of_unknown
+from kafkafmt.mirror.topic_settings import TopicSettings
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -85,31 +87,42 @@ class Sender(Protocol):
 
 
 class ClusterTarget:
-    """Sends what it takes, with `sender`, and follows what has arrived."""
+    """Sends what it takes, with `sender`, and follows what has arrived. settings: of topics that it creates."""
 
-    def __init__(self, cluster: Cluster, offsets: OffsetMap, sender: Sender, statistics: Statistics) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        offsets: OffsetMap,
+        sender: Sender,
+        statistics: Statistics,
+        settings: TopicSettings,
+    ) -> None:
         self._cluster, self._offsets, self._sender = cluster, offsets, sender
+        self._settings = settings
         self.statistics = statistics
         self._under_way: defaultdict[TopicPartition, deque[Sent]] = defaultdict(deque)
         self._held: defaultdict[TopicPartition, int] = defaultdict(int)
         self._held_by_all = 0  # but of those that have failed
         self._failed: set[TopicPartition] = set()
-        self._topics: dict[str, TopicConfig] = {}
+        self._topics: dict[str, SourceTopic] = {}
 
-    def prepare(self, topics: Mapping[str, TopicConfig]) -> None:
+    def prepare(self, topics: Mapping[str, SourceTopic]) -> None:
         new = {name: topic for name, topic in topics.items() if self._topics.get(name) != topic}
         if not new:
             return
         there = self._cluster.describe_topics(new)
         for name, topic in new.items():
-            wanted = topic.partitions or 1
+            wanted = topic.config.partitions or 1
             if name not in there:
-                configs = {key: value for key, value in topic.configs.items() if key not in _NOT_COPIED}
-                self._cluster.create_topic(name, TopicConfig(wanted, configs))
+                configs = {
+                    key: value for key, value in topic.config.configs.items() if key not in _NOT_COPIED
+                }
+                self._cluster.create_topic(name, TopicConfig(wanted, self._settings.applied(name, configs)))
             elif (there[name].partitions or 0) < wanted:
                 self._cluster.grow_topic(name, wanted)
-        for name, topic in self._cluster.describe_topics(new, own=False).items():
-            self._sender.learn(name, topic)
+        warn_of_unknown(name for name, topic in new.items() if name not in there and not topic.is_known)
+        for name, config in self._cluster.describe_topics(new, own=False).items():
+            self._sender.learn(name, config)
         self._topics.update(new)
 
     def resume_offset(self, topic_partition: TopicPartition) -> int | None:

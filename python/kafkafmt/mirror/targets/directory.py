@@ -14,8 +14,10 @@ from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.appender import LogAppender
 from kafkafmt.log.topic_configs import TopicConfig, update_topic_configs
 from kafkafmt.log.writer import DEFAULT_SEGMENT_BYTES
-from kafkafmt.mirror.moving import PartitionError, Stopped, record_count, stretches
+from kafkafmt.mirror.moving import PartitionError, SourceTopic, Stopped, record_count, stretches
 from kafkafmt.mirror.statistics import Statistics
+from kafkafmt.mirror.targets.unknown_topics import warn_of_unknown
+from kafkafmt.mirror.topic_settings import TopicSettings
 
 if TYPE_CHECKING:
     from _kafkafmt.scan import BatchRun
@@ -25,21 +27,40 @@ _SEGMENT_BYTES = "segment.bytes"
 
 
 class DirectoryTarget:
-    """Appends to the logs in a folder, which is made where it is missing."""
+    """Appends to the logs in a folder, which is made where it is missing. settings: of topics, for `topics.ini`."""
 
-    def __init__(self, path: Path, statistics: Statistics) -> None:
+    def __init__(self, path: Path, statistics: Statistics, settings: TopicSettings) -> None:
         path.mkdir(parents=True, exist_ok=True)
         self._path = path
         self.statistics = statistics
-        self._topics: dict[str, TopicConfig] = {}
+        self._settings = settings
+        self._prepared: dict[str, SourceTopic] = {}
+        self._topics: dict[str, TopicConfig] = {}  # as `topics.ini` has them
         self._appenders: dict[TopicPartition, LogAppender] = {}
         self._unflushed: set[TopicPartition] = set()
 
-    def prepare(self, topics: Mapping[str, TopicConfig]) -> None:
-        """Have `topics.ini` say what the source says of its topics."""
-        if any(self._topics.get(name) != topic for name, topic in topics.items()):
-            update_topic_configs(self._path, lambda known: {**known, **topics})
-            self._topics.update(topics)
+    def prepare(self, topics: Mapping[str, SourceTopic]) -> None:
+        """Have `topics.ini` say what the source says of its topics; what it says of one that the source does not
+        know stays."""
+        if all(self._prepared.get(name) == topic for name, topic in topics.items()):
+            return
+        unknown: list[str] = []
+
+        def changed(known: dict[str, TopicConfig]) -> Mapping[str, TopicConfig]:
+            for name, topic in topics.items():
+                configs = topic.config.configs
+                if not topic.is_known and name in known:
+                    configs = known[name].configs
+                elif not topic.is_known:
+                    unknown.append(name)
+                self._topics[name] = TopicConfig(
+                    topic.config.partitions, self._settings.applied(name, configs)
+                )
+            return {**known, **{name: self._topics[name] for name in topics}}
+
+        update_topic_configs(self._path, changed)
+        self._prepared.update(topics)
+        warn_of_unknown(unknown)
 
     def resume_offset(self, topic_partition: TopicPartition) -> int | None:
         """The end of the log; None where nothing is in it. Raises PartitionError where another writer has it."""

@@ -1,0 +1,40 @@
+"""Configuration of the topics that a mirror creates, as its user says it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kafkafmt.log.topic_configs import is_topic_name
+from kafkafmt.mirror.errors import MirrorError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+@dataclass(frozen=True)
+class TopicSettings:
+    """Properties that replace the source's: of all topics, and by topic those of one, which win."""
+
+    of_all: Mapping[str, str] = field(default_factory=dict)
+    of_one: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @classmethod
+    def parsed(cls, settings: Iterable[str]) -> Self:
+        """Parse `NAME=VALUE`, for all topics, and `TOPIC:NAME=VALUE`. Raises MirrorError for anything else."""
+        of_all: dict[str, str] = {}
+        of_one: dict[str, dict[str, str]] = {}
+        for setting in settings:
+            place, equals, value = setting.partition("=")
+            topic, colon, name = place.rpartition(":")
+            if not equals or not name.strip() or (colon and not is_topic_name(topic)):
+                raise MirrorError(
+                    f"--topic-config: expected NAME=VALUE or TOPIC:NAME=VALUE, found {setting!r}"
+                )
+            (of_one.setdefault(topic, {}) if colon else of_all)[name.strip()] = value.strip()
+        return cls(of_all, of_one)
+
+    def applied(self, topic: str, configs: Mapping[str, str]) -> dict[str, str]:
+        """Return the configuration of a topic, `configs` being the source's."""
+        return {**configs, **self.of_all, **self.of_one.get(topic, {})}
