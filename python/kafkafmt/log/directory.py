@@ -5,10 +5,14 @@
 A folder is listed when it is asked for, never remembered: a broker may roll and delete segments meanwhile.
 A segment that is gone when its turn comes is looked for again, since compaction merges segments; offsets that
 retention deleted while they were read are an error, not a silent gap.
+
+Records below the log start offset are deleted, though segments may still have them: see `checkpoints`. Offsets that
+two segments have are handed out once: see `overlaps`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from bisect import bisect_right
@@ -22,6 +26,7 @@ from kafkafmt.batch import RecordBatch
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.decoding import locate_in_groups
 from kafkafmt.errors import KafkaFormatError
+from kafkafmt.log.checkpoints import LogStartOffsets
 from kafkafmt.log.indexes import AbortedTransaction, TimestampOffset
 from kafkafmt.log.segment import Segment, SegmentRecords, is_segment_file_name
 from kafkafmt.log.transactions import TransactionTracker
@@ -66,13 +71,30 @@ class LogDirectory:
         topic_partition: TopicPartition | tuple[str, int],
         *,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+        from_segment_start: bool = False,
     ) -> PartitionLog:
         """The log of a partition. Raises FileNotFoundError where there is none here."""
         wanted = TopicPartition(*topic_partition)
         folder = self.folders().get(wanted)
         if folder is None:
             raise FileNotFoundError(errno.ENOENT, f"no segments of partition {wanted}", str(self.path))
-        return PartitionLog(folder, max_decompressed_bytes=max_decompressed_bytes)
+        return PartitionLog(
+            folder, max_decompressed_bytes=max_decompressed_bytes, from_segment_start=from_segment_start
+        )
+
+    def logs(self, *, from_segment_start: bool = False) -> list[PartitionLog]:
+        """The logs of all partitions, sorted; each folder is listed once. from_segment_start: as `PartitionLog`.
+
+        A folder that is deleted meanwhile is left out.
+        """
+        log_starts = LogStartOffsets()
+        logs = []
+        for _, folder in sorted(self.folders().items()):
+            with contextlib.suppress(FileNotFoundError):
+                logs.append(
+                    PartitionLog(folder, from_segment_start=from_segment_start, log_starts=log_starts)
+                )
+        return logs
 
     def folders(
         self, *, on_denied: Callable[[PermissionError], None] | None = None
@@ -104,7 +126,12 @@ class PartitionLog:
     """The log of one partition: the segments in a folder.
 
     The folder may have any name; one like `page-views-12` tells the `topic_partition`, which is None else.
-    Raises FileNotFoundError or NotADirectoryError for another `path`.
+
+    from_segment_start: reads begin at the first segment, and `log-start-offset-checkpoint` is not read. log_starts:
+    what read that file for the other logs of the directory.
+
+    Raises FileNotFoundError or NotADirectoryError for another `path`. What reads, raises CheckpointError where
+    `log-start-offset-checkpoint` is malformed.
     """
 
     def __init__(
@@ -112,9 +139,13 @@ class PartitionLog:
         path: str | os.PathLike[str],
         *,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+        from_segment_start: bool = False,
+        log_starts: LogStartOffsets | None = None,
     ) -> None:
         self.path = _folder(path)
         self.max_decompressed_bytes = max_decompressed_bytes
+        self.from_segment_start = from_segment_start
+        self._log_starts = LogStartOffsets() if log_starts is None else log_starts
 
     @property
     def topic_partition(self) -> TopicPartition | None:
@@ -130,15 +161,27 @@ class PartitionLog:
         return [Segment(self.path / name, is_active=name == names[-1]) for name in names]
 
     @property
+    def log_start_offset(self) -> int:
+        """The offset below which records are deleted, as `log-start-offset-checkpoint` has it now; 0 where none are."""
+        return 0 if self.from_segment_start else self._log_starts.of(self.path)
+
+    @property
     def start_offset(self) -> int:
-        """The base offset of the first segment, 0 without segments. Records may begin behind it."""
+        """The log start offset: that of the checkpoint, or the base offset of the first segment where that is higher.
+
+        0 without segments and checkpoint. Records may begin behind it.
+        """
         segments = self.segments()
-        return segments[0].base_offset if segments else 0
+        return max(segments[0].base_offset if segments else 0, self.log_start_offset)
 
     @property
     def end_offset(self) -> int:
-        """The offset behind the last whole batch (Kafka's log end offset), 0 without segments."""
-        return self._search(lambda segments: segments[-1].find_next_offset() if segments else 0)
+        """The offset behind the last whole batch (Kafka's log end offset), 0 without segments.
+
+        Never below the log start offset: a broker goes on there, too.
+        """
+        end = self._search(lambda segments: segments[-1].find_next_offset() if segments else 0)
+        return max(end, self.log_start_offset)
 
     def closed_end_offset(self) -> int:
         """`end_offset`, for a segment that is to begin there.
@@ -154,9 +197,11 @@ class PartitionLog:
         None from the log's end on. Raises KafkaFormatError where damage is in the way.
         """
 
+        wanted = max(offset, self.log_start_offset)
+
         def search(segments: list[Segment]) -> LogPosition | None:
-            for segment in _from_offset(segments, offset):
-                position = segment.find_offset(offset)
+            for segment in _from_offset(segments, wanted):
+                position = segment.find_offset(wanted)
                 if position is not None:
                     return LogPosition(segment, position)
             return None
@@ -170,11 +215,16 @@ class PartitionLog:
         for the log's ends in ListOffsets, which `start_offset` and `end_offset` are here; and
         KafkaFormatError where damage is in the way.
         """
+        return self.find_timestamp_from(self.log_start_offset, timestamp)
+
+    def find_timestamp_from(self, start_offset: int, timestamp: int) -> TimestampOffset | None:
+        """`find_timestamp` among the records from `start_offset` on, whatever the log start offset is."""
         if timestamp < 0:
             raise ValueError(f"timestamp: expected 0 or more, found {timestamp}")
 
         def search(segments: list[Segment]) -> TimestampOffset | None:
-            found = (segment.find_timestamp(timestamp) for segment in segments)
+            wanted = _from_offset(segments, start_offset)
+            found = (segment.find_timestamp(timestamp, start_offset) for segment in wanted)
             return next((one for one in found if one is not None), None)
 
         return self._search(search)
@@ -211,7 +261,7 @@ class PartitionLog:
         What `aborted_transactions` does where an index is damaged. Raises KafkaFormatError for damage on the way.
         """
         tracker = TransactionTracker()
-        for records, run in self._runs(None, end_offset, RUN_BYTES):
+        for records, run, _ in self._runs(0, end_offset, RUN_BYTES):
             try:
                 yield from tracker.add(run)
             except KafkaFormatError as error:
@@ -223,13 +273,15 @@ class PartitionLog:
         """Runs of whole batches, segment after segment, as `Records.runs`; none spans two segments.
 
         From the batch that holds `start_offset`, or the first behind it, to the one that holds the last
-        offset in front of `end_offset`. Positions are those in the segment's file.
+        offset in front of `end_offset`; never from in front of the one that holds the log start offset. A batch
+        whose offsets were all handed out, as segments overlap, is left out. Positions are those in the segment's
+        file.
 
         Raises CorruptRecordError or UnsupportedVersionError, with path and position, for damage: bytes that
         are no whole batch at the end of a segment too, of the last one excepted; and FileNotFoundError where
         retention deletes what is still to be read.
         """
-        return (run for _, run in self._runs(start_offset, end_offset, run_bytes))
+        return (run for _, run, _ in self._runs(self._read_from(start_offset), end_offset, run_bytes))
 
     def batches(
         self, start_offset: int | None = None, end_offset: int | None = None
@@ -246,10 +298,10 @@ class PartitionLog:
 
         Raises as `runs` and `Records.records` do. For columns go segment by segment: `Segment.open`.
         """
-        for source, run in self._runs(start_offset, end_offset, RUN_BYTES):
+        for source, run, lowest in self._runs(self._read_from(start_offset), end_offset, RUN_BYTES):
             try:
                 for located in locate_in_groups(run, verify=verify, limit=self.max_decompressed_bytes):
-                    first = 0 if start_offset is None else located.first_at_or_above(start_offset)
+                    first = located.first_at_or_above(lowest)
                     for record in islice(located, first, None):
                         if end_offset is not None and record.offset >= end_offset:
                             return
@@ -257,37 +309,42 @@ class PartitionLog:
             except KafkaFormatError as error:
                 raise source.described(error) from None
 
+    def _read_from(self, start_offset: int | None) -> int:
+        """Where reads begin that are asked to from `start_offset` on."""
+        return max(start_offset or 0, self.log_start_offset)
+
     def _runs(
-        self, start_offset: int | None, end_offset: int | None, run_bytes: int
-    ) -> Iterator[tuple[SegmentRecords, BatchRun]]:
-        reached: int | None = None
+        self, start_offset: int, end_offset: int | None, run_bytes: int
+    ) -> Iterator[tuple[SegmentRecords, BatchRun, int]]:
+        """Runs, what they are read from, and the lowest offset that is wanted of each."""
+        reached, has_read = start_offset, False
         segments = _from_offset(self.segments(), start_offset)
         while segments:
-            wanted = start_offset if reached is None else reached
             if end_offset is not None and segments[0].base_offset >= end_offset:
                 return
             try:
                 records = segments[0].open(max_decompressed_bytes=self.max_decompressed_bytes)
             except FileNotFoundError:
-                segments = self._find_again(segments[0], wanted, was_reached=reached is not None)
+                segments = self._find_again(segments[0], reached, was_reached=has_read)
                 continue
             with records:
-                position = 0 if wanted is None else segments[0].search_start(records, wanted)
-                for run in records.runs(position, run_bytes=run_bytes):
-                    first, stop = _rows_between(run, wanted, end_offset)
+                lowest = reached
+                for run in records.runs(segments[0].search_start(records, lowest), run_bytes=run_bytes):
+                    first, stop = _rows_between(run, lowest, end_offset)
                     if first < stop:
-                        reached = int(run.index["last_offset"][stop - 1]) + 1
-                        yield records, part_of_run(run, first, stop)
+                        reached = max(reached, int(run.index["last_offset"][stop - 1]) + 1)
+                        has_read = True
+                        yield records, part_of_run(run, first, stop), lowest
                     if stop < len(run):
                         return
             segments = segments[1:]
 
-    def _find_again(self, gone: Segment, wanted: int | None, *, was_reached: bool) -> list[Segment]:
+    def _find_again(self, gone: Segment, wanted: int, *, was_reached: bool) -> list[Segment]:
         """The segments from `wanted` on, after `gone` was found to be deleted."""
         segments = _from_offset(self.segments(), wanted)
         if segments and segments[0].path == gone.path:
             raise FileNotFoundError(errno.ENOENT, "segment is listed and cannot be opened", str(gone.path))
-        if wanted is not None and was_reached and (not segments or segments[0].base_offset > wanted):
+        if was_reached and (not segments or segments[0].base_offset > wanted):
             start = f"the log starts at {segments[0].base_offset} now" if segments else "no segment is left"
             message = f"offsets from {wanted} on were deleted while the log was read: {start}"
             raise FileNotFoundError(errno.ENOENT, message, str(gone.path))
@@ -348,15 +405,14 @@ def _from_offset(segments: list[Segment], offset: int | None) -> list[Segment]:
     return segments[max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0) :]
 
 
-def _rows_between(run: BatchRun, start_offset: int | None, end_offset: int | None) -> tuple[int, int]:
+def _rows_between(run: BatchRun, start_offset: int, end_offset: int | None) -> tuple[int, int]:
     """First and stop of the batches that may hold offsets from `start_offset` to in front of `end_offset`.
 
     A wrapper's base offset is not known; it is above the last offset in front of it.
     """
     last = run.index["last_offset"]
-    first, stop = 0, len(run)
-    if start_offset is not None:
-        first = stop - int((last >= start_offset)[::-1].sum()) if last[0] < start_offset else 0
+    stop = len(run)
+    first = stop - int((last >= start_offset).sum()) if last[0] < start_offset else 0
     if end_offset is not None:
         past = run.index["base_offset"] >= end_offset
         past[1:] |= last[:-1] >= end_offset - 1

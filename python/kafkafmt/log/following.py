@@ -15,8 +15,10 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafkafmt.batch import RecordBatch
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.errors import KafkaFormatError
+from kafkafmt.log.checkpoints import LogStartOffsets
 from kafkafmt.log.directory import PartitionLog
 from kafkafmt.log.indexes import NO_TIMESTAMP, AbortedTransaction, TimestampOffset
 from kafkafmt.log.log_transactions import LogTransactions, UnreadTransactions
@@ -35,10 +37,11 @@ _ABANDONED_NS = 2_000_000_000
 class SegmentCache:
     """Segments that are open, of many logs, for one thread; those not asked for longest are let go.
 
-    What is let go is closed once nothing reads it any more.
+    What is let go is closed once nothing reads it any more. log_starts: the log start offsets of these logs.
     """
 
     def __init__(self, most: int = 512) -> None:
+        self.log_starts = LogStartOffsets()
         self._most = most
         self._open: OrderedDict[Path, OpenSegment] = OrderedDict()
         self._memory = bytearray(READ_BYTES)
@@ -93,7 +96,10 @@ class FoundBatch(NamedTuple):
 class FollowedLog:
     """The log in a folder. Not safe for threads.
 
-    Offsets are those of the last `refresh`. Raises FileNotFoundError or NotADirectoryError for another `path`.
+    Offsets are those of the last `refresh`. from_segment_start: as `PartitionLog` has it.
+
+    Raises FileNotFoundError or NotADirectoryError for another `path`, and CheckpointError where
+    `log-start-offset-checkpoint` is malformed.
     """
 
     def __init__(
@@ -102,9 +108,16 @@ class FollowedLog:
         cache: SegmentCache | None = None,
         *,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+        from_segment_start: bool = False,
     ) -> None:
-        self._log = PartitionLog(path, max_decompressed_bytes=max_decompressed_bytes)
         self._cache = SegmentCache() if cache is None else cache
+        self._log = PartitionLog(
+            path,
+            max_decompressed_bytes=max_decompressed_bytes,
+            from_segment_start=from_segment_start,
+            log_starts=self._cache.log_starts,
+        )
+        self._log_start = 0
         self._segments: list[Segment] = []
         self._folder_stamp: tuple[int, int] | None = None
         self._file_stamp: tuple[int, int, int] | None = None
@@ -116,13 +129,13 @@ class FollowedLog:
 
     @property
     def start_offset(self) -> int:
-        """The base offset of the first segment. Records may begin behind it."""
-        return self._segments[0].base_offset if self._segments else 0
+        """The log start offset, as `PartitionLog.start_offset`. Records may begin behind it."""
+        return max(self._segments[0].base_offset if self._segments else 0, self._log_start)
 
     @property
     def end_offset(self) -> int:
-        """The offset behind the last whole batch."""
-        return self._end.offset
+        """The offset behind the last whole batch, or the log start offset where that is higher."""
+        return max(self._end.offset, self._log_start)
 
     @property
     def damage(self) -> KafkaFormatError | None:
@@ -133,7 +146,7 @@ class FollowedLog:
     def stable_offset(self) -> int:
         """The first offset of the transactions that have not ended; the end where there are none (Kafka's LSO)."""
         first_open = self._followed_transactions().tracker.first_open_offset
-        return self.end_offset if first_open is None else first_open
+        return self.end_offset if first_open is None else max(first_open, self.start_offset)
 
     @property
     def unread_transactions(self) -> UnreadTransactions | None:
@@ -161,6 +174,7 @@ class FollowedLog:
     def refresh(self) -> bool:
         """Look for what is new; was there anything? Raises FileNotFoundError once the folder is gone."""
         before = (self.start_offset, self._end)
+        self._log_start = self._log.log_start_offset
         self._list()
         while True:
             try:
@@ -177,6 +191,7 @@ class FollowedLog:
 
         Raises KafkaFormatError where damage is in the way.
         """
+        offset = max(offset, self._log_start)
         if offset >= self.end_offset:
             return None
         number = max(bisect_right(self._segments, offset, key=_base_offset) - 1, 0)
@@ -199,13 +214,17 @@ class FollowedLog:
         return None if behind is None else self.find(behind)
 
     def find_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """As `PartitionLog.find_timestamp`."""
-        return self._log.find_timestamp(timestamp)
+        """As `PartitionLog.find_timestamp`. In any thread."""
+        return self._log.find_timestamp_from(self._log_start, timestamp)
 
     def find_max_timestamp(self) -> TimestampOffset | None:
         """The highest timestamp of all, and the first offset that has it (KIP-734); None without timestamps."""
-        highest = max(map(_max_timestamp, self._segments), default=NO_TIMESTAMP)
-        return None if highest == NO_TIMESTAMP else self.find_timestamp(highest)
+        start = self._log_start
+        number = max(bisect_right(self._segments, start, key=_base_offset) - 1, 0)
+        highest = max(
+            (_max_timestamp(segment, start) for segment in self._segments[number:]), default=NO_TIMESTAMP
+        )
+        return None if highest == NO_TIMESTAMP else self._log.find_timestamp_from(start, highest)
 
     def aborted_transactions(
         self, start_offset: int, opened: OpenSegment, position: int
@@ -341,13 +360,27 @@ def _base_offset(segment: Segment) -> int:
     return segment.base_offset
 
 
-def _max_timestamp(segment: Segment) -> int:
-    """The highest timestamp in a segment; of a closed one its index tells it, where there is one."""
-    entries = Segment(segment.path).time_index.entries  # read anew: of many segments they take megabytes
-    if len(entries) and not segment.is_active:
-        return int(entries["timestamp"][-1])
+def _max_timestamp(segment: Segment, start_offset: int) -> int:
+    """The highest timestamp of the records from an offset on; of a closed segment its index may tell it."""
+    if not segment.is_active and segment.base_offset >= start_offset:
+        entries = Segment(segment.path).time_index.entries  # read anew: of many segments they take megabytes
+        if len(entries):
+            return int(entries["timestamp"][-1])
     highest = NO_TIMESTAMP
     with contextlib.suppress(KafkaFormatError), segment.open() as records:
-        for run in records.runs(reuse_memory=True):
-            highest = max(highest, int(run.index["max_timestamp"].max()))
+        for run in records.runs(segment.search_start(records, start_offset), reuse_memory=True):
+            highest = max(highest, _max_timestamp_in(run, start_offset))
     return highest
+
+
+def _max_timestamp_in(run: BatchRun, start_offset: int) -> int:
+    rows = run.index
+    timestamps = rows["max_timestamp"].copy()
+    timestamps[rows["last_offset"] < start_offset] = NO_TIMESTAMP
+    within = ((rows["base_offset"] < start_offset) & (rows["last_offset"] >= start_offset)).nonzero()[0]
+    for (
+        number
+    ) in within.tolist():  # one at the most, but for wrappers, whose base offset a header does not tell
+        records = [record.timestamp for record in RecordBatch(run, number) if record.offset >= start_offset]
+        timestamps[number] = max(records, default=NO_TIMESTAMP)
+    return int(timestamps.max())

@@ -26,6 +26,8 @@ class LogReader:
     is_committed: batches of aborted transactions and control batches are left out, and nothing is read from the first
     open transaction on; keeps_control_batches: without that, whether those are handed out. trims_first_batch: of a
     batch that `offset` is within the records below it are left out. memory: of READ_BYTES, which readers may share.
+    from_segment_start: as `PartitionLog` has it; without that nothing below the log start offset is handed out, which
+    may rise at each `refresh`.
     """
 
     def __init__(
@@ -38,10 +40,11 @@ class LogReader:
         is_committed: bool,
         keeps_control_batches: bool,
         trims_first_batch: bool = True,
+        from_segment_start: bool = False,
     ) -> None:
         self.topic_partition = topic_partition
-        self._log = PartitionLog(folder)
-        self._followed = FollowedLog(folder, cache)
+        self._log = PartitionLog(folder, from_segment_start=from_segment_start, log_starts=cache.log_starts)
+        self._followed = FollowedLog(folder, cache, from_segment_start=from_segment_start)
         self._memory = memory
         self._is_committed = is_committed
         self._keeps_control_batches = keeps_control_batches
@@ -67,9 +70,12 @@ class LogReader:
     def refresh(self) -> None:
         """Look for what was appended, and for how far the log may be read. Raises FileNotFoundError."""
         self._followed.refresh()
+        self.seek(max(self.offset, self.start_offset))
         self.end_offset = self._followed.stable_offset if self._is_committed else self._followed.end_offset
 
     def seek(self, offset: int) -> None:
+        """Go on at an offset, or at the log start offset where that is higher."""
+        offset = max(offset, self.start_offset)
         if offset != self.offset:
             self.offset, self._open = offset, None
 

@@ -226,13 +226,14 @@ class Segment:
         """Where a batch begins, at or in front of the first one that ends at `offset` or later."""
         return self.indexes.search_start(records, offset)
 
-    def find_timestamp(self, timestamp: int) -> TimestampOffset | None:
+    def find_timestamp(self, timestamp: int, start_offset: int = 0) -> TimestampOffset | None:
         """The first record with `timestamp` (milliseconds) or a higher one; None where there is none.
 
-        As Kafka's LogSegment.findOffsetByTimestamp. Raises KafkaFormatError where damage is in the way.
+        start_offset: records below it are passed over. As Kafka's LogSegment.findOffsetByTimestamp. Raises
+        KafkaFormatError where damage is in the way.
         """
         with self.open() as records:
-            return self.indexes.find_timestamp(records, timestamp)
+            return self.indexes.find_timestamp(records, timestamp, start_offset)
 
     def find_next_offset(self) -> int:
         """The offset behind its last whole batch; its base offset where it holds none.
@@ -260,10 +261,14 @@ class SegmentIndexes:
         """The row, in the shallow index, of the first batch that ends at `offset` or later."""
         return find_row(records, offset, self.search_start(records, offset))
 
-    def find_timestamp(self, records: Records, timestamp: int) -> TimestampOffset | None:
-        """The first record with `timestamp` (milliseconds) or a higher one; None where there is none."""
+    def find_timestamp(
+        self, records: Records, timestamp: int, start_offset: int = 0
+    ) -> TimestampOffset | None:
+        """The first record from `start_offset` on with `timestamp` (milliseconds) or a higher one, or None."""
         start = self._start_for_timestamp(records, timestamp)
-        return _search(records, start, lambda runs: _first_at_or_after(records, runs, timestamp))
+        return _search(
+            records, start, lambda runs: _first_at_or_after(records, runs, timestamp, start_offset)
+        )
 
     def find_next_offset(self, records: Records) -> int:
         """The offset behind the last whole batch; the base offset where there is none."""
@@ -343,15 +348,18 @@ def _last_row(runs: Iterable[BatchRun]) -> np.void | None:
     return row
 
 
-def _first_at_or_after(records: Records, runs: Iterable[BatchRun], timestamp: int) -> TimestampOffset | None:
+def _first_at_or_after(
+    records: Records, runs: Iterable[BatchRun], timestamp: int, start_offset: int
+) -> TimestampOffset | None:
     for run in runs:
-        for number in (run.index["max_timestamp"] >= timestamp).nonzero()[0].tolist():
+        may_hold = (run.index["max_timestamp"] >= timestamp) & (run.index["last_offset"] >= start_offset)
+        for number in may_hold.nonzero()[0].tolist():
             try:
                 located = locate(run, number, number + 1, verify=True, limit=records.max_decompressed_bytes)
             except KafkaFormatError as error:
                 raise records.described(error) from None
             timestamps = located.timestamps()
-            late = timestamps >= timestamp
+            late = (timestamps >= timestamp) & (located.offsets() >= start_offset)
             if late.any():
                 first = int(late.argmax())
                 return TimestampOffset(int(timestamps[first]), int(located.offsets()[first]))

@@ -163,17 +163,16 @@ def plan(source: Path, target: Path, topics: str | None = None) -> list[SegmentT
     return sorted(tasks, key=lambda task: (-task.source_bytes, task.segment.path))
 
 
-def partition_logs(source: Path) -> list[PartitionLog]:
-    """The log in a folder that itself holds segments, and those in the folders of partitions under it."""
-    own = PartitionLog(source)
+def partition_logs(source: Path, *, from_segment_start: bool = False) -> list[PartitionLog]:
+    """The log in a folder that itself holds segments, and those in the folders of partitions under it.
+
+    from_segment_start: as `PartitionLog` has it.
+    """
+    own = PartitionLog(source, from_segment_start=from_segment_start)
     logs = [own] if own.segments() else []
     if logs and own.topic_partition is not None:
         return logs
-    directory = LogDirectory(source)
-    for found in directory.partitions():
-        with contextlib.suppress(FileNotFoundError):  # deleted since it was listed
-            logs.append(directory.partition(found))
-    return logs
+    return logs + LogDirectory(source).logs(from_segment_start=from_segment_start)
 
 
 def _topic(log: PartitionLog) -> str:
