@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 BLOCK = re.compile(r"```python\n(?P<code>.*?)```\n(?:\n```text\n(?P<printed>.*?)```\n)?", re.DOTALL)
 MIRROR = re.compile(r"^## Mirror\n.*?(?=^## )", re.DOTALL | re.MULTILINE)
-FOLDER = re.compile(r'(?<=")/(?=[\w-]+")')
+FOLDER = re.compile(r"""(?<=["'])/(?=[\w-]+["'])""")
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

@@ -190,3 +190,18 @@ def test_bad_input_when_given_then_is_one_line_in_the_driver(
     assert first_line(caught.value) == line.format(path=where, end=end)
     # The trace that Spark shows has a frame or two of this library, and ends in that line.
     assert str(caught.value).partition("JVM stacktrace")[0].count("kafkafmt/spark") <= 3
+
+
+def test_format_when_not_registered_then_the_line_says_so(spark: SparkSession) -> None:
+    """As the page has it: Spark's own line, and no class of the JVM that was looked for."""
+    session = spark.newSession()
+    wanted = "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: kafkafmt."
+    attempts: list[Callable[[], object]] = [
+        lambda: session.read.format("kafkafmt").load(str(LOGS)),
+        lambda: session.readStream.format("kafkafmt").load(str(LOGS)),
+        lambda: session.sql(f"CREATE TABLE t USING kafkafmt OPTIONS (path '{LOGS}')"),
+    ]
+    for attempt in attempts:
+        with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND") as caught:
+            attempt()
+        assert first_line(caught.value).startswith(wanted)

@@ -15,7 +15,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -24,6 +24,10 @@ _EXTRA = "pip install 'kafkafmt[spark]'"
 _EXIT_SECONDS = 20
 # The last line of a Python trace, the first that is not indented: the exception's type and what it says.
 _RAISED = re.compile(r"^[\w.]+: (?P<message>\S.*)$", re.MULTILINE)
+
+# The class of an exception whose message begins with one of Spark's error conditions, as [DATA_SOURCE_NOT_FOUND].
+_CLASS_OF_CONDITION = re.compile(r"^[\w.$]+: (?=\[[A-Z][A-Z0-9_.]+\] )")
+_CLASS_LOADER = "java.lang.ClassNotFoundException"
 
 
 class SparkUnavailableError(RuntimeError):
@@ -101,9 +105,9 @@ def first_line(error: BaseException) -> str:
     java = getattr(error, "java_exception", None)
     if java is not None:
         cause = java
-        while cause.getCause() is not None:
+        while cause.getCause() is not None and not _is_of_class_loader(cause.getCause()):
             cause = cause.getCause()
-        error_text = str(cause.toString())
+        error_text = _CLASS_OF_CONDITION.sub("", str(cause.toString()))
     else:
         error_text = str(error)
     _, trace, raised = error_text.rpartition("Traceback (most recent call last):")
@@ -112,3 +116,8 @@ def first_line(error: BaseException) -> str:
         if found is not None:
             return found["message"]
     return error_text.strip().partition("\n")[0]
+
+
+def _is_of_class_loader(cause: Any) -> bool:
+    """Whether a Java exception only names a class that was looked for: what looked for it says more."""
+    return str(cause.getClass().getName()) == _CLASS_LOADER

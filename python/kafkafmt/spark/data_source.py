@@ -31,9 +31,10 @@ from kafkafmt.spark.sink.options import WriteOptions
 from kafkafmt.spark.source.options import ReadOptions
 from kafkafmt.spark.source.planning import ReadTask, plan
 from kafkafmt.spark.source.reading import read_split
-from kafkafmt.spark.source.schema import OutputColumns, spark_schema
+from kafkafmt.spark.source.schema import OutputColumns, spark_schema, table_schema
 from kafkafmt.spark.source.streaming import LogSource
 from kafkafmt.spark.streaming import StreamReader, stream_reader
+from kafkafmt.spark.tables import is_table, options_of, table_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,13 +48,14 @@ class KafkafmtDataSource(DataSource):
     def name(cls) -> str:
         return "kafkafmt"
 
-    def schema(self) -> str:
+    def schema(self) -> str | StructType:
         with PlainErrors():
-            return spark_schema(ReadOptions.parse_any(self.options))
+            options = ReadOptions.parse_any(table_options(self.options))
+            return table_schema(options, self.options) if is_table(self.options) else spark_schema(options)
 
     def reader(self, schema: StructType) -> KafkafmtReader:
         with PlainErrors():
-            options = ReadOptions.parse(self.options)
+            options = ReadOptions.parse(options_of(self.options, schema))
             return KafkafmtReader(options, OutputColumns.of(options, schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802

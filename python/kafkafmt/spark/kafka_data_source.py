@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from kafkafmt.spark.plain_errors import PlainErrors
+from kafkafmt.spark.tables import is_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,6 +40,11 @@ class KafkaBatchesDataSource(DataSource):
         from kafkafmt.spark.source.schema import ddl
 
         with PlainErrors():
+            if is_table(self.options):
+                raise ValueError(
+                    "a table of the catalog: Spark tells none of its options to its readers, and passwords may be "
+                    "among them; expected CREATE TEMPORARY VIEW ... USING kafkafmt.kafka OPTIONS (...)"
+                )
             return ddl(COLUMN_TYPES, KafkaReadOptions.parse_any(self.options).columns or COLUMN_TYPES)
 
     def reader(self, schema: StructType) -> KafkaReader:

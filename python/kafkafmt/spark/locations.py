@@ -28,13 +28,13 @@ from kafkafmt.remote import file_system_errors, told
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
+CREDENTIAL_OPTIONS = ("access_key", "secret_key")
 # What the file systems may have to be told, of what `pyarrow.fs.FileSystem.from_uri` takes, that concerns reading.
 FILE_SYSTEM_OPTIONS = (
     "region",
     "scheme",
     "endpoint_override",
-    "access_key",
-    "secret_key",
+    *CREDENTIAL_OPTIONS,
     "project_id",
     "retry_limit_seconds",
     "user",
@@ -142,6 +142,11 @@ def _opened(root: str, query: str) -> Root:
 def _without_credentials(text: str) -> str:
     """A URI, or a message with one in it, without `key:secret@`."""
     return _CREDENTIALS.sub("//", text)
+
+
+def has_credentials(text: str) -> bool:
+    """Whether a URI in a text has `key:secret@`, or a query with one of the options for credentials."""
+    return _without_credentials(text) != text or any(f"{name}=" in text for name in CREDENTIAL_OPTIONS)
 
 
 def without_secrets(path: str) -> str:

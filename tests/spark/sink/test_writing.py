@@ -85,6 +85,46 @@ def test_records_when_written_and_read_then_are_the_same(tmp_path: Path, magic: 
 
 
 @pytest.mark.parametrize("offsets", ["keep", "dense"])
+@pytest.mark.parametrize(("magic", "codec"), [(1, "none"), (1, "lz4"), (2, "none"), (2, "zstd")])
+def test_timestamp_type_when_in_the_rows_then_is_that_of_the_records(
+    tmp_path: Path, magic: int, codec: str, offsets: str
+) -> None:
+    """Runs of records with one log append time, of others with another, and of records with times of their own."""
+
+    def row(offset: int) -> dict[str, Any]:
+        number, types = offset // 6, (0, 1, 1, None, 1, -1)
+        time = DAY + timedelta(milliseconds=number if types[number % 6] == 1 else offset)
+        fields = {"timestamp": None if types[number % 6] == -1 else time, "timestampType": types[number % 6]}
+        return without([record(offset, **fields)], "headers")[0]
+
+    everything = [row(offset) for offset in range(100)]
+    write(
+        tmp_path, everything[:50], everything[50:], magic=magic, codec=codec, offsets=offsets, batchSize=300
+    )
+    found = rows(tmp_path, columns="offset,timestamp,timestampType,value")
+    wanted = [max(one["timestampType"] or 0, 0) for one in everything]
+    assert [one["timestampType"] for one in found] == wanted
+    assert [one["timestamp"] for one in found] == [one["timestamp"] or NO_TIMESTAMP for one in everything]
+    assert [one["value"] for one in found] == [one["value"] for one in everything]
+    ensure_sound(tmp_path)
+    again = tmp_path / "again"
+    write(again, [{"topic": "t", "partition": 0, **one} for one in found], magic=magic, codec=codec)
+    assert rows(again, columns="offset,timestamp,timestampType,value") == found
+
+
+def test_timestamp_type_when_format_v0_has_none_or_unknown_then_is_left_out_or_refused(
+    tmp_path: Path,
+) -> None:
+    everything = without([record(offset, timestampType=1) for offset in range(5)], "headers")
+    write(tmp_path / "v0", everything, magic=0)
+    assert {one["timestampType"] for one in rows(tmp_path / "v0", columns="timestampType")} == {-1}
+    expected = "expected -1 (NO_TIMESTAMP), 0 (CREATE_TIME), 1 (LOG_APPEND_TIME), found 7"
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        write(tmp_path / "seven", [{**everything[0], "timestampType": 7}])
+    assert content(tmp_path / "seven") == []
+
+
+@pytest.mark.parametrize("offsets", ["keep", "dense"])
 def test_partitions_when_mixed_in_every_task_then_each_is_whole_and_in_order(
     tmp_path: Path, offsets: str
 ) -> None:

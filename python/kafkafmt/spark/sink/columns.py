@@ -14,7 +14,7 @@ from kafkafmt.columns import COLUMNS
 from kafkafmt.spark.sink.options import is_topic
 from kafkafmt.spark.source.batch_rows import BATCH_TYPES
 from kafkafmt.spark.values import known_name
-from kafkafmt.types import TopicPartition
+from kafkafmt.types import TimestampType, TopicPartition
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,6 +38,7 @@ _TYPES = {
         "partition": _INTEGERS,
         "offset": _INTEGERS,
         "timestamp": ("timestamp",),
+        "timestampType": (*_INTEGERS, "void"),
         "headers": _HEADERS,
     },
     "batches": {"topic": ("string",), "partition": _INTEGERS, "batch": ("binary",)},
@@ -123,9 +124,11 @@ class InputColumns:
         return column
 
     def _content(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """What is written of the rows: `batch`; or key, value, and what there is of headers, timestamp and offset.
+        """What is written of the rows: `batch`; or key, value, and what there is of headers, timestamp,
+        timestampType and offset.
 
-        A timestamp in milliseconds, -1 for null.
+        A timestamp in milliseconds, -1 for null. A timestampType of CREATE_TIME or LOG_APPEND_TIME: other types have no
+        timestamp, so that CREATE_TIME stands for them and for null.
         """
         if "batch" in self.numbers:
             return pa.record_batch({"batch": self._whole(rows, "batch")})
@@ -133,6 +136,8 @@ class InputColumns:
         columns: dict[str, pa.Array] = {name: rows.column(self.numbers[name]) for name in names}
         if "timestamp" in self.numbers:
             columns["timestamp"] = _milliseconds(rows.column(self.numbers["timestamp"]))
+        if "timestampType" in self.numbers:
+            columns["timestampType"] = _timestamp_types(rows.column(self.numbers["timestampType"]))
         if self.keeps_offsets:
             columns["offset"] = self._whole(rows, "offset").cast(pa.int64())
         return pa.record_batch(columns)
@@ -174,3 +179,14 @@ def _keeps_offsets(options: WriteOptions, unit: str, numbers: dict[str, int]) ->
 def _milliseconds(timestamps: pa.Array) -> pa.Array:
     microseconds = pc.fill_null(timestamps.cast(pa.int64()), _NO_TIMESTAMP * _MICROSECONDS)
     return pa.array(microseconds.to_numpy() // _MICROSECONDS)
+
+
+def _timestamp_types(types: pa.Array) -> pa.Array:
+    numbers = pc.fill_null(types.cast(pa.int64()), TimestampType.CREATE_TIME).to_numpy()
+    known = np.isin(numbers, list(TimestampType))
+    if not known.all():
+        expected = ", ".join(f"{kind.value} ({kind.name})" for kind in TimestampType)
+        raise ValueError(f"column timestampType: expected {expected}, found {numbers[~known][0]}")
+    return pa.array(
+        np.where(numbers == TimestampType.LOG_APPEND_TIME, numbers, int(TimestampType.CREATE_TIME))
+    )

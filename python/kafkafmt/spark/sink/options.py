@@ -92,7 +92,10 @@ def is_topic(name: str) -> bool:
 def _folder(given: Given) -> Path:
     path = given.parse("path", str, "")
     if not path:
-        raise ValueError("no path: expected a log directory, as save(path) or start(path)")
+        raise ValueError(
+            "no path: expected a log directory, as save(path) or start(path); of a table of the catalog Spark tells "
+            "none: INSERT INTO takes a temporary view USING kafkafmt OPTIONS (path ...)"
+        )
     match = _URI.fullmatch(path)
     if match is None or (match["scheme"].lower() != "file" and match["root"] is None):
         return Path(path).absolute()

@@ -6,6 +6,9 @@ the partitions with the most to write are written. Few files are open at a time.
 some kilobytes, and index entries, 0.5 % of a segment that is not complete.
 
 Offsets are those of the rows, or count from 0 in each partition: the commit adds what comes before them.
+
+All records of a batch have one log append time (KIP-32). A batch ends before a row of another timestampType, and before
+a row whose timestampType is LOG_APPEND_TIME and whose timestamp is another.
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ import os
 import shutil
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +34,7 @@ from kafkafmt.log.segment import LOG_SUFFIX
 from kafkafmt.spark.sink.batches import run_of, telling
 from kafkafmt.spark.sink.offsets import positions_of, renumbered
 from kafkafmt.spark.sink.staging import POSITIONS_SUFFIX, SEGMENT_SUFFIXES, StagedSegment, sync
+from kafkafmt.types import TimestampType
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,6 +50,9 @@ _WRITE_BYTES = 512 * 1024
 # What an open batch takes beside its records.
 _BUILDER_BYTES = 5 * 1024
 _OPEN_FILES = 64
+_NO_TIMESTAMP = -1
+# What stands for a batch whose records have timestamps of their own.
+_CREATE_TIME = np.iinfo(np.int64).min
 
 
 def write_task(
@@ -116,7 +124,19 @@ class _Task:
         (rows,) = column_rows(
             timestamps, columns.get("key"), columns["value"], columns.get("headers"), offsets
         )
-        return _Records(rows, None if offsets is None else offsets.to_numpy())
+        return _Records(rows, None if offsets is None else offsets.to_numpy(), self._append_times(columns))
+
+    def _append_times(self, columns: Mapping[str, pa.Array]) -> NDArray[np.int64] | None:
+        """For each record the log append time of its batch, or _CREATE_TIME; None if that is so for all."""
+        types = columns.get("timestampType")
+        if types is None or self.options.magic == 0:  # which has no timestamps
+            return None
+        timestamps = columns.get("timestamp")
+        times = np.full(len(types), self.now) if timestamps is None else timestamps.to_numpy()
+        is_append_time = (types.to_numpy() == TimestampType.LOG_APPEND_TIME) & (times != _NO_TIMESTAMP)
+        if not is_append_time.any():
+            return None
+        return np.where(is_append_time, times, _CREATE_TIME)
 
     def _make_room(self) -> None:
         """Write what most waits for, until half as much waits as may."""
@@ -129,10 +149,24 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Records:
-    """Records of several partitions; `offsets` where these are kept."""
+    """Records of several partitions; `offsets` where these are kept.
+
+    append_times: for each record the log append time of its batch, or _CREATE_TIME; None if that is so for all.
+    """
 
     rows: ColumnRows
     offsets: NDArray[np.int64] | None
+    append_times: NDArray[np.int64] | None = None
+
+    def runs(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """The records from `start` to `stop`, cut where a batch must end: start, stop and log append time of each."""
+        if self.append_times is None:
+            yield start, stop, _CREATE_TIME
+            return
+        times = self.append_times[start:stop]
+        cuts = [start, *(np.flatnonzero(np.diff(times)) + start + 1).tolist(), stop]
+        for first, end in pairwise(cuts):
+            yield first, end, int(self.append_times[first])
 
 
 class _Share:
@@ -145,6 +179,7 @@ class _Share:
         self.segments: list[StagedSegment] = []
         self.next_offset = 0
         self._builder: BatchesBuilder | None = None
+        self._append_time = _CREATE_TIME
         self._batches: list[bytes] = []
         self._batches_bytes = 0
         self._appender: SegmentAppender | None = None
@@ -160,14 +195,17 @@ class _Share:
         """Add the records from `start` to `stop`."""
         if records.offsets is not None:
             self._ensure_ascending(records.offsets[start:stop])
-        if self._builder is None:
-            self._builder = self._new_builder()
-        for batch in self._builder.add_rows(records.rows, start, stop):
-            self._take(batch)
-        if records.offsets is not None:
-            self.next_offset = int(records.offsets[stop - 1]) + 1
-        else:
-            self.next_offset += stop - start
+        for first, end, append_time in records.runs(start, stop):
+            if self._builder is not None and append_time != self._append_time:
+                self._end_batch()
+            if self._builder is None:
+                self._builder = self._new_builder(append_time)
+            for batch in self._builder.add_rows(records.rows, first, end):
+                self._take(batch)
+            if records.offsets is not None:
+                self.next_offset = int(records.offsets[end - 1]) + 1
+            else:
+                self.next_offset += end - first
 
     def add_batches(self, batches: pa.Array) -> None:
         """Add batches, whose CRC has to hold, as they are, but for their offsets where these are not kept."""
@@ -178,9 +216,7 @@ class _Share:
 
     def flush(self) -> None:
         """Write what waits; a batch that is not full ends here."""
-        if self._builder is not None:
-            self._take(self._builder.finish())
-            self._builder = None
+        self._end_batch()
         self._write()
 
     def end_segment(self) -> None:
@@ -198,11 +234,20 @@ class _Share:
             )
         )
 
-    def _new_builder(self) -> BatchesBuilder:
+    def _end_batch(self) -> None:
+        if self._builder is not None:
+            self._take(self._builder.finish())
+            self._builder = None
+
+    def _new_builder(self, append_time: int) -> BatchesBuilder:
         options = self.task.options
+        self._append_time = append_time
+        is_create_time = append_time == _CREATE_TIME
         return BatchesBuilder(
             batch_size=options.batch_size,
             base_offset=self.next_offset,
+            timestamp_type=TimestampType.CREATE_TIME if is_create_time else TimestampType.LOG_APPEND_TIME,
+            log_append_time=None if is_create_time else append_time,
             magic=options.magic,
             codec=options.codec,
             level=options.level,

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from kafkafmt.columns import COLUMNS, arrow_schema
 from kafkafmt.spark.source.batch_rows import BATCH_TYPES, DAMAGE_COLUMN
+from kafkafmt.spark.tables import holds_options, with_options
 from kafkafmt.spark.values import known_name
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ SPARK_TYPES = {
     pa.timestamp("us", tz="UTC"): "timestamp",
     arrow_schema(["headers"]).field("headers").type: "array<struct<key:string,value:binary>>",
 }
+
+# Those that have a value in every row, by unit.
+_NEVER_NULL = {"records": ("offset", "timestamp", "timestampType"), "batches": ("file", "position", "size")}
 
 
 @dataclass(frozen=True)
@@ -58,12 +62,12 @@ class OutputColumns:
             kind, found = known[name], given.dataType.simpleString()
             if found != SPARK_TYPES[kind]:
                 raise ValueError(f"schema: column {given.name}: expected {SPARK_TYPES[kind]}, found {found}")
-            if not given.nullable:
+            if not given.nullable and not holds_options(given):
                 raise ValueError(
                     f"schema: column {given.name}: expected it nullable, as Spark's Kafka source has it"
                 )
             columns.append(name)
-            fields.append(pa.field(given.name, kind))
+            fields.append(pa.field(given.name, kind, nullable=given.nullable))
         if asked is not None and [known_name("column", name, known) for name in asked] != columns:
             raise ValueError(f"columns: the schema has others, {', '.join(columns)}; give one of the two")
         return cls(tuple(columns), pa.schema(fields))
@@ -74,14 +78,30 @@ def spark_schema(options: ReadOptions) -> str:
 
     Raises ValueError for a column that is not known.
     """
+    return ddl(_known(options), _names(options))
+
+
+def table_schema(options: ReadOptions, given: Mapping[str, str]) -> StructType:
+    """The columns of a table of the catalog that is made with the options `given`, which they keep.
+
+    Raises ValueError for a column that is not known, and as `with_options` does.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    known = _known(options)
+    names = [known_name("column", name, known) for name in _names(options)]
+    schema = from_arrow_schema(pa.schema([(name, known[name]) for name in names]))
+    return with_options(schema, given, _NEVER_NULL[options.unit])
+
+
+def _names(options: ReadOptions) -> Sequence[str]:
+    """The columns that are read where the user gives no schema, as he calls them."""
     known = _known(options)
     if options.columns is not None:
-        names: Sequence[str] = options.columns
-    elif options.unit == "records":
-        names = [name for name in known if name != "headers" or options.include_headers]
-    else:
-        names = [name for name in known if name != DAMAGE_COLUMN or options.on_corrupt == "keep"]
-    return ddl(known, names)
+        return options.columns
+    if options.unit == "records":
+        return [name for name in known if name != "headers" or options.include_headers]
+    return [name for name in known if name != DAMAGE_COLUMN or options.on_corrupt == "keep"]
 
 
 def ddl(known: Mapping[str, pa.DataType], names: Iterable[str]) -> str:

@@ -13,6 +13,7 @@ from kafkafmt.spark.source.planning import ReadTask
 from kafkafmt.spark.source.reading import read_split
 from kafkafmt.spark.source.schema import OutputColumns
 from kafkafmt.spark.stream_offsets import DataLossError
+from kafkafmt.spark.tables import options_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +32,7 @@ class LogSource:
 
     @cached_property
     def _options(self) -> StreamOptions:
-        return StreamOptions.parse(self._given)
+        return StreamOptions.parse(options_of(self._given, self._schema))
 
     @cached_property
     def _output(self) -> OutputColumns:
