@@ -20,6 +20,7 @@ KERNELS = ROOT / "src" / "_kafkafmt"
 LAYERS = {
     "kernels": ["_kafkafmt"],
     "foundations": [
+        "kafkafmt._util",
         "kafkafmt.buffers",
         "kafkafmt.closing",
         "kafkafmt.errors",

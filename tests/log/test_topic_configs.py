@@ -28,7 +28,7 @@ def test_topics_when_written_then_come_back_as_they_were(tmp_path: Path) -> None
     }
     update_topic_configs(tmp_path, lambda _: topics)
     assert read_topic_configs(tmp_path) == topics
-    assert [path.name for path in tmp_path.iterdir()] == ["topics.ini"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "topics.ini"]
 
 
 def test_topics_when_there_is_no_file_then_there_are_none(tmp_path: Path) -> None:

@@ -327,7 +327,7 @@ def test_endpoint_when_another_has_the_directory_then_says_so(directory: Path) -
         second = EndpointProcess(directory, "--allow-produce", log=directory / "log")
         with pytest.raises(RuntimeError, match="did not start"):
             second.start()
-        assert "another process writes to this log directory" in (directory / "log").read_text()
+        assert "a Kafka broker or another writer holds .lock" in (directory / "log").read_text()
         with EndpointProcess(directory) as reader, RawClient((reader.host, reader.port)) as client:
             assert client.ask(metadata(["t"]), 9).topics[0].error_code == NO_ERROR
         assert first.is_running

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from kafkafmt._util.directory_lock import lock_log_directory
 from kafkafmt.cli.engines import engine_options, ensure_engine
 from kafkafmt.cli.output import (
     damage_in_words,
@@ -156,19 +157,20 @@ def convert(
         tasks = plan(source, target, topics)
     except ConvertError as error:
         raise click.ClickException(str(error)) from None
-    unchanged, tasks = split_unchanged(tasks, options)
-    with progress_bar() as bar:
-        task = bar.add_task("converting", total=sum(task.source_bytes for task in tasks))
+    with lock_log_directory(target):
+        unchanged, tasks = split_unchanged(tasks, options)
+        with progress_bar() as bar:
+            task = bar.add_task("converting", total=sum(task.source_bytes for task in tasks))
 
-        def progress(read_bytes: int) -> None:
-            bar.advance(task, read_bytes)
+            def progress(read_bytes: int) -> None:
+                bar.advance(task, read_bytes)
 
-        if engine == "spark":
-            running = _on_spark(tasks, options, master, progress)
-        else:
-            running = convert_in_processes(tasks, options, jobs or _cores(), progress)
-        with closing(running):
-            reports = list(_told(itertools.chain(unchanged, running), as_json=as_json))
+            if engine == "spark":
+                running = _on_spark(tasks, options, master, progress)
+            else:
+                running = convert_in_processes(tasks, options, jobs or _cores(), progress)
+            with closing(running):
+                reports = list(_told(itertools.chain(unchanged, running), as_json=as_json))
     if as_json:
         print_json(_summary(reports))
     else:

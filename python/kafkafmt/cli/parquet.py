@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from kafkafmt._util.directory_lock import lock_surroundings
 from kafkafmt.cli import rows as row_format
 from kafkafmt.cli.output import in_words, progress_bar
 from kafkafmt.cli.rows import Row
@@ -22,8 +23,13 @@ _GROUP_BYTES = 16 * 1024 * 1024
 def write_parquet(path: Path, rows: Iterator[tuple[Source, Iterator[Row]]], *, records: bool) -> str:
     """Write rows, file by file, to `path`; return what was done in words.
 
-    Raises click.ClickException without pyarrow, and OSError.
+    Raises click.ClickException without pyarrow, DirectoryLockedError if a broker runs on the folder, and OSError.
     """
+    with lock_surroundings(path):
+        return _write_parquet(path, rows, records=records)
+
+
+def _write_parquet(path: Path, rows: Iterator[tuple[Source, Iterator[Row]]], *, records: bool) -> str:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq

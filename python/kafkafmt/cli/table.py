@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from kafkafmt._util.directory_lock import lock_surroundings
 from kafkafmt.cli.engines import engine_options, ensure_engine
 from kafkafmt.cli.output import in_words, progress_bar, tell
 from kafkafmt.cli.within_memory import (
@@ -105,7 +106,7 @@ def table(
     ensure_engine(engine, master)
     if engine == "spark" and state_path is not None:
         raise click.UsageError("--state is for --engine local")
-    with told_in_one_line():
+    with told_in_one_line(), lock_surroundings(target):
         if os.path.lexists(target):
             raise TableError(f"{target}: is there already: expected the name of a file that is to be made")
         reading = Reading(source, topics, isolation=isolation, on_corrupt=on_corrupt)
@@ -118,10 +119,10 @@ def table(
             _ensure_extras()
             plan = plan_for(memory_bytes, 1, 1, producer_bytes=lambda _: 0)
             path = state_path or target.with_name(f"{target.name}.state")
-            state = TableState(path, source, topics=topics, isolation=isolation)
-            summary = _update(reading, state, plan, commit_interval, target, is_verbose=verbose)
-            if state_path is None:
-                state.remove()
+            with TableState(path, source, topics=topics, isolation=isolation) as state:
+                summary = _update(reading, state, plan, commit_interval, target, is_verbose=verbose)
+                if state_path is None:
+                    state.remove()
     summary = {
         **summary,
         "partitions": len(reading.folders),

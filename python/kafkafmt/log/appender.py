@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafkafmt._util.directory_lock import LOCK_FILE, lock_partition_folder
+from kafkafmt._util.files import open_regular
 from kafkafmt.batch import RecordBatch
 from kafkafmt.closing import Closing
 from kafkafmt.log.appending import MAX_INT32, ensure_ascending, whole_batches, write_all
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
 
     from _kafkafmt.scan import BatchRun
 
-_LOCK_FILE = ".lock"
 _BESIDE_LOG = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
 
 
@@ -59,6 +60,9 @@ class LogAppender(Closing):
     file system must know, flock). Raises CorruptRecordError where a valid batch stands behind what is none: that is
     damage, and is left as it is; InvalidRecordError where offsets in the last segment do not ascend; and OSError.
     Not safe for threads, `flush` excepted.
+
+    The log directory, the folder's parent, is locked against brokers until the appender is closed. Raises
+    DirectoryLockedError, a BlockingIOError, before anything is touched if a broker runs there.
     """
 
     def __init__(
@@ -73,17 +77,17 @@ class LogAppender(Closing):
         self.folder = Path(folder)
         self.segment_bytes = segment_bytes
         self.index_interval_bytes = index_interval_bytes
-        if not self.folder.exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            _flush_folder(self.folder.parent)
         self._failure: OSError | None = None
         self._producers: ProducerStates | None = None
-        self._lock = _locked(self.folder / _LOCK_FILE)
-        try:
+        with contextlib.ExitStack() as undo:
+            self._directory_lock = undo.enter_context(lock_partition_folder(self.folder))
+            if not self.folder.exists():
+                self.folder.mkdir(parents=True, exist_ok=True)
+                _flush_folder(self.folder.parent)
+            self._lock = _locked(self.folder / LOCK_FILE)
+            undo.callback(os.close, self._lock)
             self._segment = self._open_last()
-        except BaseException:
-            os.close(self._lock)
-            raise
+            undo.pop_all()
         self._is_closed = False
         self.truncated_bytes = self._segment.truncated_bytes
 
@@ -173,6 +177,7 @@ class LogAppender(Closing):
         finally:
             self._segment.close()
             os.close(self._lock)
+            self._directory_lock.close()
 
     def _ensure_open(self) -> None:
         if self._is_closed:
@@ -256,7 +261,7 @@ class LogAppender(Closing):
 
 def _locked(path: Path) -> int:
     """The descriptor of a file that is locked until it is closed; without a lock where a file system has none."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from kafkafmt._util.directory_lock import lock_log_directory
 from kafkafmt.ini import Section, read_ini
 from kafkafmt.log.writer import locked_folder
 
@@ -60,10 +61,10 @@ def update_topic_configs(
     """Replace the file, at once and durably, by what `change` makes of what it says; of others none gets between.
 
     Comments in it are lost. Raises IniError for a file that is none, ValueError for a name or a value that an INI
-    cannot keep, and OSError; the file is as it was then.
+    cannot keep, DirectoryLockedError if a broker runs on the directory, and OSError; the file is as it was then.
     """
     path = Path(directory, FILE_NAME)
-    with locked_folder(Path(directory)) as folder:
+    with lock_log_directory(directory), locked_folder(Path(directory)) as folder:
         before = read_topic_configs(directory)
         after = change(dict(before))
         if after == before and path.exists():

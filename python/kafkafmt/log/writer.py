@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from kafkafmt._util.directory_lock import DirectoryLock, lock_partition_folder
 from kafkafmt.batch import RecordBatch
 from kafkafmt.log.appending import (
     MAX_INT32,
@@ -64,6 +65,9 @@ class SegmentWriter:
     without their segment always are. A reader of a segment that is replaced sees the old one, or the new one;
     for a moment it may see the old one with the new indexes, which it will find wrong. The folder is locked
     (flock) during a commit: a caller must not hold that lock.
+
+    The log directory, the folder's parent, is locked against brokers until the writer ends. Raises
+    DirectoryLockedError, a BlockingIOError, before anything is touched if a broker runs there.
     """
 
     def __init__(
@@ -83,9 +87,12 @@ class SegmentWriter:
         self._aborted: list[AbortedTransaction] = []
         self._replace = replace
         self._ended = False
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._refuse_existing()
-        self._descriptor, self._token = self._create_log()
+        with contextlib.ExitStack() as undo:
+            self._lock = undo.enter_context(lock_partition_folder(self.folder))
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._refuse_existing()
+            self._descriptor, self._token = self._create_log()
+            undo.pop_all()
 
     @property
     def size_in_bytes(self) -> int:
@@ -196,6 +203,7 @@ class SegmentWriter:
     def _end(self) -> None:
         self._ended = True
         os.close(self._descriptor)
+        self._lock.close()
 
 
 class PartitionLogWriter:
@@ -208,6 +216,9 @@ class PartitionLogWriter:
     A context manager that commits, or aborts where an exception ends it; segments that were committed before stay.
     Raises FileExistsError where a segment of that name exists, and KafkaFormatError where damage hides the end of
     the log that is there; else as `SegmentWriter`.
+
+    The log directory, the folder's parent, is locked against brokers until `commit` or `abort`. An append after that
+    locks it again and goes on at the end of the log that it finds.
     """
 
     def __init__(
@@ -225,9 +236,8 @@ class PartitionLogWriter:
         self.committed: list[Path] = []
         self._segment: SegmentWriter | None = None
         self._aborted: list[AbortedTransaction] = []
-        self.folder.mkdir(parents=True, exist_ok=True)
-        remove_stale_temporaries(self.folder)
-        self._committed_offset = PartitionLog(self.folder).closed_end_offset()
+        self._lock: DirectoryLock | None = None
+        self._open()
 
     @property
     def next_offset(self) -> int:
@@ -240,6 +250,8 @@ class PartitionLogWriter:
         Offsets ascend across segments, too. Where writing fails, segments that were full may hold a part of `data`.
         """
         run = whole_batches(data, 0)
+        if self._lock is None:
+            self._open()
         ensure_ascending(run.index, self.next_offset, self.folder)
         first = 0
         while first < len(run):
@@ -263,15 +275,21 @@ class PartitionLogWriter:
 
     def commit(self) -> list[Path]:
         """Commit the last segment; return the paths of all."""
-        if self._segment is not None:
-            self._commit_segment()
+        try:
+            if self._segment is not None:
+                self._commit_segment()
+        finally:
+            self._release()
         return self.committed
 
     def abort(self) -> None:
         """Remove what was written of a segment that is not committed."""
         segment, self._segment = self._segment, None
-        if segment is not None:
-            segment.abort()
+        try:
+            if segment is not None:
+                segment.abort()
+        finally:
+            self._release()
 
     def __enter__(self) -> Self:
         return self
@@ -283,6 +301,21 @@ class PartitionLogWriter:
             self.abort()
         else:
             self.commit()
+
+    def _open(self) -> None:
+        """Lock the log directory, and find where the log ends."""
+        with contextlib.ExitStack() as undo:
+            lock = undo.enter_context(lock_partition_folder(self.folder))
+            self.folder.mkdir(parents=True, exist_ok=True)
+            remove_stale_temporaries(self.folder)
+            self._committed_offset = PartitionLog(self.folder).closed_end_offset()
+            undo.pop_all()
+        self._lock = lock
+
+    def _release(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()
 
     def _commit_segment(self) -> None:
         segment, self._segment = self._segment, None

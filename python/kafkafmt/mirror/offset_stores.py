@@ -17,6 +17,7 @@ from typing import Any
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaTopicPartition
 
+from kafkafmt._util.directory_lock import lock_surroundings
 from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.clusters import Cluster
 from kafkafmt.mirror.errors import MirrorError
@@ -41,11 +42,16 @@ class FileOffsetMapStore:
     def __init__(self, path: Path, source: str) -> None:
         self._path, self._source = path, source
         try:
+            self._lock = lock_surroundings(path)
+        except OSError as error:
+            raise MirrorError(f"{error.filename}: {error.strerror}") from None
+        try:
             # Partitions are given up in a consumer's own thread, while the mirror's waits for it.
             self._database = sqlite3.connect(path, timeout=_LOCK_SECONDS, check_same_thread=False)
             with self._database:
                 self._database.execute(_SCHEMA)
         except sqlite3.Error as error:
+            self._lock.close()
             raise MirrorError(f"{path}: {error}") from None
 
     def load(self, topic_partition: TopicPartition) -> list[Piece]:
@@ -80,6 +86,7 @@ class FileOffsetMapStore:
 
     def close(self) -> None:
         self._database.close()
+        self._lock.close()
 
 
 class TopicOffsetMapStore:

@@ -6,22 +6,31 @@ import asyncio
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import structlog
 from prometheus_client import CollectorRegistry
 
+from kafkafmt._util.directory_lock import lock_log_directory, lock_surroundings
+from kafkafmt.log import LogDirectory
 from kafkafmt.memory.process import bound_process
 from kafkafmt.serve.catalog import Catalog
 from kafkafmt.serve.descriptors import raise_limit
 from kafkafmt.serve.endpoint import Endpoint, listen
 from kafkafmt.serve.groups import GroupCoordinator, OffsetStore
+from kafkafmt.serve.groups.store import FILE_NAME as OFFSETS_FILE
 from kafkafmt.serve.metrics import Metrics, PrometheusMetrics, metrics_server, workers_registry
 from kafkafmt.serve.node import Node
 from kafkafmt.serve.options import ServeOptions, host_and_port
-from kafkafmt.serve.producing.directory_lock import locked_directory
 from kafkafmt.serve.workers import Supervisor
 
 _log = structlog.get_logger()
@@ -44,8 +53,10 @@ def run(options: ServeOptions, on_listening: Callable[[str, int], None]) -> None
 
 async def _serve_alone(options: ServeOptions, listener: socket.socket, on_ready: Callable[[], None]) -> None:
     with ExitStack() as stack:
+        stack.enter_context(_state_lock(options))
         if options.allow_produce:
-            stack.enter_context(locked_directory(options.directory))
+            LogDirectory(options.directory)  # raises if there is none, which a writer would make
+            stack.enter_context(lock_log_directory(options.directory, exclusive=True))
         metrics = Metrics()
         if options.metrics is not None:
             metrics = PrometheusMetrics()
@@ -65,6 +76,7 @@ async def _serve_by_workers(
     options: ServeOptions, listener: socket.socket, on_ready: Callable[[], None]
 ) -> None:
     with ExitStack() as stack:
+        stack.enter_context(_state_lock(options))
         folder = None
         if options.metrics is not None:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="kafkafmt-metrics-")))
@@ -78,6 +90,11 @@ async def _serve_by_workers(
 
             with _told_to_end((coordinator.close, supervisor.drain), supervisor.end):
                 await supervisor.run(on_all_ready)
+
+
+def _state_lock(options: ServeOptions) -> AbstractContextManager[object]:
+    """Keep brokers off the log directory that offsets are committed in, if they are in one."""
+    return nullcontext() if options.state is None else lock_surroundings(options.state / OFFSETS_FILE)
 
 
 def _serve_metrics(

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from kafkafmt._util.directory_lock import lock_log_directory
 from kafkafmt.codecs.measuring import decompressed_bytes
 from kafkafmt.conversion import ConversionStats
 from kafkafmt.converted_chunks import ConvertedChunks
@@ -143,6 +144,10 @@ class _Conversion:
 
     def run(self) -> None:
         self.report.source_bytes = self.source["source_bytes"]
+        with lock_log_directory(self.task.target_folder.parent):
+            self._convert()
+
+    def _convert(self) -> None:
         folder = self.task.target_folder
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(self.lock):

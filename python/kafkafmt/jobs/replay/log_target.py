@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafkafmt._util.directory_lock import lock_surroundings
 from kafkafmt.builder import BatchesBuilder
 from kafkafmt.jobs.files import make_durable
 from kafkafmt.jobs.replay.running import ReplayError
@@ -33,7 +34,8 @@ class LogTarget:
     """Writes to `path`, which must not be there yet. batch_bytes: of a batch, before it is compressed.
 
     Records keep timestamp, key, value and headers, in batches of format v2; their timestamps are of the kind
-    CREATE_TIME. Raises ReplayError where something is at `path` already, and OSError.
+    CREATE_TIME. Raises ReplayError where something is at `path` already, DirectoryLockedError if a broker runs on the
+    folder around it, and OSError.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class LogTarget:
     ) -> None:
         if os.path.lexists(path):
             raise ReplayError(f"{path}: is there already: expected the name of a folder that is to be made")
+        self._lock = lock_surroundings(path)
         self._path = path
         self._codec, self._level, self._batch_bytes = codec, level, batch_bytes
         self._topics: dict[str, _TopicLog] = {}
@@ -87,6 +90,7 @@ class LogTarget:
     def close(self) -> None:
         """Leave nothing behind of what is not finished."""
         with ExitStack() as stack:
+            stack.callback(self._lock.close)
             if self._staged is not None:
                 stack.callback(self._staged.remove)
                 self._staged = None

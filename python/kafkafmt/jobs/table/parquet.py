@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kafkafmt._util.directory_lock import lock_surroundings
 from kafkafmt.jobs.files import make_durable
 from kafkafmt.jobs.table.state import TableError
 
@@ -65,8 +66,13 @@ def write_table(path: Path, rows: Iterable[TableRow], *, memory_bytes: int) -> i
     """Write rows to `path`, which appears once it is whole and durable; returns how many there are.
 
     memory_bytes: what rows and their row group may take until they are written. Raises TableError without pyarrow;
-    OSError.
+    DirectoryLockedError if a broker runs on the folder; OSError.
     """
+    with lock_surroundings(path):
+        return _write_table(path, rows, memory_bytes)
+
+
+def _write_table(path: Path, rows: Iterable[TableRow], memory_bytes: int) -> int:
     schema = table_schema()
     import pyarrow.parquet as pq
 

@@ -12,8 +12,11 @@ import os
 import shutil
 import struct
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 
+from kafkafmt._util.directory_lock import lock_surroundings
+from kafkafmt.closing import Closing
 from kafkafmt.jobs.files import make_durable
 from kafkafmt.types import TopicPartition
 
@@ -28,12 +31,12 @@ class TableError(Exception):
     """Why there can be no table, in one line."""
 
 
-class TableState:
-    """The state in `path`, which is made where it is missing.
+class TableState(Closing):
+    """The state in `path`, which is made where it is missing. A context manager.
 
     source: the log directory; its resolved path must be the one that the state was made from. Raises TableError for a
     state of another source, another selection of topics, or another isolation, and for a folder that holds something
-    else; OSError.
+    else; DirectoryLockedError if a broker runs on the folder around it; OSError.
     """
 
     def __init__(self, path: Path, source: Path, *, topics: str | None, isolation: str) -> None:
@@ -42,11 +45,14 @@ class TableState:
         self._origin = {"source": str(source.resolve()), "topics": topics, "isolation": isolation}
         self._names: list[str] = []
         self._numbers: dict[str, int] = {}
-        if self.is_new:
-            path.mkdir()
-            self._write()
-        else:
-            self._read()
+        with ExitStack() as undo:
+            self._lock = undo.enter_context(lock_surroundings(path))
+            if self.is_new:
+                path.mkdir()
+                self._write()
+            else:
+                self._read()
+            undo.pop_all()
 
     @property
     def store_path(self) -> Path:
@@ -68,6 +74,10 @@ class TableState:
         """A key of the store as its partition and the record's key."""
         number, partition = _KEY_PREFIX.unpack_from(key)
         return TopicPartition(self._names[number], partition), key[_KEY_PREFIX.size :]
+
+    def close(self) -> None:
+        """Release the lock of the log directory that the state is in, if it is in one."""
+        self._lock.close()
 
     def remove(self) -> None:
         """Remove the folder, the store in it closed."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafkafmt._util.directory_lock import lock_log_directory
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.appender import LogAppender
 from kafkafmt.log.topic_configs import TopicConfig, update_topic_configs
@@ -27,10 +28,13 @@ _SEGMENT_BYTES = "segment.bytes"
 
 
 class DirectoryTarget:
-    """Appends to the logs in a folder, which is made where it is missing. settings: of topics, for `topics.ini`."""
+    """Appends to the logs in a folder, which is made where it is missing. settings: of topics, for `topics.ini`.
+
+    Raises DirectoryLockedError if a broker runs on the folder. None starts there until the target is closed.
+    """
 
     def __init__(self, path: Path, statistics: Statistics, settings: TopicSettings) -> None:
-        path.mkdir(parents=True, exist_ok=True)
+        self._lock = lock_log_directory(path)
         self._path = path
         self.statistics = statistics
         self._settings = settings
@@ -107,7 +111,10 @@ class DirectoryTarget:
                 appender.close()
 
     def close(self) -> None:
-        self.forget(list(self._appenders))
+        try:
+            self.forget(list(self._appenders))
+        finally:
+            self._lock.close()
 
     def _appender(self, topic_partition: TopicPartition) -> LogAppender:
         found = self._appenders.get(topic_partition)

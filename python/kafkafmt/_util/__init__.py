@@ -1,0 +1,1 @@
+"""What several layers share, and no user imports."""

@@ -1,0 +1,66 @@
+"""Opening files in folders that others write to: what is no regular file is refused at once.
+
+A FIFO, a socket or a device in the place of a file would block its reader, for ever if nobody writes to it. The open
+does not wait (`O_NONBLOCK`), and the kind of the file is checked on the descriptor, so that nothing can be put in its
+place between the check and the open.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+class NotRegularFileError(OSError):
+    """The path leads to something that is no regular file."""
+
+
+def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
+    """Open a regular file; return its descriptor.
+
+    Args:
+        path: of the file; links are followed.
+        flags: of `os.open`. `O_CLOEXEC` and `O_NONBLOCK` are added.
+        mode: of a file that is created.
+
+    Raises:
+        NotRegularFileError: the path leads to a folder, a FIFO, a socket or a device.
+        OSError: as `os.open`.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY, mode)
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.EISDIR, errno.ENODEV, errno.EOPNOTSUPP):
+            ensure_regular(Path(path).stat(), path)  # how the open of a socket or a folder ends
+        raise
+    try:
+        ensure_regular(os.fstat(descriptor), path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def read_regular(path: str | os.PathLike[str]) -> bytes:
+    """Return the content of a regular file. Raises as `open_regular`."""
+    with open(open_regular(path), "rb") as file:
+        return file.read()
+
+
+def ensure_regular(found: os.stat_result, path: str | os.PathLike[str]) -> None:
+    """Raise NotRegularFileError unless `found`, the status of `path`, is that of a regular file."""
+    if stat.S_ISREG(found.st_mode):
+        return
+    kind = next((name for is_kind, name in _KINDS if is_kind(found.st_mode)), "something else")
+    number = errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.EINVAL
+    raise NotRegularFileError(number, f"expected a regular file, found {kind}", os.fspath(path))
