@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import configparser
+import io
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -37,27 +38,63 @@ def read_ini(path: Path) -> list[Section]:
         text = path.read_text("utf-8")
     except UnicodeDecodeError as error:
         raise IniError(f"{path}: not UTF-8 at position {error.start}") from None
-    parser = configparser.RawConfigParser(
-        delimiters=("=",), default_section="\n", empty_lines_in_values=False
-    )
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser = _PlacingParser()
     try:
-        parser.read_string(text, str(path))
+        parser.read_file(parser.counted(text), str(path))
     except configparser.Error as error:
         raise IniError(_in_one_line(path, error)) from None
-    lines = text.split("\n")
-    return [_section(path, lines, name, dict(parser[name])) for name in parser.sections()]
+    return [
+        Section(path, name, place.line, dict(parser.items(name)), place.lines)
+        for name, place in parser.places.items()
+    ]
 
 
-def _section(path: Path, lines: list[str], name: str, properties: dict[str, str]) -> Section:
-    start = _line_of(rf"\s*\[{re.escape(name)}\]", lines, 0)
-    places = {key: _line_of(rf"\s*{re.escape(key)}\s*=", lines, start) for key in properties}
-    return Section(path, name, start, properties, places)
+@dataclass
+class _Place:
+    """The line of a section, and that of each of its properties; lines are counted from 1."""
+
+    line: int
+    lines: dict[str, int] = field(default_factory=dict)
 
 
-def _line_of(pattern: str, lines: list[str], start: int) -> int:
-    """The number of the first line behind `start` that begins like this; lines are counted from 1."""
-    return next(i for i, line in enumerate(lines[start:], start + 1) if re.match(pattern, line))
+class _SectionNames:
+    """The pattern of configparser's documented `SECTCRE`, which hands on each name that it finds."""
+
+    def __init__(self, on_section: Callable[[str], None]) -> None:
+        self._on_section = on_section
+
+    def match(self, line: str) -> re.Match[str] | None:
+        found = configparser.RawConfigParser.SECTCRE.match(line)
+        if found is not None:
+            self._on_section(found["header"])
+        return found
+
+
+class _PlacingParser(configparser.RawConfigParser):
+    """Notes where sections and properties are as they are parsed, so that no line is searched for afterwards.
+
+    configparser matches a line with `SECTCRE`, and calls `optionxform` with the name of a property, when it is at that
+    line.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(delimiters=("=",), default_section="\n", empty_lines_in_values=False)
+        self.SECTCRE = _SectionNames(self._begin)  # type: ignore[assignment]
+        self.places: dict[str, _Place] = {}
+        self._line = 0
+        self._section = _Place(0)
+
+    def counted(self, text: str) -> Iterator[str]:
+        """The lines of a text, for `read_file`."""
+        for self._line, line in enumerate(io.StringIO(text), 1):
+            yield line
+
+    def optionxform(self, optionstr: str) -> str:
+        self._section.lines.setdefault(optionstr, self._line)
+        return optionstr
+
+    def _begin(self, name: str) -> None:
+        self._section = self.places.setdefault(name, _Place(self._line))
 
 
 def _in_one_line(path: Path, error: configparser.Error) -> str:

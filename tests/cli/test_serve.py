@@ -74,10 +74,14 @@ def test_file_of_topics_or_users_when_wrong_then_one_line_names_file_and_line(
 ) -> None:
     path = tmp_path / "wrong.ini"
     path.write_text("# what\n[a]\ncolour = red\n")
-    for option in ("--topics-file", "--sasl-users"):
+    expected = {
+        "--topics-file": "Unknown topic config name: colour",
+        "--sasl-users": "colour is no property of a user",
+    }
+    for option, message in expected.items():
         result = run("serve", logs, option, path)
         assert result.exit_code == 2
-        assert is_one_line(result.stderr, [f"{path}, line 3: colour is no property"]), result.stderr
+        assert is_one_line(result.stderr, [f"{path}, line 3: {message}"]), result.stderr
 
 
 def test_certificate_when_wrong_then_one_line_names_it(logs: Path, tmp_path: Path) -> None:

@@ -70,7 +70,9 @@ async def _check_answer(request: Request) -> None:
 
 async def _fetched(request: Request) -> bytes:
     lease = DownConversionMemory(MemoryBudget(64 * MIB), MIB, Metrics()).lease()
-    response, _ = await Fetching(_catalog(), _options(), GrowthWatch()).answer(request, lease)
+    response, _ = await Fetching(_catalog(), _options(), TopicConfigs(_options()), GrowthWatch()).answer(
+        request, lease
+    )
     sink, send = Sink(), response.to_send()
     while not send.completed:
         send.write_to(sink)
@@ -102,5 +104,5 @@ def _catalog() -> Catalog:
 @cache
 def _handlers() -> dict[int, Any]:
     return apis.handlers(
-        _catalog(), Node("localhost", 9092, _catalog().cluster_id), _options(), TopicConfigs(LOGS)
+        _catalog(), Node("localhost", 9092, _catalog().cluster_id), _options(), TopicConfigs(_options())
     )

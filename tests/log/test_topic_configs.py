@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from calls import calls_of
 from kafkafmt.ini import IniError
 from kafkafmt.log.topic_configs import (
     TopicConfig,
@@ -90,3 +91,17 @@ def test_topics_when_a_section_is_named_as_no_topic_then_its_line_is_told(tmp_pa
     (tmp_path / "topics.ini").unlink()
     with pytest.raises(ValueError, match="expected the name of a topic"):
         set_topic_config(tmp_path, name, TopicConfig(1))
+
+
+def test_topics_when_four_times_as_many_keys_then_reading_takes_four_times_as_many_calls(
+    tmp_path: Path,
+) -> None:
+    def calls(keys: int) -> int:
+        folder = tmp_path / str(keys)
+        folder.mkdir()
+        lines = "".join(f"made.up.{number} = x\n" for number in range(keys))
+        (folder / "topics.ini").write_text(f"[a]\n{lines}[b]\n{lines}")
+        return calls_of(lambda: read_topic_configs(folder))
+
+    calls(1)  # what is done once
+    assert calls(2000) < 5 * calls(500)

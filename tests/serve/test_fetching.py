@@ -23,7 +23,8 @@ import kafkafmt as kf
 from kafkafmt.log import SegmentWriter
 from kafkafmt.log.following import FollowedLog
 from kafkafmt.log.log_transactions import LogTransactions, UnreadTransactions
-from kafkafmt.serve.options import TopicOptions
+from kafkafmt.log.topic_configs import TopicConfig, set_topic_config
+from kafkafmt.serve.topics_file import TopicsFile
 from log.samples import batch, batches, marker, name, offsets, put_segment, transactional
 from serve.endpoint_here import Here, serving
 from serve.requests import MIB, READ_COMMITTED, Wanted, fetch
@@ -244,10 +245,53 @@ def test_down_conversion_that_is_switched_off_is_refused_for_its_topics_alone(tm
         found = await ask(here, fetch(Wanted("a"), Wanted("b")), NEW)
         assert [one.error_code for one in found.values()] == [0, 0]
 
-    on, off = TopicOptions(downconversion_enable=True), TopicOptions(downconversion_enable=False)
+    a_off, b_on = (
+        TopicsFile(Path("topics"), {topic: {"message.downconversion.enable": value}})
+        for topic, value in (("a", "false"), ("b", "true"))
+    )
     run(tmp_path, lambda here: scenario(here, [refused] * 2), downconversion_enable=False)
-    run(tmp_path, lambda here: scenario(here, [refused, 0]), topics={"a": off})
-    run(tmp_path, lambda here: scenario(here, [refused, 0]), downconversion_enable=False, topics={"b": on})
+    run(tmp_path, lambda here: scenario(here, [refused, 0]), topics_file=a_off)
+    run(tmp_path, lambda here: scenario(here, [refused, 0]), downconversion_enable=False, topics_file=b_on)
+
+
+@pytest.mark.parametrize(
+    ("option", "kept", "given", "expected"),
+    [
+        (True, None, None, True),
+        (False, None, None, False),
+        (True, "false", None, False),
+        (False, "true", None, True),
+        (True, "true", "false", False),
+        (False, "false", "TRUE", True),
+    ],
+)
+def test_down_conversion_when_topics_ini_and_topics_file_say_something_then_the_file_is_above(
+    tmp_path: Path, option: bool, kept: str | None, given: str | None, expected: bool
+) -> None:
+    key = "message.downconversion.enable"
+    put_segment(tmp_path / "a-0", 0, batches(0, 3))
+    if kept is not None:
+        set_topic_config(tmp_path, "a", TopicConfig(1, {key: kept}))
+    file = None if given is None else TopicsFile(Path("topics"), {"a": {key: given}})
+
+    async def scenario(here: Here) -> None:
+        found = (await ask(here, fetch(Wanted("a")), OLD))["a", 0]
+        code = 0 if expected else UnsupportedVersionError.errno
+        assert (found.error_code, bool(found.records)) == (code, expected)
+
+    run(tmp_path, scenario, downconversion_enable=option, topics_file=file)
+
+
+def test_down_conversion_when_topics_ini_changes_then_the_next_fetch_goes_by_it(tmp_path: Path) -> None:
+    put_segment(tmp_path / "a-0", 0, batches(0, 3))
+
+    async def scenario(here: Here) -> None:
+        for value in ("true", "false", "true"):
+            set_topic_config(tmp_path, "a", TopicConfig(1, {"message.downconversion.enable": value}))
+            found = (await ask(here, fetch(Wanted("a")), OLD))["a", 0]
+            assert found.error_code == (0 if value == "true" else UnsupportedVersionError.errno)
+
+    run(tmp_path, scenario)
 
 
 ZSTD_LOG = [batch(0, 3), batch(3, 2, codec=kf.Codec.ZSTD), batch(5, 2, codec=kf.Codec.ZSTD), batch(7, 2)]

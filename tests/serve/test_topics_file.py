@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafkafmt.ini import IniError
-from kafkafmt.serve.options import TopicOptions
+from kafkafmt.log.topic_configs import TopicConfig, update_topic_configs
 from kafkafmt.serve.topics_file import read_topics_file
 
 
@@ -17,24 +17,34 @@ def test_topics_file_when_read_then_says_what_is_set_of_each_topic(tmp_path: Pat
         "# for old consumers\n[orders]\nmessage.downconversion.enable = false\n\n"
         "[page-views.v2]\nmessage.downconversion.enable=TRUE\n[DEFAULT]\n"
     )
-    assert read_topics_file(path) == {
-        "orders": TopicOptions(downconversion_enable=False),
-        "page-views.v2": TopicOptions(downconversion_enable=True),
-        "DEFAULT": TopicOptions(),
+    assert read_topics_file(path).configs == {
+        "orders": {"message.downconversion.enable": "false"},
+        "page-views.v2": {"message.downconversion.enable": "TRUE"},
+        "DEFAULT": {},
     }
+
+
+def test_topics_file_when_it_is_a_topics_ini_then_is_taken(tmp_path: Path) -> None:
+    configs = {
+        "message.downconversion.enable": "false",
+        "retention.ms": "-1",
+        "cleanup.policy": "compact,delete",
+    }
+    update_topic_configs(tmp_path, lambda _: {"orders": TopicConfig(12, configs)})
+    assert read_topics_file(tmp_path / "topics.ini").configs == {"orders": configs}
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "[a]\nretention.ms = 1\n",
-            "line 2: retention.ms is no property of a topic here: message.downconversion.enable is",
-        ),
+        ("[a]\nmax.mesage.bytes = 1\n", "line 2: Unknown topic config name: max.mesage.bytes"),
+        ("[a]\nretention.ms = -2\n", "line 2: retention.ms: expected -1 to 2^63 - 1, found '-2'"),
         (
             "[a]\n\nmessage.downconversion.enable = no\n",
-            "line 3: message.downconversion.enable is 'no': true or false is expected",
+            "line 3: message.downconversion.enable: expected true or false, found 'no'",
         ),
+        ("[a]\npartitions = 0\n", "line 2: partitions is '0': 1 to 2^31 - 1 is expected"),
+        ("[a/b]\n", "line 1: expected the name of a topic, found 'a/b'"),
     ],
 )
 def test_topics_file_when_wrong_then_the_error_names_file_and_line(

@@ -93,7 +93,7 @@ _conversion_options = _options(
         "--topics-file",
         type=_FILE,
         metavar="FILE",
-        help="An INI of topics and their message.downconversion.enable.",
+        help="An INI of topics and their configuration, above DIR/topics.ini.",
     ),
     click.option(
         "--zstd-fallback",
@@ -258,7 +258,8 @@ def serve(
         SCRAM-SHA-256 = [salt=...,stored_key=...,server_key=...,iterations=4096]
 
     Sizes are bytes, or have a unit: 524288, 512K, 64MiB. SIGTERM and SIGINT end it once responses in flight are
-    sent, a second one at once. Needs pip install 'kafkafmt[serve]'.
+    sent, a second one at once. SIGHUP reads certificates and the files of users and topics again.
+    Needs pip install 'kafkafmt[serve]'.
 
     Exit status: 0; 2 for wrong arguments.
     """
@@ -284,7 +285,7 @@ def serve(
             directory,
             listen.host,
             listen.port,
-            topics={} if topics_file is None else read_topics_file(topics_file),
+            topics_file=None if topics_file is None else read_topics_file(topics_file),
             zstd_fallback=None if zstd_fallback is None else Codec[zstd_fallback.upper()],
             tls=_tls_options(tls_cert, tls_key, tls_client_ca),
             users=_users(sasl_users, sasl_mechanisms),
@@ -296,7 +297,7 @@ def serve(
 
         def on_listening(host: str, port: int) -> None:
             click.echo(f"listening on {Address(host, port)}")
-            for event, about in _warnings(options, topics_file, sasl_users):
+            for event, about in _warnings(options, sasl_users):
                 structlog.get_logger().warning(event, **about)
 
         run(options, on_listening)
@@ -337,9 +338,7 @@ def _users(path: Path | None, names: str | None) -> Users | None:
     return None if path is None else read_users(path, mechanisms)
 
 
-def _warnings(
-    options: ServeOptions, topics_file: Path | None, users_file: Path | None
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def _warnings(options: ServeOptions, users_file: Path | None) -> Iterator[tuple[str, dict[str, Any]]]:
     """What is allowed but seldom meant: events for the log."""
     from kafkafmt.log import LogDirectory
 
@@ -347,12 +346,13 @@ def _warnings(
     there = {topic for topic, _ in folders}
     if not there and not options.allow_produce:
         yield "there are no topics in the directory", {"directory": str(options.directory)}
-    for topic in options.topics:
-        if topic not in there:
-            yield (
-                "the topics file names a topic that is not there",
-                {"file": str(topics_file), "topic": topic},
-            )
+    if options.topics_file is not None:
+        for topic in options.topics_file.configs:
+            if topic not in there:
+                yield (
+                    "the topics file names a topic that is not there",
+                    {"file": str(options.topics_file.path), "topic": topic},
+                )
     if not _is_loopback(options.host):
         if options.users is None and (options.tls is None or options.tls.client_ca is None):
             allowed = "read and write" if options.allow_produce else "read"

@@ -83,7 +83,7 @@ class LogAppender(Closing):
             self._directory_lock = undo.enter_context(lock_partition_folder(self.folder))
             if not self.folder.exists():
                 self.folder.mkdir(parents=True, exist_ok=True)
-                _flush_folder(self.folder.parent)
+                flush_folder(self.folder.parent)
             self._lock = _locked(self.folder / LOCK_FILE)
             undo.callback(os.close, self._lock)
             self._segment = self._open_last()
@@ -194,6 +194,9 @@ class LogAppender(Closing):
             self._producers = ProducerStates()
             return self._create(0)
         segment = GrowingSegment(segments[-1].path, self.index_interval_bytes)
+        if not segment.size_in_bytes:  # `create_log` made it, perhaps
+            flush_folder(self.folder)
+            flush_folder(self.folder.parent)
         _cut_off_transactions(segment)
         if segments[0].base_offset == segment.base_offset and not segment.size_in_bytes:
             self._producers = ProducerStates()
@@ -230,13 +233,13 @@ class LogAppender(Closing):
             _write_durably(self._path(base_offset, SNAPSHOT_SUFFIX), self._producers.snapshot())
         path = self._path(base_offset, LOG_SUFFIX)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
-        _flush_folder(self.folder)
+        flush_folder(self.folder)
         return GrowingSegment(path, self.index_interval_bytes)
 
     def _remove(self, base_offset: int) -> None:
         for suffix in (LOG_SUFFIX, *_BESIDE_LOG):
             self._path(base_offset, suffix).unlink(missing_ok=True)
-        _flush_folder(self.folder)
+        flush_folder(self.folder)
 
     def _path(self, base_offset: int, suffix: str) -> Path:
         return self.folder / segment_file_name(base_offset, suffix)
@@ -257,6 +260,17 @@ class LogAppender(Closing):
                 for run in records.runs(reuse_memory=True):
                     states.add(run, 0, len(run))
         return states
+
+
+def create_log(folder: Path) -> None:
+    """Create the folder of an empty log, unless it has a segment. The caller has locked the log directory.
+
+    Nothing is flushed: `LogAppender` flushes what it finds empty. Raises OSError.
+    """
+    folder.mkdir(exist_ok=True)
+    if not PartitionLog(folder).segments():
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+        os.close(os.open(folder / segment_file_name(0), flags, 0o666))
 
 
 def _locked(path: Path) -> int:
@@ -304,7 +318,7 @@ def _add_aborted(log: Path, aborted: list[AbortedTransaction]) -> Callable[[], N
     return take_back
 
 
-def _flush_folder(path: Path) -> None:
+def flush_folder(path: Path) -> None:
     """Make durable which files are in a folder."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

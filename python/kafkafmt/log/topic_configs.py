@@ -15,13 +15,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeAlias
 
 from kafkafmt._util.directory_lock import lock_log_directory
 from kafkafmt.ini import Section, read_ini
 from kafkafmt.log.writer import locked_folder
 
 FILE_NAME = "topics.ini"
+FileStamp: TypeAlias = tuple[int, int, int]
+
 _PARTITIONS = "partitions"
+_ABSENT: FileStamp = (0, 0, 0)
 _TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}", re.ASCII)
 
 
@@ -42,49 +46,87 @@ class TopicConfig:
     configs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
-def read_topic_configs(directory: str | os.PathLike[str]) -> dict[str, TopicConfig]:
-    """What the file in a log directory says of each topic that it names; empty where there is none.
+class TopicConfigFile:
+    """`topics.ini` of a log directory. It is parsed again only after it changed, and replaced as a whole.
 
-    Raises IniError, which names file and line, and OSError.
+    Safe for threads: `update` excludes other writers of any process by the lock of the folder.
     """
-    try:
-        sections = read_ini(Path(directory, FILE_NAME))
-    except FileNotFoundError:
-        return {}
-    return {section.name: _topic_config(section) for section in sections}
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.path = Path(directory, FILE_NAME)
+        self._known: tuple[FileStamp, dict[str, TopicConfig]] | None = None
+
+    def stamp(self) -> FileStamp:
+        """What tells one state of the file from another; one `stat`, no reading."""
+        try:
+            return _stamp(self.path.stat())
+        except OSError:
+            return _ABSENT
+
+    def read(self) -> Mapping[str, TopicConfig]:
+        """Return what the file says of each topic that it names; nothing if there is no file.
+
+        Raises IniError, which names file and line, and OSError.
+        """
+        known, stamp = self._known, self.stamp()
+        if known is not None and known[0] == stamp:
+            return known[1]
+        try:
+            sections = read_ini(self.path)
+        except FileNotFoundError:
+            sections = []
+        topics = {section.name: topic_config(section) for section in sections}
+        self._known = stamp, topics
+        return topics
+
+    def update(self, change: Callable[[dict[str, TopicConfig]], Mapping[str, TopicConfig]]) -> None:
+        """Replace the file, at once and durably, by what `change` makes of its topics.
+
+        Comments in it are lost. Raises IniError for a malformed file, ValueError for a name or a value that an INI
+        cannot keep, DirectoryLockedError if a broker runs on the directory, and OSError; the file stays as it was then.
+        """
+        directory = self.path.parent
+        with lock_log_directory(directory), locked_folder(directory) as folder:
+            before = self.read()
+            after = dict(change(dict(before)))
+            if after == before and self.path.exists():
+                return
+            text = "\n".join(_section(name, topic) for name, topic in sorted(after.items()))
+            temporary = self.path.with_name(f".{FILE_NAME}.tmp")
+            with temporary.open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+                stamp = _stamp(os.fstat(file.fileno()))
+            temporary.rename(self.path)
+            self._known = stamp, after
+            os.fsync(folder)
+
+
+def read_topic_configs(directory: str | os.PathLike[str]) -> Mapping[str, TopicConfig]:
+    """As `TopicConfigFile.read`."""
+    return TopicConfigFile(directory).read()
 
 
 def update_topic_configs(
     directory: str | os.PathLike[str],
     change: Callable[[dict[str, TopicConfig]], Mapping[str, TopicConfig]],
 ) -> None:
-    """Replace the file, at once and durably, by what `change` makes of what it says; of others none gets between.
-
-    Comments in it are lost. Raises IniError for a file that is none, ValueError for a name or a value that an INI
-    cannot keep, DirectoryLockedError if a broker runs on the directory, and OSError; the file is as it was then.
-    """
-    path = Path(directory, FILE_NAME)
-    with lock_log_directory(directory), locked_folder(Path(directory)) as folder:
-        before = read_topic_configs(directory)
-        after = change(dict(before))
-        if after == before and path.exists():
-            return
-        text = "\n".join(_section(name, topic) for name, topic in sorted(after.items()))
-        temporary = path.with_name(f".{FILE_NAME}.tmp")
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
-        os.fsync(folder)
+    """As `TopicConfigFile.update`."""
+    TopicConfigFile(directory).update(change)
 
 
 def set_topic_config(directory: str | os.PathLike[str], name: str, topic: TopicConfig) -> None:
-    """Have the file say this of one topic, and of the others what it says. Raises as `update_topic_configs`."""
+    """Set what the file says of one topic; of the others it says what it said. Raises as `TopicConfigFile.update`."""
     update_topic_configs(directory, lambda topics: {**topics, name: topic})
 
 
-def _topic_config(section: Section) -> TopicConfig:
+def _stamp(found: os.stat_result) -> FileStamp:
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def topic_config(section: Section) -> TopicConfig:
+    """Return what a section says of its topic. Raises IniError."""
     if not is_topic_name(section.name):
         raise section.error(f"expected the name of a topic, found {section.name!r}")
     configs = dict(section.properties)
@@ -94,6 +136,11 @@ def _topic_config(section: Section) -> TopicConfig:
     if not (partitions.isascii() and partitions.isdecimal() and 0 < int(partitions) < 2**31):
         raise section.error(f"{_PARTITIONS} is {partitions!r}: 1 to 2^31 - 1 is expected", _PARTITIONS)
     return TopicConfig(int(partitions), configs)
+
+
+def ensure_storable(name: str, topic: TopicConfig) -> None:
+    """Raise ValueError for a name or a value that an INI cannot keep."""
+    _section(name, topic)
 
 
 def _section(name: str, topic: TopicConfig) -> str:

@@ -7,6 +7,7 @@ import base64
 import contextlib
 import time
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +28,7 @@ _EPOCH_FILE = "leader-epoch-checkpoint"
 _MAX_EPOCH, _MAX_OFFSET = 2**31 - 1, 2**63 - 1
 _CLUSTER_FILE = "meta.properties"
 # A log among the others of a broker that is a controller too (KIP-595), but no topic.
-_METADATA_LOG = "__cluster_metadata"
+METADATA_LOG = "__cluster_metadata"
 # Of topics whose folders tell no ID: made of their names, so that it stays the same.
 _ID_NAMESPACE = uuid.UUID("5d0c1d1b-6f4e-4f0a-9a52-0c6a6d2f9a11")
 # As for the followed logs: what changed just now may change again unseen.
@@ -160,8 +161,18 @@ class Catalog:
         self._stamp: tuple[int, int] | None = None
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, Topic] = {}
+        self._hidden: set[str] = set()
         self._seldom = Seldom()
         self._refresh()
+
+    def hide(self, names: Iterable[str]) -> None:
+        """Leave topics out until `show`: those that are being made. A client must not see some of their partitions."""
+        self._hidden.update(names)
+        self.look_anew()
+
+    def show(self, names: Iterable[str]) -> None:
+        self._hidden.difference_update(names)
+        self.look_anew()
 
     def topics(self) -> list[Topic]:
         """All topics, by name."""
@@ -217,7 +228,7 @@ class Catalog:
         topics: dict[str, Topic] = {}
         for topic_partition, folder in sorted(self._directory.folders(on_denied=self._denied).items()):
             name, number = topic_partition
-            if name == _METADATA_LOG:
+            if name == METADATA_LOG or name in self._hidden:
                 continue
             before = self._topics.get(name)
             known_partition = None if before is None else before.partitions.get(number)

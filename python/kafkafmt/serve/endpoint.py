@@ -8,6 +8,7 @@ import os
 import socket
 import ssl
 from collections.abc import Mapping
+from dataclasses import replace
 
 import structlog
 from kafka.protocol.api_key import ApiKey
@@ -58,9 +59,9 @@ def _family(host: str) -> socket.AddressFamily:
 class Endpoint:
     """Serves a log directory on a listening socket, which stays the caller's to close.
 
-    `handlers` are those of further APIs by key, groups say.
+    handlers: those of further APIs by key, groups say. configs: as they were read; None: they are read here.
     Raises FileNotFoundError or NotADirectoryError for another directory, TlsError, ValueError for options, and
-    IniError for a `topics.ini` that makes no sense, where records may be produced.
+    IniError for a malformed `topics.ini` that is read here.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Endpoint:
         listener: socket.socket,
         *,
         handlers: Mapping[int, Handler] | None = None,
+        configs: TopicConfigs | None = None,
         metrics: Metrics | None = None,
         convert_eagerly: bool = False,
     ) -> None:
@@ -83,22 +85,24 @@ class Endpoint:
         )
         node = Node.advertised(options, listener, catalog.cluster_id)
         self._growth = GrowthWatch()
-        topics = TopicConfigs(options.directory)
+        if configs is None:
+            configs = TopicConfigs(options)
+            configs.adopt(configs.read())
+        self._configs = configs
         self._writers: Writers | None = None
-        creation = None
+        self._creation: TopicCreation | None = None
         if options.allow_produce:
-            topics.read()
-            creation = TopicCreation(options.directory, catalog, topics)
-            creation.complete()
+            self._creation = TopicCreation(options.directory, catalog, configs)
+            self._creation.complete()
             self._writers = Writers(most_open_logs())
         chunks, requests = options.max_downconversion_bytes, options.max_produce_memory_bytes
         budget = MemoryBudget(chunks + requests, "serve")
         memory = DownConversionMemory(budget.child("chunks", chunks), options.chunk_bytes, self._metrics)
-        fetching = Fetching(catalog, options, self._growth, convert_eagerly=convert_eagerly)
-        all_handlers = apis.handlers(catalog, node, options, topics, creation) | dict(handlers or {})
+        fetching = Fetching(catalog, options, configs, self._growth, convert_eagerly=convert_eagerly)
+        all_handlers = apis.handlers(catalog, node, options, configs, self._creation) | dict(handlers or {})
         if self._writers is not None:
             most = options.max_decompressed_bytes
-            producing = Producing(catalog, topics, self._growth, self._writers, self._metrics, most)
+            producing = Producing(catalog, configs, self._growth, self._writers, self._metrics, most)
             all_handlers[ApiKey.Produce] = producing.answer
             all_handlers[ApiKey.InitProducerId] = ProducerIdsApi().answer
         self._service = Service(
@@ -125,6 +129,13 @@ class Endpoint:
 
         A task that is cancelled waits for nothing.
         """
+        try:
+            await self._serve_connections()
+        finally:
+            if self._creation is not None:
+                self._creation.stop()  # the event loop waits for its thread, though the task is cancelled
+
+    async def _serve_connections(self) -> None:
         self._listener.setblocking(False)
         self._accepting = asyncio.create_task(self._accept())
         # Tells that task's end, which `drain` cancels, from that of this one.
@@ -137,8 +148,22 @@ class Endpoint:
             task.cancel()
         if self._connections:
             await asyncio.wait(self._connections)
+        if self._creation is not None:
+            await self._creation.close()
         if self._writers is not None:
             await self._writers.close()
+
+    async def read_again(self, options: ServeOptions) -> None:
+        """Go by what the files of topics, users and certificates say now; nothing changes if one of them is wrong.
+
+        options: those of the endpoint with the files of topics and users as they are (`ServeOptions.read_again`).
+        Connections that are open stay as they are. Raises IniError, TlsError and OSError.
+        """
+        tls = self._tls if options.tls is None else await asyncio.to_thread(tls_context, options.tls)
+        configuration = await asyncio.to_thread(self._configs.read, options.topics_file)
+        self._configs.adopt(configuration)
+        self._tls = tls
+        self._service = replace(self._service, options=options)
 
     def drain(self) -> None:
         """Take no more connections, end those that are idle, and the others behind the response they are at."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -12,6 +11,7 @@ from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
     from kafkafmt.serve.security.users import Users
+    from kafkafmt.serve.topics_file import TopicsFile
 
 LogFormat: TypeAlias = Literal["auto", "json", "text"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
@@ -23,13 +23,6 @@ KIB, MIB, GIB = 1024, 1024**2, 1024**3
 def host_and_port(host: str, port: int) -> str:
     """An address as people write it: `127.0.0.1:9092`, `[::1]:9092`."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-@dataclass(frozen=True)
-class TopicOptions:
-    """What a topics file says of one topic; None: as the endpoint's own option."""
-
-    downconversion_enable: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +63,8 @@ class ServeOptions:
 
     advertised: the host and port that clients are told to come back to; None: `host` and the port it listens on.
     state: the folder for committed offsets and who is in which group; None: that is kept in memory.
-    downconversion_enable: `log.message.downconversion.enable`, and `topics` says otherwise for single topics.
+    downconversion_enable: `log.message.downconversion.enable`, for topics whose configuration does not say otherwise.
+    topics_file: what is above the configuration of topics that the directory has; None: nothing.
     zstd_fallback: the codec that zstd batches get for clients that cannot have it; None: an error code.
     max_downconversion_bytes: what all chunks that are being sent may take together.
     max_request_bytes: the largest request that is read, but for Produce.
@@ -94,7 +88,7 @@ class ServeOptions:
     state: Path | None = None
     workers: int = 1
     downconversion_enable: bool = True
-    topics: Mapping[str, TopicOptions] = field(default_factory=dict)
+    topics_file: TopicsFile | None = None
     zstd_fallback: Codec | None = None
     chunk_bytes: int = 512 * KIB
     max_downconversion_bytes: int = 64 * MIB
@@ -119,7 +113,8 @@ class ServeOptions:
     log_level: LogLevel = "info"
     groups: GroupOptions = field(default_factory=GroupOptions)
 
-    def converts_down(self, topic: str) -> bool:
-        """Are a topic's records converted for those who know older formats only?"""
-        said = self.topics.get(topic, TopicOptions()).downconversion_enable
-        return self.downconversion_enable if said is None else said
+    def read_again(self) -> ServeOptions:
+        """These options with the files of topics and users as they are now. Raises IniError and OSError."""
+        topics_file = None if self.topics_file is None else self.topics_file.read_again()
+        users = None if self.users is None else self.users.read_again()
+        return replace(self, topics_file=topics_file, users=users)

@@ -3,7 +3,8 @@
 Frames, both ways: a size (int32, big-endian) and a number (int64), then bytes. A worker gives each request a number and
 sends where it comes from and the request, header included, as Kafka has it; what comes back under that number is the
 response as Kafka has it, or nothing where there was a fault. Nothing, from a worker, withdraws a request. Frame 0
-says that the worker takes connections. The socket is closed when either process is gone, whatever became of it.
+says that the worker takes connections; to the worker it has what it is told. The socket is closed when either process
+is gone, whatever became of it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import structlog
@@ -22,7 +23,7 @@ from kafkafmt.serve.wire import decode_request, encode_response_by_turns
 _FRAME = struct.Struct(">iq")
 _HOST = struct.Struct(">h")
 _SIZE_BYTES = 4
-_READY = 0
+_CONTROL = 0
 # Larger responses are decoded in a thread.
 _LARGE_RESPONSE_BYTES = 64 * 1024
 _GONE = "the process that answers for all workers is gone"
@@ -60,11 +61,20 @@ class _Frames:
 
 
 class Relay:
-    """The worker's side: handlers that have their requests answered elsewhere."""
+    """The worker's side: handlers that have their requests answered elsewhere.
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    on_told: called with what the other side tells by `RelayedRequests.tell`.
+    """
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        on_told: Callable[[bytes], None] = lambda _: None,
+    ) -> None:
         self._frames = _Frames(reader, writer)
-        self._numbers = itertools.count(_READY + 1)
+        self._on_told = on_told
+        self._numbers = itertools.count(_CONTROL + 1)
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
         self._is_gone = False
 
@@ -73,13 +83,15 @@ class Relay:
 
     def announce(self) -> None:
         """Tell the other side that this worker takes connections."""
-        self._frames.write(_READY)
+        self._frames.write(_CONTROL)
 
     async def run(self) -> None:
         """Hand out responses, until the other side is gone."""
         try:
             while (frame := await self._frames.read()) is not None:
                 number, response = frame
+                if number == _CONTROL:
+                    self._on_told(response)
                 waiting = self._waiting.get(number)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(response)
@@ -138,7 +150,7 @@ class RelayedRequests:
         try:
             while (frame := await self._frames.read()) is not None:
                 number, request = frame
-                if number == _READY:
+                if number == _CONTROL:
                     self._ready.set()
                 elif request:
                     self._tasks[number] = asyncio.create_task(self._answer(number, request))
@@ -148,6 +160,10 @@ class RelayedRequests:
             for task in self._tasks.values():
                 task.cancel()
             self._frames.close()
+
+    def tell(self, message: bytes) -> None:
+        """Tell the worker something that no request of it asked for."""
+        self._frames.write(_CONTROL, message)
 
     async def _answer(self, number: int, frame: bytes) -> None:
         try:

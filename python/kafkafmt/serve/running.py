@@ -31,6 +31,9 @@ from kafkafmt.serve.groups.store import FILE_NAME as OFFSETS_FILE
 from kafkafmt.serve.metrics import Metrics, PrometheusMetrics, metrics_server, workers_registry
 from kafkafmt.serve.node import Node
 from kafkafmt.serve.options import ServeOptions, host_and_port
+from kafkafmt.serve.reloading import reloading_at_sighup
+from kafkafmt.serve.security.tls import tls_context
+from kafkafmt.serve.topic_settings import TopicConfigs
 from kafkafmt.serve.workers import Supervisor
 
 _log = structlog.get_logger()
@@ -39,8 +42,9 @@ _log = structlog.get_logger()
 def run(options: ServeOptions, on_listening: Callable[[str, int], None]) -> None:
     """Serve until SIGTERM or SIGINT, and then until responses in flight are sent; a second one ends it at once.
 
+    SIGHUP reads the files of topics, users and certificates again; if one of them is wrong, all stays as it was.
     `on_listening` is called with host and port once connections are taken. Raises OSError where a socket, the
-    directory or the folder for offsets is not to be had, OffsetsFileError, TlsError and WorkerError.
+    directory or the folder for offsets is not to be had, IniError, OffsetsFileError, TlsError and WorkerError.
     """
     raise_limit()
     if options.memory_bytes is not None:
@@ -65,16 +69,22 @@ async def _serve_alone(options: ServeOptions, listener: socket.socket, on_ready:
             handlers = coordinator.handlers()
             endpoint = Endpoint(options, listener, handlers=handlers, metrics=metrics)
             serving = asyncio.create_task(endpoint.serve())
+
+            async def read_again() -> None:
+                await endpoint.read_again(await asyncio.to_thread(options.read_again))
+
             with _told_to_end((coordinator.close, endpoint.drain), serving.cancel):
-                coordinator.begin_sessions()
-                on_ready()
-                with suppress(asyncio.CancelledError):
-                    await serving
+                async with reloading_at_sighup(read_again):
+                    coordinator.begin_sessions()
+                    on_ready()
+                    with suppress(asyncio.CancelledError):
+                        await serving
 
 
 async def _serve_by_workers(
     options: ServeOptions, listener: socket.socket, on_ready: Callable[[], None]
 ) -> None:
+    _check_files(options)
     with ExitStack() as stack:
         stack.enter_context(_state_lock(options))
         folder = None
@@ -88,8 +98,21 @@ async def _serve_by_workers(
                 coordinator.begin_sessions()
                 on_ready()
 
+            async def read_again() -> None:
+                again = await asyncio.to_thread(options.read_again)
+                await asyncio.to_thread(_check_files, again)
+                supervisor.read_again(again)
+
             with _told_to_end((coordinator.close, supervisor.drain), supervisor.end):
-                await supervisor.run(on_all_ready)
+                async with reloading_at_sighup(read_again):
+                    await supervisor.run(on_all_ready)
+
+
+def _check_files(options: ServeOptions) -> None:
+    """Raise IniError, TlsError or OSError for files that every worker reads by itself."""
+    if options.tls is not None:
+        tls_context(options.tls)
+    TopicConfigs(options).read()
 
 
 def _state_lock(options: ServeOptions) -> AbstractContextManager[object]:

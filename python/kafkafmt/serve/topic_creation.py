@@ -1,24 +1,34 @@
-"""Making topics: an empty log for each partition, and a section of `topics.ini`, which is there first.
+"""Making topics: a section of `topics.ini`, which is there first, and an empty log for each partition.
 
-So a crash leaves a topic that lacks partitions, which are made when the endpoint starts again.
+All topics of a request are one change: `topics.ini` is written once, and flushed once, however many they are. A crash
+leaves topics that lack partitions, which are made when the endpoint starts again. Until all partitions of a topic are
+there no client sees it: one that did would place keys by fewer partitions.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
 from kafka import errors
 
-from kafkafmt.log.appender import LogAppender
-from kafkafmt.log.topic_configs import TopicConfig, is_topic_name, set_topic_config
-from kafkafmt.serve.catalog import Catalog
-from kafkafmt.serve.topic_settings import TopicConfigs, topic_settings
+from kafkafmt.ini import IniError
+from kafkafmt.log.appender import create_log, flush_folder
+from kafkafmt.log.topic_configs import TopicConfig, ensure_storable, is_topic_name
+from kafkafmt.serve.catalog import METADATA_LOG, Catalog
+from kafkafmt.serve.topic_properties import check_property
+from kafkafmt.serve.topic_settings import Configuration, TopicConfigs
+from kafkafmt.serve.turns import by_turns
 from kafkafmt.types import TopicPartition
 
+# Of all topics of a request, as in Kafka 4 (`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`).
 MOST_PARTITIONS = 10_000
+# Of the values of one topic, in characters. Kafka has no such limit; here each change writes all topics anew.
+MOST_CONFIG_CHARS = 16 * 1024
 
 
 class TopicRefusedError(Exception):
@@ -29,42 +39,41 @@ class TopicRefusedError(Exception):
         self.error = error
 
 
+class _StoppedError(Exception):
+    """The endpoint ends before all partitions are there."""
+
+
+@dataclass(frozen=True)
+class NewTopic:
+    """A topic that is asked for. configs: values by Kafka's names."""
+
+    name: str
+    partitions: int = 1
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
 class TopicCreation:
     """Makes topics in a log directory. For the tasks of one event loop."""
 
-    def __init__(self, directory: Path, catalog: Catalog, topics: TopicConfigs) -> None:
+    def __init__(self, directory: Path, catalog: Catalog, configs: TopicConfigs) -> None:
         self._directory = directory
         self._catalog = catalog
-        self._topics = topics
+        self._configs = configs
         self._making = asyncio.Lock()
+        self._stopping = threading.Event()
+        self._under_way: set[asyncio.Task[dict[str, TopicRefusedError]]] = set()
 
-    def check(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
-        """Raise TopicRefusedError for what cannot be made."""
-        if not is_topic_name(name):
-            message = f"expected 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', found {name[:300]!r}"
-            raise TopicRefusedError(errors.InvalidTopicError, message)
-        if not 1 <= partitions <= MOST_PARTITIONS:
-            message = f"partitions: expected 1 to {MOST_PARTITIONS}, found {partitions}"
-            raise TopicRefusedError(errors.InvalidPartitionsError, message)
-        if self._catalog.topic(name) is not None:
-            raise TopicRefusedError(errors.TopicAlreadyExistsError, f"topic {name!r} exists already")
-        try:
-            topic_settings(configs)
-        except ValueError as error:
-            raise TopicRefusedError(errors.InvalidConfigurationError, str(error)) from None
+    async def make(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> dict[str, TopicRefusedError]:
+        """Make topics of different names, all of them durable; return why which ones are not made, by name.
 
-    async def make(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
-        """Make a topic, all of it durable. Raises TopicRefusedError."""
-        async with self._making:
-            self.check(name, partitions, configs)
-            try:
-                await asyncio.to_thread(self._make, name, TopicConfig(partitions, configs))
-            except ValueError as error:
-                raise TopicRefusedError(errors.InvalidConfigurationError, str(error)) from None
-            except OSError as error:
-                raise TopicRefusedError(errors.KafkaStorageError, str(error)) from None
-            finally:
-                self._catalog.look_anew()
+        It goes on though the caller is cancelled.
+        """
+        task = asyncio.create_task(self._make(topics, validate_only=validate_only))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(task)
 
     def topic_id(self, name: str) -> UUID | None:
         """That of a topic that is there."""
@@ -73,18 +82,114 @@ class TopicCreation:
 
     def complete(self) -> None:
         """Make the partitions that `topics.ini` tells of and that are not there; blocks. Raises OSError."""
-        for name, count in self._topics.partition_counts().items():
-            self._make_partitions(name, min(count, MOST_PARTITIONS))
+        there = {topic.name: topic.partitions for topic in self._catalog.topics()}
+        for name, count in self._configs.partition_counts().items():
+            for number in range(min(count, MOST_PARTITIONS)):
+                if number not in there.get(name, ()):
+                    create_log(self._folder(name, number))
+        flush_folder(self._directory)
         self._catalog.look_anew()
 
-    def _make(self, name: str, topic: TopicConfig) -> None:
-        set_topic_config(self._directory, name, topic)
-        assert topic.partitions is not None
-        self._make_partitions(name, topic.partitions)
+    def stop(self) -> None:
+        """Leave what is not made yet to the next start."""
+        self._stopping.set()
 
-    def _make_partitions(self, name: str, count: int) -> None:
-        found = self._catalog.topic(name)
-        there = {} if found is None else found.partitions
-        for number in range(count):
-            if number not in there:
-                LogAppender(self._directory / str(TopicPartition(name, number))).close()
+    async def close(self) -> None:
+        """Stop, and wait until nothing is under way."""
+        self.stop()
+        if self._under_way:
+            await asyncio.wait(self._under_way)
+
+    async def _make(self, topics: Sequence[NewTopic], *, validate_only: bool) -> dict[str, TopicRefusedError]:
+        async with self._making:
+            accepted, refused = await self._checked(topics)
+            if accepted and not validate_only:
+                try:
+                    await self._make_accepted(accepted)
+                except (IniError, OSError, _StoppedError) as error:
+                    reason = TopicRefusedError(errors.KafkaStorageError, str(error))
+                    refused.update({topic.name: reason for topic in accepted})
+            return refused
+
+    async def _make_accepted(self, topics: Sequence[NewTopic]) -> None:
+        """Topics that lack partitions in the end stay hidden: a further request, or the next start, makes the rest."""
+        await asyncio.to_thread(self._add, topics)
+        names = [topic.name for topic in topics]
+        self._catalog.hide(names)
+        self._configs.adopt(await asyncio.to_thread(self._make_logs, topics))
+        self._catalog.show(names)
+
+    async def _checked(
+        self, topics: Sequence[NewTopic]
+    ) -> tuple[list[NewTopic], dict[str, TopicRefusedError]]:
+        if sum(max(topic.partitions, 0) for topic in topics) > MOST_PARTITIONS:
+            message = (
+                f"Excessively large number of partitions per request: expected {MOST_PARTITIONS} at most"
+            )
+            refusal = TopicRefusedError(errors.PolicyViolationError, message)
+            return [], {topic.name: refusal for topic in topics}
+        accepted, refused = [], {}
+        collisions = {_metric_name(topic.name): topic.name for topic in self._catalog.topics()}
+        async for topic in by_turns(topics):
+            try:
+                self._check(topic, collisions)
+            except TopicRefusedError as error:
+                refused[topic.name] = error
+            else:
+                accepted.append(topic)
+                collisions[_metric_name(topic.name)] = topic.name
+        return accepted, refused
+
+    def _check(self, topic: NewTopic, collisions: Mapping[str, str]) -> None:
+        """Raise TopicRefusedError for what cannot be made."""
+        name = topic.name
+        if name == METADATA_LOG:
+            raise TopicRefusedError(errors.TopicAuthorizationFailedError, f"{name} is no topic of clients")
+        if not is_topic_name(name):
+            message = f"expected 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', found {name[:300]!r}"
+            raise TopicRefusedError(errors.InvalidTopicError, message)
+        if self._catalog.topic(name) is not None:
+            raise TopicRefusedError(errors.TopicAlreadyExistsError, f"Topic {name!r} already exists.")
+        if (other := collisions.get(_metric_name(name))) is not None:
+            message = f"Topic {name!r} collides with existing topic: {other}"
+            raise TopicRefusedError(errors.InvalidTopicError, message)
+        if topic.partitions < 1:
+            message = f"partitions: expected 1 to {MOST_PARTITIONS}, found {topic.partitions}"
+            raise TopicRefusedError(errors.InvalidPartitionsError, message)
+        try:
+            _check_configs(topic)
+        except ValueError as error:
+            raise TopicRefusedError(errors.InvalidConfigurationError, str(error)) from None
+
+    def _add(self, topics: Sequence[NewTopic]) -> None:
+        """Add topics to `topics.ini`. Raises IniError and OSError, and the file is as it was then."""
+        new = {topic.name: TopicConfig(topic.partitions, topic.configs) for topic in topics}
+        self._configs.file.update(lambda known: {**known, **new})
+
+    def _make_logs(self, topics: Sequence[NewTopic]) -> Configuration:
+        """Make all partitions; return the configuration with the topics. Raises OSError and _StoppedError."""
+        for topic in topics:
+            for number in range(topic.partitions):
+                if self._stopping.is_set():
+                    raise _StoppedError("the endpoint ends, and makes the topic when it starts again")
+                create_log(self._folder(topic.name, number))
+        flush_folder(self._directory)
+        return self._configs.read()
+
+    def _folder(self, name: str, number: int) -> Path:
+        return self._directory / str(TopicPartition(name, number))
+
+
+def _metric_name(name: str) -> str:
+    """What a topic is called in metrics, where '.' and '_' are the same: no two topics may share it."""
+    return name.replace(".", "_")
+
+
+def _check_configs(topic: NewTopic) -> None:
+    """Raises ValueError."""
+    size = sum(map(len, topic.configs.values()))
+    if size > MOST_CONFIG_CHARS:
+        raise ValueError(f"expected values of {MOST_CONFIG_CHARS} characters at most, found {size}")
+    for name, value in topic.configs.items():
+        check_property(name, value)
+    ensure_storable(topic.name, TopicConfig(topic.partitions, topic.configs))

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import multiprocessing
 import os
+import pickle
 import signal
 import socket
 import sys
@@ -28,7 +29,9 @@ from kafkafmt.serve.logs import configure_logs
 from kafkafmt.serve.metrics import Metrics, PrometheusMetrics, forget_worker, keep_metrics_in
 from kafkafmt.serve.options import ServeOptions
 from kafkafmt.serve.relay import Relay, RelayedRequests
+from kafkafmt.serve.reloading import Reloading
 from kafkafmt.serve.request import Handler
+from kafkafmt.serve.topic_settings import TopicConfigs
 
 # How long the place of a dead worker stays empty, in seconds: longer each time, unless it lived for long.
 _FIRST_DELAY, _MOST_DELAY, _LONG_LIFE = 0.1, 10.0, 60.0
@@ -72,6 +75,13 @@ class Supervisor:
         self._handlers = handlers
         self._processes: dict[int, SpawnProcess] = {}
         self._ending = asyncio.Event()
+        self._workers: dict[int, RelayedRequests] = {}
+
+    def read_again(self, options: ServeOptions) -> None:
+        """Have all workers, those of later too, go by options whose files of topics and users were read again."""
+        self._job = replace(self._job, options=_share(options))
+        for worker in self._workers.values():
+            worker.tell(pickle.dumps(self._job.options))
 
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Until `drain`. `on_ready` is called once every worker takes connections; raises WorkerError where one
@@ -136,10 +146,12 @@ class Supervisor:
         self._processes[number] = process
         _log.info("worker started", worker=number, pid=process.pid)
         requests = RelayedRequests(*await asyncio.open_unix_connection(sock=ours), self._handlers, ready)
+        self._workers[number] = requests
         answering = asyncio.create_task(requests.run())
         try:
             yield process
         finally:
+            del self._workers[number]
             answering.cancel()
             await asyncio.wait({answering})
 
@@ -172,8 +184,9 @@ def _end(process: SpawnProcess) -> str:
 
 def _work(job: _Job, channel: socket.socket) -> None:
     """A worker's process."""
-    # A terminal sends SIGINT to all processes; a worker is told by its supervisor.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A terminal sends SIGINT and SIGHUP to all processes; a worker is told by its supervisor.
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     if job.options.memory_bytes is not None:
         bound_process()
     configure_logs(job.options.log_format, job.options.log_level)
@@ -190,13 +203,17 @@ def _work(job: _Job, channel: socket.socket) -> None:
 
 
 async def _serve(job: _Job, channel: socket.socket, metrics: Metrics) -> None:
-    relay = Relay(*await asyncio.open_unix_connection(sock=channel))
+    reloading = Reloading(lambda told: endpoint.read_again(pickle.loads(told)))
+    relay = Relay(*await asyncio.open_unix_connection(sock=channel), on_told=reloading.ask)
     handlers = relay.handlers(job.relayed)
-    endpoint = Endpoint(job.options, job.listener, handlers=handlers, metrics=metrics)
+    configs = TopicConfigs(job.options)
+    await configs.refresh()  # the supervisor has refused what is malformed at the start; later it is logged
+    endpoint = Endpoint(job.options, job.listener, handlers=handlers, configs=configs, metrics=metrics)
     serving, supervised = asyncio.create_task(endpoint.serve()), asyncio.create_task(relay.run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, endpoint.drain)
     relay.announce()
-    await asyncio.wait({serving, supervised}, return_when=asyncio.FIRST_COMPLETED)
+    async with reloading.running():
+        await asyncio.wait({serving, supervised}, return_when=asyncio.FIRST_COMPLETED)
     if not serving.done():
         os._exit(1)  # the supervisor is gone: who starts it again needs the port
     await serving

@@ -10,16 +10,23 @@ import pytest
 from data.real_logs import LOGS
 from kafkafmt.serve.apis import handlers
 from kafkafmt.serve.catalog import Catalog
-from kafkafmt.serve.options import ServeOptions, TopicOptions
+from kafkafmt.serve.options import ServeOptions
 from kafkafmt.serve.request import Handler
 from kafkafmt.serve.topic_settings import TopicConfigs
+from kafkafmt.serve.topics_file import TopicsFile
 from serve.apis.samples import NODE
 
 
 @pytest.fixture(scope="module")
 def apis() -> dict[int, Handler]:
-    topics = {"gzip": TopicOptions(downconversion_enable=False), "lz4": TopicOptions()}
-    return handlers(Catalog(LOGS), NODE, ServeOptions(LOGS, topics=topics), TopicConfigs(LOGS))
+    file = TopicsFile(Path("topics"), {"gzip": {"message.downconversion.enable": "false"}, "lz4": {}})
+    return made_apis(ServeOptions(LOGS, topics_file=file))
+
+
+def made_apis(options: ServeOptions) -> dict[int, Handler]:
+    configs = TopicConfigs(options)
+    configs.adopt(configs.read())
+    return handlers(Catalog(options.directory), NODE, options, configs)
 
 
 @pytest.fixture
@@ -32,4 +39,4 @@ def log_directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def changing_apis(log_directory: Path) -> dict[int, Handler]:
-    return handlers(Catalog(log_directory), NODE, ServeOptions(log_directory), TopicConfigs(log_directory))
+    return made_apis(ServeOptions(log_directory))

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import hashlib
 import pickle
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from calls import traced_calls
 from kafkafmt.ini import IniError, read_ini
+from kafkafmt.serve.security.exchanges import AuthenticationError, ScramExchange
 from kafkafmt.serve.security.users import MECHANISMS, SCRAM_HASHES, ScramCredential, Users, read_users
 
 KAFKA_CREDENTIAL = (
@@ -151,3 +156,40 @@ def test_credentials_when_a_mechanism_is_not_asked_for_then_are_not_made(tmp_pat
     only = read_users(path, ["SCRAM-SHA-512"])
     made = only.scram_credential("alice", "SCRAM-SHA-512")
     assert made == ScramCredential.of_password("x", "sha512", made.salt)
+
+
+@pytest.mark.parametrize("mechanism", SCRAM_HASHES)
+def test_scram_exchange_when_the_name_is_unknown_then_makes_the_calls_of_a_known_one(
+    users: Users, mechanism: str
+) -> None:
+    def attempt(name: str) -> None:
+        exchange = ScramExchange(mechanism, users, "server-nonce")
+        exchange.respond(f"n,,n={name},r=client-nonce".encode())
+        proof = base64.b64encode(bytes(hashlib.new(SCRAM_HASHES[mechanism]).digest_size)).decode()
+        with contextlib.suppress(AuthenticationError):
+            exchange.respond(f"c=biws,r=client-nonceserver-nonce,p={proof}".encode())
+        assert exchange.user is None
+
+    attempt("alice")  # what is done once
+    known, unknown = (traced_calls(partial(attempt, name)) for name in ("alice", "carol"))
+    assert known.count("hmac_digest") >= 3
+    assert known == unknown
+
+
+def test_password_when_the_name_is_unknown_then_makes_the_calls_of_a_known_one(users: Users) -> None:
+    known, unknown = (traced_calls(partial(users.has_password, name, "x")) for name in ("alice", "carol"))
+    assert known == unknown
+
+
+def test_users_when_read_again_then_are_those_of_the_file_and_made_up_salts_stay(tmp_path: Path) -> None:
+    path = write(tmp_path, "[alice]\npassword = a\n")
+    before = read_users(path, ["SCRAM-SHA-256"])
+    write(tmp_path, "[bob]\npassword = b\n")
+    after = before.read_again()
+    assert (after.has_password("alice", "a"), after.has_password("bob", "b")) == (False, True)
+    assert after.mechanisms == ("SCRAM-SHA-256",)
+    for name in ("alice", "bob", "carol"):
+        assert (
+            after.scram_credential(name, "SCRAM-SHA-256").salt
+            == before.scram_credential(name, "SCRAM-SHA-256").salt
+        )

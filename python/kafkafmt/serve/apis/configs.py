@@ -11,9 +11,15 @@ from kafka.protocol.admin import DescribeConfigsResponse
 
 from kafkafmt.log.appending import MAX_INT32
 from kafkafmt.serve.node import Node
-from kafkafmt.serve.options import ServeOptions, TopicOptions
+from kafkafmt.serve.options import ServeOptions
 from kafkafmt.serve.request import Message, Request
-from kafkafmt.serve.topic_settings import MAX_MESSAGE_BYTES, SEGMENT_BYTES, TIMESTAMP_TYPE, TopicConfigs
+from kafkafmt.serve.topic_properties import (
+    DOWNCONVERSION_ENABLE,
+    MAX_MESSAGE_BYTES,
+    SEGMENT_BYTES,
+    TIMESTAMP_TYPE,
+)
+from kafkafmt.serve.topic_settings import TopicConfigs
 from kafkafmt.serve.turns import by_turns
 
 if TYPE_CHECKING:
@@ -21,11 +27,12 @@ if TYPE_CHECKING:
 
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 
+_DYNAMIC = int(ConfigSourceType.DYNAMIC_TOPIC_CONFIG)
 
-_DOWNCONVERSION_ENABLE = "message.downconversion.enable"
 # A broker takes one batch of v2 for a partition in a request; here they may be as many as a request holds (KIP-712).
 MAX_BATCHES_PER_REQUEST = "kafkafmt.max.batches.per.request"
 _DOCUMENTATION = {
+    DOWNCONVERSION_ENABLE: "Whether records are converted for consumers that know older formats only (KIP-283).",
     MAX_MESSAGE_BYTES: "The largest batch that is taken from a producer.",
     SEGMENT_BYTES: "The size at which a segment of the log is closed.",
     TIMESTAMP_TYPE: "Whose time records have: CreateTime, their producer's, or LogAppendTime, the endpoint's.",
@@ -51,6 +58,7 @@ class DescribeConfigsApi:
         self._topics = topics
 
     async def answer(self, request: Request) -> Message:
+        await self._topics.refresh()
         return DescribeConfigsResponse(
             version=request.version,
             results=[self._result(request, resource) async for resource in by_turns(request.body.resources)],
@@ -80,20 +88,20 @@ class DescribeConfigsApi:
         )
 
     def _topic_properties(self, topic: str) -> list[_Property]:
-        source = (
-            ConfigSourceType.STATIC_BROKER_CONFIG
-            if self._options.topics.get(topic, TopicOptions()).downconversion_enable is None
-            else ConfigSourceType.DYNAMIC_TOPIC_CONFIG
-        )
-        enable = _boolean(
-            _DOWNCONVERSION_ENABLE,
-            self._options.converts_down(topic),
-            source,
-            "Are records converted for consumers that know older message formats only (KIP-283)?",
-        )
         told = self._topics.configs(topic)
-        kept = [_kept(name, value) for name, value in sorted(told.items()) if name != _DOWNCONVERSION_ENABLE]
-        return [enable, *kept, *self._producing_properties(topic, told)]
+        enable = self._topics.converts_down(topic)
+        source = self._enable_source() if DOWNCONVERSION_ENABLE not in told else _DYNAMIC
+        kept = [_kept(name, value) for name, value in sorted(told.items()) if name != DOWNCONVERSION_ENABLE]
+        return [
+            _boolean(DOWNCONVERSION_ENABLE, enable, source, _DOCUMENTATION[DOWNCONVERSION_ENABLE]),
+            *kept,
+            *self._producing_properties(topic, told),
+        ]
+
+    def _enable_source(self) -> int:
+        """Where the endpoint's own value of `log.message.downconversion.enable` is from."""
+        is_default = self._options.downconversion_enable == ServeOptions.downconversion_enable
+        return int(ConfigSourceType.DEFAULT_CONFIG if is_default else ConfigSourceType.STATIC_BROKER_CONFIG)
 
     def _producing_properties(self, topic: str, told: Mapping[str, str]) -> list[_Property]:
         """What producers are held to, where the topic's configuration does not say it already."""
@@ -117,7 +125,7 @@ class DescribeConfigsApi:
             _boolean(
                 "log.message.downconversion.enable",
                 self._options.downconversion_enable,
-                ConfigSourceType.STATIC_BROKER_CONFIG,
+                self._enable_source(),
                 "What message.downconversion.enable is for topics that do not say otherwise.",
             )
         ]
@@ -129,16 +137,15 @@ class DescribeConfigsApi:
             value=one.value,
             read_only=True,
             config_source=one.source,
-            is_default=one.source != ConfigSourceType.DYNAMIC_TOPIC_CONFIG,
+            is_default=one.source != _DYNAMIC,
             config_type=one.config_type,
             documentation=one.documentation if request.body.include_documentation else None,
         )
 
 
 def _kept(name: str, value: str) -> _Property:
-    """What `topics.ini` says."""
-    source = ConfigSourceType.DYNAMIC_TOPIC_CONFIG
-    return _Property(name, value, _config_type(name), source, _DOCUMENTATION.get(name, ""))
+    """What is set for a topic."""
+    return _Property(name, value, _config_type(name), _DYNAMIC, _DOCUMENTATION.get(name, ""))
 
 
 def _config_type(name: str) -> int:

@@ -11,7 +11,7 @@ from kafka.protocol.admin import CreateTopicsResponse
 
 from kafkafmt.serve.node import Node
 from kafkafmt.serve.request import Message, Request
-from kafkafmt.serve.topic_creation import TopicCreation, TopicRefusedError
+from kafkafmt.serve.topic_creation import NewTopic, TopicCreation, TopicRefusedError
 from kafkafmt.serve.turns import by_turns
 
 _UNSAID = -1
@@ -29,46 +29,53 @@ class CreateTopicsApi:
         self._node = node
 
     async def answer(self, request: Request) -> Message:
-        times = Counter(topic.name for topic in request.body.topics)
-        topics = {topic.name: topic async for topic in by_turns(request.body.topics)}
+        asked, times = request.body.topics, Counter(topic.name for topic in request.body.topics)
+        wanted: dict[str, NewTopic] = {}
+        refused: dict[str, TopicRefusedError] = {}
+        async for topic in by_turns(asked):
+            try:
+                if times[topic.name] > 1:
+                    message = f"expected topic {topic.name!r} once"
+                    raise TopicRefusedError(errors.InvalidRequestError, message)
+                self._check_replicas(topic)
+                wanted[topic.name] = _new_topic(topic)
+            except TopicRefusedError as error:
+                refused[topic.name] = error
+        validate_only = request.version >= 1 and request.body.validate_only
+        refused |= await self._creation.make(list(wanted.values()), validate_only=validate_only)
         return CreateTopicsResponse(
             version=request.version,
-            topics=[await self._result(request, topic, times[name] > 1) for name, topic in topics.items()],
+            topics=[
+                self._refused(request, name, refused[name])
+                if name in refused
+                else self._made(request, wanted[name])
+                async for name in by_turns(times)
+            ],
         )
 
-    async def _result(self, request: Request, topic: Message, is_repeated: bool) -> Message:
-        error: type[errors.BrokerResponseError] = errors.NoError
-        message = None
-        partitions = len(topic.assignments) or (
-            1 if topic.num_partitions == _UNSAID else topic.num_partitions
+    def _refused(self, request: Request, name: str, error: TopicRefusedError) -> Message:
+        return _Result(
+            version=request.version,
+            name=name,
+            topic_id=None,
+            error_code=error.error.errno,
+            error_message=str(error),
+            num_partitions=_UNSAID,
+            replication_factor=_UNSAID,
+            configs=[],
         )
-        configs = {config.name: config.value for config in topic.configs if config.value is not None}
-        try:
-            if is_repeated:
-                raise TopicRefusedError(errors.InvalidRequestError, f"expected topic {topic.name!r} once")
-            await self._make(request, topic, partitions, configs)
-        except TopicRefusedError as refused:
-            error, message = refused.error, str(refused)
-        is_made = error is errors.NoError
+
+    def _made(self, request: Request, topic: NewTopic) -> Message:
         return _Result(
             version=request.version,
             name=topic.name,
-            topic_id=self._creation.topic_id(topic.name) if is_made else None,
-            error_code=error.errno,
-            error_message=message,
-            num_partitions=partitions if is_made else _UNSAID,
-            replication_factor=_REPLICAS if is_made else _UNSAID,
-            configs=_told(request.version, configs) if is_made else [],
+            topic_id=self._creation.topic_id(topic.name),
+            error_code=errors.NoError.errno,
+            error_message=None,
+            num_partitions=topic.partitions,
+            replication_factor=_REPLICAS,
+            configs=_told(request.version, topic.configs),
         )
-
-    async def _make(
-        self, request: Request, topic: Message, partitions: int, configs: Mapping[str, str]
-    ) -> None:
-        self._check_replicas(topic)
-        if request.version >= 1 and request.body.validate_only:
-            self._creation.check(topic.name, partitions, configs)
-        else:
-            await self._creation.make(topic.name, partitions, configs)
 
     def _check_replicas(self, topic: Message) -> None:
         if not topic.assignments:
@@ -81,6 +88,19 @@ class CreateTopicsApi:
         if numbers != list(range(len(numbers))) or brokers != {self._node.id}:
             message = f"expected partitions 0 to {len(numbers) - 1}, each on broker {self._node.id} alone"
             raise TopicRefusedError(errors.InvalidReplicationAssignmentError, message)
+
+
+def _new_topic(topic: Message) -> NewTopic:
+    """Raises TopicRefusedError for a configuration that has a name twice, or one without a value."""
+    configs = {config.name: config.value for config in topic.configs}
+    if len(configs) < len(topic.configs):
+        raise TopicRefusedError(errors.InvalidConfigurationError, "expected each config name once")
+    nulls = [name for name, value in configs.items() if value is None]
+    if nulls:
+        message = f"Null value not supported for topic configs: {','.join(nulls)[:300]}"
+        raise TopicRefusedError(errors.InvalidConfigurationError, message)
+    partitions = len(topic.assignments) or (1 if topic.num_partitions == _UNSAID else topic.num_partitions)
+    return NewTopic(topic.name, partitions, configs)
 
 
 def _told(version: int, configs: Mapping[str, str]) -> list[Message]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafka.errors import (
@@ -12,6 +11,7 @@ from kafka.errors import (
     InvalidTopicError,
     LeaderNotAvailableError,
     NoError,
+    TopicAuthorizationFailedError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
@@ -21,8 +21,8 @@ from kafkafmt.log.topic_configs import is_topic_name
 from kafkafmt.serve.node import Node
 from kafkafmt.serve.partition_errors import UNKNOWN_LEADER_EPOCH
 from kafkafmt.serve.request import Message, Request
-from kafkafmt.serve.topic_creation import MOST_PARTITIONS, TopicCreation, TopicRefusedError
-from kafkafmt.serve.turns import Turns
+from kafkafmt.serve.topic_creation import MOST_PARTITIONS, NewTopic, TopicCreation, TopicRefusedError
+from kafkafmt.serve.turns import Turns, by_turns
 
 if TYPE_CHECKING:
     from kafkafmt.serve.catalog import Catalog, Partition, Topic
@@ -41,6 +41,8 @@ _NO_LEADER = -1
 _FIRST_VERSION_WITH_MISSING = 4
 
 _FIRST_VERSION_THAT_ASKS_FOR_CREATION = 4
+# Why a topic is not made that producers must not try again after. Else they look again.
+_TOLD_REFUSALS = (InvalidTopicError, TopicAuthorizationFailedError)
 
 _Topic = MetadataResponse.MetadataResponseTopic
 
@@ -81,24 +83,33 @@ class MetadataApi:
             return [await self._described(version, topic, turns) for topic in topics]
         # Each is told once, however often it was asked for.
         asked = dict.fromkeys((topic.name, topic.topic_id) for topic in wanted)
+        refused: Mapping[str, TopicRefusedError] = {}
         if self._creation is not None and _allows_creation(request):
-            await self._make(self._creation, [name for name, _ in asked if name is not None])
-        return [await self._topic(version, name, topic_id, turns) for name, topic_id in asked]
+            refused = await self._make(self._creation, [name for name, _ in asked if name is not None])
+        return [await self._topic(version, name, topic_id, refused, turns) for name, topic_id in asked]
 
-    async def _make(self, creation: TopicCreation, names: Iterable[str]) -> None:
-        """Make the topics that are not there; why one is not made, the answer tells in its own way."""
-        for name in names:
-            if self._catalog.topic(name) is None and is_topic_name(name):
-                with suppress(TopicRefusedError):
-                    await creation.make(name, 1, {})
+    async def _make(self, creation: TopicCreation, names: Sequence[str]) -> Mapping[str, TopicRefusedError]:
+        """Make the topics that are not there, with one partition each; return why which ones are not made."""
+        there = {topic.name for topic in self._catalog.topics()}
+        absent = [
+            NewTopic(name) async for name in by_turns(names) if name not in there and is_topic_name(name)
+        ]
+        return await creation.make(absent) if absent else {}
 
     async def _topic(
-        self, version: int, name: str | None, topic_id: uuid.UUID | None, turns: Turns
+        self,
+        version: int,
+        name: str | None,
+        topic_id: uuid.UUID | None,
+        refused: Mapping[str, TopicRefusedError],
+        turns: Turns,
     ) -> Message:
         await turns.give()
         if name is not None:
             topic = self._catalog.topic(name)
             error = UnknownTopicOrPartitionError if is_topic_name(name) else InvalidTopicError
+            if name in refused and refused[name].error in _TOLD_REFUSALS:
+                error = refused[name].error
         elif version >= _FIRST_VERSION_BY_TOPIC_ID:
             topic = None if topic_id is None else self._catalog.topic_by_id(topic_id)
             error = UnknownTopicIdError

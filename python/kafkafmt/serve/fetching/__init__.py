@@ -27,12 +27,15 @@ from kafkafmt.serve.growth import GrowthWatch
 from kafkafmt.serve.memory import Lease
 from kafkafmt.serve.options import ServeOptions
 from kafkafmt.serve.request import Message, Request
+from kafkafmt.serve.topic_settings import TopicConfigs
 from kafkafmt.serve.turns import Turns
 from kafkafmt.serve.wire import encode_fetch_response
 
 # The response has a limit of its own from that version on; before, each partition gets at least one batch.
 _MAX_BYTES_VERSION = 3
 _ISOLATION_VERSION = 4
+# The first version whose consumers know v2, so that nothing is converted for them (KIP-98).
+_FIRST_VERSION_UNCONVERTED = 4
 _TOPIC_ID_VERSION = 13
 _SESSION_VERSION = 7
 # Epochs of requests that name all partitions, and begin no session or end one (KIP-227).
@@ -78,14 +81,16 @@ class Fetching:
         self,
         catalog: Catalog,
         options: ServeOptions,
+        topics: TopicConfigs,
         growth: GrowthWatch,
         *,
         convert_eagerly: bool = False,
     ) -> None:
         self._catalog = catalog
         self._options = options
+        self._topics = topics
         self._growth = growth
-        self._reader = PartitionReader(options)
+        self._reader = PartitionReader(options, topics)
         self._convert_eagerly = convert_eagerly
 
     async def answer(self, request: Request, lease: Lease) -> tuple[FetchResponse, list[int]]:
@@ -120,6 +125,8 @@ class Fetching:
 
     async def _plan(self, request: Request, lease: Lease) -> _Plan:
         body, version = request.body, request.version
+        if version < _FIRST_VERSION_UNCONVERTED:
+            await self._topics.refresh()
         left = self._options.max_fetch_bytes
         if version >= _MAX_BYTES_VERSION:
             left = min(left, max(body.max_bytes, 0))

@@ -30,6 +30,7 @@ from kafkafmt.types import Codec
 if TYPE_CHECKING:
     from kafkafmt.serve.memory import Lease
     from kafkafmt.serve.options import ServeOptions
+    from kafkafmt.serve.topic_settings import TopicConfigs
 
 SentRecords: TypeAlias = Records | LazyDownConvertRecords
 
@@ -79,8 +80,9 @@ class PartitionAnswer:
 class PartitionReader:
     """Reads partitions for fetches, by the endpoint's options."""
 
-    def __init__(self, options: ServeOptions) -> None:
+    def __init__(self, options: ServeOptions, topics: TopicConfigs) -> None:
         self._options = options
+        self._topics = topics
 
     async def read(self, partition: Partition, fetch: PartitionFetch, lease: Lease) -> PartitionAnswer:
         """The answer for a partition; errors of its log are in it. What is compressed anew is held by the lease."""
@@ -120,7 +122,7 @@ class PartitionReader:
         answer.is_followed = not opened.segment.is_active
         to_magic = _MAGIC.get(fetch.version, 2)
         if found.magic > to_magic:
-            if not self._options.converts_down(partition.topic_partition.topic):
+            if not self._topics.converts_down(partition.topic_partition.topic):
                 answer.error_code = refusal_code(partition, UnsupportedVersionError, fetch.version)
                 return
             try:

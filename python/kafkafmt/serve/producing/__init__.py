@@ -94,6 +94,7 @@ class Producing:
     async def _answers(self, request: Request) -> list[_Answer]:
         """What becomes of the records for each partition, in the order of the request's."""
         asked = [(topic, data) for topic in request.body.topic_data for data in topic.partition_data]
+        await self._topics.refresh()
         times_asked = Counter((topic.name, topic.topic_id, data.index) for topic, data in asked)
         answers: list[_Answer] = []
         appends: dict[int, Coroutine[None, None, _Answer]] = {}

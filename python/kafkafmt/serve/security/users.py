@@ -66,27 +66,38 @@ class _User:
     credentials: Mapping[str, ScramCredential]
 
 
+_NOBODY = _User(None, {})
+
+
 @dataclass(frozen=True)
 class Users:
     """The users of a file. Processes that serve together share one: its secret makes salts, and is never shown."""
 
+    path: Path
     mechanisms: tuple[str, ...]
     _users: Mapping[str, _User]
     _secret: bytes = field(repr=False)
 
+    def read_again(self) -> Users:
+        """Read the file as it is now. Salts of unknown names stay, as the secret does. Raises as `read_users`."""
+        return _read_users(self.path, self.mechanisms, self._secret)
+
     def has_password(self, name: str, password: str) -> bool:
         """Whether this is the user's password, for SASL/PLAIN. A user with SCRAM credentials alone has none."""
-        user = self._users.get(name)
-        known = None if user is None else user.password_digest
+        known = self._users.get(name, _NOBODY).password_digest
         given = _keyed(self._secret, "password", password)
-        return hmac.compare_digest(given, known or bytes(len(given)))
+        nobody = bytes(len(given))  # made for known names, too: both take the same steps
+        return hmac.compare_digest(given, known or nobody)
 
     def scram_credential(self, name: str, mechanism: str) -> ScramCredential:
-        """The user's credential for a mechanism; a made-up one where there is none."""
-        user = self._users.get(name)
-        found = None if user is None else user.credentials.get(mechanism)
-        if found is not None:
-            return found
+        """Return the user's credential for a mechanism, or a made-up one.
+
+        The made-up one is computed for known names as well, so that the time does not tell them from others.
+        """
+        credentials = self._users.get(name, _NOBODY).credentials
+        return credentials.get(mechanism, self._made_up_credential(name, mechanism))
+
+    def _made_up_credential(self, name: str, mechanism: str) -> ScramCredential:
         hash_name = SCRAM_HASHES[mechanism]
         stored_key, server_key = (
             _keyed(self._secret, f"{mechanism} {key}", name, hash_name)
@@ -110,8 +121,12 @@ class Users:
 
 def read_users(path: Path, mechanisms: Iterable[str] = MECHANISMS) -> Users:
     """The users of a file, for these mechanisms. Raises IniError and OSError."""
-    chosen, secret = tuple(mechanisms), secrets.token_bytes(32)
-    return Users(chosen, {section.name: _user(section, chosen, secret) for section in read_ini(path)}, secret)
+    return _read_users(path, tuple(mechanisms), secrets.token_bytes(32))
+
+
+def _read_users(path: Path, mechanisms: tuple[str, ...], secret: bytes) -> Users:
+    users = {section.name: _user(section, mechanisms, secret) for section in read_ini(path)}
+    return Users(path, mechanisms, users, secret)
 
 
 def _user(section: Section, mechanisms: tuple[str, ...], secret: bytes) -> _User:
