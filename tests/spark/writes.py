@@ -72,5 +72,5 @@ def write(folder: Path, *tasks: Rows, overwrite: bool = False, **options: object
 
 
 def content(folder: Path) -> list[str]:
-    """What is there but for the lock."""
-    return sorted(path.name for path in folder.iterdir() if path.name != ".kafkafmt-lock")
+    """What is there but for the locks."""
+    return sorted(path.name for path in folder.iterdir() if path.name not in (".kafkafmt-lock", ".lock"))

@@ -273,6 +273,12 @@ def create_log(folder: Path) -> None:
         os.close(os.open(folder / segment_file_name(0), flags, 0o666))
 
 
+def ensure_not_open(folder: Path) -> None:
+    """Raise BlockingIOError if a `LogAppender` has the log in a partition's folder open, in whatever process."""
+    if (folder / LOCK_FILE).exists():
+        os.close(_locked(folder / LOCK_FILE))
+
+
 def _locked(path: Path) -> int:
     """The descriptor of a file that is locked until it is closed; without a lock where a file system has none."""
     descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)

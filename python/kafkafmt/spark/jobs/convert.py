@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafkafmt._util.directory_lock import lock_log_directory
 from kafkafmt.converted_chunks import DEFAULT_CHUNK_SIZE
 from kafkafmt.jobs.convert import (
     ConvertOptions,
@@ -72,8 +73,8 @@ def convert(
     source_bytes, target_bytes, records_converted, seconds, damage (what was left out, or what it failed at), error
     and error_type. Where a segment fails the others go on: look at the status.
 
-    Raises ValueError, in one line, for options and folders that cannot be, and JobError where Spark gives up; what
-    was done until then is done.
+    Raises ValueError, in one line, for options and folders that cannot be; DirectoryLockedError, before anything is
+    touched, if a broker runs on the target; and JobError where Spark gives up: what was done until then is done.
     """
     options = ConvertOptions(
         to_magic,
@@ -84,7 +85,8 @@ def convert(
         level,
     )
     tasks = plan(Path(source), Path(target), topics)
-    reports = _run(context_of(spark), tasks, options)
+    with lock_log_directory(target):
+        reports = _run(context_of(spark), tasks, options)
     return report_frame(spark, reports, _COLUMNS)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafkafmt._util.directory_lock import lock_surroundings
 from kafkafmt.jobs.table import TABLE_COLUMNS
 from kafkafmt.spark.context import first_line, spark_context
 from kafkafmt.spark.jobs.running import JobError, context_of
@@ -61,11 +62,13 @@ def write_table(spark: SparkSession, source: Path, target: Path, options: TableO
     """Write the latest value of each key under a log directory to a Parquet file, which is there once it is whole.
 
     spark: a session that kafkafmt is registered with. `source` and `target` must be at the same paths on all machines.
-    Raises JobError where Spark gives up, and for a timestamp beyond the microseconds that Spark has.
+    Raises JobError where Spark gives up, and for a timestamp beyond the microseconds that Spark has, and
+    DirectoryLockedError if a broker runs on the folder of `target`.
     """
     staged = target.absolute().with_name(f".{target.name}.{context_of(spark).applicationId}.tmp")
     try:
-        return _write(spark, source, options, staged, target)
+        with lock_surroundings(target):
+            return _write(spark, source, options, staged, target)
     except OSError:
         raise
     except Exception as error:

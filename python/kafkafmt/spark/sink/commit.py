@@ -1,8 +1,9 @@
 """What the driver does at the end of a job: find each staged segment its place, and have all of them be there.
 
-A commit holds a lock in the log directory, finishes first what a killed driver has begun there, and writes nothing
-that a reader sees before all is known to fit. Offsets that are counted on begin behind the log that is there then;
-they are written over the staged ones in place, 8 bytes a batch.
+A commit holds two locks: that of the log directory, which keeps brokers out, and one that other commits wait for. It
+finishes first what a killed driver has begun there, and writes nothing that a reader sees before all is known to fit.
+Offsets that are counted on begin behind the log that is there then; they are written over the staged ones in place, 8
+bytes a batch.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TypeVar
 
+from kafkafmt._util.directory_lock import DirectoryLockedError, lock_log_directory
+from kafkafmt.log.appender import ensure_not_open
 from kafkafmt.log.directory import PartitionLog
 from kafkafmt.log.segment import LOG_SUFFIX, segment_file_name
 from kafkafmt.spark.sink.manifest import Manifest, PlacedSegment, StreamBatch, put_segment
@@ -52,12 +55,13 @@ class Commit:
     def run(self, staging: str, segments: Sequence[StagedSegment], batch: StreamBatch | None = None) -> None:
         """Have all segments be there; those of a partition in the order of tasks, within it by offset.
 
-        A batch of a stream that was committed before is left out. Raises ValueError for offsets that overlap with
+        A batch of a stream that was committed before is left out. Raises DirectoryLockedError if a broker runs on the
+        folder, BlockingIOError if another writer has one of the logs open, ValueError for offsets that overlap with
         each other or with the log, KafkaFormatError where damage hides the end of that, and OSError; nothing has
         happened then, but where the manifest is written already, which stays to be applied.
         """
         path = self.folder / staging
-        with locked(self.folder):
+        with lock_log_directory(self.folder), locked(self.folder):
             _roll_forward(self.folder)
             if batch is not None and batch.is_committed(self.folder):
                 _LOG.warning("%s: batch %d of this stream is there already", self.folder, batch.number)
@@ -75,6 +79,7 @@ class Commit:
         for segment in segments:
             partitions.setdefault(segment.topic_partition, []).append(segment)
         _in_threads(lambda segment: self._ensure_staged(staging, segment), segments)
+        _in_threads(lambda where: ensure_not_open(self.folder / str(where)), partitions)
         bases = _in_threads(lambda item: self._base_offsets(*item), partitions.items())
         placed = [
             (segment, base)
@@ -118,20 +123,30 @@ class Commit:
 
 
 def abort(folder: Path, names: Iterable[str]) -> None:
-    """Remove what a job staged. Where it is committed, finish it: there is no way back."""
-    with locked(folder):
+    """Remove what a job staged. Where it is committed, finish it: there is no way back.
+
+    If a broker runs on the folder, what is committed is left to the next write. The job's own hidden folder is removed
+    nevertheless: a broker does not start with such a folder in its log directory.
+    """
+    try:
+        with lock_log_directory(folder), locked(folder):
+            for name in names:
+                _finish(folder / name, or_else_remove=True)
+    except DirectoryLockedError:
         for name in names:
-            _finish(folder / name, or_else_remove=True)
+            if Manifest.read(folder / name) is None:
+                remove(folder / name)
 
 
 def recover(folder: str | os.PathLike[str], *, remove_staging: bool = False) -> None:
     """Finish the commits to a log directory that a killed driver left, and remove what dead jobs staged.
 
     remove_staging: what cannot be told dead, too, as of a driver on another machine; only where no job writes to
-    the folder. Every write to the folder does this first, but for that.
+    the folder. Every write to the folder does this first, but for that. Raises DirectoryLockedError, before anything is
+    touched, if a broker runs on the folder.
     """
     path = Path(folder)
-    with locked(path):
+    with lock_log_directory(path), locked(path):
         for staging in _roll_forward(path):
             if remove_staging:
                 remove(staging)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
+from kafkafmt._util.directory_lock import lock_log_directory
 from kafkafmt.log.directory import PartitionLog
 from kafkafmt.spark.sink.columns import InputColumns
 from kafkafmt.spark.sink.commit import Commit, abort, recover
 from kafkafmt.spark.sink.manifest import StreamBatch
-from kafkafmt.spark.sink.staging import Owner, StagedSegment, new_attempt, new_name
+from kafkafmt.spark.sink.staging import Owner, StagedSegment, ensure_shared, new_attempt, new_name
 from kafkafmt.spark.sink.writing import write_task
 
 if TYPE_CHECKING:
@@ -51,11 +52,11 @@ class SinkJob:
     def plan(cls, options: WriteOptions, schema: StructType, *, overwrite: bool) -> SinkJob:
         """Make the log directory where it is missing, and finish in it what a killed driver has begun.
 
-        Raises ValueError for columns that cannot be written, and for the folder of a partition; OSError.
+        Raises ValueError for columns that cannot be written, and for the folder of a partition; DirectoryLockedError,
+        before anything is touched, if a broker runs on the folder; OSError.
         """
         columns = InputColumns.of(options, schema)
-        options.folder.mkdir(parents=True, exist_ok=True)
-        if PartitionLog(options.folder).segments():
+        if options.folder.is_dir() and PartitionLog(options.folder).segments():
             raise ValueError(
                 f"{options.folder}: expected a log directory, found segments: a partition's folder"
             )
@@ -71,10 +72,15 @@ class SinkJob:
         first = next(filled, None)
         segments: Sequence[StagedSegment] = ()
         if first is not None:
-            owner = None if self.owner is None else replace(self.owner, query=query)
-            attempt = new_attempt(self.options.folder, self.staging, owner)
-            segments = write_task(chain([first], filled), attempt, self.columns, self.options)
+            segments = self._staged(chain([first], filled), query)
         return TaskResult(task, self.staging, query, tuple(segments))
+
+    def _staged(self, rows: Iterable[pa.RecordBatch], query: str | None) -> Sequence[StagedSegment]:
+        owner = None if self.owner is None else replace(self.owner, query=query)
+        ensure_shared(self.options.folder)
+        with lock_log_directory(self.options.folder):
+            attempt = new_attempt(self.options.folder, self.staging, owner)
+            return write_task(rows, attempt, self.columns, self.options)
 
     def commit(self, results: Sequence[TaskResult], batch_number: int | None = None) -> None:
         """Have everything be there that the tasks staged; of a batch of a stream, unless it was committed before."""

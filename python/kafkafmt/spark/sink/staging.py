@@ -12,6 +12,7 @@ machine, by boot, process namespace, id and start time, and is no more. Elsewher
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -110,19 +111,18 @@ def new_name() -> str:
     return f".kafkafmt-{token_hex(16)}.staging"
 
 
-def new_attempt(folder: Path, name: str, owner: Owner | None) -> Path:
-    """The folder of an attempt, in staging folder `name`, which the first attempt makes.
+def ensure_shared(folder: Path) -> None:
+    """Raise FileNotFoundError if the log directory, which the driver has made, is not on this machine."""
+    if not folder.is_dir():
+        message = "no such folder on this executor: driver and executors have to share it"
+        raise FileNotFoundError(errno.ENOENT, message, str(folder))
 
-    Raises FileNotFoundError where the log directory is not there: this machine does not share it with the driver.
-    """
+
+def new_attempt(folder: Path, name: str, owner: Owner | None) -> Path:
+    """The folder of an attempt, in staging folder `name`, which the first attempt makes."""
     staging = folder / name
-    try:
-        with contextlib.suppress(FileExistsError):
-            staging.mkdir()
-    except FileNotFoundError:
-        raise FileNotFoundError(
-            2, "no such folder on this executor: driver and executors have to share it", str(folder)
-        ) from None
+    with contextlib.suppress(FileExistsError):
+        staging.mkdir()
     if owner is not None:
         temporary = staging / token_hex(8)
         temporary.write_text(json.dumps(vars(owner)))
