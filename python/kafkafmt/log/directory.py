@@ -109,17 +109,55 @@ class LogDirectory:
         found = {}
         with os.scandir(self.path) as entries:
             for entry in entries:
-                topic_partition = _partition_of(Path(entry.name))
-                if topic_partition is None:
-                    continue
-                try:
-                    if _holds_segments(entry.path):
-                        found[topic_partition] = self.path / entry.name
-                except PermissionError as error:
-                    if on_denied is None:
-                        raise
-                    on_denied(error)
+                topic_partition = _partition_of_segments(entry, on_denied)
+                if topic_partition is not None:
+                    found[topic_partition] = self.path / entry.name
         return found
+
+
+class FollowedFolders:
+    """The folders of a log directory's partitions, as `LogDirectory.folders`, listed again and again.
+
+    A listing looks only into folders that are new, or another one of the same name: it tells them by their inodes.
+    """
+
+    def __init__(self, directory: LogDirectory) -> None:
+        self._path = directory.path
+        self._known: dict[str, tuple[int, TopicPartition]] = {}
+        self.folders: dict[TopicPartition, Path] = {}
+
+    def refresh(self, *, on_denied: Callable[[PermissionError], None] | None = None) -> set[TopicPartition]:
+        """List the folders; return the partitions that came or went, or whose folder is another one.
+
+        on_denied: as for `LogDirectory.folders`.
+        """
+        own = _partition_of(self._path)
+        if own is not None and _holds_segments(self._path):
+            before, self.folders = self.folders, {own: self._path}
+            self._known = {}
+            return before.keys() ^ self.folders.keys()
+        seen, changed = {}, set()
+        with os.scandir(self._path) as entries:
+            for entry in entries:
+                known = self._known.get(entry.name)
+                if known is None or known[0] != entry.inode():
+                    topic_partition = _partition_of_segments(entry, on_denied)
+                    if topic_partition is None:
+                        continue
+                    known = entry.inode(), topic_partition
+                    self.folders[topic_partition] = self._path / entry.name
+                    changed.add(topic_partition)
+                seen[entry.name] = known
+        for name, (_, topic_partition) in self._known.items():
+            if name not in seen:
+                del self.folders[topic_partition]
+                changed.add(topic_partition)
+        self._known = seen
+        return changed
+
+    def look_anew(self) -> None:
+        """Look into all folders when they are listed next, as files in them were found to be gone."""
+        self._known = {name: (-1, topic_partition) for name, (_, topic_partition) in self._known.items()}
 
 
 class PartitionLog:
@@ -384,6 +422,23 @@ def partition_of_folder(name: str) -> TopicPartition | None:
     """
     found = TopicPartition.from_folder_name(name)
     return found if found is not None and str(found) == name and found.partition <= _MAX_PARTITION else None
+
+
+def _partition_of_segments(
+    entry: os.DirEntry[str], on_denied: Callable[[PermissionError], None] | None
+) -> TopicPartition | None:
+    """The partition whose segments a folder holds; None for any other folder, and for one that may not be read.
+
+    Raises PermissionError for the latter without `on_denied`.
+    """
+    found = partition_of_folder(entry.name)
+    try:
+        return found if found is not None and _holds_segments(entry.path) else None
+    except PermissionError as error:
+        if on_denied is None:
+            raise
+        on_denied(error)
+        return None
 
 
 def _holds_segments(path: str | Path) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 import structlog
 
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
-from kafkafmt.log.directory import LogDirectory
+from kafkafmt.log.directory import FollowedFolders, LogDirectory
 from kafkafmt.log.following import FollowedLog, SegmentCache
 from kafkafmt.log.indexes import TimestampOffset
 from kafkafmt.serve.logs import Seldom
@@ -157,48 +157,52 @@ class Catalog:
     ) -> None:
         self._max_decompressed_bytes = max_decompressed_bytes
         self._directory = LogDirectory(path)
+        self._folders = FollowedFolders(self._directory)
         self._cache = SegmentCache(most_open_segments)
         self._stamp: tuple[int, int] | None = None
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._hidden: set[str] = set()
+        self._new: dict[str, int] = {}
         self._seldom = Seldom()
         self._refresh()
 
     def hide(self, names: Iterable[str]) -> None:
         """Leave topics out until `show`: those that are being made. A client must not see some of their partitions."""
         self._hidden.update(names)
-        self.look_anew()
 
     def show(self, names: Iterable[str]) -> None:
+        """Have topics seen, with all partitions that are there now."""
         self._hidden.difference_update(names)
-        self.look_anew()
+        self._stamp = None
 
     def topics(self) -> list[Topic]:
         """All topics, by name."""
         self._refresh()
-        return [self._topics[name] for name in sorted(self._topics)]
+        return [self._topics[name] for name in sorted(self._topics) if name not in self._hidden]
 
     def topic(self, name: str) -> Topic | None:
         if self._stamp is None or name not in self._topics:
             self._refresh()
-        return self._topics.get(name)
+        return None if name in self._hidden else self._topics.get(name)
 
     def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
         if self._stamp is None or topic_id not in self._by_id:
             self._refresh()
-        return self._by_id.get(topic_id)
+        found = self._by_id.get(topic_id)
+        return None if found is None or found.name in self._hidden else found
 
     def partition(self, topic: str, number: int) -> Partition | None:
         found = self.topic(topic)
         if found is not None and number not in found.partitions:
             self._refresh()
-            found = self._topics.get(topic)
+            found = self.topic(topic)
         return None if found is None else found.partitions.get(number)
 
     def look_anew(self) -> None:
-        """List the folders when asked next, as files were found to be gone."""
+        """List the folders, and look into each, when asked next, as files were found to be gone."""
         self._stamp = None
+        self._folders.look_anew()
 
     @cached_property
     def cluster_id(self) -> str:
@@ -218,23 +222,40 @@ class Catalog:
             )
 
     def _refresh(self) -> None:
-        """List the folders, where the directory has changed; what is known of logs that stay is kept."""
+        """List the folders, if the directory has changed; topics whose folders are what they were stay as they are."""
         changed, now = self._directory.path.stat().st_mtime_ns, time.time_ns()
         if self._stamp is not None:
             known, listed_at = self._stamp
             if changed == known and listed_at - changed > _SETTLED_NS:
                 return
         self._stamp = changed, now
-        topics: dict[str, Topic] = {}
-        for topic_partition, folder in sorted(self._directory.folders(on_denied=self._denied).items()):
-            name, number = topic_partition
-            if name == METADATA_LOG or name in self._hidden:
-                continue
-            before = self._topics.get(name)
-            known_partition = None if before is None else before.partitions.get(number)
-            partition = known_partition or Partition(
-                topic_partition, folder, self._cache, self._max_decompressed_bytes
-            )
-            topics.setdefault(name, Topic(name)).partitions[number] = partition
-        self._topics = topics
-        self._by_id = {topic.id: topic for topic in topics.values()}
+        numbers: dict[str, set[int]] = {}
+        for name, number in self._folders.refresh(on_denied=self._denied):
+            if name != METADATA_LOG:
+                numbers.setdefault(name, set()).add(number)
+        for name in self._new:  # a broker writes the topic's ID after it made the folder
+            numbers.setdefault(name, set())
+        for name in sorted(numbers):
+            is_new = name not in self._topics
+            self._replace(name, numbers[name])
+            if is_new and name in self._topics:
+                self._new[name] = now
+        self._new = {name: since for name, since in self._new.items() if now - since <= _SETTLED_NS}
+
+    def _replace(self, name: str, changed: set[int]) -> None:
+        """Have a topic anew, some of whose partitions came or went; what is known of the logs of others is kept."""
+        before = self._topics.pop(name, None)
+        partitions = {} if before is None else dict(before.partitions)
+        if before is not None and self._by_id.get(before.id) is before:
+            del self._by_id[before.id]
+        for number in changed:
+            topic_partition = TopicPartition(name, number)
+            folder = self._folders.folders.get(topic_partition)
+            if folder is None:
+                partitions.pop(number, None)
+            elif number not in partitions:
+                most = self._max_decompressed_bytes
+                partitions[number] = Partition(topic_partition, folder, self._cache, most)
+        if partitions:
+            topic = Topic(name, dict(sorted(partitions.items())))
+            self._topics[name] = self._by_id[topic.id] = topic

@@ -1,0 +1,100 @@
+"""The topics of a log directory: what a listing finds, and what it costs where little has changed."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import uuid
+from pathlib import Path
+
+import pytest
+
+from calls import calls_of
+from kafkafmt.log.appender import create_log
+from kafkafmt.serve.catalog import Catalog
+
+
+def topics(catalog: Catalog) -> dict[str, list[int]]:
+    return {topic.name: list(topic.partitions) for topic in catalog.topics()}
+
+
+def write_id(folder: Path, topic_id: uuid.UUID) -> None:
+    text = base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+    (folder / "partition.metadata").write_text(f"version: 0\ntopic_id: {text}\n")
+
+
+def test_folders_when_they_come_and_go_then_topics_are_those_that_are_there(tmp_path: Path) -> None:
+    for name in ("b-1", "a-0"):
+        create_log(tmp_path / name)
+    catalog = Catalog(tmp_path)
+    assert topics(catalog) == {"a": [0], "b": [1]}
+    create_log(tmp_path / "b-0")
+    (tmp_path / "c-0").mkdir()  # no segment yet
+    assert topics(catalog) == {"a": [0], "b": [0, 1]}
+    create_log(tmp_path / "c-0")
+    shutil.rmtree(tmp_path / "a-0")
+    (tmp_path / "b-1").rename(tmp_path / "b-1.0123-delete")
+    assert topics(catalog) == {"b": [0], "c": [0]}
+
+
+def test_topic_when_deleted_and_made_again_then_has_its_new_id(tmp_path: Path) -> None:
+    ids = [uuid.UUID(int=5), uuid.UUID(int=6)]
+    catalog = Catalog(tmp_path)
+    for topic_id in ids:
+        create_log(tmp_path / "t-0")
+        write_id(tmp_path / "t-0", topic_id)
+        assert catalog.topics()[0].id == topic_id
+        (tmp_path / "t-0").rename(tmp_path / f"t-0.{topic_id.hex}-delete")
+    create_log(tmp_path / "t-0")
+    write_id(tmp_path / "t-0", ids[0])
+    catalog.topics()
+    found = catalog.topic_by_id(ids[0])
+    assert found is not None
+    assert found.name == "t"
+    assert catalog.topic_by_id(ids[1]) is None
+
+
+def test_topic_when_its_id_is_written_after_its_folder_then_has_it(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path)
+    create_log(tmp_path / "t-0")
+    assert topics(catalog) == {"t": [0]}
+    write_id(tmp_path / "t-0", uuid.UUID(int=7))
+    assert catalog.topics()[0].id == uuid.UUID(int=7)
+    found = catalog.topic_by_id(uuid.UUID(int=7))
+    assert found is not None
+    assert found.name == "t"
+
+
+def test_topic_when_hidden_then_is_found_in_no_way(tmp_path: Path) -> None:
+    create_log(tmp_path / "t-0")
+    catalog = Catalog(tmp_path)
+    (topic,) = catalog.topics()
+    catalog.hide(["t"])
+    assert (catalog.topics(), catalog.topic("t"), catalog.topic_by_id(topic.id)) == ([], None, None)
+    assert catalog.partition("t", 0) is None
+    catalog.show(["t"])
+    assert topics(catalog) == {"t": [0]}
+
+
+def test_folders_when_files_in_them_are_gone_then_are_looked_into_again(tmp_path: Path) -> None:
+    create_log(tmp_path / "t-0")
+    catalog = Catalog(tmp_path)
+    next((tmp_path / "t-0").glob("*.log")).unlink()
+    catalog.look_anew()
+    assert topics(catalog) == {}
+
+
+@pytest.mark.parametrize("name", ["new-0", "t0-1"])
+def test_folder_when_it_comes_to_many_then_those_are_not_looked_into(tmp_path: Path, name: str) -> None:
+    def calls_for_one_more(count: int) -> int:
+        directory = tmp_path / str(count)
+        directory.mkdir()
+        for number in range(count):
+            create_log(directory / f"t{number}-0")
+        catalog = Catalog(directory)
+        catalog._new.clear()  # as after a tenth of a second
+        create_log(directory / name)
+        return calls_of(catalog._refresh)
+
+    few, many = calls_for_one_more(10), calls_for_one_more(110)
+    assert many - few <= 100 * 6
