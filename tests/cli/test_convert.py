@@ -119,10 +119,19 @@ def test_active_segment_when_it_has_grown_then_is_converted_again(log: Path, tmp
     assert records[-1] == 129
 
 
-def test_other_options_when_they_change_the_outcome_then_convert_again(log: Path, tmp_path: Path) -> None:
+def test_other_options_when_they_change_the_outcome_then_are_refused_and_with_force_convert_again(
+    log: Path, tmp_path: Path
+) -> None:
     target = tmp_path / "out"
     convert(log, target)
-    assert run("convert", log.parent, target, "--to-magic", 0).exit_code == 0
+    before = content(target)
+    refused = run("convert", log.parent, target, "--to-magic", 0)
+    message = f"{target}: holds segments that were converted with --to-magic 1: --force replaces them"
+    assert (refused.exit_code, refused.stderr) == (2, f"kafkafmt: {message}\n")
+    report = convert_segment(plan(log.parent, target)[0], ConvertOptions(0))
+    assert report.error == f"{report.target}: was converted with --to-magic 1: force replaces it"
+    assert content(target) == before
+    assert run("convert", log.parent, target, "--to-magic", 0, "--force").exit_code == 0
     assert {batch.magic for path in segments(target) for batch in FileRecords(path).batches()} == {0}
     # There is no zstd in it, and no damage.
     for arguments in (("--zstd-fallback", "gzip"), ("--on-corrupt", "skip")):
@@ -408,7 +417,8 @@ def test_codec_when_another_or_another_level_is_asked_for_then_converts_again(
         (("--codec", "lz4"), "converted"),
         ((), "converted"),
     ):
-        assert {report["status"] for report in convert(log, target, *options)[0]} == {wanted}, options
+        reports, _, _ = convert(log, target, *options, "--force")
+        assert {report["status"] for report in reports} == {wanted}, options
 
 
 def test_zstd_when_asked_for_and_the_log_is_old_then_fails_with_advice(tmp_path: Path) -> None:
@@ -455,7 +465,7 @@ def test_segment_when_it_outgrows_what_a_segment_holds_then_becomes_several(
     segments(target)[1].unlink()
     assert convert(log, target, *options)[1]["converted"] == 1
     monkeypatch.undo()
-    run("convert", log.parent, target, "--to-magic", 2, *IN_ONE_PROCESS)
+    run("convert", log.parent, target, "--to-magic", 2, "--force", *IN_ONE_PROCESS)
     assert [path.name for path in segments(target)] == [path.name for path in segments(log)]
 
 
@@ -492,7 +502,7 @@ def test_progress_when_converting_then_adds_up_to_the_source(log: Path, tmp_path
     tasks = plan(log.parent, tmp_path / "out")
     for jobs in (1, 2):
         done: list[int] = []
-        list(convert_in_processes(tasks, ConvertOptions(jobs - 1), jobs, done.append))
+        list(convert_in_processes(tasks, ConvertOptions(jobs - 1, force=True), jobs, done.append))
         assert sum(done) == sum(task.source_bytes for task in tasks)
 
 
@@ -542,14 +552,16 @@ def test_plan_when_a_segment_is_deleted_meanwhile_then_passes_over_it(
     assert sorted(task.segment.path for task in plan(log, tmp_path / "out")) == wanted
 
 
-def test_segment_that_vanishes_when_converted_then_is_a_failure_with_its_path(
+def test_segment_that_vanishes_when_converted_then_is_gone_unless_the_whole_directory_is(
     log: Path, tmp_path: Path
 ) -> None:
     task = plan(log.parent, tmp_path / "out")[0]
     task.segment.path.unlink()
     report = convert_segment(task, ConvertOptions(1))
-    assert report.status == "failed"
+    assert report.status == "gone"
     assert report.error == f"{task.segment.path}: No such file or directory"
+    shutil.rmtree(log.parent)  # as a file system that was unmounted
+    assert convert_segment(task, ConvertOptions(1)).status == "failed"
 
 
 def test_memory_when_a_segment_is_large_then_is_bounded_by_the_chunk(tmp_path: Path) -> None:
@@ -574,11 +586,11 @@ def test_report_when_in_json_then_has_these_fields(log: Path, tmp_path: Path) ->
     reports, summary, _ = convert(log, tmp_path / "out")
     assert list(reports[0]) == [
         *("path", "target", "topic", "partition", "base_offset", "status", "source_bytes", "target_bytes"),
-        *("records_converted", "seconds", "damage", "error", "error_type"),
+        *("records_converted", "seconds", "damage", "removed", "kept", "error", "error_type"),
     ]
     assert list(summary) == [
-        *("segments", "converted", "unchanged", "failed", "source_bytes", "target_bytes"),
-        *("records_converted", "stretches_left_out"),
+        *("segments", "converted", "unchanged", "gone", "failed", "removed", "kept"),
+        *("source_bytes", "target_bytes", "records_converted", "stretches_left_out"),
     ]
     assert summary["records_converted"] == 120
     sidecar = json.loads((tmp_path / "out" / "orders-0" / "00000000000000000000.converted").read_text())

@@ -15,6 +15,7 @@ import click
 
 from kafkafmt._util.directory_lock import lock_log_directory
 from kafkafmt.cli.engines import engine_options, ensure_engine
+from kafkafmt.cli.log_start import from_segment_start_option
 from kafkafmt.cli.output import (
     damage_in_words,
     in_words,
@@ -93,6 +94,10 @@ _COLUMNS = ("topic", "partitions#", "segments#", "records converted#", "from#", 
     metavar="SIZE",
     help="What all jobs together may take beyond what they start with: 256M, 4G.  [default: no bound]",
 )
+@click.option(
+    "--force", is_flag=True, help="Replace segments that were converted with another format, codec or level."
+)
+@from_segment_start_option
 @engine_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines: an object a segment, and a summary.")
 def convert(
@@ -107,6 +112,8 @@ def convert(
     chunk_size: int,
     jobs: int | None,
     memory_bytes: int | None,
+    force: bool,
+    from_segment_start: bool,
     engine: str,
     master: str | None,
     as_json: bool,
@@ -126,6 +133,13 @@ def convert(
     wrote, or that were made from another SRC, are never replaced: the segment that would do it fails, and the error
     says which files to remove.
 
+    Segments in DST whose source compaction merged or retention deleted are removed once the segment that has their
+    offsets now is converted; each is told. A source that has no segments at all removes nothing, and so do folders of
+    partitions that are gone. Segments in DST that begin behind the end of SRC are kept and told, with exit status 1.
+
+    Records below SRC's log start offset (log-start-offset-checkpoint) are deleted: the checkpoint of DST gets that
+    offset, so that brokers and kafkafmt do not hand them out. --from-segment-start converts and shows all.
+
     A damaged batch fails its segment, and the others go on; with --on-corrupt skip it is left out and reported. A
     cut-off batch at the end of the last segment of a log is left out in any case.
 
@@ -140,7 +154,8 @@ def convert(
     With --engine spark each segment is a task; SRC and DST must be at the same paths on all machines, and kafkafmt
     installed there. Needs Java, and pip install 'kafkafmt[spark]'.
 
-    Exit status: 0; 1 where a segment failed; 2 for wrong arguments. Batches left out as asked are no failure.
+    Exit status: 0; 1 where a segment failed; 2 for wrong arguments. Batches left out as asked are no failure, nor are
+    segments that retention or compaction deletes meanwhile.
     """
     ensure_engine(engine, master)
     if engine == "spark" and jobs is not None:
@@ -149,16 +164,19 @@ def convert(
         )
     if engine == "spark" and memory_bytes is not None:
         raise click.UsageError("--memory is for --engine local: executors have spark.executor.memory")
-    options = _options(to_magic, codec, level, on_corrupt, zstd_fallback, chunk_size)
+    options = replace(_options(to_magic, codec, level, on_corrupt, zstd_fallback, chunk_size), force=force)
     if memory_bytes is not None:
         options = _with_memory(options, memory_bytes, jobs)
         jobs = options.memory.jobs if options.memory is not None else None
     try:
-        tasks = plan(source, target, topics)
+        tasks = plan(source, target, topics, from_segment_start=from_segment_start)
     except ConvertError as error:
         raise click.ClickException(str(error)) from None
     with lock_log_directory(target):
-        unchanged, tasks = split_unchanged(tasks, options)
+        try:
+            unchanged, tasks = split_unchanged(tasks, options)
+        except ConvertError as error:
+            raise click.ClickException(str(error)) from None
         with progress_bar() as bar:
             task = bar.add_task("converting", total=sum(task.source_bytes for task in tasks))
 
@@ -175,7 +193,7 @@ def convert(
         print_json(_summary(reports))
     else:
         _print_reports(reports, options)
-    return 1 if any(report.status == "failed" for report in reports) else 0
+    return 1 if any(report.status == "failed" or report.kept for report in reports) else 0
 
 
 def _options(
@@ -235,21 +253,27 @@ def _told(reports: Iterable[SegmentReport], *, as_json: bool) -> Iterator[Segmen
     for report in reports:
         if as_json:
             print_json(asdict(report))
-        elif report.status == "failed":
-            tell(f"failed: {report.error}")
+        elif report.status in ("failed", "gone"):
+            tell(f"{report.status}: {report.error}")
         else:
             for stretch in report.damage:
                 tell(f"left out: {damage_in_words(stretch)}")
+            for path in report.removed:
+                tell(f"removed: {path}: its source is gone")
+            for path in report.kept:
+                tell(f"kept: {path}: its source is gone, and the log in SRC ends before it")
         yield report
 
 
 def _summary(reports: Sequence[SegmentReport]) -> dict[str, Any]:
     statuses = Counter(report.status for report in reports)
-    made = [report for report in reports if report.status != "failed"]
+    made = [report for report in reports if report.status not in ("failed", "gone")]
     return {
         "summary": {
             "segments": len(reports),
             **{status: statuses[status] for status in STATUSES},
+            "removed": sum(len(report.removed) for report in reports),
+            "kept": sum(len(report.kept) for report in reports),
             "source_bytes": sum(report.source_bytes for report in made),
             "target_bytes": sum(report.target_bytes for report in made),
             "records_converted": sum(report.records_converted for report in made),

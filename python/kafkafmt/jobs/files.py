@@ -92,6 +92,11 @@ def error_in_words(error: Exception, name: str) -> str:
     return message
 
 
+def is_deleted(path: Path) -> bool:
+    """Has a segment been deleted, or its partition? Not if the log directory is gone as well."""
+    return not os.path.lexists(path) and path.absolute().parent.parent.is_dir()
+
+
 def make_durable(folder: Path) -> None:
     """Have what was renamed in a folder be there for good."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

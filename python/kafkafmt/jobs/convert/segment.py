@@ -6,6 +6,14 @@ sidecar fits the source as it is now, the options, and what is there. So a secon
 
 Attempts at one segment at the same time each write temporaries of their own. What is there is looked at and changed
 only under a lock, so one attempt wins, and the others find that it is done.
+
+Compaction merges segments, and retention deletes them. What earlier runs made of those goes in the commit of the
+segment that has their offsets now: the sidecar names them as outdated before the new segment is renamed, and they are
+removed behind that. So after a kill the target has the old segments, or the new one and some of the old: readers hand
+out no offset of these twice (`log.overlaps`), and the next run removes them.
+
+Records below the source's log start offset are deleted. The target's `log-start-offset-checkpoint` says so before any
+segment is committed, for brokers and for all readers here; it is never lowered.
 """
 
 from __future__ import annotations
@@ -26,9 +34,17 @@ from kafkafmt.codecs.measuring import decompressed_bytes
 from kafkafmt.conversion import ConversionStats
 from kafkafmt.converted_chunks import ConvertedChunks
 from kafkafmt.errors import DecompressionLimitError, KafkaFormatError
+from kafkafmt.jobs.convert.log_starts import carry_log_start, is_log_start_carried
 from kafkafmt.jobs.convert.memory import ConvertMemory, ConvertMemoryError
-from kafkafmt.jobs.convert.tasks import ConvertOptions, SegmentReport, SegmentTask, intact_ranges
-from kafkafmt.jobs.files import damage_row, is_expected_tail
+from kafkafmt.jobs.convert.tasks import (
+    SIDECAR_SUFFIX,
+    ConvertError,
+    ConvertOptions,
+    SegmentReport,
+    SegmentTask,
+    intact_ranges,
+)
+from kafkafmt.jobs.files import damage_row, is_deleted, is_expected_tail
 from kafkafmt.log import (
     AbortedTransaction,
     PartitionLog,
@@ -38,12 +54,15 @@ from kafkafmt.log import (
     find_damage,
     remove_stale_temporaries,
 )
+from kafkafmt.log.checkpoints import LogStartOffsets
 from kafkafmt.log.segment import (
     LOG_SUFFIX,
+    MAX_OFFSET,
     OFFSET_INDEX_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     is_segment_file_name,
+    segment_file_name,
 )
 from kafkafmt.records import MemoryRecords
 from kafkafmt.sizes import at_least_text, size_text
@@ -55,6 +74,8 @@ if TYPE_CHECKING:
 # A segment that grows past this, as one of many small records does below v2, becomes several.
 MAX_SEGMENT_BYTES = 2**31 - 1
 _SIDECAR_VERSION = 1
+# What a broker has in a folder while compaction replaces segments.
+_BEING_COMPACTED = (".cleaned", ".swap")
 
 Progress = Callable[[int], None]
 
@@ -73,6 +94,8 @@ def convert_segment(
         _Conversion(task, options, report, progress).run()
     except (KafkaFormatError, OSError, ValueError) as error:
         report.fail(error)
+        if isinstance(error, FileNotFoundError) and is_deleted(task.segment.path):
+            report.status = "gone"
     report.seconds = time.perf_counter() - started
     return report
 
@@ -80,12 +103,21 @@ def convert_segment(
 def split_unchanged(
     tasks: Sequence[SegmentTask], options: ConvertOptions
 ) -> tuple[list[SegmentReport], list[SegmentTask]]:
-    """The reports of segments that earlier runs converted, and the tasks that are left to do."""
+    """The reports of segments that earlier runs converted, and the tasks that are left to do.
+
+    Raises ConvertError if earlier runs had another to_magic, codec or level, unless `options.force` is set.
+    """
     unchanged, left = [], []
+    log_starts = LogStartOffsets()
     for task in tasks:
         report = SegmentReport.of(task)
         try:
-            is_done = _Conversion(task, options, report, None).adopt_done()
+            conversion = _Conversion(task, options, report, None)
+            if (other := conversion.other_options()) is not None:
+                raise ConvertError(
+                    f"{task.target_folder.parent}: holds segments that were converted {other}: --force replaces them"
+                )
+            is_done = conversion.adopt_done() and not task.stale and is_log_start_carried(task, log_starts)
         except OSError:
             is_done = False
         if is_done:
@@ -150,8 +182,10 @@ class _Conversion:
     def _convert(self) -> None:
         folder = self.task.target_folder
         folder.mkdir(parents=True, exist_ok=True)
+        carry_log_start(self.task)
         with _locked(self.lock):
             if self.adopt_done():
+                self._remove_stale(self._stale(), {})
                 return
             self._outdated()
         remove_stale_temporaries(folder)
@@ -198,14 +232,17 @@ class _Conversion:
         """Commit, the segment of the source's name last, unless another attempt was faster."""
         with _locked(self.lock):
             if not self.adopt_done():
-                outdated = self._outdated()
+                outdated, stale = self._outdated(), self._stale()
+                for sizes in stale.values():
+                    outdated |= sizes
                 targets = {writer.path.name: writer.size_in_bytes for writer in writers}
                 self._refuse_others(targets.keys() - outdated.keys())
                 self._write_sidecar(targets, outdated)
                 for writer in reversed(writers):
                     writer.commit()
-                if outdated:
+                if outdated or stale:
                     self._remove(outdated.keys() - targets.keys())
+                    self._remove_stale(stale, targets)
                     self._write_sidecar(targets, {})
                 self.report.target_bytes = sum(writer.size_in_bytes for writer in writers)
                 self.report.records_converted = self.stats.records_converted
@@ -266,6 +303,53 @@ class _Conversion:
             first = next(find_damage(records, deep=True), None)
         return [] if first is None or first.position != error.position else [damage_row(first)]
 
+    def _stale(self) -> dict[Path, dict[str, int]]:
+        """The sidecars of segments that have no source any more; the names and sizes of what they tell of.
+
+        Nothing while the source is being compacted: a broker renames the old segments before the new one is there.
+        """
+        folder = self.segment.path.parent
+        with os.scandir(folder) as entries:
+            if not self.task.stale or any(entry.name.endswith(_BEING_COMPACTED) for entry in entries):
+                return {}
+        end_offset = MAX_OFFSET
+        if self.segment.is_active:
+            end_offset = self.segment.base_offset
+            with contextlib.suppress(KafkaFormatError):
+                end_offset = self.segment.find_next_offset()
+        stale = {}
+        for base_offset in self.task.stale:
+            sidecar = self.task.target_folder / segment_file_name(base_offset, SIDECAR_SUFFIX)
+            found = _read_sidecar(sidecar)
+            if found is None or Path(found["source"]).parent != folder or os.path.lexists(found["source"]):
+                continue
+            sizes = self._target_sizes(found)
+            if base_offset < end_offset:
+                stale[sidecar] = sizes
+            else:
+                self.report.kept += [str(self.task.target_folder / name) for name in sorted(sizes)]
+        return stale
+
+    def _remove_stale(self, stale: dict[Path, dict[str, int]], targets: dict[str, int]) -> None:
+        """Remove segments, `targets` excepted, and then their sidecars: a run after a kill finds what is left."""
+        for sidecar, sizes in stale.items():
+            names = sorted(sizes.keys() - targets.keys())
+            self._remove(names)
+            sidecar.unlink(missing_ok=True)
+            self.report.removed += [str(self.task.target_folder / name) for name in names]
+
+    def other_options(self) -> str | None:
+        """How else than is asked for the segment was converted, in words; None if it was not, or `force` is set."""
+        found = None if self.options.force else _read_sidecar(self.task.sidecar)
+        if found is None or found["source"] != str(self.segment.path) or not self._target_sizes(found):
+            return None
+        made = found.get("to_magic"), found.get("codec"), found.get("level")
+        if made == (self.options.to_magic, _name(self.options.codec), self.options.level):
+            return None
+        names = ("--to-magic", "--codec", "--level")
+        given = [f"{name} {value}" for name, value in zip(names, made, strict=True) if value is not None]
+        return f"with {' '.join(given)}"
+
     def _fits(self, found: dict[str, Any]) -> bool:
         """Would this conversion make what the sidecar `found` tells of?"""
         return (
@@ -315,6 +399,9 @@ class _Conversion:
         sizes = self._target_sizes(found)
         if sizes and found["source"] != str(self.segment.path):
             self._refuse(self.task.target_folder / min(sizes), f"it was made from {found['source']}")
+        if (other := self.other_options()) is not None:
+            message = f"was converted {other}: force replaces it"
+            raise FileExistsError(errno.EEXIST, message, str(self.task.target))
         self._refuse_others({self.task.target.name} - sizes.keys())
         for name, size in sizes.items():
             # Of a commit that was killed, some may be the new ones and some those they were to replace.

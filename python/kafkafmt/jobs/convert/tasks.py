@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import os
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,13 +18,14 @@ from kafkafmt.converted_chunks import DEFAULT_CHUNK_SIZE
 from kafkafmt.jobs.convert.memory import ConvertMemory
 from kafkafmt.jobs.files import error_in_words
 from kafkafmt.log import LogDirectory, PartitionLog, Segment
+from kafkafmt.log.segment import is_segment_file_name, segment_file_name
 from kafkafmt.types import Codec
 
 SIDECAR_SUFFIX = ".converted"
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 OnCorrupt = Literal["fail", "skip"]
-Status = Literal["converted", "unchanged", "failed"]
+Status = Literal["converted", "unchanged", "gone", "failed"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 
 
@@ -36,6 +39,7 @@ class ConvertOptions:
     chunk_size: source bytes that are read and converted at a time.
     codec, level: what all batches are to be compressed with; None leaves each its own.
     memory: what all processes may hold; None: no bound but that of one batch, 256 MiB decompressed.
+    force: replace segments that were converted with another to_magic, codec or level.
 
     Raises ValueError for what cannot be, and for what changes nothing.
     """
@@ -47,6 +51,7 @@ class ConvertOptions:
     codec: Codec | None = None
     level: int | None = None
     memory: ConvertMemory | None = None
+    force: bool = False
 
     def __post_init__(self) -> None:
         if self.on_corrupt not in get_args(OnCorrupt):
@@ -73,11 +78,18 @@ class ConvertOptions:
 
 @dataclass(frozen=True)
 class SegmentTask:
-    """A segment to convert, and the partition folder that the result goes to."""
+    """A segment to convert, and the partition folder that the result goes to.
+
+    log_start_offset: below which the target's records are deleted, too; None: the target is to have no such offset.
+    stale: base offsets of converted segments in the target folder, from this segment to in front of the next one,
+        whose source was not listed. Of the first segment those before it belong to it, too.
+    """
 
     segment: Segment
     target_folder: Path
     source_bytes: int
+    log_start_offset: int | None = 0
+    stale: tuple[int, ...] = ()
 
     @property
     def target(self) -> Path:
@@ -92,7 +104,11 @@ class SegmentTask:
 class SegmentReport:
     """What became of one segment.
 
-    status: "converted"; "unchanged": it was converted by an earlier run; "failed": nothing of it is there.
+    status: "converted"; "unchanged": it was converted by an earlier run; "gone": retention or compaction deleted the
+        source meanwhile; "failed": nothing of it is there.
+    removed: converted segments that have no source any more, which went when this one was there.
+    kept: converted segments without a source that begin where the source's log ends, or behind that. Retention and
+        compaction do not remove the end of a log, so they stay, and need a look.
     damage: what was left out, or, of a failed segment, what it failed at.
     error, error_type: why it failed, with path, position and offsets where those are known; the exception's class.
     """
@@ -108,6 +124,8 @@ class SegmentReport:
     records_converted: int = 0
     seconds: float = 0.0
     damage: list[dict[str, Any]] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
     error: str | None = None
     error_type: str | None = None
 
@@ -130,12 +148,17 @@ class ConvertError(ValueError):
     """Source and target folders that a conversion cannot start with."""
 
 
-def plan(source: Path, target: Path, topics: str | None = None) -> list[SegmentTask]:
+def plan(
+    source: Path, target: Path, topics: str | None = None, *, from_segment_start: bool = False
+) -> list[SegmentTask]:
     """The segments under a log directory or partition folder, largest first.
 
-    topics: a shell pattern that names of topics must match. Folders and segments go by the names they are listed
-    under, wherever those link to; what a broker deletes meanwhile is passed over. Raises ConvertError where there
-    is nothing to do, the target lies in the source, or two partitions would go into one folder.
+    topics: a shell pattern that names of topics must match. from_segment_start: segments whose records are all
+    deleted, as `log-start-offset-checkpoint` says, are converted nevertheless, and the target shows all records.
+
+    Folders and segments go by the names they are listed under, wherever those link to; what a broker deletes
+    meanwhile is passed over. Raises ConvertError where there is nothing to do, the target lies in the source, or two
+    partitions would go into one folder; CheckpointError for a malformed `log-start-offset-checkpoint`.
     """
     if _URI.match(str(source)) and not source.exists():
         raise ConvertError(f"{source}: expected a folder, mounted where it is remote, found a URI")
@@ -145,7 +168,8 @@ def plan(source: Path, target: Path, topics: str | None = None) -> list[SegmentT
         raise ConvertError(f"{target}: the target folder is in the source folder {source}")
     if target.exists() and not target.is_dir():
         raise ConvertError(f"{target}: not a folder")
-    found = partition_logs(source.resolve() if source.name == ".." else source.absolute())
+    folder = source.resolve() if source.name == ".." else source.absolute()
+    found = partition_logs(folder, from_segment_start=from_segment_start)
     if not found:
         raise ConvertError(
             f"{source}: no segments here, neither in it nor in folders named <topic>-<partition>"
@@ -196,9 +220,32 @@ def _target_folders(logs: Sequence[PartitionLog], target: Path) -> Iterator[tupl
 
 def _tasks(log: PartitionLog, folder: Path) -> Iterator[SegmentTask]:
     with contextlib.suppress(FileNotFoundError):
-        for segment in log.segments():
+        segments = log.segments()
+        bases = [segment.base_offset for segment in segments]
+        start = None if log.from_segment_start else log.log_start_offset
+        if start is not None and bases and start <= bases[0]:
+            start = 0  # the name of the first segment says it as well
+        stale = _stale(folder, bases)
+        first = max(bisect_right(bases, start or 0) - 1, 0)  # all records of those before it are deleted
+        for number, segment in enumerate(segments[first:], first):
+            from_offset = 0 if number == first else segment.base_offset
+            end_offset = bases[number + 1] if number + 1 < len(bases) else None
+            of_segment = tuple(
+                base for base in stale if base >= from_offset and (end_offset is None or base < end_offset)
+            )
             with contextlib.suppress(FileNotFoundError):
-                yield SegmentTask(segment, folder, segment.size_in_bytes)
+                yield SegmentTask(segment, folder, segment.size_in_bytes, start, of_segment)
+
+
+def _stale(folder: Path, bases: Sequence[int]) -> list[int]:
+    """Base offsets of the converted segments in a target folder that no listed source segment is named for."""
+    try:
+        with os.scandir(folder) as entries:
+            names = {Path(entry.name).stem for entry in entries if entry.name.endswith(SIDECAR_SUFFIX)}
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    known = {segment_file_name(base, "") for base in bases}
+    return sorted(int(name) for name in names - known if is_segment_file_name(f"{name}.log"))
 
 
 def intact_ranges(damage: Sequence[dict[str, Any]]) -> list[tuple[int, int | None]]:
