@@ -239,10 +239,12 @@ def _tasks(log: PartitionLog, folder: Path) -> Iterator[SegmentTask]:
 
 def _stale(folder: Path, bases: Sequence[int]) -> list[int]:
     """Base offsets of the converted segments in a target folder that no listed source segment is named for."""
+    if not folder.is_dir():
+        return []
     try:
         with os.scandir(folder) as entries:
             names = {Path(entry.name).stem for entry in entries if entry.name.endswith(SIDECAR_SUFFIX)}
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return []
     known = {segment_file_name(base, "") for base in bases}
     return sorted(int(name) for name in names - known if is_segment_file_name(f"{name}.log"))
