@@ -140,14 +140,16 @@ class RecordBatchBuilder(RecordEncoder):
         self.append(timestamp, struct.pack(">hh", 0, int(commit)), struct.pack(">hi", 0, coordinator_epoch))
 
     def build(self) -> bytes:
-        """The bytes of the batch; empty where there are no records and no `last_offset`."""
-        if not len(self):
-            return self._batch() if self._may_be_empty else b""
-        if self.codec != Codec.NONE:
-            return self._batch(
-                codecs.compress(self.codec, self._records(), level=self._level, magic=self.magic)
-            )
-        return self._batch() if self.magic == 2 else self._records()
+        """Return the bytes of the batch; empty if there are no records and no `last_offset`.
+
+        Raises RuntimeError while another thread appends or builds, and `append` raises it while this runs.
+        """
+        if not len(self) and not self._may_be_empty:
+            return b""
+        return self._build(None if self.codec == Codec.NONE else self._compress)
+
+    def _compress(self, records: bytes) -> bytes:
+        return codecs.compress(self.codec, records, level=self._level, magic=self.magic)
 
 
 class BatchOptions(TypedDict, total=False):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from _kafkafmt.arrays import lend
 from kafkafmt.conversion import ConversionOptions, ConversionStats
 from kafkafmt.converter import Converter
 from kafkafmt.errors import KafkaFormatError
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 DEFAULT_CHUNK_SIZE = 512 * 1024  # where throughput peaks: bench/experiments/chunk_size.py
 # Converted, a chunk seldom takes more than this many times its size; where it does, it is handed out in parts.
 _MOST_GROWTH = 1.5
+# A chunk of a smaller part of its memory is copied out of it: who keeps the chunk would keep all of that.
+_LEAST_USED = 0.25
 _NO_MEMORY = np.empty(0, np.uint8)
 
 
@@ -63,10 +67,14 @@ class ConvertedChunks:
     """Records from `position` on in another format or codec, chunk by chunk: an iterator over read-only views.
 
     A chunk is made of at most `chunk_size` source bytes, or one batch; one that grows beyond what its output may take
-    comes in parts. Each view is valid until the next one is asked for, or `release`. Raises, with all before it
-    handed out, for a batch that is damaged or cannot be converted. `stats` is added to as the conversion goes on.
+    comes in parts. Each chunk owns its bytes: its memory is used again only after nothing refers to the chunk any more.
+    With `reuse_memory` all chunks share one buffer, and each view is valid until the next one is asked for.
 
-    With `memory` nothing is held between `release` and the next chunk but the place of that.
+    Raises, with all before it handed out, for a batch that is damaged or cannot be converted; and ValueError if another
+    thread asks for a chunk while one is made. `stats` is added to as the conversion goes on.
+
+    With `memory` the buffer is one of that, and a view is valid until `release`, too. Nothing is held between `release`
+    and the next chunk but the place of that.
     """
 
     def __init__(
@@ -77,6 +85,7 @@ class ConvertedChunks:
         *,
         chunk_size: int = DEFAULT_CHUNK_SIZE,
         stats: ConversionStats | None = None,
+        reuse_memory: bool = False,
         memory: ChunkMemory | None = None,
     ) -> None:
         self._records = records
@@ -85,17 +94,27 @@ class ConvertedChunks:
         chunk_size = chunk_size if memory is None else min(chunk_size, memory.chunk_size)
         self._chunk_size = min(chunk_size, max(records.size_in_bytes, 1))
         self._converter = Converter(options, stats, max_output_bytes=self.needed_bytes)
+        self._owns_memory = memory is None and not reuse_memory
         self._memory = memory
         self._buffer: NDArray[np.uint8] | None = None
         self._runs = records.runs(position, run_bytes=self._chunk_size, reuse_memory=True)
         self._run: BatchRun | None = None
         self._row = 0
         self._error: KafkaFormatError | None = None
+        self._running = threading.Lock()
 
     def __iter__(self) -> ConvertedChunks:
         return self
 
     def __next__(self) -> memoryview:
+        if not self._running.acquire(blocking=False):
+            raise ValueError("chunk iterator already executing")
+        try:
+            return self._next()
+        finally:
+            self._running.release()
+
+    def _next(self) -> memoryview:
         try:
             while self._error is None:
                 if self._run is None and not self._read():
@@ -142,9 +161,7 @@ class ConvertedChunks:
         """A chunk of the run, or a part of one where it grows beyond what its output may take."""
         assert self._run is not None
         run, converter = self._run, self._converter
-        if self._memory is not None and self._buffer is None:
-            self._buffer = self._memory.take(self.needed_bytes)
-            converter.use_memory(self._buffer)
+        self._take_buffer()
         converter.clear()
         try:
             self._row = converter.convert(run, self._row)
@@ -154,9 +171,33 @@ class ConvertedChunks:
             self._position, self._run = run.end_position, None
         elif self._memory is not None:  # others read into the same memory before this goes on
             self._position, self._run = int(run.index["position"][self._row]), None
-        output = converter.output
+        if self._owns_memory:
+            return self._owned_output()
         if self._memory is not None and converter.memory is not self._buffer:  # a large batch has outgrown it
             self._give_back(self._memory)
+        return converter.output
+
+    def _take_buffer(self) -> None:
+        """Have memory for the next chunk, where it is not the converter's own."""
+        if self._buffer is not None:
+            return
+        if self._memory is not None:
+            self._buffer = self._memory.take(self.needed_bytes)
+        elif self._owns_memory:
+            self._buffer = lend(self.needed_bytes)
+        else:
+            return
+        self._converter.use_memory(self._buffer)
+
+    def _owned_output(self) -> memoryview:
+        """What was converted, in memory that the next chunk is not written to."""
+        output, memory = self._converter.output, self._converter.memory
+        if len(output) < _LEAST_USED * len(memory):
+            output = memoryview(bytes(output))
+            if memory is self._buffer:
+                return output
+        self._converter.use_memory(_NO_MEMORY)
+        self._buffer = None
         return output
 
 

@@ -137,26 +137,38 @@ class LazyDownConvertRecords:
         yields = ~dropped | (rows["magic"] <= options.to_magic)
         return [int(number) for number in yields.nonzero()[0]]
 
-    def chunks(self, stats: ConversionStats | None = None) -> Iterator[memoryview]:
-        """What is converted, chunk by chunk, without cut or padding: read-only views.
+    def chunks(
+        self, stats: ConversionStats | None = None, *, reuse_memory: bool = False
+    ) -> Iterator[memoryview]:
+        """Iterate what is converted, chunk by chunk: for a target that needs no size beforehand.
 
-        Each view is valid until the next one is asked for. Raises, with all before it handed out, for a batch
-        that is damaged or cannot be converted. `stats` is added to as the conversion goes on.
+        The chunks are whole batches, without cut and without padding. Their lengths add up to more or less than
+        `size_in_bytes`, which is the number of bytes that a send writes: see `to_send`.
+
+        Each chunk is a read-only view that owns its bytes. With `reuse_memory` all share one buffer, and each is valid
+        until the next one is asked for. Raises, with all before it handed out, for a batch that is damaged or cannot
+        be converted. `stats` is added to as the conversion goes on.
         """
         stats = ConversionStats() if stats is None else stats
-        first, rest = self.started(stats)
+        first, rest = self.started(stats, reuse_memory=reuse_memory)
         if first:
             yield first
         yield from rest
 
     def started(
-        self, stats: ConversionStats, memory: ChunkMemory | None = None
+        self, stats: ConversionStats, memory: ChunkMemory | None = None, *, reuse_memory: bool = False
     ) -> tuple[memoryview, ConvertedChunks]:
-        """What is converted already, which may be nothing, and the chunks behind it; see `chunks`."""
+        """What is converted already, which may be nothing, and the chunks behind it; see `ConvertedChunks`."""
         stats.add(self._first_stats)
         position = self._rest_position if self._converts else self.records.end_position
         rest = ConvertedChunks(
-            self.records, self._options, position, chunk_size=self.chunk_size, stats=stats, memory=memory
+            self.records,
+            self._options,
+            position,
+            chunk_size=self.chunk_size,
+            stats=stats,
+            reuse_memory=reuse_memory,
+            memory=memory,
         )
         return memoryview(self._first), rest
 

@@ -1,5 +1,10 @@
 from typing import final
 
+import numpy as np
+from numpy.typing import NDArray
+
+def lend(size: int) -> NDArray[np.uint8]: ...
+
 @final
 class Block:
     def __init__(self, size: int) -> None: ...

@@ -51,14 +51,20 @@ cdef class SpareBlocks:
         self.blocks = []
         self.size = 0
 
-    cdef Loan lend(self, Py_ssize_t size):
-        """A block of `size` bytes or up to four times as many: the smallest that is there, or a new one."""
+    cdef Loan lend(self, Py_ssize_t size, bint latest=False):
+        """A block of `size` bytes or up to four times as many: the smallest that is there, or a new one.
+
+        Of several of one size the first that came back: the arrays of a chunk come back in the order in which those
+        of the next chunk are made. With `latest` the last one, which may still be in the cache.
+        """
         cdef Py_ssize_t i, fits = -1
         cdef Block block, best = None
         cdef Loan loan = Loan.__new__(Loan)
         for i in range(len(self.blocks)):
             block = self.blocks[i]
-            if size <= block.size <= 4 * size and (best is None or block.size < best.size):
+            if size <= block.size <= 4 * size and (
+                best is None or block.size < best.size or (latest and block.size == best.size)
+            ):
                 fits, best = i, block
         if best is None:
             best = Block(size)
@@ -79,6 +85,13 @@ cdef class SpareBlocks:
 
 
 cdef SpareBlocks spare_blocks = SpareBlocks()
+
+
+def lend(Py_ssize_t size):
+    """A writable uint8 array of `size` bytes, whose memory is used again once nothing refers to it any more."""
+    if size < 1:
+        raise ValueError(f"size: expected 1 or more, found {size}")
+    return np.frombuffer(spare_blocks.lend(size, latest=True), np.uint8, size)
 
 
 @cython.final

@@ -1,7 +1,7 @@
 """Records that a caller brings, one by one or in columns, encoded as they come into a batch that grows.
 
 The encoder knows the batch's header and how large the batch will be, so that it can tell where the next one
-begins; what it does not know is codecs, which its caller runs between `_records` and `_batch`.
+begins; what it does not know is codecs, which its caller hands to `_build` as a function.
 """
 
 cimport cython
@@ -602,22 +602,33 @@ cdef class RecordEncoder:
 
     # What becomes of them
 
-    def _records(self):
-        """What a codec compresses, as bytes: v2 records, or sealed messages of v0 or v1."""
-        cdef Py_ssize_t start = self.done.size - self.records_size()
+    def _build(self, compress):
+        """The batch, as bytes: around the payload that `compress` makes of the records, or with None around these.
+
+        In v0 and v1 the wrapper message around the payload; with None the messages as they are. Where there are no
+        records, nothing is compressed.
+        """
         self.check_idle()
+        self.busy = True  # a codec releases the GIL: no record may come between its payload and the header
+        try:
+            if compress is not None and self.done.count > 0:
+                return self.sealed_batch(compress(self.encoded_records()))
+            return self.sealed_batch(None) if self.header.magic >= 2 else self.encoded_records()
+        finally:
+            self.busy = False
+
+    @cython.final
+    cdef bytes encoded_records(self):
+        """What a codec compresses: v2 records, or sealed messages of v0 or v1."""
+        cdef Py_ssize_t start = self.done.size - self.records_size()
         if self.header.magic < 2:
             seal_messages(self.memory, self.done.size)
         return PyBytes_FromStringAndSize(<char*>self.memory + start, self.records_size())
 
-    def _batch(self, payload=None):
-        """The batch, as bytes, around `payload`, which a codec made of `_records`, or else around these.
-
-        In v0 and v1 the wrapper message around `payload`.
-        """
+    @cython.final
+    cdef bytes sealed_batch(self, payload):
         cdef BatchRow row = self.header
         cdef bytes batch
-        self.check_idle()
         row.last_offset = max(row.last_offset, self.done.last_offset)
         row.base_timestamp = self.done.base_timestamp
         row.max_timestamp = self.done.max_timestamp

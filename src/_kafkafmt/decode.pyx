@@ -358,6 +358,55 @@ cdef class RecordIterator:
 
 
 @cython.final
+cdef class RecordChain:
+    """Iterates `Record` objects over each `LocatedRecords` that the iterator `source` yields.
+
+    Raises ValueError, as a generator does, where a thread asks for a record while `source` runs in another thread.
+    """
+
+    cdef object source
+    cdef LocatedRecords located
+    cdef Py_ssize_t next
+    cdef bint is_running
+
+    def __cinit__(self, *args, **kwargs):
+        self.next = 0
+        self.is_running = False
+
+    def __init__(self, source):
+        if self.source is not None:
+            raise RuntimeError("already initialised")
+        self.source = iter(source)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Record record
+        while self.located is None or self.next >= self.located.count:
+            self.advance()
+        record = Record.__new__(Record)
+        record.located = self.located
+        record.row = &self.located.rows[self.next]
+        self.next += 1
+        return record
+
+    cdef int advance(self) except -1:
+        """Take the next `LocatedRecords`. Raises what `source` raises, StopIteration included."""
+        source = self.source  # it is kept while it runs
+        if self.is_running:
+            raise ValueError("record iterator already executing")
+        self.is_running = True
+        self.located = None  # its memory is free before `source` takes more
+        try:
+            self.located = <LocatedRecords?>next(source)
+            self.next = 0
+        finally:
+            self.is_running = False
+        return 0
+
+
+@cython.final
 @cython.no_gc
 @cython.freelist(64)
 cdef class Record:
@@ -365,7 +414,8 @@ cdef class Record:
 
     `timestamp` is in milliseconds, -1 where there is none; `key` and `value` are bytes or None; `headers` a
     list of (str, bytes or None), a key that is not UTF-8 decoded with surrogate escapes; `sequence` is -1
-    where the batch has none; `size_in_bytes` is the record's size where it stands, uncompressed.
+    where the batch has none; `is_control` tells a control record, such as the marker that ends a transaction;
+    `size_in_bytes` is the record's size where it stands, uncompressed.
     """
 
     cdef LocatedRecords located
@@ -433,6 +483,10 @@ cdef class Record:
         if batch.base_sequence < 0:
             return NO_SEQUENCE
         return sequence_after(batch.base_sequence, batch.base_offset, self.row.offset)
+
+    @property
+    def is_control(self):
+        return self.located.batch(self.there()).is_control
 
     @property
     def size_in_bytes(self):

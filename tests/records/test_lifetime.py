@@ -27,7 +27,8 @@ from _kafkafmt.scan import INDEX_DTYPE, scan
 from records.samples import DAY, EVERY_KIND, SAMPLES, as_rows, rows_of
 from reference import Row
 
-ROWS = rows_of(EVERY_KIND)
+ROWS = as_rows(kf.MemoryRecords(EVERY_KIND).records())
+ROWS_WITH_CONTROL = rows_of(EVERY_KIND)
 COLUMNS = ["key", "value"]
 
 
@@ -110,14 +111,14 @@ def test_records_when_all_they_came_from_is_gone_then_still_whole(tmp_path):
         sources = [kf.MemoryRecords(bytearray(EVERY_KIND)), kf.FileRecords(path)]
         kept = []
         for source in sources:
-            kept.append(list(source.records()))
+            kept.append(list(source.records(control=True)))
             kept.append([record for batch in source.batches() for record in batch])
         sources[1].close()
         del source, sources
         junk = [bytearray(b"\xdd" * len(EVERY_KIND)) for _ in range(20)]
         gc.collect()
         for records in kept:
-            assert as_rows(records) == ROWS
+            assert as_rows(records) == ROWS_WITH_CONTROL
         del junk
 
 
@@ -140,7 +141,7 @@ def test_batches_and_buffers_when_the_records_are_gone_then_still_whole():
     iterators = [iter(batch) for batch in batches]
     del batches
     gc.collect()
-    assert [row for iterator in iterators for row in as_rows(iterator)] == ROWS
+    assert [row for iterator in iterators for row in as_rows(iterator)] == ROWS_WITH_CONTROL
     assert b"".join(buffers) == EVERY_KIND
 
 
@@ -383,11 +384,12 @@ def test_kernels_when_given_none_or_what_was_never_made_then_an_error_and_no_mem
 
 def test_encoder_when_never_made_then_an_empty_one_of_v0():
     encoder = RecordEncoder.__new__(RecordEncoder)
-    assert encoder._records() == b""
-    with pytest.raises(TypeError, match="payload"):
-        encoder._batch()
+    assert encoder._build(None) == encoder._build(bytes) == b""
     encoder.append(DAY, b"k", b"v")
-    assert len(encoder._records()) == encoder.size_in_bytes
+    assert len(encoder._build(None)) == encoder.size_in_bytes
+    with pytest.raises(TypeError, match="payload"):
+        encoder._build(lambda records: None)
+    encoder.append(DAY, b"k", b"v")  # what failed to build has not locked it
 
 
 def test_located_records_when_made_again_then_refused():

@@ -51,7 +51,7 @@ def deep_transform(codec: Codec | None, handler: Handler | None, max_decompresse
             None, codec=codec, verify=False, max_decompressed_bytes=max_decompressed_bytes
         )
         for records in stretch_records(run, max_decompressed_bytes):
-            for chunk in ConvertedChunks(records, options):
+            for chunk in ConvertedChunks(records, options, reuse_memory=True):
                 yield scan(chunk)[0]
 
     return transform

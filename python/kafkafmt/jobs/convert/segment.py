@@ -252,7 +252,11 @@ class _Conversion:
         for start, end in ranges:
             with _WatchedRecords(self.segment, start, end, options, self.progress) as records:
                 yield from ConvertedChunks(
-                    records, options.conversion(), chunk_size=options.chunk_size, stats=self.stats
+                    records,
+                    options.conversion(),
+                    chunk_size=options.chunk_size,
+                    stats=self.stats,
+                    reuse_memory=True,
                 )
 
     def _add_aborted_transactions(self, writers: Sequence[SegmentWriter]) -> None:

@@ -229,4 +229,4 @@ def _converted(records: SentRecords | None) -> SentRecords | None:
     """As eager conversion has it: all in memory."""
     if not isinstance(records, LazyDownConvertRecords):
         return records
-    return MemoryRecords(b"".join(map(bytes, records.chunks())))
+    return MemoryRecords(b"".join(records.chunks()))
