@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from _kafkafmt.columns import ColumnBuilder
-from kafkafmt.decoding import groups
+from kafkafmt.decoding import groups, without_control
 from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ def _chunks(
     columns: Collection[str],
     *,
     verify: bool,
+    control: bool,
     views: bool,
     wide: bool,
     chunk_bytes: int | None,
@@ -120,20 +121,28 @@ def _chunks(
         source_bytes=records.size_in_bytes,
         chunk_bytes=min(most, _MOST_RESERVED_BYTES),
     )
-    return _filled(builder, records, most, verify=verify, reuse_memory=not views)
+    return _filled(builder, records, most, verify=verify, control=control, reuse_memory=not views)
 
 
 def _filled(
-    builder: ColumnBuilder, records: Records, most: int, *, verify: bool, reuse_memory: bool
+    builder: ColumnBuilder, records: Records, most: int, *, verify: bool, control: bool, reuse_memory: bool
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """What `_chunks` promises, of about `most` bytes each."""
+    damage = None
     try:
         for run in records.runs(run_bytes=min(most, _RUN_BYTES), reuse_memory=reuse_memory):
+            if not control:
+                run, damage = without_control(run, verify=verify)
             for first, stop, payloads in groups(run, verify=verify, limit=records.max_decompressed_bytes):
                 before = builder.size_in_bytes
                 builder.add(run, first, stop, payloads, verify=verify)
                 if 2 * builder.size_in_bytes - before > most:  # as much again would be too much
                     yield builder.count, builder.take()
+            if damage is not None:
+                try:
+                    raise damage
+                finally:
+                    del damage  # no cycle of error, traceback and frame
     except KafkaFormatError as error:
         if builder.count:
             yield builder.count, builder.take()
@@ -142,15 +151,19 @@ def _filled(
         yield builder.count, builder.take()
 
 
-def to_numpy(records: Records, columns: Sequence[str] | None, *, verify: bool) -> dict[str, Column]:
-    """One entry a column.
+def to_numpy(
+    records: Records, columns: Sequence[str] | None, *, verify: bool, control: bool
+) -> dict[str, Column]:
+    """One entry a column. Records of control batches are left out without `control`, as in `Records.records`.
 
     offset and timestamp (milliseconds, -1 for none) are int64, timestampType int32, key and value
     `BinaryColumn`, headers `HeadersColumn`. topic (an object array of str) and partition (int32) only where
     they are asked for: ValueError where the records do not know them.
     """
     columns = _checked_for_numpy(records, columns)
-    chunks = list(_chunks(records, columns, verify=verify, views=False, wide=True, chunk_bytes=None))
+    chunks = list(
+        _chunks(records, columns, verify=verify, control=control, views=False, wide=True, chunk_bytes=None)
+    )
     count, arrays = chunks[0] if chunks else (0, ColumnBuilder(columns, wide=True).take())
     return _numpy_columns(arrays, columns, count, records.topic_partition)
 
@@ -160,6 +173,7 @@ def numpy_batches(
     columns: Sequence[str] | None = None,
     *,
     verify: bool = True,
+    control: bool = False,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Iterator[dict[str, Column]]:
     """What `to_numpy` returns, chunk by chunk, of about `chunk_bytes` of decompressed records each.
@@ -172,7 +186,9 @@ def numpy_batches(
     Raises ValueError and TypeError for wrong arguments at once.
     """
     columns = _checked_for_numpy(records, columns)
-    chunks = _chunks(records, columns, verify=verify, views=False, wide=True, chunk_bytes=chunk_bytes)
+    chunks = _chunks(
+        records, columns, verify=verify, control=control, views=False, wide=True, chunk_bytes=chunk_bytes
+    )
     return (_numpy_columns(arrays, columns, count, records.topic_partition) for count, arrays in chunks)
 
 
@@ -221,8 +237,12 @@ def arrow_schema(columns: Sequence[str] | None = None, *, views: bool = False) -
     return pa.schema([(name, types[name]) for name in _checked(columns, COLUMNS)])
 
 
-def to_arrow(records: Records, columns: Sequence[str] | None, *, verify: bool, views: bool) -> pa.Table:
+def to_arrow(
+    records: Records, columns: Sequence[str] | None, *, verify: bool, control: bool, views: bool
+) -> pa.Table:
     """A table with a chunk for every few megabytes of records.
+
+    Records of control batches are left out without `control`, as in `Records.records`.
 
     topic and partition are null where the records do not know them; headers are null where a record has none,
     as in Spark. With `views` keys and values are Arrow binary views that point into the records' own memory,
@@ -231,7 +251,9 @@ def to_arrow(records: Records, columns: Sequence[str] | None, *, verify: bool, v
     import pyarrow as pa
 
     schema = arrow_schema(columns, views=views)
-    batches = arrow_batches(records, columns, verify=verify, views=views, chunk_bytes=ARROW_CHUNK_BYTES)
+    batches = arrow_batches(
+        records, columns, verify=verify, control=control, views=views, chunk_bytes=ARROW_CHUNK_BYTES
+    )
     return pa.Table.from_batches(batches, schema)
 
 
@@ -240,6 +262,7 @@ def arrow_batches(
     columns: Sequence[str] | None = None,
     *,
     verify: bool = True,
+    control: bool = False,
     views: bool = False,
     chunk_bytes: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
@@ -254,7 +277,15 @@ def arrow_batches(
     if chunk_bytes is None:
         chunk_bytes = ARROW_CHUNK_BYTES if views else CHUNK_BYTES
     schema = arrow_schema(columns, views=views)
-    chunks = _chunks(records, schema.names, verify=verify, views=views, wide=False, chunk_bytes=chunk_bytes)
+    chunks = _chunks(
+        records,
+        schema.names,
+        verify=verify,
+        control=control,
+        views=views,
+        wide=False,
+        chunk_bytes=chunk_bytes,
+    )
     return (record_batch(arrays, count, schema, records.topic_partition) for count, arrays in chunks)
 
 

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from _kafkafmt.decode import LocatedRecords, compressed_batches
+from _kafkafmt.scan import BatchRun
 from kafkafmt import codecs
 from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from _kafkafmt.scan import BatchRun
 
 Payload: TypeAlias = bytes | bytearray | memoryview
 Payloads: TypeAlias = "list[Payload | None] | None"
@@ -34,6 +33,24 @@ def describe(error: KafkaFormatError, run: BatchRun, number: int) -> KafkaFormat
     error.base_offset = int(row["base_offset"]) if row["base_offset"] >= 0 else None
     error.last_offset = int(row["last_offset"])
     return error
+
+
+def without_control(run: BatchRun, *, verify: bool) -> tuple[BatchRun, KafkaFormatError | None]:
+    """A run without its control batches, up to the first of these whose CRC fails, and the error of that one.
+
+    Damage may set the bit that marks a control batch: without `verify`, records are left out then.
+    """
+    is_control = run.index["is_control"]
+    if not is_control.any():
+        return run, None
+    wanted, damage = ~is_control, None
+    if verify:
+        try:
+            BatchRun(run.buffer, run.index[is_control], run.origin).ensure_valid()
+        except KafkaFormatError as error:
+            damage = error.with_traceback(None)
+            wanted &= run.index["position"] < damage.position
+    return BatchRun(run.buffer, run.index[wanted], run.origin), damage
 
 
 def groups(run: BatchRun, *, verify: bool, limit: int) -> Iterator[tuple[int, int, Payloads]]:
@@ -103,23 +120,40 @@ def ascending_offsets(located: LocatedRecords, run: BatchRun, number: int) -> ND
     return offsets
 
 
-def locate_in_groups(run: BatchRun, *, verify: bool, limit: int) -> Iterator[LocatedRecords]:
-    """The records of a run, group by group; what stands before a damaged batch comes before its error."""
+def locate_in_groups(run: BatchRun, *, verify: bool, control: bool, limit: int) -> Iterator[LocatedRecords]:
+    """The records of a run, group by group; what stands before a damaged batch comes before its error.
+
+    control: those of control batches, too.
+    """
+    damage = None
+    if not control:
+        run, damage = without_control(run, verify=verify)
     for first, stop, payloads in groups(run, verify=verify, limit=limit):
-        damage = None
-        end = stop
-        while first < end:
-            try:
-                if verify:
-                    run.ensure_valid(first, end)
-                yield LocatedRecords(run, first, end, payloads[: end - first] if payloads else None)
-            except KafkaFormatError as error:  # what stands before it may hold an earlier one
-                damage = error
-                end = int(run.index["position"].searchsorted(error.position or 0))
-            else:
-                break
-        if damage is not None:
-            try:
-                raise damage
-            finally:
-                del damage  # no cycle of error, traceback and frame
+        yield from _located_group(run, first, stop, payloads, verify=verify)
+    if damage is not None:
+        try:
+            raise damage
+        finally:
+            del damage
+
+
+def _located_group(
+    run: BatchRun, first: int, stop: int, payloads: Payloads, *, verify: bool
+) -> Iterator[LocatedRecords]:
+    damage = None
+    end = stop
+    while first < end:
+        try:
+            if verify:
+                run.ensure_valid(first, end)
+            yield LocatedRecords(run, first, end, payloads[: end - first] if payloads else None)
+        except KafkaFormatError as error:  # what stands before it may hold an earlier one
+            damage = error
+            end = int(run.index["position"].searchsorted(error.position or 0))
+        else:
+            break
+    if damage is not None:
+        try:
+            raise damage
+        finally:
+            del damage  # no cycle of error, traceback and frame

@@ -13,12 +13,12 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from _kafkafmt.decode import RecordChain
 from _kafkafmt.layout import MAGIC_LENGTH, MAGIC_OFFSET
 from _kafkafmt.scan import INDEX_DTYPE, BatchRun, scan
 from _kafkafmt.search import find_batch
@@ -189,18 +189,24 @@ class Records(ABC):
             for number in range(len(run)):
                 yield RecordBatch(run, number, self.max_decompressed_bytes)
 
-    def records(self, *, verify: bool = True) -> Iterator[Record]:
-        """The records of all batches, markers of transactions included.
+    def records(self, *, verify: bool = True, control: bool = False) -> Iterator[Record]:
+        """Iterate the records of all batches.
 
-        With `verify` the CRC of every batch is checked. Raises as `RecordBatch` does; the records before a
-        damaged batch come first.
+        Control batches, such as the markers that end transactions, are left out, as consumers leave them out;
+        `control` keeps them, and `Record.is_control` tells them. Records of aborted transactions are not left out:
+        for that, `PartitionLog.records` takes an `isolation`.
+
+        With `verify` the CRC of every batch is checked, of control batches too. Raises as `RecordBatch` does; the
+        records before a damaged batch come first.
         """
-        return chain.from_iterable(self._located(verify=verify))
+        return RecordChain(self._located(verify=verify, control=control))
 
-    def _located(self, *, verify: bool) -> Iterator[LocatedRecords]:
+    def _located(self, *, verify: bool, control: bool) -> Iterator[LocatedRecords]:
         try:
             for run in self.runs():
-                yield from locate_in_groups(run, verify=verify, limit=self.max_decompressed_bytes)
+                yield from locate_in_groups(
+                    run, verify=verify, control=control, limit=self.max_decompressed_bytes
+                )
         except KafkaFormatError as error:
             raise self.described(error) from None
 
@@ -222,32 +228,47 @@ class Records(ABC):
             count = needed
         return rows[:count]
 
-    def to_numpy(self, columns: Sequence[str] | None = None, *, verify: bool = True) -> dict[str, Column]:
+    def to_numpy(
+        self, columns: Sequence[str] | None = None, *, verify: bool = True, control: bool = False
+    ) -> dict[str, Column]:
         """Records as numpy columns, no object a record; see `kafkafmt.columns.to_numpy`."""
-        return to_numpy(self, columns, verify=verify)
+        return to_numpy(self, columns, verify=verify, control=control)
 
     def to_arrow(
-        self, columns: Sequence[str] | None = None, *, verify: bool = True, views: bool = False
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        verify: bool = True,
+        control: bool = False,
+        views: bool = False,
     ) -> pa.Table:
         """Records as an Arrow table with the columns of Spark's Kafka source; see `kafkafmt.columns.to_arrow`."""
-        return to_arrow(self, columns, verify=verify, views=views)
+        return to_arrow(self, columns, verify=verify, control=control, views=views)
 
     def numpy_batches(
-        self, columns: Sequence[str] | None = None, *, verify: bool = True, chunk_bytes: int = CHUNK_BYTES
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        verify: bool = True,
+        control: bool = False,
+        chunk_bytes: int = CHUNK_BYTES,
     ) -> Iterator[dict[str, Column]]:
         """Records as numpy columns, chunk by chunk; see `kafkafmt.columns.numpy_batches`."""
-        return numpy_batches(self, columns, verify=verify, chunk_bytes=chunk_bytes)
+        return numpy_batches(self, columns, verify=verify, control=control, chunk_bytes=chunk_bytes)
 
     def arrow_batches(
         self,
         columns: Sequence[str] | None = None,
         *,
         verify: bool = True,
+        control: bool = False,
         views: bool = False,
         chunk_bytes: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Records as Arrow record batches, chunk by chunk; see `kafkafmt.columns.arrow_batches`."""
-        return arrow_batches(self, columns, verify=verify, views=views, chunk_bytes=chunk_bytes)
+        return arrow_batches(
+            self, columns, verify=verify, control=control, views=views, chunk_bytes=chunk_bytes
+        )
 
     def down_convert(
         self, to_magic: int, first_offset: int = 0, *, zstd_fallback: Codec | None = None, verify: bool = True

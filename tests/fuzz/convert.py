@@ -94,7 +94,7 @@ def _check_codec(options: Options, data: bytes, to_magic: int | None) -> None:
     )
     if is_damaged or error is not None or any(map(is_of_no_broker, ref.read(data))):
         return
-    found = as_rows(memory_records(b"".join(chunks)).records())
+    found = as_rows(memory_records(b"".join(chunks)).records(control=True))
     expected = rows if to_magic is None else converted_rows(data, to_magic, options.first_offset)
     assert found == expected, f"{found} != {expected}"
 
@@ -112,7 +112,7 @@ def _check_eager(options: Options, data: bytes, eager: kf.Records | None) -> Non
     if is_damaged:
         assert eager is None or not options.verify or _needs_no_decoding(data, options)
     elif eager is not None:
-        found = as_rows(eager.records())
+        found = as_rows(eager.records(control=True))
         expected = converted_rows(data, options.to_magic, options.first_offset)
         assert found == expected, f"{found} != {expected}"
 
@@ -153,7 +153,7 @@ def _check_lazy(options: Options, data: bytes, eager: kf.Records | None) -> None
 
 def _rows_of(records: kf.Records, options: Options) -> list[Row]:
     """The rows in front of damage, which was copied as it was."""
-    rows, _ = until_error(as_row(record) for record in records.records(verify=options.verify))
+    rows, _ = until_error(as_row(record) for record in records.records(verify=options.verify, control=True))
     return without_sequence(rows)
 
 

@@ -48,18 +48,20 @@ def check(data: bytes) -> None:
 def _check_records(data: bytes, *, verify: bool) -> None:
     records = memory_records(data)
     expected, is_damaged = rows_before_damage(data, verify=verify)
-    found, error = until_error(as_row(record) for record in records.records(verify=verify))
+    found, error = until_error(as_row(record) for record in records.records(verify=verify, control=True))
     assert found == expected, f"{found} != {expected}"
     assert (error is not None) == is_damaged, error
-    columns = outcome(lambda: records.to_numpy(verify=verify))
+    columns = outcome(lambda: records.to_numpy(verify=verify, control=True))
     assert (columns is None) == is_damaged
     if columns is not None:
         assert rows_of_columns(columns) == without_sequence(expected)
     for chunk_bytes in (1, 100):
-        kept, error = until_error(numpy_batches(records, verify=verify, chunk_bytes=chunk_bytes))
+        kept, error = until_error(
+            numpy_batches(records, verify=verify, control=True, chunk_bytes=chunk_bytes)
+        )
         assert (error is not None) == is_damaged, error
         assert [row for chunk in kept for row in rows_of_columns(chunk)] == without_sequence(expected)
-        chunks = numpy_batches(records, verify=verify, chunk_bytes=chunk_bytes)
+        chunks = numpy_batches(records, verify=verify, control=True, chunk_bytes=chunk_bytes)
         dropped, _ = until_error(row for chunk in chunks for row in rows_of_columns(chunk))
         assert dropped == without_sequence(expected)
 

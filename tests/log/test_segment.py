@@ -351,7 +351,7 @@ def test_segment_of_a_real_broker_gives_the_same_answers_with_its_indexes_and_wi
     bare.write_bytes(path.read_bytes())
     indexed, scanned = Segment(path, is_active=True), Segment(bare, is_active=True)
     with kf.FileRecords(path) as records:
-        rows = [(record.timestamp, record.offset) for record in records.records()]
+        rows = [(record.timestamp, record.offset) for record in records.records(control=True)]
     assert len(indexed.offset_index) == len(entries(path, ".index"))
     assert len(indexed.time_index) == len(entries(path, ".timeindex"))
     assert indexed.find_next_offset() == scanned.find_next_offset()

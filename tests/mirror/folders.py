@@ -62,7 +62,7 @@ def log_bytes(folder: Path) -> bytes:
 
 def records(directory: Path, partition: tuple[str, int] = ("t", 0)) -> Sequence[tuple[Any, ...]]:
     log = LogDirectory(directory).partition(partition)
-    return [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in log.records()]
+    return [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in log.records(control=True)]
 
 
 def stopped(summary: Mapping[str, Any]) -> dict[str, int]:

@@ -92,8 +92,8 @@ def as_rows(records: Iterable[kf.Record]) -> list[Row]:
 
 
 def rows_of(data: bytes, *, verify: bool = True) -> list[Row]:
-    """What the library reads."""
-    return as_rows(kf.MemoryRecords(data).records(verify=verify))
+    """What the library reads, control records too."""
+    return as_rows(kf.MemoryRecords(data).records(verify=verify, control=True))
 
 
 def rows_of_columns(columns: dict) -> list[Row]:

@@ -95,10 +95,11 @@ def check_every_way_in(data: bytes) -> None:
     records = kf.MemoryRecords(data)
     expected = reference_rows(data)
     assert outcome(lambda: rows_of(data)) == expected
-    columns = outcome(records.to_numpy)
+    columns = outcome(lambda: records.to_numpy(control=True))
     assert (None if columns is None else rows_of_columns(columns)) == (
         None if expected is None else without_sequence(expected)
     )
+    check_without_control(data, is_sound=expected is not None)
     unverified = outcome(lambda: rows_of(data, verify=False))
     if all(batch.codec == ref.NONE for batch in batches_of_reference(data)):
         assert unverified == reference_rows(data, verify=False)
@@ -111,7 +112,7 @@ def check_every_way_in(data: bytes) -> None:
                 f"damage is converted to v{to_magic}"
             )
         elif converted is not None:
-            assert as_rows(converted.records()) == converted_rows(data, to_magic)
+            assert as_rows(converted.records(control=True)) == converted_rows(data, to_magic)
     lazy = outcome(lambda: kf.LazyDownConvertRecords(records, 1, chunk_size=64))
     if lazy is not None:
         got = sent(lazy)
@@ -124,6 +125,20 @@ def check_every_way_in(data: bytes) -> None:
     look_at_every_attribute(data)
     trim_in_the_middle(data)
     go_on_behind_damage(data)
+
+
+def check_without_control(data: bytes, *, is_sound: bool) -> None:
+    """Control batches are left out, and no other batch that damage has made look like one."""
+    records = kf.MemoryRecords(data)
+    rows, columns = outcome(lambda: as_rows(records.records())), outcome(records.to_numpy)
+    assert (None if rows is None else without_sequence(rows)) == (
+        None if columns is None else rows_of_columns(columns)
+    )
+    if is_sound:
+        kept = [batch for batch in batches_of_reference(data) if not batch.is_control]
+        assert rows == [row for batch in kept for row in batch.rows()]
+    elif rows is not None:
+        assert all(batch.crc_holds for batch in batches_of_reference(data))
 
 
 def needs_no_decoding(data: bytes, to_magic: int) -> bool:
@@ -314,7 +329,7 @@ def test_read_when_bytes_stand_behind_then_the_same_records_first(kind):
 
 
 def rows_until_error(data: bytes, got: list[Row]) -> list[Row]:
-    for record in kf.MemoryRecords(data).records():
+    for record in kf.MemoryRecords(data).records(control=True):
         got.extend(as_rows([record]))
     return []
 

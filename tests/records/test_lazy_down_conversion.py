@@ -285,7 +285,7 @@ def test_conversion_when_every_kind_in_one_log_then_as_decoding_and_converting_r
 ):
     data = b"".join(sample for kind, sample in SAMPLES.items() if kind != "v2 zstd")
     converted = kf.MemoryRecords(data).down_convert(to_magic, first_offset)
-    assert as_rows(converted.records.records()) == converted_rows(data, to_magic, first_offset)
+    assert as_rows(converted.records.records(control=True)) == converted_rows(data, to_magic, first_offset)
     assert all(batch.is_valid() for batch in converted.records.batches())
     assert all(batch.magic <= to_magic for batch in converted.records.batches())
 
@@ -295,7 +295,7 @@ def test_up_conversion_when_messages_stand_alone_then_gathered_into_batches_of_o
     converted = kf.MemoryRecords(data).down_convert(2).records
     batches = list(converted.batches())
     assert all(batch.magic == 2 and batch.is_valid() for batch in batches)
-    assert as_rows(converted.records()) == converted_rows(data, 2)
+    assert as_rows(converted.records(control=True)) == converted_rows(data, 2)
     assert batches[-1].last_offset == 21
 
 
@@ -548,7 +548,7 @@ def test_conversion_when_any_log_then_eager_is_row_by_row_and_lazy_is_a_prefix_o
     offsets = [row.offset for row in ref.read_rows(data)]
     first_offset = offsets[min(skipped, len(offsets) - 1)] if offsets else 0
     converted = kf.MemoryRecords(data).down_convert(to_magic, first_offset).records
-    rows = as_rows(converted.records())
+    rows = as_rows(converted.records(control=True))
     assert rows == converted_rows(data, to_magic, first_offset)
     assert ref.read_rows(bytes(converted.buffer)) == rows
     if to_magic < 2:

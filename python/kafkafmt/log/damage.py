@@ -275,7 +275,7 @@ def check_records(run: BatchRun, first: int, stop: int, limit: int) -> None:
         return
     part = BatchRun(run.buffer, run.index[first:stop], run.origin)
     done = 0
-    for located in locate_in_groups(part, verify=False, limit=limit):
+    for located in locate_in_groups(part, verify=False, control=True, limit=limit):
         counts = part.index["count"][done:].cumsum(dtype="i8")
         group_stop = min(done + int(counts.searchsorted(len(located))) + 1, len(part))
         _check_offsets(part, done, group_stop, located)

@@ -330,15 +330,24 @@ class PartitionLog:
                 yield RecordBatch(run, number, self.max_decompressed_bytes)
 
     def records(
-        self, start_offset: int | None = None, end_offset: int | None = None, *, verify: bool = True
+        self,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        *,
+        verify: bool = True,
+        control: bool = False,
     ) -> Iterator[Record]:
-        """The records from `start_offset` to in front of `end_offset`, markers of transactions included.
+        """Iterate the records from `start_offset` to in front of `end_offset`.
+
+        Control batches, such as the markers that end transactions, are left out without `control`.
 
         Raises as `runs` and `Records.records` do. For columns go segment by segment: `Segment.open`.
         """
         for source, run, lowest in self._runs(self._read_from(start_offset), end_offset, RUN_BYTES):
             try:
-                for located in locate_in_groups(run, verify=verify, limit=self.max_decompressed_bytes):
+                for located in locate_in_groups(
+                    run, verify=verify, control=control, limit=self.max_decompressed_bytes
+                ):
                     first = located.first_at_or_above(lowest)
                     for record in islice(located, first, None):
                         if end_offset is not None and record.offset >= end_offset:

@@ -218,7 +218,9 @@ class RocksDBStore(Closing):
         while (read := reader.read(reader.end_offset)) is not None:
             if isinstance(read, SourceDamage):
                 raise CorruptRecordError(f"{log.path}: {read.message}")
-            for located in locate_in_groups(read, verify=False, limit=log.max_decompressed_bytes):
+            for located in locate_in_groups(
+                read, verify=False, control=False, limit=log.max_decompressed_bytes
+            ):
                 self._write_entries((one.key, one.value, None) for one in located if one.key is not None)
             self._write_entries((), {topic_partition: reader.offset})
         self._write_entries((), {topic_partition: reader.offset})

@@ -130,7 +130,9 @@ def _converted_up(run: BatchRun, max_decompressed_bytes: int) -> BatchRun:
             for first, stop in pairwise([0, *stops, len(run)]):
                 builder = RecordBatchBuilder(codec=Codec(int(run.index["codec"][first])))
                 part = part_of_run(run, first, stop)
-                for located in locate_in_groups(part, verify=False, limit=max_decompressed_bytes):
+                for located in locate_in_groups(
+                    part, verify=False, control=True, limit=max_decompressed_bytes
+                ):
                     builder._fill_located(located, 0, len(located))
                 batches += builder.build()
     except UnsupportedCompressionTypeError as error:
