@@ -34,9 +34,9 @@ def test_nothing_is_committed_of_partitions_that_a_handler_ended_the_mirror_in_f
     monkeypatch.syspath_prepend(tmp_path)
     handler = ("--handler", "handlers_of_this_test:fail_at_the_other")
     with EndpointProcess(source, "--allow-produce", log=tmp_path / "serve.log") as endpoint:
-        ended = mirror(address(endpoint.address, "t"), target, "--once", *handler)
+        ended = mirror(address(endpoint.address, "t"), target, "--once", "--group", "g", *handler)
         admin = KafkaAdminClient(bootstrap_servers=endpoint.address)
-        (committed,) = admin.list_group_offsets({"kafkafmt-mirror": None}).values()
+        (committed,) = admin.list_group_offsets({"g": None}).values()
         admin.close()
     assert ended.status == 2
     assert "OSError: no more" in ended.errors

@@ -102,9 +102,7 @@ class _MirrorCommand(click.Command):
     default=True,
     help="Move batches as they are, or decode them and make new ones.  [default: as they are]",
 )
-@click.option(
-    "--group", default=MirrorOptions.group, show_default=True, help="The consumer group at the source."
-)
+@click.option("--group", help="The consumer group at the source.  [default: one for each SRC and DST]")
 @click.option(
     "--once/--follow",
     "is_once",
@@ -227,8 +225,8 @@ def mirror(
 
     Into a folder each batch comes exactly once, with its offsets, and DST's end is where it goes on. Into a
     cluster each comes at least once: the offset map there says where a partition goes on. What may be there
-    twice is counted. `mirror offsets` looks up in that map where a group goes on at DST. Mirrors that share
-    a group share the partitions; those to different targets need groups of their own.
+    twice is counted. `mirror offsets` looks up in that map where a group goes on at DST. Mirrors that follow
+    share the partitions if they have one SRC and one DST, or one --group.
 
     A handler is called with a RecordBatch, or with --deep a Record, and its TopicPartition; it returns what
     goes on in its place, or None.
@@ -236,7 +234,8 @@ def mirror(
     SIGTERM and SIGINT end it once what is under way has arrived, a second one at once.
     Needs pip install 'kafkafmt[mirror]'.
 
-    Exit status: 0; 1 where a partition was stopped or damage passed over; 2 for what keeps it from going on.
+    Exit status: 0; 1 if a partition was stopped, damage passed over, or with --once the end not reached;
+    2 for what keeps it from going on.
     """
     with _told_in_one_line():
         from kafkafmt.mirror.handlers import load_handler
@@ -269,7 +268,8 @@ def mirror(
                 running.run()
             finally:
                 _print_summary(running.statistics, as_json=as_json)
-    return 1 if running.statistics.stopped or running.statistics.skipped else 0
+    ended = running.statistics
+    return 1 if ended.stopped or ended.skipped or ended.unreached else 0
 
 
 @click.command()

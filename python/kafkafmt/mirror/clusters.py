@@ -116,6 +116,16 @@ class Cluster:
         names: list[str] = self._admin.list_topics()
         return names
 
+    def partitions(self, names: Iterable[str]) -> list[TopicPartition]:
+        """Return all partitions of those topics of these names that exist."""
+        asked = sorted(names)
+        return [
+            TopicPartition(found["name"], partition["partition_index"])
+            for found in (self._admin.describe_topics(asked) if asked else ())
+            if not found["error_code"]
+            for partition in found["partitions"]
+        ]
+
     def describe_topics(self, names: Iterable[str], *, own: bool = True) -> dict[str, TopicConfig]:
         """Those topics of these names that are there, with their configuration.
 

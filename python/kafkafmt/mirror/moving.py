@@ -41,6 +41,15 @@ class Stopped:
     message: str
 
 
+@dataclass(frozen=True)
+class Unreached:
+    """A partition that a mirror which does not follow has not brought to the end that it had at the start."""
+
+    topic_partition: TopicPartition
+    from_offset: int
+    to_offset: int
+
+
 class PartitionError(Exception):
     """Why a partition can be mirrored no further; the others can."""
 
@@ -73,6 +82,16 @@ class Source(Protocol):
 
     def partitions(self) -> Sequence[TopicPartition] | None:
         """Those that are this mirror's now; None where that is not known yet."""
+
+    def goals(self) -> Mapping[TopicPartition, int]:
+        """Return where each partition of the topics ended at the start; empty for a mirror that follows."""
+
+    def reached_by_others(self, topic_partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return how far other mirrors of the group have come in partitions that are not this mirror's."""
+
+    @property
+    def patience(self) -> float:
+        """How many seconds other mirrors may take to come further, or to leave the group."""
 
     def committed(self, topic_partition: TopicPartition) -> int | None:
         """The position that was committed last; None where none was, or where sources keep none."""

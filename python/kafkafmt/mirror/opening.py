@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.ini import IniError
+from kafkafmt.mirror.addresses import Address
 from kafkafmt.mirror.clusters import Cluster
 from kafkafmt.mirror.deep import deep_transform
 from kafkafmt.mirror.errors import MirrorError
+from kafkafmt.mirror.group_name import derived_group
 from kafkafmt.mirror.handlers import handled_batches
 from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.offset_map import OffsetMap, OffsetMapStore
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
     from kafkafmt.mirror.moving import Source, Target
     from kafkafmt.types import TopicPartition
 
+_log = structlog.get_logger()
+
 _TOPIC = "topic:"
 _FOREVER_MS = 2**31 - 1
 _LINGER_MS = 5
@@ -51,8 +57,10 @@ def open_mirror(options: MirrorOptions, report: Report) -> Iterator[Mirror]:
     statistics = Statistics(memory.budget)
     with ExitStack() as stack:
         try:
-            source = _open_source(stack, options)
-            target = _open_target(stack, options, source, statistics)
+            source_cluster = _open_cluster(stack, options.source, options.source_config)
+            target_cluster = _open_cluster(stack, options.target, options.target_config)
+            source = _open_source(stack, options, source_cluster, target_cluster)
+            target = _open_target(stack, options, source, target_cluster, statistics)
         except ValueError as error:  # from clients, of what they are told
             raise MirrorError(str(error)) from None
         mirror = Mirror(options, source, target, memory, transform=_transform(options), report=report)
@@ -71,29 +79,50 @@ def open_offset_map(offset_map: str, source: str, target: Cluster) -> OffsetMap:
     return OffsetMap(store)
 
 
-def _open_source(stack: ExitStack, options: MirrorOptions) -> Source:
+def _open_cluster(stack: ExitStack, address: Address, config: Mapping[str, str]) -> Cluster | None:
+    """The cluster at an address; None for a folder."""
+    if isinstance(address, Path):
+        return None
+    cluster = Cluster(address, config)
+    stack.callback(cluster.close)
+    return cluster
+
+
+def _open_source(
+    stack: ExitStack, options: MirrorOptions, cluster: Cluster | None, target: Cluster | None
+) -> Source:
     if isinstance(options.source, Path):
         try:
             source: Source = DirectorySource(options.source, options)
         except (IniError, KafkaFormatError) as error:
             raise MirrorError(str(error)) from None
     else:
-        source = ClusterSource(Cluster(options.source, options.source_config), options.source, options)
+        assert cluster is not None
+        if target is not None and target.id == cluster.id:
+            raise MirrorError(
+                f"{options.target}: expected another cluster than the source: topics keep their names"
+            )
+        group = options.group
+        if group is None:
+            group = derived_group(cluster.id, Path(str(options.target)) if target is None else target.id)
+        _log.info("offsets are committed at the source", group=group)
+        source = ClusterSource(cluster, options.source, options, group)
     stack.callback(source.close)
     return source
 
 
-def _open_target(stack: ExitStack, options: MirrorOptions, source: Source, statistics: Statistics) -> Target:
+def _open_target(
+    stack: ExitStack,
+    options: MirrorOptions,
+    source: Source,
+    cluster: Cluster | None,
+    statistics: Statistics,
+) -> Target:
     target: Target
     if isinstance(options.target, Path):
         target = DirectoryTarget(options.target, statistics, options.topic_settings)
     else:
-        cluster = Cluster(options.target, options.target_config)
-        stack.callback(cluster.close)
-        if cluster.id == source.name:
-            raise MirrorError(
-                f"{options.target}: expected another cluster than the source: topics keep their names"
-            )
+        assert cluster is not None
         offsets = open_offset_map(options.offset_map, source.name, cluster)
         stack.callback(offsets.close)
         sender = _open_sender(cluster, options, statistics)

@@ -18,7 +18,6 @@ Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
 OnCorrupt: TypeAlias = Literal["stop", "skip"]
 
 MIB = 1024 * 1024
-DEFAULT_GROUP = "kafkafmt-mirror"
 DEFAULT_OFFSET_MAP = f"topic:{OFFSET_MAP_TOPIC}"
 
 
@@ -26,6 +25,7 @@ DEFAULT_OFFSET_MAP = f"topic:{OFFSET_MAP_TOPIC}"
 class MirrorOptions:
     """What is moved, and how. Sizes are in bytes, times in seconds.
 
+    group: the consumer group at the source; None: one of its own for each source and target.
     follows: whether to wait for more at the end of the source; None: from a cluster, not from a folder.
     beginning: where a partition begins that was never mirrored to this target; committed: where the group has, else
         earliest.
@@ -42,7 +42,7 @@ class MirrorOptions:
 
     source: Address
     target: Address
-    group: str = DEFAULT_GROUP
+    group: str | None = None
     follows: bool | None = None
     beginning: Beginning = "earliest"
     isolation: Isolation | None = None

@@ -24,6 +24,7 @@ from kafkafmt.mirror.moving import (
     SourceRun,
     Stopped,
     Target,
+    Unreached,
 )
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.statistics import Statistics
@@ -82,6 +83,8 @@ class Mirror:
         self._commit_due = time.monotonic() + options.commit_interval
         self._report_due = time.monotonic() + (options.progress_interval or float("inf"))
         self._begin_due = 0.0
+        self._left: dict[TopicPartition, int] | None = None
+        self._left_since = 0.0
 
     def end(self) -> None:
         """Have `run` finish what is under way, and return."""
@@ -98,6 +101,7 @@ class Mirror:
                 self._tend(time.monotonic())
         finally:
             self._finish()
+        self._tell_unreached()
 
     def give_up(self, topic_partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Finish what is under way of partitions that become another mirror's; what of them may be committed."""
@@ -125,14 +129,36 @@ class Mirror:
     def _is_done(self) -> bool:
         partitions = self._source.partitions()
         if partitions is None or not self._begun.issuperset(partitions):
-            return False
+            return partitions is None and self._others_stand_still()
         going_on = [one for one in partitions if one not in self.statistics.stopped]
         if self._options.is_following:
             return bool(partitions) and not going_on
         if not self._is_idle or any(self._target.pending(one) is not None for one in going_on):
             return False
         self._source.learn_positions()
-        return all(map(self._source.is_at_end, going_on))
+        if not all(map(self._source.is_at_end, going_on)):
+            return False
+        return not self._left_to_others() or self._others_stand_still()
+
+    def _left_to_others(self) -> dict[TopicPartition, int]:
+        """The partitions that others of the group have and have not brought to the end; and how far they are."""
+        goals = self._source.goals()
+        others = goals.keys() - self._begun
+        if not others:
+            return {}
+        reached = self._source.reached_by_others(others)
+        return {one: reached[one] for one in others if reached[one] < goals[one]}
+
+    def _others_stand_still(self) -> bool:
+        """Has nothing changed for a time in what others of the group are to do? Not of a mirror that follows."""
+        if self._options.is_following:
+            return False
+        left, now = self._left_to_others(), time.monotonic()
+        if left != self._left:
+            if left and self._source.partitions() is not None:
+                _log.info("waiting for other members of the group", partitions=len(left))
+            self._left, self._left_since = left, now
+        return now - self._left_since > self._source.patience
 
     def _begin_partitions(self) -> None:
         """Have partitions that have become this mirror's go on where they were left."""
@@ -338,11 +364,31 @@ class Mirror:
             return False
         return True
 
+    def _tell_unreached(self) -> None:
+        """Note the partitions that are not where they were to be, though they have not been stopped."""
+        left = self._left_to_others()
+        for one, goal in sorted(self._source.goals().items()):
+            if one in self.statistics.stopped:
+                continue
+            reached = self._arrived(one) if one in self._begun else left.get(one, goal)
+            if reached < goal:
+                self.statistics.unreached.append(Unreached(one, reached, goal))
+                _log.error(
+                    "a partition was not mirrored to the end that it had at the start",
+                    partition=str(one),
+                    from_offset=reached,
+                    to_offset=goal,
+                )
+
     def measure_lag(self) -> None:
         for one in self._begun:
             lag = self._source.lag(one, self._arrived(one))
             if lag is not None:
                 self.statistics.lag[one] = lag
+        goals = self._source.goals()
+        left = self._left_to_others()
+        for one in goals.keys() - self._begun:
+            self.statistics.lag[one] = goals[one] - left.get(one, goals[one])
 
     def _finish(self) -> None:
         self._target.settle(self._options.shutdown_timeout)

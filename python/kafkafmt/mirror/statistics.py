@@ -13,7 +13,7 @@ from kafkafmt.forwarding import ForwardingStats, RefusalReason
 if TYPE_CHECKING:
     from kafkafmt.log.reading import SourceDamage
     from kafkafmt.memory import MemoryBudget
-    from kafkafmt.mirror.moving import Stopped
+    from kafkafmt.mirror.moving import Stopped, Unreached
     from kafkafmt.types import TopicPartition
 
 
@@ -43,6 +43,7 @@ class Statistics:
     forwarding: list[ForwardingStats] = field(default_factory=list)
     skipped: list[SourceDamage] = field(default_factory=list)
     stopped: dict[TopicPartition, Stopped] = field(default_factory=dict)
+    unreached: list[Unreached] = field(default_factory=list)
     possibly_doubled: int = 0
     lag: dict[TopicPartition, int] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
@@ -93,6 +94,15 @@ class Statistics:
                     "message": one.message,
                 }
                 for (topic, partition), one in sorted(self.stopped.items())
+            ],
+            "unreached": [
+                {
+                    "topic": one.topic_partition.topic,
+                    "partition": one.topic_partition.partition,
+                    "from_offset": one.from_offset,
+                    "to_offset": one.to_offset,
+                }
+                for one in self.unreached
             ],
             "memory": {
                 one.name: {"total_bytes": one.total_bytes, "peak_bytes": one.peak_bytes}

@@ -1,5 +1,9 @@
 """A cluster as a source: a raw consumer in a group, so that several mirrors share the partitions.
 
+A mirror that does not follow, into a folder, needs no share: it takes all partitions, and a lock of each log keeps
+other writers out. Into a cluster nothing else keeps two mirrors from sending the same batches. There it joins the
+group, and ends when all partitions, its own and those of other members, are where they ended at the start.
+
 The consumer calls its rebalance listener in a thread of its own, while the mirror's is within `poll`: what the mirror
 does then needs no lock, and must not call the consumer but to commit.
 """
@@ -36,6 +40,12 @@ _ASK_SECONDS = 30.0
 # A group's leader that has just started may know of no partitions yet, and shares out none: for so long that is not
 # believed.
 _EMPTY_SECONDS = 5.0
+# A mirror that was killed is given up so soon, and its partitions are another's. kafka-python's 45 s are for consumers
+# that may pause.
+_SESSION_TIMEOUT_MS = 10_000
+# How long others of the group may stand still: longer than any mirror that was killed stays a member.
+_PATIENCE_SECONDS = 60.0
+_LOOK_SECONDS = 1.0
 # Topics and partitions that are new are found that fast.
 _METADATA_MAX_AGE_MS = 10_000
 
@@ -46,7 +56,7 @@ OnRevoked = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
 class ClusterSource:
     """Raises MirrorError where no broker answers, or a topic that is named is not there."""
 
-    def __init__(self, cluster: Cluster, address: ClusterAddress, options: MirrorOptions) -> None:
+    def __init__(self, cluster: Cluster, address: ClusterAddress, options: MirrorOptions, group: str) -> None:
         self._cluster, self._address, self._options = cluster, address, options
         self.name = cluster.id
         self._assigned: set[TopicPartition] = set()
@@ -67,26 +77,70 @@ class ClusterSource:
         fetch_bytes = options.memory.fetch_bytes
         defaults: dict[str, Any] = {
             "metadata_max_age_ms": _METADATA_MAX_AGE_MS,
+            "session_timeout_ms": _SESSION_TIMEOUT_MS,
             "fetch_max_bytes": max(fetch_bytes // cluster.brokers, 1),  # each of them answers
             "max_partition_fetch_bytes": max(fetch_bytes // 4, 1),
             "max_poll_records": 10_000,
             "metrics_enabled": False,  # kafka-python's own, which nobody sees here, take a fifth of the time
         }
         fixed: dict[str, Any] = {
-            "group_id": options.group,
+            "group_id": group,
             "enable_auto_commit": False,
             "auto_offset_reset": "earliest",
             "isolation_level": "read_committed" if options.is_committed else "read_uncommitted",
             "keep_control_batches": options.keeps_control_batches,
         }
-        self._consumer = RawConsumer(**{**defaults, **cluster.config_of(RawConsumer), **fixed})
+        config = cluster.config_of(RawConsumer)
+        self._consumer = RawConsumer(**{**defaults, **config, **fixed})
+        self._group = group
+        given = config.get("session_timeout_ms")
+        self.patience = _PATIENCE_SECONDS if given is None else 2 * given / 1000
+        self._goals: dict[TopicPartition, int] = {}
+        self._reached: dict[TopicPartition, int] = {}
+        self._looked_at = float("-inf")
+        if not options.is_following:
+            self._set_goals()
+        if options.is_following or options.into_cluster:
+            self._join_group()
+        else:
+            self._consumer.assign(list(map(_kafka, self._goals)))
+            self.assigned(self._goals.keys())
+
+    def _set_goals(self) -> None:
+        """Have the mirror end where all partitions end now."""
+        topics = filter(self._address.means, self._cluster.topic_names())
+        meant = list(map(_kafka, self._cluster.partitions(topics)))
+        starts, ends = self._consumer.beginning_offsets(meant), self._consumer.end_offsets(meant)
+        self._goals = {TopicPartition(*one): ends[one] for one in meant}
+        self._reached = {TopicPartition(*one): starts[one] for one in meant}
+        self._ends.update(self._goals)
+
+    def _join_group(self) -> None:
         listener = _Listener(self)
-        if address.pattern is None:
-            self._consumer.subscribe(list(address.topics), listener=listener)
-            for topic in address.topics:  # lest the group shares them out before it knows their partitions
+        if self._address.pattern is None:
+            self._consumer.subscribe(list(self._address.topics), listener=listener)
+            for (
+                topic
+            ) in self._address.topics:  # lest the group shares them out before it knows their partitions
                 self._consumer.partitions_for_topic(topic)
         else:
-            self._consumer.subscribe(pattern=address.pattern, listener=listener)
+            self._consumer.subscribe(pattern=self._address.pattern, listener=listener)
+
+    def goals(self) -> Mapping[TopicPartition, int]:
+        return self._goals
+
+    def reached_by_others(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """What the group has committed, asked for every so often; else where a partition begins."""
+        if time.monotonic() - self._looked_at > _LOOK_SECONDS:
+            try:
+                for one, offset in self._cluster.group_offsets(self._group).items():
+                    self._reached[one] = max(offset, self._reached.get(one, 0))
+            except kafka_errors.KafkaError as error:
+                _log.warning(
+                    "the offsets of the group are not known, and are asked for again", error=str(error)
+                )
+            self._looked_at = time.monotonic()
+        return {one: self._reached[one] for one in topic_partitions}
 
     def topics(self) -> Mapping[str, SourceTopic]:
         found = self._cluster.describe_topics({topic for topic, _ in self._assigned})
@@ -175,7 +229,7 @@ class ClusterSource:
         return None if end is None else max(end - offset, 0)
 
     def is_at_end(self, topic_partition: TopicPartition) -> bool:
-        return self._positions[topic_partition] >= self._ends[topic_partition]
+        return self._positions[topic_partition] >= self._ends.get(topic_partition, 0)
 
     def _is_over(self, topic_partition: TopicPartition) -> bool:
         """Whether what is behind is nothing that a mirror which does not follow hands out."""
@@ -195,7 +249,6 @@ class ClusterSource:
         self._is_closing = True
         self.on_revoked = lambda _: {}
         self._consumer.close(autocommit=False)
-        self._cluster.close()
 
     # Called by the consumer
 
@@ -210,7 +263,8 @@ class ClusterSource:
         self._assigned -= topic_partitions
         for topic_partition in topic_partitions:
             self._positions.pop(topic_partition, None)
-            self._ends.pop(topic_partition, None)
+            if topic_partition not in self._goals:
+                self._ends.pop(topic_partition, None)
         if offsets and not is_lost:
             try:
                 await self._consumer.commit_async(_commits(offsets))

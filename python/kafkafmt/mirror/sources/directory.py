@@ -119,6 +119,15 @@ class DirectorySource:
         reader = self._readers[topic_partition]
         return reader.offset >= min(self._bound(topic_partition), reader.end_offset)
 
+    def goals(self) -> Mapping[TopicPartition, int]:
+        return {} if self._options.is_following else self._ends
+
+    def reached_by_others(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """A folder has no group: nobody else mirrors its partitions."""
+        return {}
+
+    patience = 0.0
+
     def committed(self, topic_partition: TopicPartition) -> int | None:
         return None
 

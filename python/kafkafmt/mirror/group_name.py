@@ -1,0 +1,23 @@
+"""The consumer group of a mirror that was given none: one for each source and target, the same in every run."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from pathlib import Path
+
+_PREFIX = "kafkafmt-mirror"
+_DIGEST_CHARACTERS = 16
+
+
+def derived_group(source: str, target: str | Path) -> str:
+    """Return the name of the group.
+
+    Args:
+        source: The cluster id of the source.
+        target: The cluster id of the target; or a folder, which stands for its absolute path on this host.
+    """
+    if isinstance(target, Path):
+        target = f"{socket.gethostname()}:{target.resolve()}"
+    digest = hashlib.sha256(f"{source}\0{target}".encode()).hexdigest()
+    return f"{_PREFIX}-{digest[:_DIGEST_CHARACTERS]}"

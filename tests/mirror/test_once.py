@@ -1,0 +1,166 @@
+"""`mirror --once` brings every partition of the topics to the source's end, or says which it did not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+from confluent_kafka import ConsumerGroupState
+from confluent_kafka.admin import AdminClient
+from kafka import KafkaAdminClient, KafkaConsumer
+from kafka.structs import OffsetAndMetadata
+
+from mirror.folders import batches, log_bytes, mirror, put_log
+from mirror.reading import end_of, log_of
+from mirror.running import QUICKLY, SECONDS, Mirror, address, wait_until
+from mirror.scenarios import Feed
+from net.cluster import Cluster
+from serve.endpoint_process import EndpointProcess
+
+
+def on_endpoints(test: Callable[..., None]) -> Callable[..., None]:
+    return pytest.mark.clients(pytest.mark.xdist_group("net")(test))
+
+
+on_brokers = [pytest.mark.broker, pytest.mark.xdist_group("mirror")]
+MakeMirror = Callable[..., Mirror]
+PARTITIONS = 4
+RECORDS = 100
+# The shortest that an endpoint and a broker take, so that a mirror soon gives up members that do nothing.
+SHORT = ("--source-config", "session_timeout_ms=6000", "--source-config", "heartbeat_interval_ms=500")
+
+
+@pytest.fixture
+def east(tmp_path: Path) -> Iterator[str]:
+    """The address of an endpoint with a topic of some partitions."""
+    for number in range(PARTITIONS):
+        put_log(tmp_path / "east" / f"t-{number}", batches(0, RECORDS))
+    with EndpointProcess(tmp_path / "east", log=tmp_path / "east.log") as running:
+        yield running.address
+
+
+@pytest.fixture
+def west(tmp_path: Path) -> Iterator[str]:
+    (tmp_path / "west").mkdir()
+    with EndpointProcess(tmp_path / "west", "--allow-produce", log=tmp_path / "west.log") as running:
+        yield running.address
+
+
+@contextmanager
+def member(server: str, group: str, commits_up_to: int | None = None) -> Iterator[None]:
+    """A member of a group that keeps its partitions; commits_up_to: an offset that it commits once for all of them."""
+    consumer = KafkaConsumer(
+        "t", bootstrap_servers=server, group_id=group, enable_auto_commit=False, heartbeat_interval_ms=200
+    )
+    has_ended, is_member = Event(), Event()
+
+    def poll() -> None:
+        while not has_ended.is_set():
+            consumer.poll(100)
+            if consumer.assignment() and not is_member.is_set():
+                if commits_up_to is not None:
+                    at = OffsetAndMetadata(commits_up_to, "", -1)
+                    consumer.commit(dict.fromkeys(consumer.assignment(), at))
+                is_member.set()
+
+    polling = Thread(target=poll, daemon=True)
+    polling.start()
+    try:
+        assert is_member.wait(SECONDS)
+        yield
+    finally:
+        has_ended.set()
+        polling.join(SECONDS)
+        consumer.close()
+
+
+@on_endpoints
+def test_once_when_the_group_has_another_member_then_a_folder_gets_all_partitions(
+    east: str, tmp_path: Path
+) -> None:
+    with member(east, "g"):
+        ended = mirror(address(east, "t"), tmp_path / "target", "--once", "--group", "g")
+    assert ended.status == 0
+    assert ended.summary["lag"] == {f"t-{number}": 0 for number in range(PARTITIONS)}
+    for number in range(PARTITIONS):
+        assert log_bytes(tmp_path / "target" / f"t-{number}") == log_bytes(tmp_path / "east" / f"t-{number}")
+
+
+@on_endpoints
+def test_once_when_another_member_keeps_partitions_then_says_which_were_not_reached(
+    east: str, west: str
+) -> None:
+    with member(east, "g"):
+        ended = mirror(address(east, "t"), address(west), "--once", "--group", "g", *SHORT)
+    assert ended.status == 1
+    unreached = {one["partition"]: one for one in ended.summary["unreached"]}
+    assert 0 < len(unreached) < PARTITIONS
+    for number, one in unreached.items():
+        assert one == {"topic": "t", "partition": number, "from_offset": 0, "to_offset": RECORDS}
+        line = next(line for line in ended.errors.splitlines() if f'"partition": "t-{number}", "from' in line)
+        assert f'"from_offset": 0, "to_offset": {RECORDS}' in line
+    expected = {f"t-{number}": RECORDS if number in unreached else 0 for number in range(PARTITIONS)}
+    assert ended.summary["lag"] == expected
+    assert ended.summary["records"] == RECORDS * (PARTITIONS - len(unreached))
+
+
+@on_endpoints
+def test_once_when_other_members_have_reached_their_ends_then_is_done(east: str, west: str) -> None:
+    with member(east, "g", commits_up_to=RECORDS):
+        ended = mirror(address(east, "t"), address(west), "--once", "--group", "g", *SHORT)
+    assert (ended.status, ended.summary["unreached"]) == (0, [])
+
+
+@on_endpoints
+def test_mirrors_when_they_have_no_group_named_then_each_target_gets_all_partitions(
+    east: str, tmp_path: Path, mirror: MakeMirror
+) -> None:
+    folders = tmp_path / "one", tmp_path / "other"
+    one, other = (mirror(address(east, "t"), folder, *QUICKLY) for folder in folders)
+    with one, other:
+        for folder, running in zip(folders, (one, other), strict=True):
+            for number in range(PARTITIONS):
+                wait_until(lambda f=folder, n=number: end_of(f, "t", n) == RECORDS, running)
+        one.stop()
+        other.stop()
+    admin = KafkaAdminClient(bootstrap_servers=east)
+    groups = sorted(group["group_id"] for group in admin.list_groups())
+    admin.close()
+    assert len(groups) == 2
+    assert all(group.startswith("kafkafmt-mirror-") for group in groups)
+
+
+@pytest.mark.parametrize("line", [pytest.param(name, marks=on_brokers) for name in ("3.9", "4.x")])
+@pytest.mark.parametrize("to", ["folder", "cluster"])
+def test_once_when_the_last_mirror_was_killed_then_brings_all_of_it(
+    clusters: dict[str, Cluster], line: str, to: str, topic: str, tmp_path: Path, mirror: MakeMirror
+) -> None:
+    source, other = clusters[line], clusters["4.x" if line == "3.9" else "3.9"]
+    source.create_topic(topic, PARTITIONS)
+    feed = Feed(source)
+    with feed.producer("lz4") as producer:
+        feed.send(producer, topic, [m for p in range(PARTITIONS) for m in feed.orders.take(20, partition=p)])
+        arguments = (address(source, topic), tmp_path / "logs" if to == "folder" else address(other))
+        directory = tmp_path / "logs" if to == "folder" else other.broker.log_dir
+        group = ("--group", topic)
+        killed = mirror(*arguments, *QUICKLY, *group, *(SHORT if to == "cluster" else ()))
+        with killed:
+            wait_until(lambda: all(end_of(directory, topic, p) == 20 for p in range(PARTITIONS)), killed)
+            killed.kill()
+        feed.send(producer, topic, [m for p in range(PARTITIONS) for m in feed.orders.take(30, partition=p)])
+    with mirror(*arguments, "--once", *group) as running:
+        summary = running.summary()
+    assert summary["lag"] == {f"{topic}-{p}": 0 for p in range(PARTITIONS)}
+    ends = sum(end_of(directory, topic, partition) for partition in range(PARTITIONS))
+    assert ends == PARTITIONS * 50 + summary["possibly_doubled"]
+    if to == "folder":
+        for partition in range(PARTITIONS):
+            assert log_of(directory, topic, partition) == log_of(source.broker.log_dir, topic, partition)
+        admin = AdminClient({"bootstrap.servers": source.bootstrap})
+        found = admin.describe_consumer_groups([topic])[topic].result(SECONDS)
+        assert found.state != ConsumerGroupState.EMPTY, (
+            "who was killed is not given up, and nobody waited for it"
+        )
