@@ -12,7 +12,7 @@ import kafka.errors as kafka_errors
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaTopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
-from kafka.protocol.consumer import OffsetSpec
+from kafka.protocol.consumer import IsolationLevel, OffsetSpec
 from kafka.structs import OffsetAndMetadata
 
 from kafkafmt.log.topic_configs import TopicConfig
@@ -182,6 +182,26 @@ class Cluster:
             raise MirrorError(
                 f"{self.address}: topic {name} could not be given {partitions} partitions: {error}"
             ) from None
+
+    def bounds(
+        self, topic_partitions: Iterable[TopicPartition], *, is_committed: bool = False
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the first offset of each partition, and the one behind the last that a consumer can read.
+
+        Raises MirrorError if a partition has no leader that answers.
+        """
+        asked = [KafkaTopicPartition(*one) for one in topic_partitions]
+        if not asked:
+            return {}
+        isolation = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
+        try:
+            starts, ends = (
+                self._admin.list_partition_offsets(dict.fromkeys(asked, at), isolation)
+                for at in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
+            )
+        except kafka_errors.KafkaError as error:
+            raise MirrorError(f"{self.address}: the ends of partitions are not known: {error}") from None
+        return {TopicPartition(*one): (int(starts[one].offset), int(ends[one].offset)) for one in asked}
 
     def end_offset(self, topic_partition: TopicPartition) -> int | None:
         """The offset behind the last record; None where there is no such partition."""

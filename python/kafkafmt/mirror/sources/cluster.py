@@ -109,10 +109,11 @@ class ClusterSource:
     def _set_goals(self) -> None:
         """Have the mirror end where all partitions end now."""
         topics = filter(self._address.means, self._cluster.topic_names())
-        meant = list(map(_kafka, self._cluster.partitions(topics)))
-        starts, ends = self._consumer.beginning_offsets(meant), self._consumer.end_offsets(meant)
-        self._goals = {TopicPartition(*one): ends[one] for one in meant}
-        self._reached = {TopicPartition(*one): starts[one] for one in meant}
+        # By the admin: the consumer would learn its topics one request at a time, and share out what it knows by then.
+        partitions = self._cluster.partitions(topics)
+        bounds = self._cluster.bounds(partitions, is_committed=self._options.is_committed)
+        self._goals = {one: end for one, (_, end) in bounds.items()}
+        self._reached = {one: start for one, (start, _) in bounds.items()}
         self._ends.update(self._goals)
 
     def _join_group(self) -> None:
