@@ -8,10 +8,9 @@ from pathlib import Path
 from threading import Event, Thread
 
 import pytest
-from confluent_kafka import ConsumerGroupState
+from confluent_kafka import Consumer, ConsumerGroupState, TopicPartition
 from confluent_kafka.admin import AdminClient
-from kafka import KafkaAdminClient, KafkaConsumer
-from kafka.structs import OffsetAndMetadata
+from kafka import KafkaAdminClient
 
 from mirror.folders import batches, log_bytes, mirror, put_log
 from mirror.reading import end_of, log_of
@@ -52,20 +51,21 @@ def west(tmp_path: Path) -> Iterator[str]:
 @contextmanager
 def member(server: str, group: str, commits_up_to: int | None = None) -> Iterator[None]:
     """A member of a group that keeps its partitions; commits_up_to: an offset that it commits once for all of them."""
-    consumer = KafkaConsumer(
-        "t", bootstrap_servers=server, group_id=group, enable_auto_commit=False, heartbeat_interval_ms=200
-    )
+    settings = {"bootstrap.servers": server, "group.id": group, "enable.auto.commit": False}
+    consumer = Consumer({**settings, "auto.offset.reset": "earliest", "heartbeat.interval.ms": 200})
     has_ended, is_member = Event(), Event()
 
     def poll() -> None:
         while not has_ended.is_set():
-            consumer.poll(100)
-            if consumer.assignment() and not is_member.is_set():
+            consumer.poll(0.1)
+            mine = consumer.assignment()
+            if mine and not is_member.is_set():
                 if commits_up_to is not None:
-                    at = OffsetAndMetadata(commits_up_to, "", -1)
-                    consumer.commit(dict.fromkeys(consumer.assignment(), at))
+                    at = [TopicPartition(one.topic, one.partition, commits_up_to) for one in mine]
+                    consumer.commit(offsets=at, asynchronous=False)
                 is_member.set()
 
+    consumer.subscribe(["t"])
     polling = Thread(target=poll, daemon=True)
     polling.start()
     try:
