@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import errno
 import os
+import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
+from kafkafmt.log.checkpoints import (
+    LOG_START_OFFSET_CHECKPOINT,
+    LogStartOffsets,
+    parse_log_start_offsets,
+)
 from kafkafmt.log.directory import partition_of_folder
 from kafkafmt.log.segment import (
     LOG_SUFFIX,
@@ -141,6 +148,58 @@ def read_sidecar(file: SegmentFile, suffix: str) -> bytes | None:
 def read_index(file: SegmentFile, suffix: str) -> bytes:
     """What is there of an index, without most of the zeros that a broker fills that of an active segment up with."""
     return _read_beside(file, suffix, _read_to_zeros) or b""
+
+
+def read_last_entry(file: SegmentFile, suffix: str, size_in_bytes: int) -> bytes:
+    """The last entry of an index, whose entries have that size; empty if there is none."""
+    size = file.sidecar_sizes.get(suffix, 0) // size_in_bytes * size_in_bytes
+    if not size:
+        return b""
+
+    def read(index: NativeFile) -> bytes:
+        index.seek(size - size_in_bytes)
+        return bytes(index.read(size_in_bytes))
+
+    return _read_beside(file, suffix, read) or b""
+
+
+def read_log_start_offsets(files: Sequence[SegmentFile]) -> list[int]:
+    """The log start offsets of the partitions that segments are of, by the names of their folders; 0 if none is told.
+
+    A file `log-start-offset-checkpoint` is read once, in whatever file system it is. Raises CheckpointError for one
+    that is malformed, and OSError.
+    """
+    local = LogStartOffsets()
+    directories = {_directory_of(file): file for file in files if file.filesystem is not None}
+    with ThreadPoolExecutor(_LISTED_AT_ONCE) as threads:
+        found = dict(zip(directories, threads.map(_remote_log_starts, directories.values()), strict=True))
+
+    def start_of(file: SegmentFile) -> int:
+        folder = file.path.rpartition("/")[0]
+        if file.filesystem is None:
+            return local.of(Path(folder))
+        topic_partition = TopicPartition.from_folder_name(folder.rpartition("/")[2])
+        return 0 if topic_partition is None else found[_directory_of(file)].get(topic_partition, 0)
+
+    return [start_of(file) for file in files]
+
+
+def _directory_of(file: SegmentFile) -> str:
+    """The URI of the log directory."""
+    return posixpath.dirname(posixpath.dirname(file.uri))
+
+
+def _remote_log_starts(file: SegmentFile) -> Mapping[TopicPartition, int]:
+    assert file.filesystem is not None
+    path = f"{posixpath.dirname(posixpath.dirname(file.path))}/{LOG_START_OFFSET_CHECKPOINT}"
+    name = f"{_directory_of(file)}/{LOG_START_OFFSET_CHECKPOINT}"
+    try:
+        with file.filesystem.open_input_file(path) as opened:
+            return parse_log_start_offsets(bytes(opened.read()), name)
+    except FileNotFoundError:
+        return {}
+    except file_system_errors() as error:
+        raise told(error, "cannot be read", name) from error
 
 
 def _read_beside(file: SegmentFile, suffix: str, read: Callable[[NativeFile], bytes]) -> bytes | None:

@@ -6,8 +6,10 @@ what was learned is held against the log, and learned again where it does not ho
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from _kafkafmt.scan import BatchRun
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.indexes import AbortedTransaction, transactions_from_bytes
 from kafkafmt.log.segment import SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX
@@ -34,6 +36,7 @@ class LogFollower:
 
     def __init__(self, *, is_committed: bool) -> None:
         self._is_committed = is_committed
+        self._start = 0
         self._end: Place | None = None
         self._tracker = TransactionTracker()
         self._aborted: list[AbortedTransaction] = []
@@ -52,7 +55,7 @@ class LogFollower:
     @property
     def stable_offset(self) -> int:
         """What readers come to: the end or, for committed reads, the first open transaction (Kafka's LSO)."""
-        return self.end.offset if self.first_open_offset is None else self.first_open_offset
+        return self.end.offset if self.first_open_offset is None else max(self.first_open_offset, self._start)
 
     @property
     def aborted(self) -> tuple[AbortedTransaction, ...]:
@@ -70,6 +73,9 @@ class LogFollower:
         """
         known = self._end
         self._advance(log, known if known is not None and self._goes_on(log, known) else self._begin(log))
+        self._start = log.start_offset
+        if self.end.offset < log.least_end_offset:
+            self._end = replace(self.end, offset=log.least_end_offset)
 
     def _goes_on(self, log: Log, known: Place) -> bool:
         """Whether the log goes on at the known end, and that is the way to its new one."""
@@ -119,15 +125,23 @@ class LogFollower:
                 self._read(log, segment)
 
     def _read(self, log: Log, segment: SegmentFile) -> None:
+        first = log.first_offset_of(segment)
+
         def see(records: SegmentRange) -> None:
             for run in records.runs(reuse_memory=True):
                 if self._is_committed:
-                    self._aborted += self._tracker.add(run)
+                    self._aborted += self._tracker.add(_from_offset(run, first))
                 offset = max(int(run.index["last_offset"][-1]) + 1, self.end.offset)
                 self._end = Place(offset, segment.base_offset, run.end_position)
 
         if self.end.position < segment.size_in_bytes:
             log.read_through(segment, see, self.end.position)
+
+
+def _from_offset(run: BatchRun, first: int) -> BatchRun:
+    """The batches that reach `first`: those in front of it another segment has, too."""
+    is_new = run.index["last_offset"] >= first
+    return run if is_new.all() else BatchRun(run.buffer, run.index[is_new], run.origin)
 
 
 def _indexed_transactions(log: Log) -> tuple[list[AbortedTransaction], dict[int, int]] | None:

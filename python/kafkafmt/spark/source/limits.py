@@ -37,16 +37,16 @@ class Lag:
     def stretches(self) -> Iterator[tuple[SegmentFile, Place, Place]]:
         """Segment by segment, where what is to be read begins and ends; nothing of a segment without any of it."""
         place = self.start
-        for segment, next_base in self.log.with_next_base_offset():
+        for segment, first, stop in self.log.spans():
             if segment.base_offset > self.end.base_offset:
                 return
-            if segment.base_offset < self.start.base_offset:
+            if segment.base_offset < self.start.base_offset or first == stop:
                 continue
             start = Place(place.offset, segment.base_offset, 0)
             start = place if place.base_offset == segment.base_offset else start
             place = self.end
-            if segment.base_offset < self.end.base_offset and next_base is not None:
-                place = Place(max(next_base, start.offset), segment.base_offset, segment.size_in_bytes)
+            if segment.base_offset < self.end.base_offset and stop is not None:
+                place = Place(max(stop, start.offset), segment.base_offset, segment.size_in_bytes)
             if place.position > start.position:
                 yield segment, start, place
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kafkafmt.spark.selection import LATEST, ensure_all_named
 from kafkafmt.spark.source.following import LogFollower
 from kafkafmt.spark.source.limits import Lag, share
-from kafkafmt.spark.source.logs import Log, Place, Split, find_logs
+from kafkafmt.spark.source.logs import Log, Place, SegmentEnds, Split, find_logs
 from kafkafmt.spark.source.options import UNLIMITED, Amount
 from kafkafmt.spark.source.planning import ReadTask, find_bound, tasks
 from kafkafmt.spark.stream_offsets import Losses, Offsets
@@ -31,6 +31,7 @@ class LogStream:
         self._options = options
         self._logs: dict[TopicPartition, Log] = {}
         self._followers: dict[TopicPartition, LogFollower] = {}
+        self._ends = SegmentEnds()
         self._places: dict[TopicPartition, dict[int, Place]] = {}
         self._last: Offsets | None = None  # what the logs that are listed go with
         self._target: Offsets | None = None
@@ -104,7 +105,7 @@ class LogStream:
 
     def _list(self) -> None:
         logs: dict[TopicPartition, Log] = {}
-        for log in find_logs(self._options.read, may_grow=True):
+        for log in find_logs(self._options.read, may_grow=True, ends=self._ends):
             if log.topic_partition is None:
                 raise ValueError(f"{log.folder}: its name tells no partition: options topic and partition do")
             logs[log.topic_partition] = log
@@ -114,6 +115,7 @@ class LogStream:
         }
         for topic_partition, log in logs.items():
             self._followers[topic_partition].follow(log)
+        self._ends.keep(logs.values())
         self._logs, self._last = logs, None
 
     def _initial_offset(self, log: Log) -> int:

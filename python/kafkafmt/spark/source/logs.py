@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import logging
 import posixpath
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.indexes import AbortedTransaction, OffsetIndex, TimeIndex
+from kafkafmt.log.indexes import OFFSET_INDEX_DTYPE, AbortedTransaction, OffsetIndex, TimeIndex
+from kafkafmt.log.overlaps import Overlap, SegmentOffsets, find_overlaps, first_offsets
 from kafkafmt.log.segment import (
     OFFSET_INDEX_SUFFIX,
     TIME_INDEX_SUFFIX,
@@ -27,7 +28,14 @@ from kafkafmt.log.segment import (
     find_row,
 )
 from kafkafmt.log.splitting import split_points
-from kafkafmt.spark.files import SegmentFile, list_segments, open_records, read_index
+from kafkafmt.spark.files import (
+    SegmentFile,
+    list_segments,
+    open_records,
+    read_index,
+    read_last_entry,
+    read_log_start_offsets,
+)
 from kafkafmt.spark.locations import without_secrets
 from kafkafmt.types import TopicPartition
 
@@ -39,6 +47,8 @@ if TYPE_CHECKING:
 
 _Found = TypeVar("_Found")
 
+_LOG = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Split:
@@ -46,7 +56,8 @@ class Split:
 
     start_offset, end_offset: records in front of the one, and from the other on, are left out; None: none are.
     is_log_end: it ends where its log does, so that a batch may be cut off there.
-    aborted: the transactions whose records are left out.
+    next_base_offset: where the next segment begins, if nobody has looked for overlaps: a batch that reaches there ends
+    the read. aborted: the transactions whose records are left out.
     """
 
     segment: SegmentFile
@@ -55,6 +66,7 @@ class Split:
     start_offset: int | None = None
     end_offset: int | None = None
     is_log_end: bool = False
+    next_base_offset: int | None = None
     aborted: tuple[AbortedTransaction, ...] = ()
 
 
@@ -70,23 +82,67 @@ class Place:
     position: int
 
 
-def find_logs(options: ReadOptions, *, may_grow: bool = False) -> list[Log]:
+class SegmentEnds:
+    """Where closed segments end, looked for once in each; so that overlaps of segments are found, and told of once."""
+
+    def __init__(self) -> None:
+        self._known: dict[SegmentFile, int] = {}
+        self._told: set[tuple[str, Overlap]] = set()
+
+    def first_offsets(self, log: Log) -> list[int]:
+        """The lowest offset that each segment of a log hands out; a warning for those that are in several."""
+        ends = [self._end(log, segment) for segment in log.segments[:-1]]
+        offsets = [SegmentOffsets(one.base_offset, end) for one, end in zip(log.segments, ends, strict=False)]
+        offsets.append(SegmentOffsets(log.segments[-1].base_offset, log.segments[-1].base_offset))
+        firsts = first_offsets(offsets)
+        if any(first > segment.base_offset for first, segment in zip(firsts, log.segments, strict=True)):
+            self._tell(log, offsets)
+        return firsts
+
+    def keep(self, logs: Iterable[Log]) -> None:
+        """Forget the segments that none of the logs has any more."""
+        there = {segment for log in logs for segment in log.segments}
+        self._known = {segment: end for segment, end in self._known.items() if segment in there}
+
+    def _end(self, log: Log, segment: SegmentFile) -> int:
+        if segment not in self._known:
+            self._known[segment] = log.find_next_offset(segment)
+        return self._known[segment]
+
+    def _tell(self, log: Log, offsets: Sequence[SegmentOffsets]) -> None:
+        last = log.segments[-1]
+        offsets = [*offsets[:-1], SegmentOffsets(last.base_offset, log.find_next_offset(last))]
+        for overlap in find_overlaps(offsets):
+            segment = log.segment_at(overlap.base_offset)
+            if segment is not None and (segment.uri, overlap) not in self._told:
+                self._told.add((segment.uri, overlap))
+                _LOG.warning("%s: %s: left out", segment.uri, overlap)
+
+
+def find_logs(options: ReadOptions, *, may_grow: bool = False, ends: SegmentEnds | None = None) -> list[Log]:
     """The logs of the partitions that are asked for, in their order.
 
-    may_grow: folders that hold no log yet, and globs and patterns that no topic matches yet, are waited for.
-    Raises FileNotFoundError and ValueError, in one line, for paths that hold no log and topics that are not there.
+    may_grow: folders that hold no log yet, and globs and patterns that no topic matches yet, are waited for. ends: what
+    is known of segments from an earlier call.
+
+    Raises FileNotFoundError and ValueError, in one line, for paths that hold no log and topics that are not there, and
+    CheckpointError for a malformed `log-start-offset-checkpoint`.
     """
+    ends = SegmentEnds() if ends is None else ends
     folders: dict[str, list[SegmentFile]] = {}
     for segment in list_segments(options.paths, options.file_system, may_be_empty=may_grow):
         folders.setdefault(posixpath.dirname(segment.uri), []).append(_named(segment, options))
     logs = [
-        Log(folder, tuple(sorted(segments, key=lambda segment: segment.base_offset)), options)
+        Log(folder, tuple(sorted(segments, key=lambda segment: segment.base_offset)), options, ends)
         for folder, segments in folders.items()
     ]
     if not may_grow:
         _ensure_topics(logs, options)
     chosen = [log for log in logs if _is_chosen(log, options)]
     _ensure_distinct(chosen)
+    if not options.from_segment_start:
+        starts = read_log_start_offsets([log.segments[0] for log in chosen])
+        chosen = [replace(log, log_start_offset=start) for log, start in zip(chosen, starts, strict=True)]
     return sorted(chosen, key=lambda log: (log.topic_partition or ("", 0), log.folder))
 
 
@@ -123,11 +179,16 @@ def _ensure_distinct(logs: Sequence[Log]) -> None:
 
 @dataclass(frozen=True)
 class Log:
-    """The segments of one partition, one at the least, by base offset, and how they are to be read."""
+    """The segments of one partition, one at the least, by base offset, and how they are to be read.
+
+    log_start_offset: records below it are deleted, though segments may have them (KIP-107).
+    """
 
     folder: str
     segments: tuple[SegmentFile, ...]
     options: ReadOptions
+    ends: SegmentEnds = field(default_factory=SegmentEnds, repr=False, compare=False)
+    log_start_offset: int = 0
 
     def __str__(self) -> str:
         return str(self.topic_partition or self.folder)
@@ -142,8 +203,11 @@ class Log:
 
     @property
     def start_offset(self) -> int:
-        """The base offset of the first segment. Records may begin behind it."""
-        return self.segments[0].base_offset
+        """The log start offset, or the base offset of the first segment if that is higher.
+
+        Records may begin behind it.
+        """
+        return max(self.segments[0].base_offset, self.log_start_offset)
 
     @cached_property
     def end_offset(self) -> int | None:
@@ -151,11 +215,50 @@ class Log:
         segment = self.segments[-1]
         try:
             with self.open(segment) as records:
-                return read_indexes(segment).find_next_offset(records)
+                return max(read_indexes(segment).find_next_offset(records), self.least_end_offset)
         except KafkaFormatError:
             if self.options.on_corrupt == "fail":
                 raise
             return None
+
+    @property
+    def least_end_offset(self) -> int:
+        """What the end is not below, wherever the last segment ends: the log's start, and where other segments end."""
+        return max(self.log_start_offset, self._first_offsets[-1])
+
+    @property
+    def _checks_overlaps(self) -> bool:
+        asked = self.options.checks_overlaps
+        return self.segments[0].filesystem is None if asked is None else asked
+
+    @cached_property
+    def _first_offsets(self) -> list[int]:
+        """The lowest offset that each segment hands out, whatever the log start offset is."""
+        if self._checks_overlaps and len(self.segments) > 1:
+            return self.ends.first_offsets(self)
+        return [segment.base_offset for segment in self.segments]
+
+    def first_offset_of(self, segment: SegmentFile) -> int:
+        """The lowest offset that one of its segments hands out: those below are in the segments before it."""
+        number = bisect_right(self.segments, segment.base_offset, key=lambda one: one.base_offset) - 1
+        return self._first_offsets[number]
+
+    def find_next_offset(self, segment: SegmentFile) -> int:
+        """The offset behind the last batch of one of its segments; behind damage, the last that is to be read."""
+        with contextlib.suppress(KafkaFormatError), self.open(segment) as records:
+            return _last_index_entry(segment).find_next_offset(records)
+        found, position = segment.base_offset, 0
+        while position < segment.size_in_bytes:  # what cannot be read is told where records are read
+            with self.open(segment, position) as records:
+                try:
+                    for run in records.runs(reuse_memory=True):
+                        found = max(found, int(run.index["last_offset"].max()) + 1)
+                    break
+                except KafkaFormatError as error:
+                    position = (
+                        segment.size_in_bytes if error.position is None else records.position_after(error)
+                    )
+        return found
 
     def holds(self, place: Place) -> bool:
         """Whether a batch still begins at a place, and stands for what it did."""
@@ -174,8 +277,7 @@ class Log:
 
         None where damage hides it. Raises KafkaFormatError for that unless it is to be passed over.
         """
-        number = max(bisect_right(self.segments, offset, key=lambda one: one.base_offset) - 1, 0)
-        segment = self.segments[number]
+        segment = self.segments[max(bisect_right(self._first_offsets, offset) - 1, 0)]
         with self.open(segment) as records:
             try:
                 row = read_indexes(segment).find_row(records, offset)
@@ -213,10 +315,15 @@ class Log:
                     position = records.position_after(error)
 
     def find_timestamp(self, timestamp: int) -> int | None:
-        """The offset of the first record with `timestamp` (milliseconds) or a later one."""
-        for segment in self.segments:
+        """The offset of the first record with `timestamp` (milliseconds) or a later one, from the log's start on."""
+        for segment, first, stop in self.spans():
+            if stop is not None and stop <= max(first, self.log_start_offset):
+                continue
             indexes = read_indexes(segment, by_time=True)
-            found = self.read_through(segment, partial(indexes.find_timestamp, timestamp=timestamp))
+            start = max(first, self.log_start_offset)
+            found = self.read_through(
+                segment, partial(indexes.find_timestamp, timestamp=timestamp, start_offset=start)
+            )
             if found is not None:
                 return found.offset
         return None
@@ -230,31 +337,34 @@ class Log:
     ) -> Iterator[Split]:
         """What lies from offset `start` to in front of `end`, in order; None for the log's own ends.
 
+        Nothing below the log start offset, and of offsets that several segments have, those of one.
+
         places: where offsets are, by offset, as far as is known: that saves reading an index. They are held against
         the log. Damage is left to the tasks, which tell of it, or pass over it.
         """
-        if start is not None and end is not None and start >= end:
+        start = max(start if start is not None else 0, self.start_offset)
+        if end is not None and start >= end:
             return
-        for segment, next_base in self.with_next_base_offset():
-            if (end is not None and segment.base_offset >= end) or (
-                start is not None and next_base is not None and next_base <= start
-            ):
+        for segment, first, stop in self.spans():
+            first = max(first, start)
+            if (end is not None and first >= end) or (stop is not None and stop <= first):
                 continue
             whole = Split(
                 segment,
                 0,
                 segment.size_in_bytes,
-                start_offset=start if start is not None and start > segment.base_offset else None,
-                end_offset=end if end is not None and (next_base is None or end < next_base) else None,
+                start_offset=first if first > segment.base_offset else None,
+                end_offset=end if end is not None and (stop is None or end < stop) else None,
                 is_log_end=segment.is_last,
-                aborted=_between(aborted, segment.base_offset, next_base),
+                next_base_offset=None if self._checks_overlaps else stop,
+                aborted=_between(aborted, first, stop),
             )
             yield from _Cutting(self, whole, places or {}).splits()
 
-    def with_next_base_offset(self) -> Iterator[tuple[SegmentFile, int | None]]:
-        """Each segment, and the base offset of the one behind it; None for the last one."""
-        behind = (segment.base_offset for segment in self.segments[1:])
-        return zip_longest(self.segments, behind)
+    def spans(self) -> Iterator[tuple[SegmentFile, int, int | None]]:
+        """Each segment, the lowest offset that it hands out, and where the next one goes on; None for the last one."""
+        firsts = self._first_offsets
+        return zip(self.segments, firsts, [*firsts[1:], None], strict=True)
 
 
 class _Cutting:
@@ -315,6 +425,16 @@ def _between(
         for one in aborted
         if one.last_offset >= start_offset and (end_offset is None or one.first_offset < end_offset)
     )
+
+
+def _last_index_entry(segment: SegmentFile) -> SegmentIndexes:
+    """Of the indexes beside a segment what leads to its end; all of a broker's that ends in zeros."""
+    entry = read_last_entry(segment, OFFSET_INDEX_SUFFIX, OFFSET_INDEX_DTYPE.itemsize)
+    if entry and not any(entry):
+        return read_indexes(segment)
+    base_offset = segment.base_offset
+    index = OffsetIndex.from_bytes(entry, base_offset)
+    return SegmentIndexes(base_offset, index, TimeIndex.from_bytes(b"", base_offset))
 
 
 def read_indexes(segment: SegmentFile, *, by_time: bool = False) -> SegmentIndexes:

@@ -54,6 +54,8 @@ _KNOWN = (
     "isolation",
     "onCorrupt",
     "verify",
+    "fromSegmentStart",
+    "checkOverlaps",
     "maxDecompressedBytes",
     "splitBytes",
     "maxBatchBytes",
@@ -94,6 +96,8 @@ NOTHING, UNLIMITED = Amount(0, 0, 0), Amount()
 class ReadOptions:
     """What is to be read, and how; see the README for each option.
 
+    from_segment_start: whether `log-start-offset-checkpoint` is left alone, so that deleted records are read.
+    checks_overlaps: whether the driver looks where each segment ends; None: of local ones alone.
     file_system: what holds for the file system of every URI, as `list_segments` takes it; credentials may be in it.
     """
 
@@ -108,6 +112,8 @@ class ReadOptions:
     isolation: str = "read_uncommitted"
     on_corrupt: str = "fail"
     verify: bool = True
+    from_segment_start: bool = False
+    checks_overlaps: bool | None = None
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
     split_bytes: int = DEFAULT_SPLIT_BYTES
     max_batch_bytes: int = DEFAULT_BATCH_BYTES
@@ -148,6 +154,8 @@ class ReadOptions:
             isolation=given.parse("isolation", one_of(ISOLATIONS), "read_uncommitted"),
             on_corrupt=on_corrupt,
             verify=given.parse("verify", parse_boolean, True),
+            from_segment_start=given.parse("fromSegmentStart", parse_boolean, False),
+            checks_overlaps=given.parse("checkOverlaps", parse_boolean, None),
             max_decompressed_bytes=given.parse(
                 "maxDecompressedBytes", parse_size, DEFAULT_MAX_DECOMPRESSED_BYTES
             ),

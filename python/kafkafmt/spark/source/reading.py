@@ -148,8 +148,10 @@ class SelectedRecords(SegmentRange):
         self, position: int | None = None, *, run_bytes: int = RUN_BYTES, reuse_memory: bool = False
     ) -> Iterator[BatchRun]:
         """As `SegmentRange.runs`."""
-        end = self._split.end_offset
+        end, limit = self._split.end_offset, self._split.next_base_offset
         for run in super().runs(position, run_bytes=run_bytes, reuse_memory=reuse_memory):
+            if limit is not None:
+                self._ensure_below(limit, run)
             wanted = self._wanted(run.index)
             if wanted.all():
                 yield run
@@ -157,6 +159,16 @@ class SelectedRecords(SegmentRange):
                 yield BatchRun(run.buffer, run.index[wanted], run.origin)
             if end is not None and run.index["base_offset"][-1] >= end:
                 return
+
+    def _ensure_below(self, limit: int, run: BatchRun) -> None:
+        """Raise ValueError for a sound batch that reaches where the next segment begins."""
+        late = run.index["last_offset"] >= limit
+        if late.any() and (late & run.valid()).any():
+            found = int(run.index["last_offset"][late].max())
+            raise ValueError(
+                f"{self._split.segment.uri}: offsets {limit} to {found} may be in the next segment, too, which begins "
+                f"at {limit}: checkOverlaps=true looks where segments end, and reads them once"
+            )
 
     def _wanted(self, rows: NDArray[np.void]) -> NDArray[np.bool_]:
         wanted = np.ones(len(rows), np.bool_)
