@@ -57,7 +57,9 @@ def partitions(answer: Any) -> dict[tuple[str, int], Any]:
 
 def read(partition: Any, start: int = 0) -> list[int]:
     """The offsets of the records in an answer, from the one on that was asked for."""
-    return [o for o in offsets(kf.MemoryRecords(partition.records or b"").records(control=True)) if o >= start]
+    return [
+        o for o in offsets(kf.MemoryRecords(partition.records or b"").records(control=True)) if o >= start
+    ]
 
 
 def magics(partition: Any) -> set[int]:

@@ -45,6 +45,8 @@ _COLUMNS = {
     "records_converted": "bigint",
     "seconds": "double",
     "damage": DAMAGE,
+    "removed": "array<string>",
+    "kept": "array<string>",
     "error": "string",
     "error_type": "string",
 }
@@ -62,6 +64,8 @@ def convert(
     on_corrupt: OnCorrupt = "fail",
     zstd_fallback: Codec | str | None = None,
     chunk_size: int = DEFAULT_CHUNK_SIZE,
+    force: bool = False,
+    from_segment_start: bool = False,
 ) -> DataFrame:
     """Convert the segments under a log directory or partition folder into another format, codec, or both.
 
@@ -69,9 +73,9 @@ def convert(
     same paths on all machines. Done once however often it is started: a second run does what is missing. The
     options are those of `kafkafmt convert`, codecs by name or as `Codec`; `topics` is a pattern, as 'page-*'.
 
-    Returns a row a segment: topic, partition, path, target, base_offset, status (converted, unchanged or failed),
-    source_bytes, target_bytes, records_converted, seconds, damage (what was left out, or what it failed at), error
-    and error_type. Where a segment fails the others go on: look at the status.
+    Returns a row a segment: topic, partition, path, target, base_offset, status (converted, unchanged, gone or failed),
+    source_bytes, target_bytes, records_converted, seconds, damage (what was left out, or what it failed at), removed
+    and kept (converted segments whose source is gone), error and error_type. Where a segment fails the others go on: look at the status.
 
     Raises ValueError, in one line, for options and folders that cannot be; DirectoryLockedError, before anything is
     touched, if a broker runs on the target; and JobError where Spark gives up: what was done until then is done.
@@ -83,8 +87,9 @@ def convert(
         chunk_size,
         _codec("codec", codec),
         level,
+        force=force,
     )
-    tasks = plan(Path(source), Path(target), topics)
+    tasks = plan(Path(source), Path(target), topics, from_segment_start=from_segment_start)
     with lock_log_directory(target):
         reports = _run(context_of(spark), tasks, options)
     return report_frame(spark, reports, _COLUMNS)
