@@ -104,6 +104,12 @@ def _decoding() -> list[Row]:
         ):
             works = {OURS: (work,), **peers, **crc}
             rows.append(Row(f"decode {name} to {kind}", RECORDS, segment, works, "CRC alone", targets))
+    unverified = {FLOOR: ("numpy_batches_unverified",)}
+    for value_size, name in ((100, "100 B"), (1024, "1 KiB")):
+        works = {OURS: ("numpy_batches",), **peers, **unverified}
+        segment = Segment(Codec.LZ4, value_size, magic=1)
+        label = f"decode {name} in v1 wrappers, lz4, to numpy"
+        rows.append(Row(label, RECORDS, segment, works, "CRCs not checked", (Target(0.8, FLOOR),)))
     iterated = {OURS: ("iterate",), **peers}
     rows.append(
         Row("iterate Record objects, 100 B", RECORDS, PLAIN_100, iterated, targets=(Target(2, AIOKAFKA),))

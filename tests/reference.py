@@ -279,7 +279,7 @@ class Batch:
             raise Damaged("crc")
         if self.magic == 2:
             return list(_rows_of_batch(self))
-        return _rows_of_message(self)
+        return _rows_of_message(self, verify)
 
 
 def read(data: bytes) -> Iterator[Batch]:
@@ -354,7 +354,7 @@ def _rows_of_batch(batch: Batch) -> Iterator[Row]:
         raise Damaged("bytes left after the last record")
 
 
-def _rows_of_message(outer: Batch) -> list[Row]:
+def _rows_of_message(outer: Batch, verify: bool) -> list[Row]:
     row, _ = _message_at(outer.data)
     if outer.codec == NONE:
         return [row]
@@ -362,8 +362,13 @@ def _rows_of_message(outer: Batch) -> list[Row]:
         raise Damaged("wrapper")
     data = decompress(outer.codec, row.value)
     rows = []
-    while data:
+    while len(data) >= LOG_OVERHEAD:
+        size, crc = struct.unpack_from(">iI", data + bytes(4), 8)
+        if size > len(data) - LOG_OVERHEAD:
+            break  # readers leave a part of a message out
         inner, size = _message_at(data, inner=True)
+        if verify and crc != zlib.crc32(data[16:size]):
+            raise Damaged("inner crc")
         if data[16] == 1 and outer.attributes & TIMESTAMP_TYPE:
             inner = inner._replace(timestamp=row.timestamp)
         rows.append(inner._replace(timestamp_type=row.timestamp_type))

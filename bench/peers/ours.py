@@ -62,9 +62,13 @@ def numpy_all(data: bytes) -> Run:
     return lambda: _numpy_tally([records.to_numpy()])
 
 
-def numpy_batches(data: bytes) -> Run:
+def numpy_batches(data: bytes, *, verify: bool = True) -> Run:
     records = MemoryRecords(data)
-    return lambda: _numpy_tally(records.numpy_batches())
+    return lambda: _numpy_tally(records.numpy_batches(verify=verify))
+
+
+def numpy_batches_unverified(data: bytes) -> Run:
+    return numpy_batches(data, verify=False)
 
 
 def _numpy_tally(chunks: Iterable[Mapping[str, object]]) -> Tally:

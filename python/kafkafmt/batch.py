@@ -88,22 +88,31 @@ class RecordBatch(BatchHeader):
             self._located = self._locate(verify=False)
         return self._located
 
-    def _locate(self, *, verify: bool) -> LocatedRecords:
-        return locate(
-            self.run, self.number, self.number + 1, verify=verify, limit=self._max_decompressed_bytes
-        )
+    def _locate(self, *, verify: bool, strict: bool = False) -> LocatedRecords:
+        limit = self._max_decompressed_bytes
+        return locate(self.run, self.number, self.number + 1, verify=verify, limit=limit, strict=strict)
 
     def is_valid(self) -> bool:
-        """Does the CRC hold?"""
+        """Return whether `ensure_valid` finds nothing wrong.
+
+        Raises UnsupportedCompressionTypeError or DecompressionLimitError if a wrapper cannot be decompressed.
+        """
         try:
             self.ensure_valid()
-        except CorruptRecordError:
+        except (CorruptRecordError, InvalidRecordError):
             return False
         return True
 
     def ensure_valid(self) -> None:
-        """Raise CorruptRecordError where the CRC does not hold."""
+        """Raise CorruptRecordError if the CRC does not hold.
+
+        A v0/v1 wrapper is decompressed, and the messages in it are checked: CorruptRecordError if the CRC of one
+        does not hold, InvalidRecordError if they are not whole messages. Raises UnsupportedCompressionTypeError or
+        DecompressionLimitError if the wrapper cannot be decompressed.
+        """
         self.run.ensure_valid(self.number, self.number + 1)
+        if self._is_wrapper:
+            self._locate(verify=False, strict=True)
 
     def __repr__(self) -> str:
         base = (

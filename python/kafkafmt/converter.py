@@ -256,7 +256,7 @@ class Converter:
         """A wrapper with another codec: the messages in it stay as they are."""
         header = run.index[number : number + 1].copy()
         row, messages = header[0], self._decompress(run, number)
-        count = len(LocatedRecords(run, number, number + 1, [messages]))
+        count = len(LocatedRecords(run, number, number + 1, [messages], verify=self.options.verify))
         row["codec"] = self.options.codec
         self._count(int(row["size"]), count, len(messages))
         self._append(wrap_messages(self._compress(int(row["codec"]), messages, int(row["magic"])), header))

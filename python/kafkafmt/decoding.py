@@ -58,16 +58,17 @@ def groups(run: BatchRun, *, verify: bool, limit: int) -> Iterator[tuple[int, in
 
     Yields first row, stop row, and the payloads: an entry a batch, None where it is not compressed; or None
     where none is. With `verify` the CRC of what is decompressed is checked before. `limit` bounds what one
-    batch decompresses to. The error of a batch comes behind the group of those before it.
+    batch decompresses to. The error of a batch comes behind the group of those before it. The CRCs of messages in
+    wrappers are for the caller to have checked.
     """
     first, size = 0, 0
     payloads: list[Payload | None] = []
-    for number in compressed_batches(run, 0, len(run)):
+    for number, codec, magic in compressed_batches(run, 0, len(run)):
         payloads += [None] * (number - first - len(payloads))
         try:
             if verify:
                 run.ensure_valid(number, number + 1)
-            payload = _decompress_batch(run, number, limit)
+            payload = _decompress_batch(run, number, codec, magic, limit)
         except KafkaFormatError:
             if payloads:
                 yield first, number, payloads
@@ -82,19 +83,27 @@ def groups(run: BatchRun, *, verify: bool, limit: int) -> Iterator[tuple[int, in
         yield first, len(run), payloads + [None] * missing if payloads else None
 
 
-def _decompress_batch(run: BatchRun, number: int, limit: int) -> Payload:
-    row = run.index[number]
+def _decompress_batch(run: BatchRun, number: int, codec: int, magic: int, limit: int) -> Payload:
     payload = run.payload(number)
     try:
-        return codecs.decompress(int(row["codec"]), payload, limit=limit, magic=int(row["magic"]))
+        return codecs.decompress(codec, payload, limit=limit, magic=magic)
     except KafkaFormatError as error:
         raise describe(error, run, number) from None
 
 
 def locate(
-    run: BatchRun, first: int = 0, stop: int | None = None, *, verify: bool, limit: int
+    run: BatchRun,
+    first: int = 0,
+    stop: int | None = None,
+    *,
+    verify: bool,
+    limit: int,
+    strict: bool = False,
 ) -> LocatedRecords:
-    """The records of batches `first` to `stop`, all of them at once, CRCs checked first with `verify`."""
+    """The records of batches `first` to `stop`, all of them at once, CRCs checked first with `verify`.
+
+    strict: checks wrappers as `verify` does, but not their own CRCs, and takes no part of a message at their end.
+    """
     stop = len(run) if stop is None else stop
     if verify:
         run.ensure_valid(first, stop)
@@ -102,9 +111,9 @@ def locate(
     if not compressed:
         return LocatedRecords(run, first, stop)
     payloads: list[Payload | None] = [None] * (stop - first)
-    for number in compressed:
-        payloads[number - first] = _decompress_batch(run, number, limit)
-    return LocatedRecords(run, first, stop, payloads)
+    for number, codec, magic in compressed:
+        payloads[number - first] = _decompress_batch(run, number, codec, magic, limit)
+    return LocatedRecords(run, first, stop, payloads, verify=verify or strict, strict=strict)
 
 
 def ascending_offsets(located: LocatedRecords, run: BatchRun, number: int) -> NDArray[np.int64]:
@@ -146,7 +155,8 @@ def _located_group(
         try:
             if verify:
                 run.ensure_valid(first, end)
-            yield LocatedRecords(run, first, end, payloads[: end - first] if payloads else None)
+            some = payloads[: end - first] if payloads else None
+            yield LocatedRecords(run, first, end, some, verify=verify)
         except KafkaFormatError as error:  # what stands before it may hold an earlier one
             damage = error
             end = int(run.index["position"].searchsorted(error.position or 0))

@@ -24,7 +24,7 @@ from kafkafmt.builder import RecordBatchBuilder
 from kafkafmt.conversion import ConversionOptions
 from kafkafmt.converter import Converter
 from kafkafmt.decoding import describe
-from kafkafmt.errors import InvalidRecordError, RecordTooLargeError
+from kafkafmt.errors import CorruptRecordError, InvalidRecordError, RecordTooLargeError
 from kafkafmt.log.directory import part_of_run
 from kafkafmt.records import MemoryRecords
 from kafkafmt.split import measured_parts
@@ -72,7 +72,9 @@ def check_produce(batch: RecordBatch, *, max_message_bytes: int | None = None) -
     """
     rows = batch.run.index[batch.number : batch.number + 1]
     refused = [reason for reason, mask in refused_batches(rows, max_message_bytes).items() if mask[0]]
-    if not batch.is_valid():
+    try:
+        batch.run.ensure_valid(batch.number, batch.number + 1)
+    except CorruptRecordError:
         refused.insert(0, RefusalReason.CRC)
     return [ProduceRefusal(reason, refusal_message(reason, rows[0], max_message_bytes)) for reason in refused]
 

@@ -401,9 +401,10 @@ cdef class ColumnBuilder:
         """Append the records of batches `first` to `stop`; for `payloads` see `BatchSections`.
 
         With `verify` the CRCs of those that have no payload are checked: a payload's was, before it was
-        decompressed. Raises for a damaged batch, with the records of those before it appended.
+        decompressed. So are those of the messages in wrappers. Raises for a damaged batch, with the records of
+        those before it appended.
         """
-        cdef BatchSections sections = BatchSections(run, first, stop, payloads)
+        cdef BatchSections sections = BatchSections(run, first, stop, payloads, verify=verify)
         self.enter()
         try:
             self.append_sections(sections, verify)

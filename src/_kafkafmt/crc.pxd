@@ -30,4 +30,7 @@ cdef Py_ssize_t group_end(const BatchRow* rows, Py_ssize_t first, Py_ssize_t sto
 cdef Py_ssize_t first_invalid(
     const uint8_t* data, int64_t origin, const BatchRow* rows, Py_ssize_t first, Py_ssize_t stop, uint32_t* found
 ) noexcept nogil
+cdef Py_ssize_t first_invalid_message(
+    const uint8_t* messages, Py_ssize_t size, uint32_t* stored, uint32_t* found
+) noexcept nogil
 cdef void seal_messages(uint8_t* messages, size_t size) noexcept nogil

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
-from .bytes cimport unlikely
+from .bytes cimport get_int32, unlikely
 from .layout cimport *
 from .rows cimport BatchRow
 
@@ -62,6 +62,33 @@ cdef Py_ssize_t first_invalid(
                 return first + i
         first += count
     return stop
+
+
+cdef Py_ssize_t first_invalid_message(
+    const uint8_t* messages, Py_ssize_t size, uint32_t* stored, uint32_t* found
+) noexcept nogil:
+    """Where, in a run of whole v0/v1 messages, the first begins whose CRC does not hold; `size` for none.
+
+    The sizes that the messages state were checked before.
+    """
+    cdef const uint8_t* covered[MAX_GROUP]
+    cdef size_t sizes[MAX_GROUP]
+    cdef uint32_t crcs[MAX_GROUP]
+    cdef Py_ssize_t i, count, pos = 0
+    while pos < size:
+        count = 0
+        while pos < size and count < MAX_GROUP:
+            covered[count] = messages + pos + MESSAGE_MAGIC_OFFSET
+            sizes[count] = get_int32(messages + pos + LENGTH_OFFSET) - MESSAGE_CRC_LENGTH
+            pos += LOG_OVERHEAD + MESSAGE_CRC_LENGTH + sizes[count]
+            count += 1
+        kf_crc32_many(covered, sizes, crcs, count)
+        for i in range(count):
+            stored[0] = <uint32_t>get_int32(covered[i] - MESSAGE_CRC_LENGTH)
+            if unlikely(crcs[i] != stored[0]):
+                found[0] = crcs[i]
+                return covered[i] - MESSAGE_MAGIC_OFFSET - messages
+    return size
 
 
 cdef void seal_messages(uint8_t* messages, size_t size) noexcept nogil:

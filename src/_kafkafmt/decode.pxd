@@ -244,9 +244,12 @@ cdef class BatchSections:
     cdef Py_ssize_t size
     cdef Section* sections
     cdef Py_ssize_t acquired
+    cdef bint verify             # the CRCs of messages in wrappers
+    cdef bint strict             # about what is left at the end of a wrapper
     cdef const BatchRow* row(self, Py_ssize_t i) noexcept nogil
     cdef object payload(self, Py_ssize_t i)
     cdef int count(self, Py_ssize_t i, Failure* failure) noexcept nogil
+    cdef int count_wrapped(self, Section* section, Failure* failure) noexcept nogil
     cdef int locate(self, Py_ssize_t i, RecordRow* rows, Failure* failure) noexcept nogil
     cdef int raise_at(self, Py_ssize_t i, const Failure* failure) except -1
 

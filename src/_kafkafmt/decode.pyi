@@ -10,12 +10,19 @@ from _kafkafmt.types import TimestampType
 
 __pyx_capi__: dict[str, object]
 
-def compressed_batches(run: BatchRun, first: int, stop: int) -> list[int]: ...
+def compressed_batches(run: BatchRun, first: int, stop: int) -> list[tuple[int, int, int]]: ...
 
 @final
 class BatchSections:
     def __init__(
-        self, run: BatchRun, first: int, stop: int, payloads: Sequence[Buffer | None] | None
+        self,
+        run: BatchRun,
+        first: int,
+        stop: int,
+        payloads: Sequence[Buffer | None] | None,
+        *,
+        verify: bool = False,
+        strict: bool = False,
     ) -> None: ...
 
 @final
@@ -26,6 +33,9 @@ class LocatedRecords:
         first: int = 0,
         stop: int | None = None,
         payloads: Sequence[Buffer | None] | None = None,
+        *,
+        verify: bool = False,
+        strict: bool = False,
     ) -> None: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> RecordIterator: ...

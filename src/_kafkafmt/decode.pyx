@@ -13,9 +13,10 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject_GenericGetAttr
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
 
 from .bytes cimport Cursor, bytes_left, get_int32, unlikely, wrapping_add, wrapping_sub
+from .crc cimport first_invalid_message
 from .layout cimport *
 from .rows cimport BatchRow, RecordRow, sequence_after
 from .scan cimport BatchRun
@@ -33,34 +34,42 @@ cdef object memory_changed():
 
 
 def compressed_batches(BatchRun run not None, Py_ssize_t first, Py_ssize_t stop):
-    """The numbers of those batches from `first` to `stop` that have something to decompress."""
+    """`(number, codec, magic)` of each batch from `first` to `stop` that has something to decompress."""
     cdef Py_ssize_t i
     run.check_range(first, stop)
-    return [i for i in range(first, stop) if run.rows[i].codec != 0 and run.rows[i].count != 0]
+    return [
+        (i, run.rows[i].codec, run.rows[i].magic)
+        for i in range(first, stop) if run.rows[i].codec != 0 and run.rows[i].count != 0
+    ]
 
 
 cdef int count_inner(
-    const uint8_t* data, Py_ssize_t size, Py_ssize_t* count, Failure* failure
+    const uint8_t* data, Py_ssize_t size, bint strict, Py_ssize_t* count, Py_ssize_t* end, Failure* failure
 ) noexcept nogil:
-    """How many messages stand in the decompressed set of a wrapper."""
+    """How many whole messages stand in the decompressed set of a wrapper, and where the last one ends.
+
+    As Kafka's readers do it, a part of a message at the end is left out, unless `strict` makes it a failure.
+    """
     cdef Py_ssize_t pos = 0
     cdef int64_t length
     cdef int magic
     count[0] = 0
     while pos < size:
-        if size - pos < MESSAGE_OVERHEAD_V0:
-            fail(failure, Status.ENDS_EARLY, pos, 0, size - pos)
+        if size - pos < LOG_OVERHEAD or get_int32(data + pos + LENGTH_OFFSET) > size - pos - LOG_OVERHEAD:
+            if not strict:
+                break
+            fail(failure, Status.INNER_PARTIAL, pos, 0, size - pos)
             return failure.status
         length = get_int32(data + pos + LENGTH_OFFSET)
+        if length < MESSAGE_OVERHEAD_V0 - LOG_OVERHEAD:
+            fail(failure, Status.MESSAGE_SIZE, pos, MESSAGE_OVERHEAD_V0, LOG_OVERHEAD + length)
+            return failure.status
         magic = <int8_t>data[pos + MESSAGE_MAGIC_OFFSET]
         if magic < 0 or magic > 1:
             fail(failure, Status.INNER_MAGIC, pos, 1, magic)
             return failure.status
-        if (
-            length > size - pos - LOG_OVERHEAD
-            or length < (MESSAGE_OVERHEAD_V1 if magic == 1 else MESSAGE_OVERHEAD_V0) - LOG_OVERHEAD
-        ):
-            fail(failure, Status.MESSAGE_SIZE, pos, size - pos, LOG_OVERHEAD + length)
+        if magic == 1 and length < MESSAGE_OVERHEAD_V1 - LOG_OVERHEAD:
+            fail(failure, Status.MESSAGE_SIZE, pos, MESSAGE_OVERHEAD_V1, LOG_OVERHEAD + length)
             return failure.status
         if data[pos + MESSAGE_ATTRIBUTES_OFFSET] & CODEC_MASK:
             fail(
@@ -69,8 +78,19 @@ cdef int count_inner(
             return failure.status
         pos += LOG_OVERHEAD + length
         count[0] += 1
+    end[0] = pos
     if count[0] == 0:
         fail(failure, Status.WRAPPER_EMPTY, 0, 1, 0)
+        return failure.status
+    return Status.OK
+
+
+cdef int check_inner(const uint8_t* data, Py_ssize_t end, Failure* failure) noexcept nogil:
+    """Check the CRCs of the messages in a wrapper, which were counted."""
+    cdef uint32_t stored = 0, found = 0
+    cdef Py_ssize_t pos = first_invalid_message(data, end, &stored, &found)
+    if unlikely(pos < end):
+        fail(failure, Status.INNER_CRC, pos, stored, found)
         return failure.status
     return Status.OK
 
@@ -136,14 +156,18 @@ cdef class BatchSections:
     """Where the records of batches `first` to `stop` of a run are: in the run, or in their payloads.
 
     `payloads` has an entry for each of these batches: None where it is not compressed, else its decompressed
-    records. The run and the payloads are kept alive as long as this object is.
+    records. The run and the payloads are kept alive as long as this object is. With `verify` the CRCs of the
+    messages in wrappers are checked. With `strict` a part of a message at the end of a wrapper is a failure.
     """
 
     def __cinit__(self):
         self.sections = NULL
         self.acquired = 0
 
-    def __init__(self, BatchRun run not None, Py_ssize_t first, Py_ssize_t stop, payloads):
+    def __init__(
+        self, BatchRun run not None, Py_ssize_t first, Py_ssize_t stop, payloads, *, bint verify=False,
+        bint strict=False,
+    ):
         cdef Py_ssize_t i
         cdef const BatchRow* row
         cdef Section* section
@@ -155,6 +179,8 @@ cdef class BatchSections:
         self.run = run
         self.first = first
         self.size = stop - first
+        self.verify = verify
+        self.strict = strict
         self.sections = <Section*>PyMem_Malloc(max(self.size, 1) * sizeof(Section))
         if self.sections == NULL:
             raise MemoryError()
@@ -193,7 +219,7 @@ cdef class BatchSections:
         cdef const BatchRow* row = self.row(i)
         cdef Section* section = &self.sections[i]
         if row.magic < 2 and section.decompressed:
-            return count_inner(section.data, section.size, &section.count, failure)
+            return self.count_wrapped(section, failure)
         if row.magic < 2:
             section.count = 1
         elif row.count < 0 or row.count > section.size // MIN_RECORD_SIZE:
@@ -202,6 +228,13 @@ cdef class BatchSections:
         else:
             section.count = row.count
         return Status.OK
+
+    cdef int count_wrapped(self, Section* section, Failure* failure) noexcept nogil:
+        """Count the messages in a wrapper, and check their CRCs where that is asked for."""
+        cdef Py_ssize_t end = 0
+        if count_inner(section.data, section.size, self.strict, &section.count, &end, failure) != Status.OK:
+            return failure.status
+        return check_inner(section.data, end, failure) if self.verify else Status.OK
 
     cdef int locate(self, Py_ssize_t i, RecordRow* rows, Failure* failure) noexcept nogil:
         """Locate the records of a batch that was counted."""
@@ -226,14 +259,19 @@ cdef class BatchSections:
 @cython.final
 @cython.no_gc
 cdef class LocatedRecords:
-    """The records of batches `first` to `stop` of a run; for `payloads` see `BatchSections`."""
+    """The records of batches `first` to `stop` of a run; for the other arguments see `BatchSections`."""
 
     def __cinit__(self):
         self.rows = NULL
         self.count = 0
 
-    def __init__(self, BatchRun run not None, Py_ssize_t first=0, stop=None, payloads=None):
-        cdef BatchSections sections = BatchSections(run, first, len(run) if stop is None else stop, payloads)
+    def __init__(
+        self, BatchRun run not None, Py_ssize_t first=0, stop=None, payloads=None, *, bint verify=False,
+        bint strict=False,
+    ):
+        cdef BatchSections sections = BatchSections(
+            run, first, len(run) if stop is None else stop, payloads, verify=verify, strict=strict
+        )
         cdef Py_ssize_t i, k, total = 0, done = 0, failed = -1
         cdef Failure failure
         if self.sections is not None:  # and not `rows`, which are filled while others may run

@@ -108,6 +108,10 @@ _MESSAGES = {
     Status.RECORDS_COUNT: "records count: expected 0 to {expected} in these bytes, found {found}",
     Status.BYTES_LEFT_OVER: "bytes left after the last record: expected 0, found {found}",
     Status.MESSAGE_SIZE: "message size: expected {expected} bytes, found {found}",
+    Status.INNER_CRC: (
+        "CRC mismatch of an inner message: expected {expected:#010x} as stored, found {found:#010x} as computed"
+    ),
+    Status.INNER_PARTIAL: "message in a wrapper ends early: expected a whole message, found {found} bytes of one",
     Status.INNER_MAGIC: "magic of an inner message: expected 0 or 1, found {found}",
     Status.INNER_COMPRESSED: "inner message of a wrapper is itself compressed: expected codec 0, found {found}",
     Status.WRAPPER_VALUE_NULL: "wrapper message: expected a compressed message set, found a null value",
@@ -116,7 +120,7 @@ _MESSAGES = {
     Status.OFFSET_NEGATIVE: "offset of a message in a wrapper: expected 0 or more, found {found}",
 }
 
-_DAMAGED = frozenset((Status.BATCH_TOO_SMALL, Status.CRC_MISMATCH))
+_DAMAGED = frozenset((Status.BATCH_TOO_SMALL, Status.CRC_MISMATCH, Status.INNER_CRC))
 
 
 cdef int raise_failure(

@@ -31,7 +31,7 @@ import org.apache.kafka.common.utils.Utils;
  * Kafka's record layer behind one call: a JSON array of requests in, a JSON array of answers out, bytes as base64.
  * One call carries many requests, because a call from Python costs more than decoding a batch.
  *
- * A request names its "op": "decode", "down_convert", "build" or "split"; kafka.py says what each takes and gives. An exception
+ * A request names its "op": "decode", "validate", "estimate", "down_convert", "build" or "split"; kafka.py says what each takes and gives. An exception
  * of Kafka's becomes {"error": simple class name, "message": ...} in its place.
  */
 public final class Oracle {
@@ -44,7 +44,7 @@ public final class Oracle {
         for (JsonNode request : JSON.readTree(requests)) {
             try {
                 answers.add(answer(request));
-            } catch (RuntimeException | java.io.IOException e) {
+            } catch (RuntimeException | java.io.IOException | OutOfMemoryError e) {
                 answers.addObject().put("error", e.getClass().getSimpleName()).put("message", String.valueOf(e.getMessage()));
             }
         }
@@ -57,6 +57,12 @@ public final class Oracle {
         switch (op) {
             case "decode":
                 answer.set("batches", decode(readable(request)));
+                return answer;
+            case "validate":
+                answer.set("values", validate(readable(request)));
+                return answer;
+            case "estimate":
+                answer.set("sizes", estimate(request));
                 return answer;
             case "down_convert":
                 ConvertedRecords<MemoryRecords> converted = readable(request).downConvert(
@@ -85,6 +91,40 @@ public final class Oracle {
         for (MutableRecordBatch batch : records.batches())
             batches.add(batch(batch));
         return batches;
+    }
+
+    /** As a consumer reads: the CRC of each batch is checked, and that of each message in a wrapper. */
+    private static ArrayNode validate(MemoryRecords records) {
+        ArrayNode values = JSON.createArrayNode();
+        for (MutableRecordBatch batch : records.batches()) {
+            batch.ensureValid();
+            for (Record record : batch) {
+                record.ensureValid();
+                values.add(bytes(record.value()));
+            }
+        }
+        return values;
+    }
+
+    /** What a builder estimates after each record that it has room for; the values have the sizes that are asked for. */
+    private static ArrayNode estimate(JsonNode spec) {
+        CompressionType type = CompressionType.forId(spec.path("codec").asInt(0));
+        MemoryRecordsBuilder builder = new MemoryRecordsBuilder(new ByteBufferOutputStream(64),
+            (byte) spec.get("magic").asInt(), Compression.of(type).build(), TimestampType.CREATE_TIME, 0L,
+            RecordBatch.NO_TIMESTAMP, RecordBatch.NO_PRODUCER_ID, RecordBatch.NO_PRODUCER_EPOCH,
+            RecordBatch.NO_SEQUENCE, false, false, RecordBatch.NO_PARTITION_LEADER_EPOCH,
+            spec.get("batch_size").asInt());
+        builder.setEstimatedCompressionRatio((float) spec.get("estimated_ratio").asDouble());
+        ArrayNode sizes = JSON.createArrayNode();
+        for (JsonNode size : spec.withArray("value_sizes")) {
+            byte[] value = new byte[size.asInt()];
+            if (!builder.hasRoomFor(0L, (byte[]) null, value, Record.EMPTY_HEADERS))
+                break;
+            builder.append(0L, (byte[]) null, value);
+            sizes.add(builder.estimatedSizeInBytes());
+        }
+        builder.abort();
+        return sizes;
     }
 
     private static ObjectNode batch(RecordBatch batch) {

@@ -115,6 +115,11 @@ def decode_request(data: bytes) -> dict[str, Any]:
     return {"op": "decode", "data": data}
 
 
+def validate_request(data: bytes) -> dict[str, Any]:
+    """The `values` of all records, or the error of the first CRC that does not hold, those in wrappers included."""
+    return {"op": "validate", "data": data}
+
+
 def down_convert_request(data: bytes, to_magic: int, first_offset: int) -> dict[str, Any]:
     return {"op": "down_convert", "data": data, "to_magic": to_magic, "first_offset": first_offset}
 

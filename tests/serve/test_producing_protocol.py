@@ -14,8 +14,11 @@ import pytest
 from kafka.protocol.metadata import ApiVersionsRequest
 
 import kafkafmt as kf
+import reference as ref
 from broker.broker import HOST, Broker
+from reference import Row
 from serve.produced import (
+    NOW,
     PRODUCE_BY_TOPIC_ID,
     answered,
     batch,
@@ -107,6 +110,17 @@ def test_messages_when_of_an_old_format_then_taken_as_by_a_broker(pair: Pair, ve
         assert ours.error_code == NO_ERROR
 
 
+ROWS = [Row(number, NOW + number, b"key", b"value") for number in range(3)]
+INNER = {
+    "good": ref.messages(1, ROWS),
+    "wrong-crc": ref.messages(1, ROWS[:2]) + ref.message(1, 2, NOW, b"key", b"value", crc=1),
+    "other-magic": ref.messages(1, ROWS[:2]) + ref.messages(0, ROWS[2:]),
+    "other-magic-and-wrong-crc": ref.messages(0, ROWS[:2]) + ref.message(1, 2, NOW, b"", b"", crc=1),
+    "compressed": ref.messages(1, ROWS[:2]) + ref.wrapper(1, ref.GZIP, ROWS[2:]),
+    "nothing": b"",
+}
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -114,6 +128,16 @@ def test_messages_when_of_an_old_format_then_taken_as_by_a_broker(pair: Pair, ve
         pytest.param(batch(2, magic=1)[:-1] + b"\xff", id="crc"),
         pytest.param(batch(2, magic=1) + GOOD, id="mixed"),
         pytest.param(batch(1, magic=1, size=MIB + 100), id="too-large"),
+        *(
+            pytest.param(ref.wrapper(1, codec, ROWS, inner=inner), id=f"{name}-in-{kf.Codec(codec).name}")
+            for codec in (ref.GZIP, ref.SNAPPY, ref.LZ4)
+            for name, inner in INNER.items()
+        ),
+        pytest.param(ref.wrapper(0, ref.GZIP, ROWS, inner=ref.messages(1, ROWS)), id="v1-in-v0"),
+        pytest.param(ref.wrapper(1, ref.GZIP, ROWS) * 2, id="two-wrappers"),
+        pytest.param(ref.messages(1, ROWS) + ref.wrapper(1, ref.GZIP, ROWS), id="plain-and-wrapper"),
+        pytest.param(ref.wrapper(1, ref.GZIP, ROWS) + ref.messages(1, ROWS), id="wrapper-and-plain"),
+        pytest.param(ref.messages(1, ROWS) + ref.messages(0, ROWS), id="two-formats"),
     ],
 )
 def test_messages_when_a_broker_answers_otherwise_then_answered_as_by_it(pair: Pair, data: bytes) -> None:

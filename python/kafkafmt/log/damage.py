@@ -270,7 +270,10 @@ def check_records(run: BatchRun, first: int, stop: int, limit: int) -> None:
         # How many a wrapper holds, its payload alone knows: one at a time, so that it is known whose they are.
         for number in range(first, stop):
             _check_offsets(
-                run, number, number + 1, locate(run, number, number + 1, verify=False, limit=limit)
+                run,
+                number,
+                number + 1,
+                locate(run, number, number + 1, verify=False, limit=limit, strict=True),
             )
         return
     part = BatchRun(run.buffer, run.index[first:stop], run.origin)

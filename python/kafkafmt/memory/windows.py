@@ -261,9 +261,10 @@ class CompressedWindows(Windows):
 class WrapperWindows(Windows):
     """Of one wrapper of format v0 or v1, all its records at once, whatever room there is."""
 
-    def __init__(self, run: BatchRun, number: int, held: HeldBytes, *, limit: int) -> None:
+    def __init__(self, run: BatchRun, number: int, held: HeldBytes, *, verify: bool, limit: int) -> None:
         super().__init__(run, number, held)
         self._batch = number
+        self._verify = verify
         self._limit = limit
         self._payload_bytes = 0
 
@@ -276,7 +277,7 @@ class WrapperWindows(Windows):
             payload = codecs.decompress(
                 int(row["codec"]), self.run.payload(self._batch), limit=self._limit, magic=int(row["magic"])
             )
-            located = LocatedRecords(self.run, self._batch, self._batch + 1, [payload])
+            located = LocatedRecords(self.run, self._batch, self._batch + 1, [payload], verify=self._verify)
         except KafkaFormatError as error:
             raise describe(error, self.run, self._batch) from None
         rows_bytes = len(located) * RECORD_ROW_BYTES
@@ -300,8 +301,9 @@ def windows_at(run: BatchRun, number: int, held: HeldBytes, *, verify: bool, lim
         return PlainWindows(run, number, held, verify=verify)
     if verify:
         run.ensure_valid(number, number + 1)
-    kind = CompressedWindows if run.index["magic"][number] >= 2 else WrapperWindows
-    return kind(run, number, held, limit=limit)
+    if run.index["magic"][number] >= 2:
+        return CompressedWindows(run, number, held, limit=limit)
+    return WrapperWindows(run, number, held, verify=verify, limit=limit)
 
 
 def _is_compressed(run: BatchRun, number: int) -> bool:

@@ -47,9 +47,7 @@ def deep_transform(codec: Codec | None, handler: Handler | None, max_decompresse
                 yield from _rebuilt(batch, codec, handler, topic_partition)
             return
         assert codec is not None
-        options = ConversionOptions(
-            None, codec=codec, verify=False, max_decompressed_bytes=max_decompressed_bytes
-        )
+        options = ConversionOptions(None, codec=codec, max_decompressed_bytes=max_decompressed_bytes)
         for records in stretch_records(run, max_decompressed_bytes):
             for chunk in ConvertedChunks(records, options, reuse_memory=True):
                 yield scan(chunk)[0]
@@ -78,7 +76,7 @@ def _rebuilt(
         is_transactional=batch.is_transactional,
     )
     is_empty = True
-    for record in batch.records(verify=False):
+    for record in batch:
         made = handled_record(handler, topic_partition, record)
         if made is not None:
             is_empty = False

@@ -90,7 +90,7 @@ class RecordSender:
         topic, partition = topic_partition
         for records in stretch_records(run, self._max_decompressed_bytes):
             first = 0
-            for columns in records.numpy_batches((*_COLUMNS, "offset"), verify=False):
+            for columns in records.numpy_batches((*_COLUMNS, "offset")):
                 timestamps, keys, values, headers = (cast("Any", columns[name]) for name in _COLUMNS)
                 offsets: Any = columns["offset"]
                 future = self._producer.send_columns(
@@ -118,7 +118,7 @@ class RecordSender:
         sources: list[int] = []
         by_partition: defaultdict[int, list[NewRecord]] = defaultdict(list)
         for records in stretch_records(run, self._max_decompressed_bytes):
-            for record in records.records(verify=False):
+            for record in records.records():
                 made: NewRecord | None = NewRecord(record.key, record.value, record.headers, record.timestamp)
                 if self._handler is not None:
                     made = handled_record(self._handler, topic_partition, record)

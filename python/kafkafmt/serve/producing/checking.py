@@ -1,20 +1,20 @@
 """What a producer sends for a partition, looked at as a broker does, but for the records themselves.
 
-Batches of v2 are taken as they are, however many; of messages of v0 and v1 batches of v2 are made.
+Batches of v2 are taken as they are, however many. Of messages of v0 or v1 one batch of v2 is made.
 """
 
 from __future__ import annotations
 
 import threading
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 from kafka import errors
 
+from _kafkafmt.decode import LocatedRecords
 from _kafkafmt.scan import BatchRun, scan
+from kafkafmt import codecs
 from kafkafmt.builder import RecordBatchBuilder
-from kafkafmt.decoding import locate_in_groups
 from kafkafmt.errors import (
     CorruptRecordError,
     KafkaFormatError,
@@ -22,7 +22,6 @@ from kafkafmt.errors import (
     UnsupportedVersionError,
 )
 from kafkafmt.forwarding import RefusalReason, refusal_message, refused_batches
-from kafkafmt.log.directory import part_of_run
 from kafkafmt.log.producer_states import SEQUENCES, ProducerStates
 from kafkafmt.types import Codec
 
@@ -118,30 +117,55 @@ def _of_batch(number: int, message: str) -> str:
 
 
 def _converted_up(run: BatchRun, max_decompressed_bytes: int) -> BatchRun:
-    """Messages of v0 and v1 as batches of v2, one for all that have the same codec and stand together.
+    """Make one batch of v2 of messages of v0 or v1: of one wrapper, or of messages that are not compressed.
 
-    Whatever their offsets are: old clients give all of them 0, say, as brokers give them others. Raises
-    RefusedRecordsError.
+    Their offsets do not matter: old clients may give 0 to all of them. Raises RefusedRecordsError.
     """
-    stops = ((np.diff(run.index["codec"]) != 0).nonzero()[0] + 1).tolist()
-    batches = bytearray()
+    rows = run.index
+    _ensure_one_kind(rows)
     try:
         with _converting:
-            for first, stop in pairwise([0, *stops, len(run)]):
-                builder = RecordBatchBuilder(codec=Codec(int(run.index["codec"][first])))
-                part = part_of_run(run, first, stop)
-                for located in locate_in_groups(
-                    part, verify=False, control=True, limit=max_decompressed_bytes
-                ):
-                    builder._fill_located(located, 0, len(located))
-                batches += builder.build()
+            if rows["codec"][0] == Codec.NONE:
+                located = LocatedRecords(run)
+            else:
+                located = _in_wrapper(run, max_decompressed_bytes)
+            builder = RecordBatchBuilder(codec=Codec(int(rows["codec"][0])))
+            builder._fill_located(located, 0, len(located))
+            batch = builder.build()
     except UnsupportedCompressionTypeError as error:
         raise RefusedRecordsError(errors.UnsupportedCompressionTypeError, str(error)) from None
     except (CorruptRecordError, UnsupportedVersionError) as error:
         raise RefusedRecordsError(errors.CorruptRecordError, str(error)) from None
     except (KafkaFormatError, ValueError, OverflowError) as error:
         raise RefusedRecordsError(errors.InvalidRecordError, str(error)) from None
-    return scan(batches)[0]
+    return scan(bytearray(batch))[0]
+
+
+def _ensure_one_kind(rows: NDArray[np.void]) -> None:
+    """Refuse messages of several formats, and a wrapper that is not the only message, as LogValidator does."""
+    magics = np.unique(rows["magic"])
+    if len(magics) > 1:
+        message = "magic: expected messages of one format, found those of v0 and v1"
+        raise RefusedRecordsError(errors.InvalidRecordError, message)
+    if len(rows) > 1 and rows["codec"].any():
+        message = f"expected one compressed message and no other, found {len(rows)} messages"
+        raise RefusedRecordsError(errors.InvalidRecordError, message)
+
+
+def _in_wrapper(run: BatchRun, max_decompressed_bytes: int) -> LocatedRecords:
+    """The messages in the wrapper that a run is. Raises RefusedRecordsError or KafkaFormatError."""
+    row = run.index[0]
+    magic = int(row["magic"])
+    payload = codecs.decompress(int(row["codec"]), run.payload(0), limit=max_decompressed_bytes, magic=magic)
+    located = LocatedRecords(run, 0, 1, [payload], verify=True, strict=True)
+    others = scan(payload)[0].index["magic"] != magic
+    if others.any():
+        message = (
+            f"magic of message {int(others.argmax())} in the wrapper: expected {magic} as the wrapper's, "
+            f"found {1 - magic}"
+        )
+        raise RefusedRecordsError(errors.InvalidRecordError, message)
+    return located
 
 
 def check_sequence(run: BatchRun, producers: ProducerStates) -> int | None:

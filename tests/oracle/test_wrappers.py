@@ -1,0 +1,61 @@
+"""What is in a wrapper of format v0 or v1, read by Kafka's own code and by ours."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from random import Random
+
+import pytest
+
+import kafkafmt as kf
+import reference as ref
+from oracle.kafka import KafkaOracle, validate_request
+from reference import Row
+
+pytestmark = [pytest.mark.oracle, pytest.mark.xdist_group("oracle")]
+
+ROWS = [Row(number, 1_700_000_000_000 + number, b"key", b"value-%d" % number) for number in range(4)]
+WRAPPERS_A_KIND = 150
+
+
+def broken(random: Random, inner: bytes) -> bytes:
+    """Messages with a byte flipped, cut short, or as they are."""
+    kind = random.randrange(4)
+    if kind == 0:
+        return inner
+    if kind == 1:
+        return inner[: random.randrange(len(inner))]
+    position = random.randrange(len(inner))
+    return inner[:position] + bytes([inner[position] ^ 1 << random.randrange(8)]) + inner[position + 1 :]
+
+
+def read(data: bytes) -> list[bytes | None] | None:
+    """The values; None for an error."""
+    try:
+        return [record.value for record in kf.MemoryRecords(data).records()]
+    except kf.KafkaFormatError:
+        return None
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [ref.GZIP, ref.SNAPPY, ref.LZ4])
+def test_wrapper_when_a_byte_in_it_is_flipped_or_it_is_cut_then_read_or_refused_as_kafka_does(
+    oracle: KafkaOracle, seed: int, magic: int, codec: int
+) -> None:
+    random = Random(f"{seed} {magic} {codec}")
+    base = ROWS[0].offset if magic else 0
+    inners = [broken(random, ref.messages(magic, ROWS, base)) for _ in range(WRAPPERS_A_KIND)]
+    wrappers = [ref.wrapper(magic, codec, ROWS, inner=inner) for inner in inners]
+    outcomes = set()
+    for inner, data, answer in zip(
+        inners, wrappers, oracle.ask([validate_request(data) for data in wrappers]), strict=True
+    ):
+        ours = read(data)
+        theirs = None
+        if "error" not in answer:
+            theirs = [None if v is None else b64decode(v) for v in answer["values"]]
+        if answer.get("error") == "OutOfMemoryError":  # Kafka allocates what the size of a message claims
+            continue
+        assert ours == theirs, (inner, answer)
+        outcomes.add((ours is None, ours is not None and len(ours) < len(ROWS)))
+    assert outcomes >= {(True, False), (False, True), (False, False)}
