@@ -90,8 +90,9 @@ def test_records_when_a_later_wrapper_is_corrupt_inside_then_those_before_it_com
         assert records.position_after(raised.value) == records.size_in_bytes - len(good)
 
 
-def test_windows_when_a_message_in_a_wrapper_is_corrupt_then_an_error() -> None:
-    group, tp = PartitionGroup(1 << 20), kf.TopicPartition("t", 0)
+@pytest.mark.parametrize("verify", [True, False])
+def test_windows_when_a_message_in_a_wrapper_is_corrupt_then_an_error(verify: bool) -> None:
+    group, tp = PartitionGroup(1 << 20, verify=verify), kf.TopicPartition("t", 0)
     group.add(tp)
     (run,) = kf.MemoryRecords(wrapper(messages(1, 5))).runs()
     group.feed(tp, run)

@@ -259,12 +259,14 @@ class CompressedWindows(Windows):
 
 
 class WrapperWindows(Windows):
-    """Of one wrapper of format v0 or v1, all its records at once, whatever room there is."""
+    """Of one wrapper of format v0 or v1, all its records at once, whatever room there is.
 
-    def __init__(self, run: BatchRun, number: int, held: HeldBytes, *, verify: bool, limit: int) -> None:
+    The CRCs of the messages in it are always checked: a caller that has checked the batches has not opened them.
+    """
+
+    def __init__(self, run: BatchRun, number: int, held: HeldBytes, *, limit: int) -> None:
         super().__init__(run, number, held)
         self._batch = number
-        self._verify = verify
         self._limit = limit
         self._payload_bytes = 0
 
@@ -277,7 +279,7 @@ class WrapperWindows(Windows):
             payload = codecs.decompress(
                 int(row["codec"]), self.run.payload(self._batch), limit=self._limit, magic=int(row["magic"])
             )
-            located = LocatedRecords(self.run, self._batch, self._batch + 1, [payload], verify=self._verify)
+            located = LocatedRecords(self.run, self._batch, self._batch + 1, [payload], verify=True)
         except KafkaFormatError as error:
             raise describe(error, self.run, self._batch) from None
         rows_bytes = len(located) * RECORD_ROW_BYTES
@@ -303,7 +305,7 @@ def windows_at(run: BatchRun, number: int, held: HeldBytes, *, verify: bool, lim
         run.ensure_valid(number, number + 1)
     if run.index["magic"][number] >= 2:
         return CompressedWindows(run, number, held, limit=limit)
-    return WrapperWindows(run, number, held, verify=verify, limit=limit)
+    return WrapperWindows(run, number, held, limit=limit)
 
 
 def _is_compressed(run: BatchRun, number: int) -> bool:
