@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from kafka.protocol.admin import CreateTopicsRequest
+from kafka.protocol.api_key import ApiKey
 
 from kafkafmt.log import LogDirectory
 from kafkafmt.log import topic_configs as topics_ini
@@ -22,6 +23,7 @@ from serve.produced import batch, create_topics, error_code, produce
 from serve.raw_client import RawClient
 from serve.requests import metadata
 from serve.served import Served
+from serve.turns import answer_by_turns
 
 NO_ERROR, UNKNOWN_TOPIC, INVALID_TOPIC, NOT_AUTHORIZED, EXISTS = 0, 3, 17, 29, 36
 INVALID_PARTITIONS, INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION = 37, 40, 42, 44
@@ -163,6 +165,26 @@ def test_topics_ini_when_it_changes_then_is_read_once_and_in_a_thread(
         error_code(client, produce(batch(), topic="t"), PRODUCE_VERSION)
     assert len(threads) == 1
     assert threads != ["endpoint"]
+
+
+@pytest.mark.parametrize(
+    ("api", "request_"),
+    [
+        (ApiKey.CreateTopics, create_topics(*(f"topic-{number}" for number in range(20_000)))),
+        (ApiKey.Produce, produce(*[None] * 20_000)),
+    ],
+    ids=["CreateTopics", "Produce"],
+)
+def test_request_when_it_asks_for_much_then_others_have_their_turn(
+    tmp_path: Path, api: int, request_: Any
+) -> None:
+    request_.API_VERSION = {ApiKey.CreateTopics: 7, ApiKey.Produce: 9}[api]
+
+    async def answered() -> bytes:
+        async with serving(tmp_path, allow_produce=True) as here:
+            return await answer_by_turns(here.endpoint._service.handlers, request_)
+
+    assert len(asyncio.run(answered())) > 20_000
 
 
 # What others see meanwhile

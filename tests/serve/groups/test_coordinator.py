@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -414,11 +415,28 @@ def test_offsets_when_asked_for_again_and_again_then_answered_once(tmp_path: Pat
     run(scenario, tmp_path)
 
 
+def delete_offsets(partitions: Mapping[str, Iterable[int]]) -> Any:
+    topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
+    return OffsetDeleteRequest(
+        version=0,
+        group_id="g",
+        topics=[
+            topic(
+                name=name,
+                partitions=[topic.OffsetDeleteRequestPartition(partition_index=number) for number in numbers],
+            )
+            for name, numbers in partitions.items()
+        ],
+    )
+
+
 @pytest.mark.parametrize(
     "request_",
     [
         fetch(None),
         ListGroupsRequest(version=0),
+        delete_offsets({"nothing": range(MANY)}),
+        delete_offsets({f"nothing-{number}": [0] for number in range(MANY)}),
         commit({("nothing", number): 5 for number in range(MANY)}),
         LeaveGroupRequest(
             version=3,

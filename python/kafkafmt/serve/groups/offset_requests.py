@@ -194,19 +194,19 @@ class OffsetRequests:
         try:
             error = await self._delete_error(body.group_id, group)
             if error is errors.NoError:
+                turns = Turns()
+                deleted = [await _deleted_topic(version, topic, turns) for topic in body.topics]
+                # From here to the store nobody has a turn, who could subscribe to one of the topics.
                 subscribed = _subscribed_topics(group)
-                names = {topic.name for topic in body.topics}
-                free = names - subscribed if subscribed is not None else set()
-                partitions = [
-                    TopicPartition(topic.name, each.partition_index)
-                    for topic in body.topics
-                    for each in topic.partitions
-                    if topic.name in free
-                ]
+                partitions: list[TopicPartition] = []
+                for answer, of_topic in deleted:
+                    if subscribed is not None and answer.name not in subscribed:
+                        partitions += of_topic
+                    else:
+                        for each in answer.partitions:
+                            each.error_code = errors.GroupSubscribedToTopicError.errno
+                response.topics = [answer for answer, _ in deleted]
                 await self._store.delete(body.group_id, partitions)
-                response.topics = [
-                    _deleted_topic(version, topic, topic.name in free) for topic in body.topics
-                ]
         except sqlite3.Error as failure:
             error = not_available(failure)
         response.error_code = error.errno
@@ -280,19 +280,19 @@ async def _fetched_topic(
     return fetched
 
 
-def _deleted_topic(version: int, topic: Any, is_free: bool) -> Message:
-    error = errors.NoError if is_free else errors.GroupSubscribedToTopicError
+async def _deleted_topic(version: int, topic: Any, turns: Turns) -> tuple[Message, list[TopicPartition]]:
+    """The answer for a topic whose offsets are deleted, and the partitions that they are of."""
     answers = OffsetDeleteResponse.OffsetDeleteResponseTopic
-    return answers(
-        version=version,
-        name=topic.name,
-        partitions=[
-            answers.OffsetDeleteResponsePartition(
-                version=version, partition_index=each.partition_index, error_code=error.errno
-            )
-            for each in topic.partitions
-        ],
-    )
+    answer, partitions = answers(version=version, name=topic.name, partitions=[]), []
+    for each in topic.partitions:
+        await turns.give()
+        number = each.partition_index
+        partitions.append(TopicPartition(topic.name, number))
+        answer.partitions.append(
+            answers.OffsetDeleteResponsePartition(version=version, partition_index=number, error_code=0)
+        )
+    await turns.give()
+    return answer, partitions
 
 
 def _subscribed_topics(group: Group | None) -> set[str] | None:

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
 import structlog
 from kafka import errors
@@ -89,16 +90,21 @@ class Producing:
         for answer in answers:
             if answer.error is not errors.NoError:
                 self._metrics.error_sent(answer.error.errno)
-        return _response(request, iter(answers))
+        return await _response(request, iter(answers))
 
     async def _answers(self, request: Request) -> list[_Answer]:
         """What becomes of the records for each partition, in the order of the request's."""
-        asked = [(topic, data) for topic in request.body.topic_data for data in topic.partition_data]
         await self._topics.refresh()
-        times_asked = Counter((topic.name, topic.topic_id, data.index) for topic, data in asked)
+        turns = Turns()
+        asked: list[tuple[Message, Message]] = []
+        times_asked: Counter[tuple[str, UUID, int]] = Counter()
+        for topic in request.body.topic_data:
+            for data in topic.partition_data:
+                await turns.give()
+                asked.append((topic, data))
+                times_asked[topic.name, topic.topic_id, data.index] += 1
         answers: list[_Answer] = []
         appends: dict[int, Coroutine[None, None, _Answer]] = {}
-        turns = Turns()
         for topic, data in asked:
             await turns.give()
             is_repeated = times_asked[topic.name, topic.topic_id, data.index] > 1
@@ -175,23 +181,21 @@ class Producing:
         )
 
 
-def _response(request: Request, answers: Iterator[_Answer]) -> Message:
+async def _response(request: Request, answers: Iterator[_Answer]) -> Message:
     """The answers of partitions, in the order of the request's."""
-    version = request.version
-    return ProduceResponse(
-        version=version,
-        responses=[
+    version, turns = request.version, Turns()
+    responses = []
+    for topic in request.body.topic_data:
+        partitions = []
+        for data in topic.partition_data:
+            await turns.give()
+            partitions.append(_partition_response(version, data.index, next(answers)))
+        responses.append(
             _TopicResponse(
-                version=version,
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=[
-                    _partition_response(version, data.index, next(answers)) for data in topic.partition_data
-                ],
+                version=version, name=topic.name, topic_id=topic.topic_id, partition_responses=partitions
             )
-            for topic in request.body.topic_data
-        ],
-    )
+        )
+    return ProduceResponse(version=version, responses=responses)
 
 
 def _partition_response(version: int, index: int, answer: _Answer) -> Message:
