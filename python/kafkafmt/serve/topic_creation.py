@@ -144,7 +144,8 @@ class TopicCreation:
         """Raise TopicRefusedError for what cannot be made."""
         name = topic.name
         if name == METADATA_LOG:
-            raise TopicRefusedError(errors.TopicAuthorizationFailedError, f"{name} is no topic of clients")
+            message = f"Creation of internal topic {name} is prohibited."
+            raise TopicRefusedError(errors.InvalidRequestError, message)
         if not is_topic_name(name):
             message = f"expected 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', found {name[:300]!r}"
             raise TopicRefusedError(errors.InvalidTopicError, message)

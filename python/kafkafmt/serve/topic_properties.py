@@ -52,6 +52,10 @@ def _ratio(value: str) -> str | None:
         return "0 to 1"
 
 
+def _gzip_level(value: str) -> str | None:
+    return None if value in {"-1", *"123456789"} else "-1 or 1 to 9"
+
+
 def _one_of(*known: str) -> _Check:
     return lambda value: None if value in known else " or ".join(known)
 
@@ -74,7 +78,7 @@ def _anything(value: str) -> str | None:
 
 _CHECKS: Mapping[str, _Check] = {
     "cleanup.policy": _some_of("compact", "delete"),
-    "compression.gzip.level": _integer(-1, 9),
+    "compression.gzip.level": _gzip_level,
     "compression.lz4.level": _integer(1, 17),
     "compression.type": _one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     "compression.zstd.level": _integer(-131072, 22),

@@ -11,7 +11,6 @@ from kafka.errors import (
     InvalidTopicError,
     LeaderNotAvailableError,
     NoError,
-    TopicAuthorizationFailedError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
@@ -42,7 +41,7 @@ _FIRST_VERSION_WITH_MISSING = 4
 
 _FIRST_VERSION_THAT_ASKS_FOR_CREATION = 4
 # Why a topic is not made that producers must not try again after. Else they look again.
-_TOLD_REFUSALS = (InvalidTopicError, TopicAuthorizationFailedError)
+_TOLD_REFUSALS = (InvalidTopicError, InvalidRequestError)
 
 _Topic = MetadataResponse.MetadataResponseTopic
 
