@@ -171,10 +171,10 @@ def test_file_that_is_deleted_meanwhile_when_its_turn_comes_then_the_report_says
     path = sources[0].path
     path.unlink()
     check = check_file(sources[0])
-    assert (check.status, check.error) == ("failed", f"{path}: No such file or directory")
+    assert (check.status, check.error) == ("gone", f"{path}: No such file or directory")
     (report,) = merge_summaries(map(summarize_file, sources))
-    assert (report.segments, report.failed_segments) == (len(sources), 1)
-    assert report.errors == [f"{path}: No such file or directory"]
+    assert (report.segments, report.gone_segments, report.failed_segments) == (len(sources) - 1, 1, 0)
+    assert report.errors == []
     assert report.records == 120 - 30
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +15,8 @@ import click
 
 from kafkafmt.cli import rows as row_format
 from kafkafmt.cli.engines import engine_options, ensure_engine
-from kafkafmt.cli.output import damage_in_words, print_json, print_table, tell
+from kafkafmt.cli.log_start import from_segment_start_option
+from kafkafmt.cli.output import damage_in_words, in_words, print_json, print_table, tell
 from kafkafmt.cli.parquet import write_parquet
 from kafkafmt.cli.rows import Row
 from kafkafmt.cli.sources import Source, find_sources
@@ -22,6 +24,7 @@ from kafkafmt.cli.summary import run_summary
 from kafkafmt.cli.verify import run_verify
 from kafkafmt.cli.walk import Batch, DamageFound, walk
 from kafkafmt.errors import KafkaFormatError
+from kafkafmt.jobs.files import LowestOffsets
 
 # Rows that one table on a terminal holds: what comes behind them gets a table of its own.
 _TABLE_ROWS = 500
@@ -52,6 +55,7 @@ class _Selection:
     records: bool
     offsets: tuple[int | None, int | None]
     limit: int | None
+    lowest: LowestOffsets
     damage: int = 0
 
     def rows(self) -> Iterator[tuple[Source, Iterator[Row]]]:
@@ -68,13 +72,28 @@ class _Selection:
             left = None if left is None else left - counted.count
 
     def _rows_of(self, source: Source) -> Iterator[Row]:
+        try:
+            yield from self._rows_from(source, self.lowest.of(source.path))
+        except FileNotFoundError:
+            tell(f"gone: {source.path}: deleted since it was listed")
+
+    def _rows_from(self, source: Source, lowest: int) -> Iterator[Row]:
         origin = row_format.source_row(source)
         first, end = self.offsets
+        left_out = 0
         for found in walk(source):
             if isinstance(found, DamageFound):
                 self._tell(found)
                 continue
             batch = found.batch
+            if found.is_valid:
+                if batch.last_offset < lowest:
+                    left_out += 1
+                    continue
+                if left_out:
+                    self._tell_left_out(source, left_out)
+                    left_out = 0
+                self.lowest.add(source.path, batch.next_offset)
             if first is not None and batch.last_offset < first:
                 continue
             if end is not None and self._begins_behind(found, end):
@@ -84,10 +103,21 @@ class _Selection:
             elif found.is_valid:
                 try:
                     for record in batch:
-                        if (first is None or record.offset >= first) and (end is None or record.offset < end):
+                        is_wanted = (first is None or record.offset >= first) and record.offset >= lowest
+                        if is_wanted and (end is None or record.offset < end):
                             yield row_format.record_row(origin, batch, record)
                 except KafkaFormatError as error:
                     self._tell(DamageFound.by_error(source, error))
+        if left_out:
+            self._tell_left_out(source, left_out)
+
+    def _tell_left_out(self, source: Source, batches: int) -> None:
+        sys.stdout.flush()
+        start, reached = self.lowest.start_of(source.path), self.lowest.reached_before(source.path)
+        why = f"below the log start offset {start}: --from-segment-start shows them"
+        if reached > start:
+            why = f"below offset {reached}, up to where a segment before it has them"
+        tell(f"left out: {source.path}: {in_words(batches, 'batch')} {why}")
 
     def _begins_behind(self, found: Batch, end: int) -> bool:
         try:
@@ -137,6 +167,8 @@ class _Counted:
     help="Only offsets from FIRST to before END.",
 )
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N rows.")
+@click.option("--force", is_flag=True, help="With --parquet: replace FILE.")
+@from_segment_start_option
 @engine_options
 def inspect(
     paths: tuple[str, ...],
@@ -148,6 +180,8 @@ def inspect(
     parquet: Path | None,
     offsets: tuple[int | None, int | None],
     limit: int | None,
+    force: bool,
+    from_segment_start: bool,
     engine: str,
     master: str | None,
 ) -> int:
@@ -177,11 +211,17 @@ def inspect(
 
     --verify and --summary take --engine spark, which is a task a file; PATH may be a URI then, as s3://bucket/logs.
 
-    Without --verify a batch whose CRC does not hold is marked, and damage is told on standard error.
+    Without --verify a batch whose CRC does not hold is marked, and damage is told on standard error. Records below the
+    log start offset (log-start-offset-checkpoint) are deleted: they are left out, and batches that hold only such,
+    which is told. An offset that two segments of a log have is shown once. --verify reads all there is.
 
     Exit status: 0; 1 where damage was found; 2 for wrong arguments.
     """
     selects = records or parquet is not None or limit is not None or offsets != (None, None)
+    if force and parquet is None:
+        raise click.UsageError("--force is for --parquet")
+    if from_segment_start and (is_verifying or engine == "spark"):
+        raise click.UsageError("--from-segment-start is not for --verify and --engine spark")
     if is_verifying and (selects or is_summary or deep):
         raise click.UsageError(
             "--verify checks whole files: it takes --json, --engine, --master and no other option"
@@ -200,8 +240,18 @@ def inspect(
     if is_verifying:
         return run_verify(paths, engine=engine, master=master, as_json=as_json)
     if is_summary:
-        return run_summary(paths, deep=deep, engine=engine, master=master, as_json=as_json)
-    selection = _Selection(find_sources(paths), records, offsets, limit)
+        return run_summary(
+            paths,
+            deep=deep,
+            from_segment_start=from_segment_start,
+            engine=engine,
+            master=master,
+            as_json=as_json,
+        )
+    if parquet is not None and not force and os.path.lexists(parquet):
+        raise click.ClickException(f"{parquet}: is there already: --force replaces it")
+    lowest = LowestOffsets(from_segment_start=from_segment_start)
+    selection = _Selection(find_sources(paths), records, offsets, limit, lowest)
     if as_json:
         for _, found in selection.rows():
             for row in found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,8 +12,10 @@ import click
 
 from kafkafmt.errors import CorruptRecordError, KafkaFormatError
 from kafkafmt.jobs.convert import partition_logs
+from kafkafmt.jobs.files import LowestOffsets
 from kafkafmt.log import PartitionLog, Segment, SegmentRecords
-from kafkafmt.log.segment import is_segment_file_name
+from kafkafmt.log.index_checks import IndexCheck
+from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, is_segment_file_name
 from kafkafmt.types import TopicPartition
 
 
@@ -43,6 +46,29 @@ class Source:
     def _is_segment(self) -> bool:
         return is_segment_file_name(self.path.name)
 
+    @property
+    def size_in_bytes(self) -> int:
+        """The file's size now; 0 once it is deleted."""
+        try:
+            return self.path.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def is_overlapped(self, lowest: LowestOffsets) -> bool:
+        """Do segments before it have offsets that are in it as well?"""
+        reached = lowest.reached_before(self.path)
+        if reached <= self.base_offset:
+            return False
+        try:
+            return Segment(self.path).find_next_offset() > self.base_offset
+        except (KafkaFormatError, FileNotFoundError):
+            return True
+
+    @property
+    def base_offset(self) -> int:
+        """The offset that a segment is named for; 0 of another file."""
+        return int(self.path.stem) if self._is_segment else 0
+
     def may_hold(self, first_offset: int | None, end_offset: int | None) -> bool:
         """Can it hold offsets from `first_offset` to in front of `end_offset`?"""
         if not self._is_segment:
@@ -52,8 +78,22 @@ class Source:
             first_offset is not None
             and self.next_base_offset is not None
             and self.next_base_offset <= first_offset
+            and not self._reaches(first_offset)
         )
         return not begins_behind and not ends_before
+
+    def _reaches(self, offset: int) -> bool:
+        """Has it offsets from `offset` on, though the next segment is named for one that is not above it?"""
+        try:
+            return Segment(self.path).find_next_offset() > offset
+        except (KafkaFormatError, FileNotFoundError):
+            return True
+
+    def index_check(self) -> IndexCheck:
+        """What holds its indexes against it; they are read now."""
+        files = [self.path.with_suffix(suffix) for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)]
+        index, time_index = (path.read_bytes() if path.is_file() else None for path in files)
+        return IndexCheck(self.base_offset, index, time_index, is_active=self.is_active)
 
     def open(self, start: int = 0, end: int | None = None) -> SegmentRecords:
         return SegmentRecords(self.path, start, end, is_active=self.is_active)
@@ -91,7 +131,8 @@ def _sources_in(folder: Path) -> Iterator[Source]:
             f"{folder}: no segments here, neither in it nor in folders named <topic>-<partition>"
         )
     for log in logs:
-        yield from _of_log(log.segments())
+        with contextlib.suppress(FileNotFoundError):  # the partition was deleted since it was listed
+            yield from _of_log(log.segments())
 
 
 def _of_log(segments: Sequence[Segment]) -> Iterator[Source]:

@@ -19,6 +19,7 @@ from kafkafmt.cli.output import (
     time_in_words,
 )
 from kafkafmt.cli.sources import find_sources
+from kafkafmt.jobs.files import LowestOffsets
 from kafkafmt.jobs.summary import TopicReport, TopicSummary, merge_summaries, summarize_file
 
 _COLUMNS = (
@@ -27,11 +28,20 @@ _COLUMNS = (
 )
 
 
-def run_summary(paths: Sequence[str], *, deep: bool, engine: str, master: str | None, as_json: bool) -> int:
+def run_summary(
+    paths: Sequence[str],
+    *,
+    deep: bool,
+    from_segment_start: bool,
+    engine: str,
+    master: str | None,
+    as_json: bool,
+) -> int:
     """Summarize files and tell; return the exit status."""
-    reports = (
-        _on_spark(paths, master, deep=deep) if engine == "spark" else merge_summaries(_here(paths, deep=deep))
-    )
+    if engine == "spark":
+        reports = _on_spark(paths, master, deep=deep)
+    else:
+        reports = merge_summaries(_here(paths, deep=deep, from_segment_start=from_segment_start))
     if as_json:
         for report in reports:
             print_json(asdict(report))
@@ -46,17 +56,35 @@ def run_summary(paths: Sequence[str], *, deep: bool, engine: str, master: str | 
             tell(
                 f"{_name(report)}: {damage}, {in_words(report.damaged_bytes, 'byte')}: kafkafmt verify tells where"
             )
+        if report.overlapping_segments:
+            overlapping = in_words(report.overlapping_segments, "segment")
+            tell(
+                f"{_name(report)}: {overlapping} with offsets of others, counted once: kafkafmt verify tells which"
+            )
+        if report.gone_segments:
+            tell(f"gone: {_name(report)}: {in_words(report.gone_segments, 'segment')}, deleted meanwhile")
         for error in report.errors:
             tell(f"failed: {error}")
     return 1 if any(report.damaged_stretches or report.failed_segments for report in reports) else 0
 
 
-def _here(paths: Sequence[str], *, deep: bool) -> Iterator[TopicSummary]:
+def _here(paths: Sequence[str], *, deep: bool, from_segment_start: bool) -> Iterator[TopicSummary]:
     sources = find_sources(paths)
+    lowest = LowestOffsets(from_segment_start=from_segment_start)
     with progress_bar() as bar:
-        task = bar.add_task("reading", total=sum(source.path.stat().st_size for source in sources))
+        task = bar.add_task("reading", total=sum(source.size_in_bytes for source in sources))
         for source in sources:
-            yield summarize_file(source, deep=deep, progress=lambda read_bytes: bar.advance(task, read_bytes))
+            found = summarize_file(
+                source,
+                deep=deep,
+                progress=lambda read_bytes: bar.advance(task, read_bytes),
+                from_offset=lowest.of(source.path),
+            )
+            if source.is_overlapped(lowest):
+                found.counts["overlapping_segments"] += 1
+            for _, last_offset in found.offsets.values():
+                lowest.add(source.path, last_offset + 1)
+            yield found
 
 
 def _on_spark(paths: Sequence[str], master: str | None, *, deep: bool) -> list[TopicReport]:

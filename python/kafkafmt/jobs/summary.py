@@ -30,7 +30,7 @@ _MOST_ERRORS = 10
 _COUNTS = (
     *("segments", "failed_segments", "size_in_bytes", "batches", "records", "uncounted_batches"),
     *("idempotent_batches", "transactional_batches", "control_batches", "records_with_headers"),
-    *("damaged_stretches", "damaged_bytes", "tail_bytes"),
+    *("damaged_stretches", "damaged_bytes", "tail_bytes", "overlapping_segments", "gone_segments"),
 )
 
 
@@ -138,6 +138,8 @@ class TopicReport:
     producers: distinct producer ids. idempotent_batches: those with one that are not transactional.
     needs: what old clients may not know, the release of Kafka that brought it, and the batches that have it.
     failed_segments: that could not be read to their end; errors: why, of the first ten.
+    overlapping_segments: with offsets that segments before them have, which are counted once.
+    gone_segments: that were deleted since they were listed, and count nowhere else.
     """
 
     topic: str | None
@@ -163,15 +165,25 @@ class TopicReport:
     damaged_stretches: int
     damaged_bytes: int
     tail_bytes: int
+    overlapping_segments: int
+    gone_segments: int
     errors: list[str]
 
 
-def summarize_file(file: LogFile, *, deep: bool = False, progress: Progress | None = None) -> TopicSummary:
-    """What one file holds. Never raises for what the data or the file system is: the summary tells."""
+def summarize_file(
+    file: LogFile, *, deep: bool = False, progress: Progress | None = None, from_offset: int = 0
+) -> TopicSummary:
+    """What one file holds from an offset on.
+
+    Never raises for what the data or the file system is: the summary tells.
+    """
     topic, partition = file.topic_partition or (None, None)
     summary = TopicSummary(topic, deep, partitions={partition})
-    reader = _Reader(summary, partition)
-    walked = walk_file(file, reader.read, deep=deep, progress=progress)
+    reader = _Reader(summary, partition, from_offset)
+    walked = walk_file(file, reader.read, deep=deep, progress=progress, from_offset=from_offset)
+    if walked.is_gone:
+        summary.counts.update(gone_segments=1)
+        return summary
     summary.counts.update(
         segments=1,
         size_in_bytes=walked.size_in_bytes,
@@ -196,8 +208,9 @@ def merge_summaries(summaries: Iterable[TopicSummary]) -> list[TopicReport]:
 class _Reader:
     """Adds the batches of one file to a summary."""
 
-    def __init__(self, summary: TopicSummary, partition: int | None) -> None:
+    def __init__(self, summary: TopicSummary, partition: int | None, from_offset: int) -> None:
         self._summary = summary
+        self._from_offset = from_offset
         self._partition = partition
         self._builder = ColumnBuilder(["headers"], wide=True) if summary.is_deep else None
 
@@ -223,12 +236,25 @@ class _Reader:
             )
         else:
             self._read_deep(BatchRun(run.buffer, rows, run.origin))
+        if rows["base_offset"][0] < self._from_offset:
+            self._leave_out(RecordBatch(run, first))
+
+    def _leave_out(self, batch: RecordBatch) -> None:
+        """Take back the records of a batch that are below the offset from which on records count."""
+        counts = self._summary.counts
+        if self._builder is None and batch.magic < 2 and batch.codec != Codec.NONE:
+            return  # its records are not counted
+        below = [record for record in batch if record.offset < self._from_offset]
+        counts["records"] -= len(below)
+        if self._builder is not None:
+            counts["records_with_headers"] -= sum(bool(record.headers) for record in below)
 
     def _add_range(self, run: BatchRun, first: int, rows: NDArray[np.void]) -> None:
         partition, summary = self._partition, self._summary
         last_offset = int(rows["last_offset"][-1])
         is_known = partition in summary.offsets
-        summary.add_offsets(partition, last_offset if is_known else _first_offset(run, first), last_offset)
+        first_offset = last_offset if is_known else max(_first_offset(run, first), self._from_offset)
+        summary.add_offsets(partition, first_offset, last_offset)
         # Under log-append time the field is the producer's, and with a horizon it is that.
         is_first = (rows["timestamp_type"] != TimestampType.LOG_APPEND_TIME) & ~rows["has_delete_horizon"]
         firsts = np.where(is_first, rows["base_timestamp"], rows["max_timestamp"])
