@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cli.logs import json_lines, run, segments, write_log
+from kafkafmt import FileRecords
 from kafkafmt.cli import sources as sources_module
 from kafkafmt.jobs.verify import FileCheck, check_logs
 from kafkafmt.log.checkpoints import LOG_START_OFFSET_CHECKPOINT, log_start_offsets_to_bytes
@@ -261,6 +263,75 @@ def test_segment_when_deleted_after_it_was_listed_then_is_told_as_gone_and_the_r
     is_told = "gone: " in result.stderr or '"status": "gone"' in result.stdout
     assert is_told
     assert "damage:" not in result.stderr
+
+
+# Logs that end within a batch
+
+
+@pytest.fixture
+def cut(log: Path) -> tuple[Path, int, int]:
+    """A log whose last batch is cut off: the segment, the position of that batch, and the bytes that are left."""
+    path = segments(log)[-1]
+    with FileRecords(path) as records:
+        position = list(records.batches())[-1].position
+    os.truncate(path, path.stat().st_size - 7)
+    return path, position, path.stat().st_size - position
+
+
+@pytest.mark.parametrize("command", ["replay", "table"])
+def test_log_when_cut_in_its_last_batch_then_the_summary_says_what_was_not_read(
+    log: Path, cut: tuple[Path, int, int], tmp_path: Path, command: str
+) -> None:
+    pytest.importorskip("rocksdict")
+    path, position, size = cut
+    line = (
+        f"not read: orders-0: {size} bytes from position {position} of {path} on: "
+        "no whole batch, which was cut off or is being written"
+    )
+    result = run(command, log, tmp_path / "one")
+    assert (result.exit_code, result.stderr.splitlines()[-1:]) == (0, [line])
+    (summary,) = json_lines(run(command, log, tmp_path / "other", "--json").stdout)
+    assert summary["records"] == 25
+    assert summary["unread_tails"] == [
+        {"topic": "orders", "partition": 0, "path": str(path), "position": position, "size_in_bytes": size}
+    ]
+
+
+@pytest.mark.parametrize("end", [b"", bytes(5000)])
+def test_log_when_it_ends_with_a_batch_or_zeros_then_nothing_is_said(
+    log: Path, tmp_path: Path, end: bytes
+) -> None:
+    with segments(log)[-1].open("ab") as file:
+        file.write(end)
+    assert "not read" not in run("replay", log, tmp_path / "out").stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--by-time",)])
+def test_deleted_records_when_replayed_then_are_left_out_unless_asked_for(
+    log: Path, options: tuple[str, ...]
+) -> None:
+    delete_records(log, 13)
+    for start, asked in ((13, ()), (0, ("--from-segment-start",))):
+        rows = json_lines(run("replay", log, *options, *asked).stdout)
+        assert [row["offset"] for row in rows] == list(range(start, 30))
+
+
+def test_deleted_records_when_tabled_then_are_left_out_unless_asked_for(log: Path, tmp_path: Path) -> None:
+    parquet, target = pytest.importorskip("pyarrow.parquet"), tmp_path / "t.parquet"
+    pytest.importorskip("rocksdict")
+    delete_records(log, 13)
+    state = ("--state", tmp_path / "state")
+    assert run("table", log, target, *state).exit_code == 0
+    assert sorted(parquet.read_table(target)["offset"].to_pylist()) == list(range(13, 30))
+    refused = run("table", log, target, "--from-segment-start")
+    assert (refused.exit_code, "is there already: --force replaces it" in refused.stderr) == (2, True)
+    other = run("table", log, target, *state, "--from-segment-start", "--force")
+    assert (other.exit_code, "is the state of a table with from_segment_start False" in other.stderr) == (
+        2,
+        True,
+    )
+    assert run("table", log, target, "--from-segment-start", "--force").exit_code == 0
+    assert sorted(parquet.read_table(target)["offset"].to_pylist()) == list(range(30))
 
 
 # Files that are there

@@ -74,6 +74,7 @@ def replay(
     memory_bytes: int | None,
     isolation: str,
     on_corrupt: str,
+    from_segment_start: bool,
     codec: str | None,
     repartitions: bool,
     target_config: tuple[tuple[str, str], ...],
@@ -115,7 +116,13 @@ def replay(
         repartitions,
     )
     with told_in_one_line(), _told_of_clusters(target):
-        reading = Reading(source, topics, isolation=isolation, on_corrupt=on_corrupt)
+        reading = Reading(
+            source,
+            topics,
+            isolation=isolation,
+            on_corrupt=on_corrupt,
+            from_segment_start=from_segment_start,
+        )
         at_a_time = len(reading.folders) if by_time else 1
         plan = plan_for(memory_bytes, at_a_time, producer_bytes=partial(_producer_bytes, target))
         with Merge(reading.readers, plan) as merge, progress_bar() as bar:
@@ -130,6 +137,7 @@ def replay(
         "source_bytes": done.source_bytes,
         "partitions": len(reading.folders),
         "damaged_stretches": reading.damaged,
+        "unread_tails": reading.unread_tails,
         "memory_bytes": memory_bytes,
         "peak_bytes": peak_bytes,
         "seconds": round(time.monotonic() - began, 3),

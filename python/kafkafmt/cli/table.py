@@ -61,6 +61,7 @@ class _OnSpark:
     metavar="SECONDS",
     help="How often what was read is made durable.",
 )
+@click.option("--force", is_flag=True, help="Replace OUT where it exists.")
 @click.option("--verbose", is_flag=True, help="Tell of each commit.")
 @engine_options
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
@@ -71,8 +72,10 @@ def table(
     memory_bytes: int | None,
     isolation: str,
     on_corrupt: str,
+    from_segment_start: bool,
     state_path: Path | None,
     commit_interval: float,
+    force: bool,
     verbose: bool,
     engine: str,
     master: str | None,
@@ -106,10 +109,19 @@ def table(
     ensure_engine(engine, master)
     if engine == "spark" and state_path is not None:
         raise click.UsageError("--state is for --engine local")
+    if engine == "spark" and from_segment_start:
+        raise click.UsageError("--from-segment-start is for --engine local")
     with told_in_one_line(), lock_surroundings(target):
-        if os.path.lexists(target):
-            raise TableError(f"{target}: is there already: expected the name of a file that is to be made")
-        reading = Reading(source, topics, isolation=isolation, on_corrupt=on_corrupt)
+        if target.is_dir() or (os.path.lexists(target) and not force):
+            way = "a folder" if target.is_dir() else "--force replaces it"
+            raise TableError(f"{target}: is there already: {way}, expected the name of a new file")
+        reading = Reading(
+            source,
+            topics,
+            isolation=isolation,
+            on_corrupt=on_corrupt,
+            from_segment_start=from_segment_start,
+        )
         if engine == "spark":
             memory_bytes = memory_bytes or _SPARK_MEMORY
             asked = _OnSpark(memory_bytes, isolation, on_corrupt, master)
@@ -119,7 +131,13 @@ def table(
             _ensure_extras()
             plan = plan_for(memory_bytes, 1, 1, producer_bytes=lambda _: 0)
             path = state_path or target.with_name(f"{target.name}.state")
-            with TableState(path, source, topics=topics, isolation=isolation) as state:
+            with TableState(
+                path,
+                source,
+                topics=topics,
+                isolation=isolation,
+                from_segment_start=from_segment_start,
+            ) as state:
                 summary = _update(reading, state, plan, commit_interval, target, is_verbose=verbose)
                 if state_path is None:
                     state.remove()
@@ -127,6 +145,7 @@ def table(
         **summary,
         "partitions": len(reading.folders),
         "damaged_stretches": reading.damaged,
+        "unread_tails": reading.unread_tails,
         "memory_bytes": memory_bytes,
         "seconds": round(time.monotonic() - began, 3),
     }

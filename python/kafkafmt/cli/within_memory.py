@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kafkafmt.cli.log_start import from_segment_start_option
 from kafkafmt.cli.output import in_words, size_in_words, tell
 from kafkafmt.cli.values import Size
 from kafkafmt.jobs.partition_readers import READER_BYTES, NoLogsError, PartitionReaders, select_logs
@@ -41,7 +42,7 @@ _MOST_MIB = 2**20
 
 
 def memory_options(command: _Command) -> _Command:
-    """Adds `--topics`, `--memory`, `--isolation` and `--on-corrupt`."""
+    """Adds `--topics`, `--memory`, `--isolation`, `--on-corrupt` and `--from-segment-start`."""
     options = [
         click.option(
             "--topics",
@@ -69,6 +70,7 @@ def memory_options(command: _Command) -> _Command:
             show_default=True,
             help="Whether damage ends it, or is left out and reported.",
         ),
+        from_segment_start_option,
     ]
     for option in reversed(options):
         command = option(command)
@@ -78,7 +80,15 @@ def memory_options(command: _Command) -> _Command:
 class Reading:
     """The logs that are meant, and the damage that was left out of them."""
 
-    def __init__(self, source: Path, topics: str | None, *, isolation: str, on_corrupt: str) -> None:
+    def __init__(
+        self,
+        source: Path,
+        topics: str | None,
+        *,
+        isolation: str,
+        on_corrupt: str,
+        from_segment_start: bool = False,
+    ) -> None:
         self.damaged = 0
         self.folders = select_logs(source, topics)
         self.readers = PartitionReaders(
@@ -86,12 +96,27 @@ class Reading:
             is_committed=isolation == "read_committed",
             skips_damage=on_corrupt == "skip",
             on_damage=self._tell,
+            from_segment_start=from_segment_start,
         )
 
     @property
     def size_in_bytes(self) -> int:
         """Of all segments, as they are now."""
         return sum(path.stat().st_size for folder in self.folders.values() for path in folder.glob("*.log"))
+
+    @property
+    def unread_tails(self) -> list[dict[str, Any]]:
+        """What stood behind the last whole batches of logs, as fields of a summary."""
+        return [
+            {
+                "topic": topic,
+                "partition": partition,
+                "path": str(tail.path),
+                "position": tail.position,
+                "size_in_bytes": tail.size_in_bytes,
+            }
+            for (topic, partition), tail in sorted(self.readers.unread_tails.items())
+        ]
 
     def _tell(self, damage: SourceDamage) -> None:
         self.damaged += 1
@@ -161,6 +186,11 @@ def print_summary(
         most, given = size_in_words(summary["peak_bytes"]), size_in_words(summary["memory_bytes"])
         text += f"; memory: at most {most} of {given}"
     (tell if beside_records else click.echo)(text)
+    for tail in summary["unread_tails"]:
+        tell(
+            f"not read: {tail['topic']}-{tail['partition']}: {in_words(tail['size_in_bytes'], 'byte')} from position "
+            f"{tail['position']} of {tail['path']} on: no whole batch, which was cut off or is being written"
+        )
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kafkafmt.errors import CorruptRecordError, KafkaFormatError
 from kafkafmt.jobs.convert import partition_logs
-from kafkafmt.log.following import SegmentCache
+from kafkafmt.log.following import SegmentCache, UnreadTail
 from kafkafmt.log.open_segment import READ_BYTES
 from kafkafmt.log.reader import LogReader, read_memory
 from kafkafmt.log.reading import SourceDamage
@@ -63,6 +63,9 @@ class PartitionReaders:
 
     is_committed: records of transactions that are open or were aborted are left out. skips_damage: it is left out, and
     `on_damage` is called with it; else CorruptRecordError is raised, which names partition and offset.
+    from_segment_start: records below the log start offset are read, too.
+
+    unread_tails: what stood behind the last whole batch of each log that was begun.
     """
 
     def __init__(
@@ -72,7 +75,10 @@ class PartitionReaders:
         is_committed: bool = True,
         skips_damage: bool = False,
         on_damage: Callable[[SourceDamage], None] = lambda damage: None,
+        from_segment_start: bool = False,
     ) -> None:
+        self.unread_tails: dict[TopicPartition, UnreadTail] = {}
+        self._from_segment_start = from_segment_start
         self._folders = folders
         self._is_committed = is_committed
         self._skips_damage = skips_damage
@@ -137,7 +143,10 @@ class PartitionReaders:
                 is_committed=self._is_committed,
                 keeps_control_batches=False,
                 trims_first_batch=False,
+                from_segment_start=self._from_segment_start,
             )
+            if (tail := reader.unread_tail) is not None:
+                self.unread_tails[topic_partition] = tail
         return reader
 
 

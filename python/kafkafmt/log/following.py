@@ -83,6 +83,14 @@ class LogEnd(NamedTuple):
     last_head: bytes = b""
 
 
+class UnreadTail(NamedTuple):
+    """Bytes at the end of a log that are no whole batch: one was cut off, or is being written."""
+
+    path: Path
+    position: int
+    size_in_bytes: int
+
+
 class FoundBatch(NamedTuple):
     """A batch's format, where it begins and how long it is; whole batches of its segment end at `end_position`."""
 
@@ -141,6 +149,17 @@ class FollowedLog:
     def damage(self) -> KafkaFormatError | None:
         """What stands at the end in place of a batch, where that is damage."""
         return self._damage
+
+    @property
+    def unread_tail(self) -> UnreadTail | None:
+        """What stands behind the last whole batch; None for nothing, for zeros, and for what `damage` tells of."""
+        if not self._segments or self._damage is not None:
+            return None
+        opened, position = self._open(self._segments[-1]), self._end.position
+        opened.extend()
+        if opened.is_over(position, look_behind_zeros=True):
+            return None
+        return UnreadTail(opened.segment.path, position, opened.records.end_position - position)
 
     @property
     def stable_offset(self) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.directory import PartitionLog, part_of_run
-from kafkafmt.log.following import FollowedLog, SegmentCache
+from kafkafmt.log.following import FollowedLog, SegmentCache, UnreadTail
 from kafkafmt.log.open_segment import READ_BYTES, OpenSegment
 from kafkafmt.log.reading import SourceDamage, aborted, first_offset, trimmed_run
 from kafkafmt.log.segment import check_tail
@@ -66,6 +66,11 @@ class LogReader:
     @property
     def log_end(self) -> int:
         return self._followed.end_offset
+
+    @property
+    def unread_tail(self) -> UnreadTail | None:
+        """As `FollowedLog.unread_tail`."""
+        return self._followed.unread_tail
 
     def refresh(self) -> None:
         """Look for what was appended, and for how far the log may be read. Raises FileNotFoundError."""

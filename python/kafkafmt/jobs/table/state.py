@@ -27,6 +27,9 @@ _VERSION = 1
 _KEY_PREFIX = struct.Struct(">II")
 
 
+_FROM_SEGMENT_START = "from_segment_start"
+
+
 class TableError(Exception):
     """Why there can be no table, in one line."""
 
@@ -39,10 +42,23 @@ class TableState(Closing):
     else; DirectoryLockedError if a broker runs on the folder around it; OSError.
     """
 
-    def __init__(self, path: Path, source: Path, *, topics: str | None, isolation: str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        source: Path,
+        *,
+        topics: str | None,
+        isolation: str,
+        from_segment_start: bool = False,
+    ) -> None:
         self.path = path
         self.is_new = not path.exists()
-        self._origin = {"source": str(source.resolve()), "topics": topics, "isolation": isolation}
+        self._origin = {
+            "source": str(source.resolve()),
+            "topics": topics,
+            "isolation": isolation,
+            _FROM_SEGMENT_START: from_segment_start,
+        }
         self._names: list[str] = []
         self._numbers: dict[str, int] = {}
         with ExitStack() as undo:
@@ -88,6 +104,7 @@ class TableState(Closing):
         try:
             said = json.loads(file.read_bytes())
             names = [str(topic) for topic in said["topic_numbers"]]
+            said.setdefault(_FROM_SEGMENT_START, False)  # states that are older than the choice lack it
             found = {name: said[name] for name in self._origin}
             version = said["version"]
         except (FileNotFoundError, NotADirectoryError):
@@ -98,7 +115,7 @@ class TableState(Closing):
             raise TableError(
                 f"{self.path}: expected the state of a table, found no {_FILE_NAME} in it"
             ) from None
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise TableError(
                 f"{file}: expected what kafkafmt table writes there, found something else"
             ) from None
