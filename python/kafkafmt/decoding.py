@@ -36,17 +36,23 @@ def describe(error: KafkaFormatError, run: BatchRun, number: int) -> KafkaFormat
 
 
 def without_control(run: BatchRun, *, verify: bool) -> tuple[BatchRun, KafkaFormatError | None]:
-    """A run without its control batches, up to the first of these whose CRC fails, and the error of that one.
+    """A run without its control batches; see `without`."""
+    return without(run, run.index["is_control"], verify=verify)
 
-    Damage may set the bit that marks a control batch: without `verify`, records are left out then.
+
+def without(
+    run: BatchRun, left_out: NDArray[np.bool_], *, verify: bool
+) -> tuple[BatchRun, KafkaFormatError | None]:
+    """A run without those batches, up to the first of them whose CRC fails, and the error of that one.
+
+    A header that was damaged may say anything: without `verify`, records are left out then.
     """
-    is_control = run.index["is_control"]
-    if not is_control.any():
+    if not left_out.any():
         return run, None
-    wanted, damage = ~is_control, None
+    wanted, damage = ~left_out, None
     if verify:
         try:
-            BatchRun(run.buffer, run.index[is_control], run.origin).ensure_valid()
+            BatchRun(run.buffer, run.index[left_out], run.origin).ensure_valid()
         except KafkaFormatError as error:
             damage = error.with_traceback(None)
             wanted &= run.index["position"] < damage.position

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from _kafkafmt.types import Codec, TimestampType, TooLargeRecord
 
-__all__ = ["Codec", "TimestampType", "TooLargeRecord", "TopicPartition"]
+__all__ = [
+    "ISOLATIONS",
+    "Codec",
+    "Isolation",
+    "TimestampType",
+    "TooLargeRecord",
+    "TopicPartition",
+    "is_committed",
+]
+
+Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
+ISOLATIONS = get_args(Isolation)
 
 _FOLDER_NAME = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d+)")
 
@@ -30,3 +41,14 @@ class TopicPartition(NamedTuple):
         """
         match = _FOLDER_NAME.fullmatch(name)
         return cls(match["topic"], int(match["partition"])) if match else None
+
+
+def is_committed(isolation: Isolation) -> bool:
+    """Whether a read of that isolation leaves out what was not committed (KIP-98). ValueError for another word.
+
+    >>> is_committed("read_committed"), is_committed("read_uncommitted")
+    (True, False)
+    """
+    if isolation not in ISOLATIONS:
+        raise ValueError(f"isolation: expected {' or '.join(ISOLATIONS)}, found {isolation!r}")
+    return isolation == "read_committed"

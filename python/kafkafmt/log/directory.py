@@ -31,10 +31,11 @@ from kafkafmt.log.indexes import AbortedTransaction, TimestampOffset
 from kafkafmt.log.segment import Segment, SegmentRecords, is_segment_file_name
 from kafkafmt.log.transactions import TransactionTracker
 from kafkafmt.records import RUN_BYTES
-from kafkafmt.types import TopicPartition
+from kafkafmt.types import Isolation, TopicPartition, is_committed
 
 if TYPE_CHECKING:
     from _kafkafmt.decode import Record
+    from kafkafmt.log.committed import CommittedView
 
 _MAX_PARTITION = 2**31 - 1
 
@@ -306,7 +307,12 @@ class PartitionLog:
                 raise records.described(error) from None
 
     def runs(
-        self, start_offset: int | None = None, end_offset: int | None = None, *, run_bytes: int = RUN_BYTES
+        self,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        *,
+        run_bytes: int = RUN_BYTES,
+        isolation: Isolation = "read_uncommitted",
     ) -> Iterator[BatchRun]:
         """Runs of whole batches, segment after segment, as `Records.runs`; none spans two segments.
 
@@ -315,17 +321,30 @@ class PartitionLog:
         whose offsets were all handed out, as segments overlap, is left out. Positions are those in the segment's
         file.
 
+        With isolation `read_committed` batches of aborted transactions are left out, and reading ends in front of the
+        first transaction that is open when it begins. Control batches are among the batches either way. To know
+        the transactions, the log is read as `FollowedLog.stable_offset` reads it.
+
         Raises CorruptRecordError or UnsupportedVersionError, with path and position, for damage: bytes that
         are no whole batch at the end of a segment too, of the last one excepted; and FileNotFoundError where
         retention deletes what is still to be read.
         """
-        return (run for _, run, _ in self._runs(self._read_from(start_offset), end_offset, run_bytes))
+        view, end_offset = self._view(isolation, end_offset)
+        reads = self._runs(self._read_from(start_offset), end_offset, run_bytes)
+        if view is None:
+            return (run for _, run, _ in reads)
+        kept = (view.without_aborted(run, verify=False)[0] for _, run, _ in reads)
+        return (run for run in kept if len(run))
 
     def batches(
-        self, start_offset: int | None = None, end_offset: int | None = None
+        self,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        *,
+        isolation: Isolation = "read_uncommitted",
     ) -> Iterator[RecordBatch]:
         """The batches of `runs`, shallow."""
-        for run in self.runs(start_offset, end_offset):
+        for run in self.runs(start_offset, end_offset, isolation=isolation):
             for number in range(len(run)):
                 yield RecordBatch(run, number, self.max_decompressed_bytes)
 
@@ -336,14 +355,41 @@ class PartitionLog:
         *,
         verify: bool = True,
         control: bool = False,
+        isolation: Isolation = "read_uncommitted",
     ) -> Iterator[Record]:
         """Iterate the records from `start_offset` to in front of `end_offset`.
 
-        Control batches, such as the markers that end transactions, are left out without `control`.
+        Control batches, such as the markers that end transactions, are left out without `control`. With isolation
+        `read_committed` the records of aborted transactions are, too, as `runs` has it; by default they are handed
+        out, as a consumer hands them out by default.
 
         Raises as `runs` and `Records.records` do. For columns go segment by segment: `Segment.open`.
         """
+        view, end_offset = self._view(isolation, end_offset)
+        return self._records(start_offset, end_offset, view, verify=verify, control=control)
+
+    def _view(self, isolation: Isolation, end_offset: int | None) -> tuple[CommittedView | None, int | None]:
+        """What a read of that isolation leaves out, if that may be anything, and where it ends."""
+        if not is_committed(isolation):
+            return None, end_offset
+        from kafkafmt.log.committed import CommittedView  # which follows logs, with this module
+
+        view = self._search(lambda _: CommittedView(self))
+        return view, view.end_offset if end_offset is None else min(end_offset, view.end_offset)
+
+    def _records(
+        self,
+        start_offset: int | None,
+        end_offset: int | None,
+        view: CommittedView | None,
+        *,
+        verify: bool,
+        control: bool,
+    ) -> Iterator[Record]:
         for source, run, lowest in self._runs(self._read_from(start_offset), end_offset, RUN_BYTES):
+            damage = None
+            if view is not None:
+                run, damage = view.without_aborted(run, verify=verify)
             try:
                 for located in locate_in_groups(
                     run, verify=verify, control=control, limit=self.max_decompressed_bytes
@@ -353,6 +399,11 @@ class PartitionLog:
                         if end_offset is not None and record.offset >= end_offset:
                             return
                         yield record
+                if damage is not None:
+                    try:
+                        raise damage
+                    finally:
+                        del damage  # no cycle of error, traceback and frame
             except KafkaFormatError as error:
                 raise source.described(error) from None
 
