@@ -70,6 +70,9 @@ def _plain_conversion() -> list[Row]:
         ):
             works = {OURS: ours, JAVA: theirs, FLOOR: ("memcpy",)}
             rows.append(Row(f"v2 -> v1, no codec, {name}{suffix}", unit, segment, works, "memcpy", targets))
+        works = {OURS: ("convert_lazily_owned",), FLOOR: ("convert_lazily_shared",)}
+        label = f"v2 -> v1, no codec, {name}, each chunk owns its bytes"
+        rows.append(Row(label, unit, segment, works, "shared", (Target(0.7, FLOOR),)))
     return rows
 
 

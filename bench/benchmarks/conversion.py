@@ -19,7 +19,14 @@ class Conversion(OnSegment):
         lazy = LazyDownConvertRecords(self.records, TO_MAGIC[magic], zstd_fallback=Codec.LZ4)
         deque(lazy.chunks(), maxlen=0)
 
+    def time_lazy_shared_memory(self, codec: str, value_size: int, batch: str, magic: int) -> None:
+        lazy = LazyDownConvertRecords(self.records, TO_MAGIC[magic], zstd_fallback=Codec.LZ4)
+        deque(lazy.chunks(reuse_memory=True), maxlen=0)
+
+    def time_lazy_kept(self, codec: str, value_size: int, batch: str, magic: int) -> None:
+        list(LazyDownConvertRecords(self.records, TO_MAGIC[magic], zstd_fallback=Codec.LZ4).chunks())
+
     def peakmem_lazy(self, codec: str, value_size: int, batch: str, magic: int) -> None:
         with FileRecords(self.stored.path) as records:
             lazy = LazyDownConvertRecords(records, TO_MAGIC[magic], zstd_fallback=Codec.LZ4)
-            deque(lazy.chunks(), maxlen=0)
+            deque(lazy.chunks(reuse_memory=True), maxlen=0)

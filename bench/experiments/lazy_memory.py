@@ -28,7 +28,9 @@ def convert(path: str, zstd_fallback: Codec = Codec.LZ4) -> None:
     stats = ConversionStats()
     with FileRecords(path) as records:
         # Not a send: it ends at its committed size, and small messages grow in v1.
-        for _ in LazyDownConvertRecords(records, 1, zstd_fallback=zstd_fallback).chunks(stats):
+        for _ in LazyDownConvertRecords(records, 1, zstd_fallback=zstd_fallback).chunks(
+            stats, reuse_memory=True
+        ):
             pass
     print(stats.records_converted, peak_mib())
 

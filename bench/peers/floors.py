@@ -121,6 +121,7 @@ def _compiled() -> str:
 if __name__ == "__main__":
     floors: dict[str, Prepare] = {"memcpy": memcpy, "codec": codec, "check": ours.check}
     floors["numpy_batches_unverified"] = ours.numpy_batches_unverified
+    floors["convert_lazily_shared"] = ours.convert_lazily
     for prepare in (ours.convert, ours.numpy_batches):
         floors[f"{prepare.__name__}_one_thread"] = ours.twice(prepare, threads=1)
     try:

@@ -41,13 +41,13 @@ def convert_verified(data: bytes) -> Run:
     return convert(data, verify=True)
 
 
-def convert_lazily(data: bytes, *, verify: bool = False) -> Run:
+def convert_lazily(data: bytes, *, verify: bool = False, reuse_memory: bool = True) -> Run:
     records = MemoryRecords(data)
 
     def run() -> Tally:
         lazy = LazyDownConvertRecords(records, TO_MAGIC, verify=verify)
         stats = ConversionStats()
-        produced = sum(map(len, lazy.chunks(stats)))
+        produced = sum(map(len, lazy.chunks(stats, reuse_memory=reuse_memory)))
         return Tally(stats.records_converted, produced)
 
     return run
@@ -55,6 +55,11 @@ def convert_lazily(data: bytes, *, verify: bool = False) -> Run:
 
 def convert_lazily_verified(data: bytes) -> Run:
     return convert_lazily(data, verify=True)
+
+
+def convert_lazily_owned(data: bytes) -> Run:
+    """As `chunks()` is by default: each chunk owns its bytes."""
+    return convert_lazily(data, reuse_memory=False)
 
 
 def numpy_all(data: bytes) -> Run:
@@ -259,7 +264,7 @@ def _call(run: Run) -> Tally:
 
 
 def works() -> Iterator[tuple[str, Prepare]]:
-    for prepare in (convert, convert_verified, convert_lazily, convert_lazily_verified):
+    for prepare in (convert, convert_verified, convert_lazily, convert_lazily_verified, convert_lazily_owned):
         yield prepare.__name__, prepare
     for prepare in (numpy_all, numpy_batches, arrow_all, arrow_batches, arrow_views):
         yield prepare.__name__, prepare

@@ -16,11 +16,13 @@ from kafkafmt import FileRecords, LazyDownConvertRecords
 def main(path: str) -> None:
     with FileRecords(path) as records:
         largest = int(records.index()["size"].max())
-        for _ in LazyDownConvertRecords(records, 1).chunks():  # modules and codec contexts are loaded by now
+        for _ in LazyDownConvertRecords(records, 1).chunks(
+            reuse_memory=True
+        ):  # modules and codec contexts are loaded by now
             break
         tracemalloc.start()
         lazy = LazyDownConvertRecords(records, 1)
-        for _ in lazy.chunks():
+        for _ in lazy.chunks(reuse_memory=True):
             pass
         _, peak = tracemalloc.get_traced_memory()
     print(json.dumps({"peak": peak, "largest_batch": largest, "chunk_size": lazy.chunk_size}))

@@ -38,6 +38,9 @@ _NOTHING = memoryview(b"")
 class LazyDownConvertRecords:
     """Records that are converted as they are sent (KIP-283, "Message Chunking").
 
+    `to_send()` is for protocols that state the size first: it writes `size_in_bytes` bytes, with padding or a cut.
+    `chunks()` hands out all that is converted and nothing else, whatever its length.
+
     A chunk is made of whole batches of at most `chunk_size` source bytes, at least one, however large. The
     source must stay readable, and a file open, until all is sent.
 
@@ -82,7 +85,11 @@ class LazyDownConvertRecords:
 
     @property
     def size_in_bytes(self) -> int:
-        """S_pre: what a send writes, to the byte (KIP-283, "Determining Total Response Size")."""
+        """The number of bytes that `to_send()` writes, committed beforehand: S_pre of KIP-283.
+
+        It is the size of the source, or of the first converted batch if that is larger ("Determining Total Response
+        Size"). It is not the length of what `chunks()` hands out, which may be less or more.
+        """
         return self._size
 
     @property
@@ -173,7 +180,9 @@ class LazyDownConvertRecords:
         return memoryview(self._first), rest
 
     def to_send(self, memory: ChunkMemory | None = None) -> LazyDownConvertSend:
-        """A send of its own: it converts anew, so that records can be sent more than once.
+        """Return a send that writes exactly `size_in_bytes` bytes: what does not fit is cut, what lacks is padding.
+
+        Each send converts anew, so that records can be sent more than once.
 
         With `memory`, which the sends of one thread may share, it holds what waits to be taken and nothing else.
         """

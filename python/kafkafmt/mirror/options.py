@@ -11,10 +11,9 @@ from kafkafmt.mirror.addresses import OFFSET_MAP_TOPIC, Address, ClusterAddress
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.memory import MirrorMemory, MirrorMemoryError
 from kafkafmt.mirror.topic_settings import TopicSettings
-from kafkafmt.types import Codec
+from kafkafmt.types import Codec, Isolation
 
 Beginning: TypeAlias = Literal["earliest", "latest", "committed"]
-Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
 OnCorrupt: TypeAlias = Literal["stop", "skip"]
 
 MIB = 1024 * 1024

@@ -28,10 +28,9 @@ from kafkafmt.spark.values import (
     parse_number,
     parse_size,
 )
-from kafkafmt.types import TopicPartition
+from kafkafmt.types import ISOLATIONS, TopicPartition
 
 UNITS = ("records", "batches")
-ISOLATIONS = ("read_uncommitted", "read_committed")
 ON_CORRUPT = ("fail", "skip", "keep")
 DEFAULT_SPLIT_BYTES = 128 * 1024 * 1024
 DEFAULT_BATCH_BYTES = 4 * 1024 * 1024
