@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from kafkafmt.cli.log_start import from_segment_start_option
 from kafkafmt.cli.values import Address, AddressType, Size
 from kafkafmt.ini import IniError
 from kafkafmt.serve.options import DEFAULT_HOST, DEFAULT_PORT, GIB, MIB, ServeOptions, TlsOptions
@@ -109,6 +110,7 @@ _conversion_options = _options(
     _size_option("--chunk-size", "chunk_bytes", GIB, "Bytes read and converted at a time."),
 )
 _producing_options = _options(
+    from_segment_start_option,
     click.option(
         "--allow-produce",
         is_flag=True,

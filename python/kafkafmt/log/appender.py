@@ -19,6 +19,7 @@ from kafkafmt._util.files import open_regular
 from kafkafmt.batch import RecordBatch
 from kafkafmt.closing import Closing
 from kafkafmt.log.appending import MAX_INT32, ensure_ascending, whole_batches, write_all
+from kafkafmt.log.checkpoints import LOG_START_OFFSET_CHECKPOINT, CheckpointError, LogStartOffsets
 from kafkafmt.log.directory import PartitionLog
 from kafkafmt.log.growing_segment import GrowingSegment
 from kafkafmt.log.indexes import (
@@ -77,6 +78,7 @@ class LogAppender(Closing):
         self.folder = Path(folder)
         self.segment_bytes = segment_bytes
         self.index_interval_bytes = index_interval_bytes
+        self._log_start = LogStartOffsets().of(self.folder)
         self._failure: OSError | None = None
         self._producers: ProducerStates | None = None
         with contextlib.ExitStack() as undo:
@@ -124,6 +126,12 @@ class LogAppender(Closing):
         self._ensure_open()
         stop = len(run) if stop is None else stop
         ensure_ascending(run.index[first:stop], self.next_offset, self.folder)
+        if first < stop and (last_offset := int(run.index["last_offset"][first])) < self._log_start:
+            raise CheckpointError(
+                f"{self.folder}: {LOG_START_OFFSET_CHECKPOINT} beside it says that records below {self._log_start} are "
+                f"deleted, and a batch that ends at {last_offset} is appended: remove the partition's line if its "
+                "log was made again"
+            )
         while first < stop:
             fitting = self._segment.fitting(run.index[first:stop], self.segment_bytes)
             is_new = not self._segment.size_in_bytes

@@ -42,11 +42,18 @@ class Partition:
     """
 
     def __init__(
-        self, topic_partition: TopicPartition, folder: Path, cache: SegmentCache, max_decompressed_bytes: int
+        self,
+        topic_partition: TopicPartition,
+        folder: Path,
+        cache: SegmentCache,
+        max_decompressed_bytes: int,
+        *,
+        from_segment_start: bool = False,
     ) -> None:
         self.topic_partition = topic_partition
         self.folder = folder
         self._max_decompressed_bytes = max_decompressed_bytes
+        self._from_segment_start = from_segment_start
         self.seldom = Seldom()  # for what is to be logged of it, at each fetch else
         self._cache = cache
         self._epochs: tuple[int, list[tuple[int, int]]] = (-1, [])
@@ -55,7 +62,12 @@ class Partition:
     @cached_property
     def log(self) -> FollowedLog:
         """Its offsets are those of the last `refresh`."""
-        return FollowedLog(self.folder, self._cache, max_decompressed_bytes=self._max_decompressed_bytes)
+        return FollowedLog(
+            self.folder,
+            self._cache,
+            max_decompressed_bytes=self._max_decompressed_bytes,
+            from_segment_start=self._from_segment_start,
+        )
 
     def refresh(self) -> bool:
         """Look for what is new in the log; was there anything?"""
@@ -145,7 +157,7 @@ class Topic:
 class Catalog:
     """What a log directory holds now. Raises FileNotFoundError or NotADirectoryError for another `path`.
 
-    max_decompressed_bytes: of one batch of these logs, where it is converted.
+    max_decompressed_bytes: of one batch of these logs, where it is converted. from_segment_start: as `FollowedLog`.
     """
 
     def __init__(
@@ -154,8 +166,10 @@ class Catalog:
         *,
         most_open_segments: int = 512,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+        from_segment_start: bool = False,
     ) -> None:
         self._max_decompressed_bytes = max_decompressed_bytes
+        self._from_segment_start = from_segment_start
         self._directory = LogDirectory(path)
         self._folders = FollowedFolders(self._directory)
         self._cache = SegmentCache(most_open_segments)
@@ -255,7 +269,9 @@ class Catalog:
                 partitions.pop(number, None)
             elif number not in partitions:
                 most = self._max_decompressed_bytes
-                partitions[number] = Partition(topic_partition, folder, self._cache, most)
+                partitions[number] = Partition(
+                    topic_partition, folder, self._cache, most, from_segment_start=self._from_segment_start
+                )
         if partitions:
             topic = Topic(name, dict(sorted(partitions.items())))
             self._topics[name] = self._by_id[topic.id] = topic

@@ -82,6 +82,7 @@ class Endpoint:
             options.directory,
             most_open_segments=min(options.max_open_segments or most_open_segments(), most_open_segments()),
             max_decompressed_bytes=options.max_decompressed_bytes,
+            from_segment_start=options.from_segment_start,
         )
         node = Node.advertised(options, listener, catalog.cluster_id)
         self._growth = GrowthWatch()

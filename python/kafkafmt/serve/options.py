@@ -75,6 +75,7 @@ class ServeOptions:
     memory_bytes: what the limits were divided from (`within_memory`), that processes are kept to; None: nothing.
     max_decompressed_bytes: the most that one batch may decompress to, where that is converted.
     max_open_segments: the most that stay open, with what is known of them; None: as the limit of open files has it.
+    from_segment_start: whether records below the log start offset are served; its file is not read then.
     max_connections: of each process; None: as many as the limit of open files leaves.
     tls: None: clients connect in plain text. users: who may connect, by SASL; None: everybody.
     metrics: the host and port that metrics are served on; None: there are none.
@@ -102,6 +103,7 @@ class ServeOptions:
     memory_bytes: int | None = None
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
     max_open_segments: int | None = None
+    from_segment_start: bool = False
     write_timeout: float = 60.0
     request_timeout: float = 60.0
     idle_timeout: float = 600.0

@@ -16,6 +16,7 @@ from kafka.errors import (
 )
 
 from kafkafmt.errors import KafkaFormatError
+from kafkafmt.log.checkpoints import CheckpointError
 
 if TYPE_CHECKING:
     from kafkafmt.serve.catalog import Partition
@@ -29,7 +30,7 @@ def error_code(partition: Partition, error: KafkaFormatError | OSError) -> int:
     """The code for an error of reading a partition's log, which is logged: damage with path and position."""
     if isinstance(error, FileNotFoundError):
         log, event, code = _log.info, "partition vanished", UnknownTopicOrPartitionError.errno
-    elif isinstance(error, OSError):
+    elif isinstance(error, OSError | CheckpointError):
         log, event, code = _log.error, "partition cannot be read", KafkaStorageError.errno
     else:
         log, event, code = _log.error, "damage in the log", CorruptRecordError.errno
