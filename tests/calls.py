@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -23,9 +24,13 @@ def traced_calls(call: Callable[[], object]) -> list[str]:
         elif event == "c_call":
             names.append(argument.__name__)
 
+    was_collecting = gc.isenabled()
+    gc.disable()  # others have callbacks at the collector
     sys.setprofile(note)
     try:
         call()
     finally:
         sys.setprofile(None)
-    return names[:-1]  # the last one ends this
+        if was_collecting:
+            gc.enable()
+    return names[:-1]  # the last one is what ends the tracing
