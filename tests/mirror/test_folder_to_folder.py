@@ -16,7 +16,7 @@ from urllib.request import urlopen
 import pytest
 
 import kafkafmt as kf
-from cli.logs import command
+from cli.logs import command, run
 from kafkafmt.log import LogAppender, LogDirectory
 from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs, set_topic_config
 from log.samples import LOGS, marker, transactional
@@ -424,7 +424,7 @@ def test_deep_with_a_codec_recompresses(source: Path, tmp_path: Path) -> None:
         (["--codec", "gzip"], "need --deep"),
         (["--deep"], "--deep into a folder needs a codec or a handler"),
         (["--deep", "--repartition"], "needs a cluster as target"),
-        (["--source-config", "x"], "is not KEY=VALUE"),
+        (["--source-config", "x"], "expected KEY=VALUE"),
     ],
 )
 def test_options_that_do_not_fit_are_one_line(
@@ -445,3 +445,68 @@ def test_target_within_the_source_is_refused(source: Path) -> None:
 def test_source_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     ended = mirror(tmp_path / "none", tmp_path / "target")
     assert (ended.status, ended.errors) == (2, f"kafkafmt: {tmp_path / 'none'}: no such folder\n")
+
+
+@pytest.mark.parametrize(
+    "folders", [[], ["data"], ["__consumer_offsets-0"]], ids=["empty", "too-high", "internal"]
+)
+def test_source_when_no_partition_is_in_it_then_is_refused_as_convert_does(
+    tmp_path: Path, folders: list[str]
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in folders:
+        put_log(source / name / "t-0" if name == "data" else source / name, [batch(0)])
+    ended = mirror(source, tmp_path / "target")
+    meant = f"; did you mean {source / 'data'}?" if folders == ["data"] else ""
+    expected = f"{source}: no segments here, neither in it nor in folders named <topic>-<partition>{meant}"
+    if folders == ["__consumer_offsets-0"]:
+        expected = f"{source}: no topic is here but those whose names begin with two underscores"
+    else:
+        assert run("convert", source, tmp_path / "v1", "--to-magic", 1).stderr == f"kafkafmt: {expected}\n"
+    assert (ended.status, ended.errors) == (2, f"kafkafmt: {expected}\n")
+    assert not (tmp_path / "target").exists()
+
+
+def test_source_when_a_mirror_follows_it_then_may_be_empty_but_not_too_high(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    with following(source, target, "--json") as running:
+        put_log(source / "t-0", [batch(0)])
+        wait_for_end(target, 10)
+        running.send_signal(signal.SIGTERM)
+        running.communicate(timeout=SECONDS)
+    assert running.returncode == 0
+    ended = mirror(tmp_path, target.with_name("other"), "--follow")
+    assert (ended.status, ended.errors.count("\n")) == (2, 1)
+
+
+MOST_FILES, MANY = 96, 200
+
+
+def test_mirror_when_partitions_are_more_than_files_may_be_open_then_copies_all(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    for number in range(MANY):
+        put_log(source / f"t-{number}", [batch(0)])
+    ended = subprocess.run(
+        command("mirror", source, target, "--json"),
+        capture_output=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_FILES, MOST_FILES)),
+        text=True,
+        timeout=SECONDS,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["batches"] == MANY
+    for number in range(MANY):
+        assert log_bytes(target / f"t-{number}") == batch(0)
+
+
+def test_stop_when_standard_error_is_no_terminal_then_is_told_once(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    put_log(source / "t-0", batches(0, 50))
+    put_log(target / "t-0", batches(0, 100))
+    ended = run("mirror", source, target)
+    assert ended.exit_code == 1
+    assert ended.stderr.count("the source ends at offset 50") == 1
+    assert "stopped: 1 partition;" in ended.stdout

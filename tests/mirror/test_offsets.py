@@ -101,7 +101,7 @@ def test_offsets_when_the_map_is_a_file_then_it_says_the_same(
         with feed.producer("snappy") as producer:
             for size in sizes:
                 feed.send(producer, topic, feed.orders.take(size))
-    with mirror(address(old, topic), address(new), "--once", *option) as running:
+    with mirror(address(old, topic), address(new), "--once", "--append", *option) as running:
         running.summary()
     commit(old, topic, [TopicPartition(topic, 0, 25)])
     assert look_up(address(old, topic), address(new), topic, *option) == [Position(topic, 0, 25, 42)]

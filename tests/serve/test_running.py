@@ -16,7 +16,7 @@ from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.structs import TopicPartition
 
-from cli.logs import is_one_line, run_process, write_log
+from cli.logs import is_one_line, run, run_process, write_log
 from kafkafmt import RecordBatchBuilder
 from kafkafmt.log import PartitionLogWriter
 from serve.logged_endpoint import LoggedEndpoint
@@ -188,6 +188,20 @@ def test_warnings_when_something_is_seldom_meant_then_are_logged(logs: Path, tmp
         assert served.event("others can read a file of secrets")["file"] == str(users)
 
 
-def test_directory_when_without_topics_then_is_served_and_a_warning_says_so(tmp_path: Path) -> None:
-    with LoggedEndpoint(tmp_path) as served:
-        assert served.event("there are no topics in the directory")["directory"] == str(tmp_path)
+@pytest.mark.parametrize("allows", [False, True], ids=["read-only", "allow-produce"])
+@pytest.mark.parametrize("is_too_high", [False, True], ids=["empty", "too-high"])
+def test_directory_when_without_partitions_then_is_refused_unless_clients_may_make_some(
+    tmp_path: Path, allows: bool, is_too_high: bool
+) -> None:
+    (tmp_path / "east" / "data").mkdir(parents=True)
+    if is_too_high:
+        write_log(tmp_path / "east" / "data" / "t-0")
+    options = ["--allow-produce"] if allows else []
+    if allows and not is_too_high:
+        with LoggedEndpoint(tmp_path / "east", *options):
+            return
+    ended = run("serve", tmp_path / "east", "--listen", "127.0.0.1:0", *options)
+    meant = f"; did you mean {tmp_path / 'east' / 'data'}?" if is_too_high else ""
+    expected = "no segments here, neither in it nor in folders named <topic>-<partition>"
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert ended.stderr == f"kafkafmt: {tmp_path / 'east'}: {expected}{meant}\n"

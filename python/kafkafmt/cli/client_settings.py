@@ -19,7 +19,10 @@ class ConfigType(click.ParamType[tuple[str, str]]):
     ) -> tuple[str, str]:
         key, equals, setting = value.partition("=")
         if not key.strip() or not equals:
-            self.fail(f"{key.strip()!r} is not KEY=VALUE", param, ctx)
+            # Not the text itself: it may be a password.
+            self.fail(
+                "expected KEY=VALUE, found no '='" if key.strip() else "expected KEY=VALUE, found no key"
+            )
         return key.strip(), setting.strip()
 
 

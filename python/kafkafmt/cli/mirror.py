@@ -130,6 +130,19 @@ class _MirrorCommand(click.Command):
     show_default=True,
     help="Whether damage at the source ends its partition, or is passed over and reported.",
 )
+@click.option(
+    "--restart-recreated",
+    "restarts_recreated",
+    is_flag=True,
+    help="Mirror a topic that was deleted and made again from its start: its old log in a folder is renamed,"
+    " at a cluster the new records follow the old.",
+)
+@click.option(
+    "--append",
+    "appends",
+    is_flag=True,
+    help="Go on behind records at DST that the offset map does not tell of; they may be there twice then.",
+)
 @click.option("--handler", metavar="MODULE:CALLABLE", help="Sees each batch, or with --deep each record.")
 @click.option(
     "--codec", type=click.Choice([one.name.lower() for one in Codec]), help="What --deep compresses with."
@@ -376,7 +389,9 @@ def _print_summary(statistics: Statistics, *, as_json: bool) -> None:
         parts.append(f"passed over: {in_words(len(statistics.skipped), 'damaged stretch')}")
     if statistics.possibly_doubled:
         parts.append(f"possibly doubled: {in_words(statistics.possibly_doubled, 'record')}")
+    if statistics.stopped:  # the log has said which, where, and why
+        parts.append(f"stopped: {in_words(len(statistics.stopped), 'partition')}")
+    if statistics.unreached:
+        parts.append(f"not reached: {in_words(len(statistics.unreached), 'partition')}")
     parts.append(f"lag {sum(statistics.lag.values()):,}")
     click.echo("mirrored " + "; ".join(parts))
-    for one in statistics.stopped.values():
-        tell(f"{one.topic_partition}: stopped at offset {one.offset}: {one.message}")

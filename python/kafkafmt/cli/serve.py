@@ -295,6 +295,7 @@ def serve(
         )
         if memory_bytes is not None:
             options = _within_memory(memory_bytes, options)
+        _ensure_log_directory(options)
         configure_logs(options.log_format, options.log_level)
 
         def on_listening(host: str, port: int) -> None:
@@ -340,14 +341,23 @@ def _users(path: Path | None, names: str | None) -> Users | None:
     return None if path is None else read_users(path, mechanisms)
 
 
+def _ensure_log_directory(options: ServeOptions) -> None:
+    """Raise click.ClickException for a folder without partitions, unless clients may create them in it."""
+    from kafkafmt.log import LogDirectory
+    from kafkafmt.log.directory import nested_log_directory, no_segments_message
+
+    if LogDirectory(options.directory).folders(on_denied=lambda _: None):
+        return
+    if not options.allow_produce or nested_log_directory(options.directory) is not None:
+        raise click.ClickException(no_segments_message(options.directory))
+
+
 def _warnings(options: ServeOptions, users_file: Path | None) -> Iterator[tuple[str, dict[str, Any]]]:
     """What is allowed but seldom meant: events for the log."""
     from kafkafmt.log import LogDirectory
 
     folders = LogDirectory(options.directory).folders(on_denied=lambda _: None)  # of which the catalog warns
     there = {topic for topic, _ in folders}
-    if not there and not options.allow_produce:
-        yield "there are no topics in the directory", {"directory": str(options.directory)}
     if options.topics_file is not None:
         for topic in options.topics_file.configs:
             if topic not in there:

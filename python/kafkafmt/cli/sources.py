@@ -14,6 +14,7 @@ from kafkafmt.errors import CorruptRecordError, KafkaFormatError
 from kafkafmt.jobs.convert import partition_logs
 from kafkafmt.jobs.files import LowestOffsets
 from kafkafmt.log import PartitionLog, Segment, SegmentRecords
+from kafkafmt.log.directory import no_segments_message
 from kafkafmt.log.index_checks import IndexCheck
 from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, is_segment_file_name
 from kafkafmt.types import TopicPartition
@@ -127,9 +128,7 @@ def _sources_of(name: str) -> Iterator[Source]:
 def _sources_in(folder: Path) -> Iterator[Source]:
     logs = partition_logs(folder)
     if not logs:
-        raise click.ClickException(
-            f"{folder}: no segments here, neither in it nor in folders named <topic>-<partition>"
-        )
+        raise click.ClickException(no_segments_message(folder))
     for log in logs:
         with contextlib.suppress(FileNotFoundError):  # the partition was deleted since it was listed
             yield from _of_log(log.segments())

@@ -161,6 +161,23 @@ class FollowedFolders:
         self._known = {name: (-1, topic_partition) for name, (_, topic_partition) in self._known.items()}
 
 
+def no_segments_message(path: str | os.PathLike[str]) -> str:
+    """Return what a command says of a folder that it was to read, and in which no partition is."""
+    nested = nested_log_directory(path)
+    meant = "" if nested is None else f"; did you mean {nested}?"
+    return f"{path}: no segments here, neither in it nor in folders named <topic>-<partition>{meant}"
+
+
+def nested_log_directory(path: str | os.PathLike[str]) -> Path | None:
+    """Return a folder in this one that is a log directory, if there is one: then this one is a level too high."""
+    try:
+        with os.scandir(path) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir())
+        return next((Path(path, name) for name in names if LogDirectory(Path(path, name)).folders()), None)
+    except OSError:
+        return None
+
+
 class PartitionLog:
     """The log of one partition: the segments in a folder.
 

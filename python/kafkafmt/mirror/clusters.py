@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
+from uuid import UUID
 
 import kafka.errors as kafka_errors
 from kafka import KafkaAdminClient
@@ -115,6 +116,17 @@ class Cluster:
     def topic_names(self) -> list[str]:
         names: list[str] = self._admin.list_topics()
         return names
+
+    def topic_ids(self, names: Iterable[str]) -> dict[str, UUID]:
+        """Return the ids of those topics of these names that exist and have one: brokers before 2.8 keep none."""
+        asked = sorted(names)
+        found = self._admin.describe_topics(asked) if asked else ()
+        ids = {one["name"]: one.get("topic_id") for one in found if not one["error_code"]}
+        return {
+            name: UUID(str(topic_id))
+            for name, topic_id in ids.items()
+            if topic_id and UUID(str(topic_id)).int
+        }
 
     def partitions(self, names: Iterable[str]) -> list[TopicPartition]:
         """Return all partitions of those topics of these names that exist."""

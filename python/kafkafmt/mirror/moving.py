@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from _kafkafmt.scan import BatchRun
     from kafkafmt.log.reading import SourceDamage
     from kafkafmt.log.topic_configs import TopicConfig
@@ -66,6 +68,12 @@ class Source(Protocol):
 
     def topics(self) -> Mapping[str, SourceTopic]:
         """The topics that are mirrored, for the target to have them: asked for as they become known."""
+
+    def topic_id(self, topic_partition: TopicPartition) -> UUID | None:
+        """Return the id of the topic that the partition is of; None where the source keeps none."""
+
+    def recreated(self) -> Iterable[TopicPartition]:
+        """Look for partitions whose topic was deleted and created again since `topic_id` was asked."""
 
     def poll(self, timeout: float) -> Iterator[SourceRun | SourceDamage]:
         """What is there within so many seconds; partitions that are not held alone."""
@@ -126,6 +134,12 @@ class Target(Protocol):
 
     def prepare(self, topics: Mapping[str, SourceTopic]) -> None:
         """Create the topics that are missing, with so many partitions and that configuration."""
+
+    def identify(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
+        """Compare the id of the source's topic with the one that was mirrored here before.
+
+        Raises PartitionError if it is another topic's, unless such topics are to be restarted.
+        """
 
     def resume_offset(self, topic_partition: TopicPartition) -> int | None:
         """Where the source is to go on, if the target knows it."""

@@ -23,11 +23,15 @@ MOST_PIECES = 4096
 
 
 class Piece(NamedTuple):
-    """Records that follow one another on both sides: where the first is, and how many they are."""
+    """Records that follow one another on both sides: where the first is, and how many they are.
+
+    topic_id: of the source's topic; None of a map that was written before ids were kept.
+    """
 
     source_offset: int
     target_offset: int
     length: int
+    topic_id: str | None = None
 
     @property
     def source_end(self) -> int:
@@ -55,6 +59,7 @@ class PartitionMap:
     def __init__(self, pieces: Iterable[Piece] = (), *, most_pieces: int = MOST_PIECES) -> None:
         self._pieces = sorted(pieces)
         self._most_pieces = most_pieces
+        self.topic_id = self._pieces[-1].topic_id if self._pieces else None
         self._changes: Changes = {}
 
     def __len__(self) -> int:
@@ -70,6 +75,19 @@ class PartitionMap:
     def target_end(self) -> int | None:
         """The target's offset behind all that is known to be there; None where nothing is."""
         return self._pieces[-1].target_end if self._pieces else None
+
+    def identify(self, topic_id: str) -> None:
+        """Note of which topic all of this is, and what follows."""
+        if self.topic_id != topic_id:
+            self.topic_id = topic_id
+            if self._pieces:
+                self._append(self._pieces.pop())
+
+    def clear(self) -> None:
+        """Forget all of it: the source's topic is another one."""
+        for piece in self._pieces:
+            self._changes[piece.source_offset] = None
+        self._pieces.clear()
 
     def add(self, sources: NDArray[np.int64], targets: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
         """Take in stretches of records, ascending on both sides and behind all that is known."""
@@ -132,11 +150,12 @@ class PartitionMap:
         self._changes = {**changes, **self._changes}
 
     def _append(self, piece: Piece) -> None:
+        piece = piece._replace(topic_id=self.topic_id)
         if self._pieces:
             last = self._pieces[-1]
             if (last.source_end, last.target_end) == (piece.source_offset, piece.target_offset):
                 self._pieces.pop()
-                piece = last._replace(length=last.length + piece.length)
+                piece = last._replace(length=last.length + piece.length, topic_id=self.topic_id)
         self._pieces.append(piece)
         self._changes[piece.source_offset] = piece
 

@@ -28,6 +28,7 @@ from kafkafmt.types import TopicPartition
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS pieces (
     source TEXT, topic TEXT, partition INTEGER, source_offset INTEGER, target_offset INTEGER, count INTEGER,
+    topic_id TEXT,
     PRIMARY KEY (source, topic, partition, source_offset)
 ) WITHOUT ROWID
 """
@@ -50,13 +51,16 @@ class FileOffsetMapStore:
             self._database = sqlite3.connect(path, timeout=_LOCK_SECONDS, check_same_thread=False)
             with self._database:
                 self._database.execute(_SCHEMA)
+                columns = {row[1] for row in self._database.execute("PRAGMA table_info(pieces)")}
+                if "topic_id" not in columns:  # a file of an earlier version
+                    self._database.execute("ALTER TABLE pieces ADD COLUMN topic_id TEXT")
         except sqlite3.Error as error:
             self._lock.close()
             raise MirrorError(f"{path}: {error}") from None
 
     def load(self, topic_partition: TopicPartition) -> list[Piece]:
         query = (
-            "SELECT source_offset, target_offset, count FROM pieces "
+            "SELECT source_offset, target_offset, count, topic_id FROM pieces "
             "WHERE source = ? AND topic = ? AND partition = ?"
         )
         try:
@@ -73,14 +77,14 @@ class FileOffsetMapStore:
                 if piece is None:
                     dropped.append(key)
                 else:
-                    kept.append((*key, piece.target_offset, piece.length))
+                    kept.append((*key, piece.target_offset, piece.length, piece.topic_id))
         try:
             with self._database as database:
                 database.executemany(
                     "DELETE FROM pieces WHERE source = ? AND topic = ? AND partition = ? AND source_offset = ?",
                     dropped,
                 )
-                database.executemany("INSERT OR REPLACE INTO pieces VALUES (?, ?, ?, ?, ?, ?)", kept)
+                database.executemany("INSERT OR REPLACE INTO pieces VALUES (?, ?, ?, ?, ?, ?, ?)", kept)
         except sqlite3.Error as error:
             raise MirrorError(f"{self._path}: {error}") from None
 
@@ -116,8 +120,9 @@ class TopicOffsetMapStore:
                     "partition": partition,
                     "offset": source_offset,
                 }
-                value = None if piece is None else {"offset": piece.target_offset, "count": piece.length}
-                futures.append(self._producer.send(self._topic, _json(value), key=_json(key), partition=0))
+                futures.append(
+                    self._producer.send(self._topic, _json(_value(piece)), key=_json(key), partition=0)
+                )
         for future in futures:
             future.get(_SAVE_SECONDS)
 
@@ -153,10 +158,18 @@ class TopicOffsetMapStore:
                 pieces.pop(source_offset, None)
                 return
             found = json.loads(value)
-            pieces[source_offset] = Piece(source_offset, int(found["offset"]), int(found["count"]))
+            place = int(found["offset"]), int(found["count"])
+            pieces[source_offset] = Piece(source_offset, *place, found.get("topic_id"))
         except (ValueError, KeyError, TypeError):
             message = f"{self._topic}: expected pieces of an offset map, found a record of another kind"
             raise MirrorError(message) from None
+
+
+def _value(piece: Piece | None) -> Mapping[str, Any] | None:
+    if piece is None:
+        return None
+    value = {"offset": piece.target_offset, "count": piece.length}
+    return value if piece.topic_id is None else {**value, "topic_id": piece.topic_id}
 
 
 def _json(value: Mapping[str, Any] | None) -> bytes | None:

@@ -120,13 +120,13 @@ def _open_target(
 ) -> Target:
     target: Target
     if isinstance(options.target, Path):
-        target = DirectoryTarget(options.target, statistics, options.topic_settings)
+        target = DirectoryTarget(options.target, statistics, options)
     else:
         assert cluster is not None
         offsets = open_offset_map(options.offset_map, source.name, cluster)
         stack.callback(offsets.close)
         sender = _open_sender(cluster, options, statistics)
-        target = ClusterTarget(cluster, offsets, sender, statistics, options.topic_settings)
+        target = ClusterTarget(cluster, offsets, sender, statistics, options)
     stack.callback(target.close)
     return target
 

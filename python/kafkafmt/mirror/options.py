@@ -34,6 +34,8 @@ class MirrorOptions:
     handler: sees what is moved; see `kafkafmt.mirror.handlers`.
     source_config, target_config: kafka-python's options of clients, as text.
     topic_settings: configuration of the topics that are created at the target, in place of the source's.
+    restarts_recreated: a topic that was deleted and created again at the source is mirrored from its start.
+    appends: into a cluster, behind records that the offset map does not tell of.
     offset_map: `topic:NAME` at the target, or the path of a file.
     memory_bytes: what the process may take beyond what it starts with.
     shutdown_timeout: how long what is under way may take at the end.
@@ -53,6 +55,8 @@ class MirrorOptions:
     source_config: Mapping[str, str] = field(default_factory=dict, repr=False)  # with passwords among them
     target_config: Mapping[str, str] = field(default_factory=dict, repr=False)
     topic_settings: TopicSettings = field(default_factory=TopicSettings)
+    restarts_recreated: bool = False
+    appends: bool = False
     offset_map: str = DEFAULT_OFFSET_MAP
     commit_interval: float = 5.0
     progress_interval: float = 10.0
@@ -64,6 +68,8 @@ class MirrorOptions:
             raise MirrorError(f"{self.target}: expected no topics at the target, where they keep their names")
         if self.repartitions and not self.into_cluster:
             raise MirrorError("to repartition needs a cluster as target: a folder keeps the source's offsets")
+        if self.appends and not self.into_cluster:
+            raise MirrorError("--append needs a cluster as target: a folder keeps the source's offsets")
         if not self.is_deep and (self.codec is not None or self.repartitions):
             raise MirrorError("a codec and to repartition need --deep: batches are moved as they are else")
         if self.is_deep and not self.into_cluster and self.codec is None and self.handler is None:

@@ -198,6 +198,7 @@ class Mirror:
     def _position(self, topic_partition: TopicPartition, low: int, high: int) -> int | Stopped:
         """Where a partition goes on, which the target is told."""
         try:
+            self._target.identify(topic_partition, self._source.topic_id(topic_partition))
             position = self._target.resume_offset(topic_partition)
             if position is None and self._options.beginning == "committed":
                 position = self._source.committed(topic_partition)
@@ -329,11 +330,19 @@ class Mirror:
 
     def _tend(self, now: float) -> None:
         if now >= self._commit_due:
+            self._stop_recreated()
             self._commit()
         if now >= self._report_due:
             self._report_due = now + self._options.progress_interval
             self.measure_lag()
             self._report(self.statistics)
+
+    def _stop_recreated(self) -> None:
+        """Stop partitions whose topic became another one while it was mirrored: offsets begin anew there."""
+        for one in self._source.recreated():
+            if one in self._begun and one not in self.statistics.stopped:
+                message = "the topic was deleted and created again at the source while it was mirrored"
+                self._stop(Stopped(one, self._arrived(one), message))
 
     def _arrived(self, topic_partition: TopicPartition) -> int:
         """The source's offset that all in front of has arrived of, or is not wanted."""

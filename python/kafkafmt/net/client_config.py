@@ -19,6 +19,8 @@ _JAAS = re.compile(
     re.DOTALL,
 )
 _JAAS_OPTION = re.compile(r'(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|(\S+))')
+# Options whose values are not told.
+_SECRET = re.compile("password|secret|token|credential|jaas|proxy")
 _STORES = {
     "ssl_keystore_location": "ssl_certfile",
     "ssl_truststore_location": "ssl_cafile",
@@ -43,6 +45,15 @@ _OBJECTS = (
 _ALL = ("-1", "all")
 
 
+class Secret(str):
+    """A text that is not shown: its repr, which logs of whole configurations have, hides it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'[hidden]'"
+
+
 def parse_client_config(given: Mapping[str, str], client: type) -> dict[str, Any]:
     """The keyword arguments for `client`, a class of kafka-python or one derived from it, that stand for `given`.
 
@@ -59,7 +70,8 @@ def parse_client_config(given: Mapping[str, str], client: type) -> dict[str, Any
         elif name == _ENDPOINT_CHECK:
             config["ssl_check_hostname"] = bool(value)
         elif name == _JAAS_CONFIG:
-            config["sasl_plain_username"], config["sasl_plain_password"] = _credentials(value)
+            config["sasl_plain_username"], password = _credentials(value)
+            config["sasl_plain_password"] = Secret(password)
         else:
             config[name] = _parsed(name, value, defaults)
     for store, kind in (
@@ -100,7 +112,8 @@ def _parsed(name: str, value: str, defaults: Mapping[str, Any]) -> Any:
     elif name in _OBJECTS or not isinstance(default, str | None):
         raise ValueError(f"client option {name!r}: expected it left out, as it takes no text")
     try:
-        return parse(value)
+        parsed = parse(value)
+        return Secret(parsed) if isinstance(parsed, str) and _SECRET.search(name) else parsed
     except ValueError:
         expected = _EXPECTED.get(parse, "a number")
         raise ValueError(f"client option {name!r}: expected {expected}, found {value!r}") from None

@@ -18,12 +18,12 @@ from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.log.directory import FollowedFolders, LogDirectory
 from kafkafmt.log.following import FollowedLog, SegmentCache
 from kafkafmt.log.indexes import TimestampOffset
+from kafkafmt.log.partition_metadata import read_topic_id
 from kafkafmt.serve.logs import Seldom
 from kafkafmt.types import TopicPartition
 
 _log = structlog.get_logger()
 
-_METADATA_FILE = "partition.metadata"
 _EPOCH_FILE = "leader-epoch-checkpoint"
 _MAX_EPOCH, _MAX_OFFSET = 2**31 - 1, 2**63 - 1
 _CLUSTER_FILE = "meta.properties"
@@ -146,11 +146,9 @@ class Topic:
     @cached_property
     def id(self) -> uuid.UUID:
         for partition in self.partitions.values():
-            with contextlib.suppress(OSError, ValueError):
-                for line in (partition.folder / _METADATA_FILE).read_text().splitlines():
-                    key, _, value = line.partition(":")
-                    if key == "topic_id":
-                        return uuid.UUID(bytes=base64.urlsafe_b64decode(value.strip() + "=="))
+            topic_id = read_topic_id(partition.folder)
+            if topic_id is not None:
+                return topic_id
         return uuid.uuid5(_ID_NAMESPACE, self.name)
 
 

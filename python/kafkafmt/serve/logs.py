@@ -47,6 +47,9 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
         )
     )
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    # kafka-python logs at DEBUG what it sends: all bytes in the one place, each request in the other.
+    logging.getLogger("kafka.protocol.parser").setLevel(logging.INFO)
+    logging.getLogger("kafka.net.connection").addFilter(_tells_no_credentials)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -57,6 +60,12 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
+
+
+def _tells_no_credentials(record: logging.LogRecord) -> bool:
+    """Is there no SASL request or response among the arguments? The one of PLAIN has the password in it."""
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    return not any(type(one).__name__.startswith("Sasl") for one in arguments)
 
 
 class Seldom:

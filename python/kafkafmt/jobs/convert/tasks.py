@@ -18,6 +18,7 @@ from kafkafmt.converted_chunks import DEFAULT_CHUNK_SIZE
 from kafkafmt.jobs.convert.memory import ConvertMemory
 from kafkafmt.jobs.files import error_in_words
 from kafkafmt.log import LogDirectory, PartitionLog, Segment
+from kafkafmt.log.directory import no_segments_message
 from kafkafmt.log.segment import is_segment_file_name, segment_file_name
 from kafkafmt.types import Codec
 
@@ -171,9 +172,7 @@ def plan(
     folder = source.resolve() if source.name == ".." else source.absolute()
     found = partition_logs(folder, from_segment_start=from_segment_start)
     if not found:
-        raise ConvertError(
-            f"{source}: no segments here, neither in it nor in folders named <topic>-<partition>"
-        )
+        raise ConvertError(no_segments_message(source))
     if len(found) > 1 and found[0].path == found[1].path.parent:
         raise ConvertError(
             f"{source}: expected a log directory or a partition folder, found segments beside folders of partitions"

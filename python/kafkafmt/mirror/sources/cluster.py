@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import kafka.errors as kafka_errors
 import structlog
@@ -62,6 +63,8 @@ class ClusterSource:
         self._assigned: set[TopicPartition] = set()
         self._positions: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
+        self._topic_ids: dict[str, UUID] = {}
+        self._ids_asked_at = time.monotonic()
         self._believed_at = float("inf")
         self._is_handing_out = False
         self._handed_out_bytes = 0
@@ -144,8 +147,26 @@ class ClusterSource:
         return {one: self._reached[one] for one in topic_partitions}
 
     def topics(self) -> Mapping[str, SourceTopic]:
-        found = self._cluster.describe_topics({topic for topic, _ in self._assigned})
+        names = {topic for topic, _ in self._assigned}
+        self._topic_ids.update(self._cluster.topic_ids(names))
+        found = self._cluster.describe_topics(names)
         return {name: SourceTopic(config) for name, config in found.items()}
+
+    def topic_id(self, topic_partition: TopicPartition) -> UUID | None:
+        return self._topic_ids.get(topic_partition.topic)
+
+    def recreated(self) -> list[TopicPartition]:
+        now = time.monotonic()
+        if now - self._ids_asked_at < _METADATA_MAX_AGE_MS / 1000:
+            return []
+        self._ids_asked_at = now
+        try:
+            ids = self._cluster.topic_ids({topic for topic, _ in self._assigned})
+        except kafka_errors.KafkaError as error:
+            _log.warning("the ids of topics are not known, and are asked for again", error=str(error))
+            return []
+        changed = {name for name, topic_id in ids.items() if self._topic_ids.get(name, topic_id) != topic_id}
+        return [one for one in self._assigned if one.topic in changed]
 
     def poll(self, timeout: float) -> Iterator[SourceRun | SourceDamage]:
         try:

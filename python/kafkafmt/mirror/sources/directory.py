@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from uuid import UUID
+
+import structlog
 
 from kafkafmt.log import LogDirectory
 from kafkafmt.log.compaction import cleaned_topics, shows_compaction
+from kafkafmt.log.directory import nested_log_directory, no_segments_message
 from kafkafmt.log.following import SegmentCache
+from kafkafmt.log.partition_metadata import read_topic_id
 from kafkafmt.log.reader import LogReader, read_memory
 from kafkafmt.log.reading import SourceDamage
 from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs
+from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.moving import SourceRun, SourceTopic
 from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.serve.descriptors import most_open_segments
 from kafkafmt.types import TopicPartition
+
+_log = structlog.get_logger()
 
 # How often what grows is looked at, and the folder for partitions that are new.
 _LOOK_SECONDS = 0.2
@@ -26,7 +36,8 @@ _NEVER_CLEANED = {**_KEPT, "cleanup.policy": "compact", "min.compaction.lag.ms":
 
 
 class DirectorySource:
-    """Raises FileNotFoundError or NotADirectoryError where there is no such folder, and IniError for its topics.ini.
+    """Raises FileNotFoundError or NotADirectoryError where there is no such folder, and IniError for its topics.ini;
+    MirrorError for a folder without partitions, unless the mirror follows it.
 
     A partition whose folder goes is no longer one of `partitions`. Offsets are committed nowhere: the target knows.
     """
@@ -34,14 +45,27 @@ class DirectorySource:
     def __init__(self, path: Path, options: MirrorOptions) -> None:
         self._directory = LogDirectory(path)
         self._options = options
-        self._cache = SegmentCache()
+        self._cache = SegmentCache(most_open_segments())
+        self._most_open = most_open_segments()
+        self._open: OrderedDict[TopicPartition, LogReader] = (
+            OrderedDict()
+        )  # whose segment is open; last read last
         self._memory = read_memory()
         self._readers: dict[TopicPartition, LogReader] = {}
         self._held: set[TopicPartition] = set()
         self._ends: dict[TopicPartition, int] = {}
+        self._inodes: dict[TopicPartition, int] = {}
         self._safe_configs: dict[str, Mapping[str, str]] = {}
         self._listed = float("-inf")
         self._list()
+        if not self._readers:
+            if not options.is_following or nested_log_directory(path) is not None:
+                if self._directory.folders():
+                    raise MirrorError(
+                        f"{path}: no topic is here but those whose names begin with two underscores"
+                    )
+                raise MirrorError(no_segments_message(path))
+            _log.warning("there are no partitions in the folder yet", source=str(path))
 
     @property
     def name(self) -> str:
@@ -70,6 +94,21 @@ class DirectorySource:
             known = self._safe_configs[topic] = _NEVER_CLEANED if is_compacted else _KEPT
         return known
 
+    def _keep_open(self, topic_partition: TopicPartition, reader: LogReader) -> None:
+        """Have only so many readers keep the segment open that they read: there may be more partitions than files."""
+        self._open[topic_partition] = reader
+        self._open.move_to_end(topic_partition)
+        while len(self._open) > self._most_open:
+            _, oldest = self._open.popitem(last=False)
+            oldest.rest()
+
+    def topic_id(self, topic_partition: TopicPartition) -> UUID | None:
+        return read_topic_id(self._readers[topic_partition].folder)
+
+    def recreated(self) -> Iterable[TopicPartition]:
+        """A folder that took the place of another is a partition that goes, and one that comes."""
+        return ()
+
     def poll(self, timeout: float) -> Iterator[SourceRun | SourceDamage]:
         """A run of each partition that has one; where none has, another look is taken at the end of the timeout."""
         found = False
@@ -77,6 +116,7 @@ class DirectorySource:
             if topic_partition in self._held:
                 continue
             read = reader.read(self._bound(topic_partition))
+            self._keep_open(topic_partition, reader)
             if read is not None:
                 found = True
                 yield read if isinstance(read, SourceDamage) else SourceRun(topic_partition, read)
@@ -149,9 +189,12 @@ class DirectorySource:
     def _refresh(self) -> None:
         for topic_partition, reader in list(self._readers.items()):
             try:
+                if reader.folder.stat().st_ino != self._inodes[topic_partition]:
+                    raise FileNotFoundError
                 reader.refresh()
             except FileNotFoundError:
                 del self._readers[topic_partition]
+                self._open.pop(topic_partition, None)
         if time.monotonic() - self._listed > _LIST_SECONDS:
             self._list()
 
@@ -169,5 +212,6 @@ class DirectorySource:
                 keeps_control_batches=self._options.keeps_control_batches,
             )
             self._readers[topic_partition] = reader
+            self._inodes[topic_partition] = folder.stat().st_ino
             self._held.add(topic_partition)
             self._ends[topic_partition] = reader.end_offset

@@ -21,11 +21,14 @@ from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.clusters import Cluster
 from kafkafmt.mirror.moving import PartitionError, SourceTopic, Stopped
 from kafkafmt.mirror.offset_map import OffsetMap
+from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.statistics import Statistics
+from kafkafmt.mirror.targets.recreated_topics import recreated_message
 from kafkafmt.mirror.targets.unknown_topics import warn_of_unknown
-from kafkafmt.mirror.topic_settings import TopicSettings
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from numpy.typing import NDArray
 
     from _kafkafmt.scan import BatchRun
@@ -87,7 +90,7 @@ class Sender(Protocol):
 
 
 class ClusterTarget:
-    """Sends what it takes, with `sender`, and follows what has arrived. settings: of topics that it creates."""
+    """Sends what it takes, with `sender`, and follows what has arrived."""
 
     def __init__(
         self,
@@ -95,10 +98,13 @@ class ClusterTarget:
         offsets: OffsetMap,
         sender: Sender,
         statistics: Statistics,
-        settings: TopicSettings,
+        options: MirrorOptions,
     ) -> None:
         self._cluster, self._offsets, self._sender = cluster, offsets, sender
-        self._settings = settings
+        self._settings = options.topic_settings
+        self._restarts_recreated, self._appends = options.restarts_recreated, options.appends
+        self._restarted: set[TopicPartition] = set()
+        self._known_topics: dict[str, bool] = {}
         self.statistics = statistics
         self._under_way: defaultdict[TopicPartition, deque[Sent]] = defaultdict(deque)
         self._held: defaultdict[TopicPartition, int] = defaultdict(int)
@@ -125,6 +131,25 @@ class ClusterTarget:
             self._sender.learn(name, config)
         self._topics.update(new)
 
+    def identify(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
+        if topic_id is None:
+            return
+        known = self._offsets.partition(topic_partition)
+        if known.topic_id not in (None, str(topic_id)):
+            end = self._cluster.end_offset(topic_partition)
+            if end and not self._restarts_recreated:
+                raise PartitionError(recreated_message(known.topic_id, topic_id))
+            _log.warning(
+                "a topic was created again at the source, and is mirrored from its start",
+                partition=str(topic_partition),
+                topic_id=str(topic_id),
+                earlier_topic_id=known.topic_id,
+                behind_offset=end,
+            )
+            known.clear()
+            self._restarted.add(topic_partition)
+        known.identify(str(topic_id))
+
     def resume_offset(self, topic_partition: TopicPartition) -> int | None:
         known = self._offsets.partition(topic_partition)
         end = self._cluster.end_offset(topic_partition)
@@ -140,6 +165,8 @@ class ClusterTarget:
 
     def begin(self, topic_partition: TopicPartition, position: int) -> None:
         known = self._offsets.partition(topic_partition)
+        if not self._appends and topic_partition not in self._restarted:
+            self._ensure_vouched_for(topic_partition)
         if not self._sender.keeps_partitions:
             known.begin_at(position)
             return
@@ -149,6 +176,30 @@ class ClusterTarget:
             self._count_doubled(topic_partition, end - expected, from_offset=expected)
         known.rewind(position)
         known.anchor(position, end)
+
+    def _ensure_vouched_for(self, topic_partition: TopicPartition) -> None:
+        """Raise PartitionError for records at the target if the offset map has no entry of this source about them.
+
+        They may be the source's own, as where a backup was restored: sent again they would be there twice.
+        """
+        topic = topic_partition.topic
+        if self._sender.keeps_partitions:
+            if len(self._offsets.partition(topic_partition)):
+                return
+            others = [topic_partition]
+        else:  # of any partition of the topic the records may be anywhere in it
+            config = self._topics[topic].config
+            others = [topic_partition._replace(partition=number) for number in range(config.partitions or 1)]
+            if topic not in self._known_topics:
+                self._known_topics[topic] = any(len(self._offsets.partition(one)) for one in others)
+            if self._known_topics[topic]:
+                return
+        for one, (start, end) in self._cluster.bounds(others).items():
+            if end > start:
+                raise PartitionError(
+                    f"{one} has offsets {start} to {end - 1} at the target, and the offset map has no entry of this "
+                    "source about them: expected an empty partition, or --append"
+                )
 
     def take(self, topic_partition: TopicPartition, run: BatchRun) -> None:
         under_way = self._under_way[topic_partition]

@@ -6,41 +6,56 @@ asked for again.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import structlog
+
 from kafkafmt._util.directory_lock import lock_log_directory
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.appender import LogAppender
+from kafkafmt.log.appender import LogAppender, flush_folder
+from kafkafmt.log.partition_metadata import read_topic_id, write_topic_id
 from kafkafmt.log.topic_configs import TopicConfig, update_topic_configs
 from kafkafmt.log.writer import DEFAULT_SEGMENT_BYTES
 from kafkafmt.mirror.moving import PartitionError, SourceTopic, Stopped, record_count, stretches
+from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.statistics import Statistics
+from kafkafmt.mirror.targets.recreated_topics import recreated_message
 from kafkafmt.mirror.targets.unknown_topics import warn_of_unknown
-from kafkafmt.mirror.topic_settings import TopicSettings
+from kafkafmt.serve.descriptors import most_open_logs
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from _kafkafmt.scan import BatchRun
     from kafkafmt.types import TopicPartition
 
+_log = structlog.get_logger()
+
 _SEGMENT_BYTES = "segment.bytes"
+_MOST_NAME_BYTES = 255
 
 
 class DirectoryTarget:
-    """Appends to the logs in a folder, which is made where it is missing. settings: of topics, for `topics.ini`.
+    """Appends to the logs in a folder, which is made where it is missing.
 
     Raises DirectoryLockedError if a broker runs on the folder. None starts there until the target is closed.
     """
 
-    def __init__(self, path: Path, statistics: Statistics, settings: TopicSettings) -> None:
+    def __init__(self, path: Path, statistics: Statistics, options: MirrorOptions) -> None:
         self._lock = lock_log_directory(path)
         self._path = path
         self.statistics = statistics
-        self._settings = settings
+        self._settings = options.topic_settings
+        self._restarts_recreated = options.restarts_recreated
+        self._topic_ids: dict[TopicPartition, UUID] = {}
         self._prepared: dict[str, SourceTopic] = {}
         self._topics: dict[str, TopicConfig] = {}  # as `topics.ini` has them
-        self._appenders: dict[TopicPartition, LogAppender] = {}
+        self._appenders: OrderedDict[TopicPartition, LogAppender] = OrderedDict()  # last used last
+        self._most_appenders = most_open_logs()
         self._unflushed: set[TopicPartition] = set()
 
     def prepare(self, topics: Mapping[str, SourceTopic]) -> None:
@@ -66,6 +81,30 @@ class DirectoryTarget:
         self._prepared.update(topics)
         warn_of_unknown(unknown)
 
+    def identify(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
+        """The id is in `partition.metadata`, as a broker has it; the log of another topic is renamed, and kept."""
+        if topic_id is None:
+            return
+        folder = self._path / str(topic_partition)
+        known = read_topic_id(folder)
+        self._topic_ids[topic_partition] = topic_id
+        if known is None or known == topic_id or not self._appender(topic_partition).next_offset:
+            return
+        if not self._restarts_recreated:
+            raise PartitionError(recreated_message(known, topic_id))
+        self.forget([topic_partition])
+        aside = _stray_folder(folder, known)
+        folder.rename(aside)
+        flush_folder(self._path)
+        self._topic_ids[topic_partition] = topic_id
+        _log.warning(
+            "a topic was created again at the source, and is mirrored from its start",
+            partition=str(topic_partition),
+            topic_id=str(topic_id),
+            earlier_topic_id=str(known),
+            earlier_log=str(aside),
+        )
+
     def resume_offset(self, topic_partition: TopicPartition) -> int | None:
         """The end of the log; None where nothing is in it. Raises PartitionError where another writer has it."""
         appender = self._appender(topic_partition)
@@ -76,6 +115,9 @@ class DirectoryTarget:
         appender = self._appender(topic_partition)
         if not appender.next_offset:
             appender.begin_at(position)
+        topic_id = self._topic_ids.get(topic_partition)
+        if topic_id is not None and read_topic_id(appender.folder) != topic_id:
+            write_topic_id(appender.folder, topic_id)
 
     def take(self, topic_partition: TopicPartition, run: BatchRun) -> None:
         appender = self._appender(topic_partition)
@@ -107,6 +149,7 @@ class DirectoryTarget:
         for topic_partition in topic_partitions:
             appender = self._appenders.pop(topic_partition, None)
             self._unflushed.discard(topic_partition)
+            self._topic_ids.pop(topic_partition, None)
             if appender is not None:
                 appender.close()
 
@@ -128,4 +171,24 @@ class DirectoryTarget:
             except BlockingIOError as error:
                 raise PartitionError(f"{error.filename}: {error.strerror}") from None
             self._appenders[topic_partition] = found
+            if len(self._appenders) > self._most_appenders:
+                self._close_oldest()
+        self._appenders.move_to_end(topic_partition)
         return found
+
+    def _close_oldest(self) -> None:
+        """Close the log that was used longest ago, which makes it durable: each keeps files open."""
+        oldest, appender = self._appenders.popitem(last=False)
+        self._unflushed.discard(oldest)
+        appender.close()
+
+
+def _stray_folder(folder: Path, topic_id: UUID) -> Path:
+    """Return a free name for the log of a topic that is gone, as brokers mark one: `orders-0.<id>-stray`."""
+    for number in count():
+        again = f".{number}" if number else ""
+        suffix = f".{topic_id.hex}{again}-stray"
+        aside = folder.with_name(folder.name[: _MOST_NAME_BYTES - len(suffix)] + suffix)
+        if not aside.exists():
+            return aside
+    raise AssertionError("unreachable")

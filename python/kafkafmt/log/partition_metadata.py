@@ -1,0 +1,38 @@
+"""The topic id of a partition's log, in `partition.metadata` beside its segments, as brokers keep it (KIP-516)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import uuid
+from pathlib import Path
+
+from kafkafmt._util.files import read_regular
+
+FILE_NAME = "partition.metadata"
+_KEY = "topic_id"
+
+
+def read_topic_id(folder: str | os.PathLike[str]) -> uuid.UUID | None:
+    """Return the id of the topic whose log is in a folder; None if no readable file tells it."""
+    try:
+        for line in read_regular(Path(folder, FILE_NAME)).decode("utf-8").splitlines():
+            key, _, value = line.partition(":")
+            if key == _KEY:
+                return uuid.UUID(bytes=base64.urlsafe_b64decode(value.strip() + "=="))
+    except (OSError, ValueError, binascii.Error):
+        return None
+    return None
+
+
+def write_topic_id(folder: str | os.PathLike[str], topic_id: uuid.UUID) -> None:
+    """Write the id durably, in place of another. Raises OSError."""
+    path = Path(folder, FILE_NAME)
+    text = base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+    temporary = path.with_name(f".{FILE_NAME}.tmp")
+    with temporary.open("w", encoding="ascii") as file:
+        file.write(f"version: 0\n{_KEY}: {text}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)

@@ -1,0 +1,93 @@
+"""Passwords of clients are in no line that a command writes, at whatever level it logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkafmt.mirror.addresses import parse_address
+from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.net import Producer
+from kafkafmt.net.client_config import parse_client_config
+from mirror.folders import batches, mirror, put_log
+from mirror.running import Mirror, address
+from serve.endpoint_process import EndpointProcess
+
+PASSWORD = "hunter2-and-more"
+USERS = f"[mirror]\npassword = {PASSWORD}\n"
+
+pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("net")]
+
+
+@pytest.fixture
+def west(tmp_path: Path) -> Iterator[str]:
+    put_log(tmp_path / "west" / "s-0", batches(0, 100))
+    users = tmp_path / "users.ini"
+    users.write_text(USERS)
+    options = ("--allow-produce", "--sasl-users", str(users), "--log-level", "debug")
+    with EndpointProcess(tmp_path / "west", *options, log=tmp_path / "west.log") as running:
+        yield running.address
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+@pytest.mark.parametrize("password", [PASSWORD, PASSWORD + "-wrong"], ids=["right", "wrong"])
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_debug_log_when_clients_have_a_password_then_does_not_tell_it(
+    west: str, tmp_path: Path, mechanism: str, password: str, side: str
+) -> None:
+    put_log(tmp_path / "source" / "t-0", batches(0, 100))
+    settings = {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": "mirror",
+        "sasl_plain_password": password,
+    }
+    options = [word for key, value in settings.items() for word in (f"--{side}-config", f"{key}={value}")]
+    places = (
+        (address(west, "s"), tmp_path / "copy") if side == "source" else (tmp_path / "source", address(west))
+    )
+    log = tmp_path / "mirror.log"
+    with Mirror(*places, "--once", *options, "--log-level", "debug", log=log) as running:
+        summary = running.summary(status=0 if password == PASSWORD else 2)
+    assert summary == {} or summary["records"] == 100
+    for said in (running.said, (tmp_path / "west.log").read_text()):
+        assert said
+        assert PASSWORD not in said
+
+
+@pytest.mark.parametrize(
+    "setting", [f"sasl_plain_password:{PASSWORD}", f"={PASSWORD}", f"sasl_plain_pasword={PASSWORD}"]
+)
+@pytest.mark.parametrize("option", ["--source-config", "--target-config", "--target-config-file"])
+def test_setting_when_it_is_malformed_then_is_not_told(tmp_path: Path, setting: str, option: str) -> None:
+    put_log(tmp_path / "source" / "t-0", batches(0, 10))
+    value = setting
+    if option.endswith("file"):
+        (tmp_path / "settings").write_text(f"# of the target\n{setting}\n")
+        value = str(tmp_path / "settings")
+    source = "kafka://127.0.0.1:1/t" if option == "--source-config" else tmp_path / "source"
+    ended = mirror(source, "kafka://127.0.0.1:1", option, value)
+    assert ended.status == 2
+    assert ended.errors.count("\n") == 1
+    assert PASSWORD not in ended.errors
+
+
+def test_repr_of_what_holds_a_password_does_not_show_it() -> None:
+    jaas = (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        f'username="mirror" password="{PASSWORD}";'
+    )
+    for given in (
+        {"sasl.jaas.config": jaas},
+        {"sasl_plain_password": PASSWORD},
+        {"ssl.key.password": PASSWORD},
+    ):
+        config = parse_client_config(given, Producer)
+        assert PASSWORD in config.values()
+        assert PASSWORD not in f"{config!r} {config}"
+        options = MirrorOptions(
+            parse_address("kafka://east:9092"), parse_address("kafka://west:9092"), target_config=given
+        )
+        assert PASSWORD not in repr(options)
