@@ -64,6 +64,7 @@ class ClusterSource:
         self._positions: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, UUID] = {}
+        self._begun_ids: dict[TopicPartition, UUID | None] = {}
         self._ids_asked_at = time.monotonic()
         self._believed_at = float("inf")
         self._is_handing_out = False
@@ -153,7 +154,9 @@ class ClusterSource:
         return {name: SourceTopic(config) for name, config in found.items()}
 
     def topic_id(self, topic_partition: TopicPartition) -> UUID | None:
-        return self._topic_ids.get(topic_partition.topic)
+        found = self._topic_ids.get(topic_partition.topic)
+        self._begun_ids[topic_partition] = found
+        return found
 
     def recreated(self) -> list[TopicPartition]:
         now = time.monotonic()
@@ -165,8 +168,8 @@ class ClusterSource:
         except kafka_errors.KafkaError as error:
             _log.warning("the ids of topics are not known, and are asked for again", error=str(error))
             return []
-        changed = {name for name, topic_id in ids.items() if self._topic_ids.get(name, topic_id) != topic_id}
-        return [one for one in self._assigned if one.topic in changed]
+        begun = {one: self._begun_ids.get(one) for one in self._assigned if one.topic in ids}
+        return [one for one, known in begun.items() if known not in (None, ids[one.topic])]
 
     def poll(self, timeout: float) -> Iterator[SourceRun | SourceDamage]:
         try:

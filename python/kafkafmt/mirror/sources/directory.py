@@ -46,7 +46,7 @@ class DirectorySource:
         self._directory = LogDirectory(path)
         self._options = options
         self._cache = SegmentCache(most_open_segments())
-        self._most_open = most_open_segments()
+        self._most_open = max(most_open_segments(), 1)
         self._open: OrderedDict[TopicPartition, LogReader] = (
             OrderedDict()
         )  # whose segment is open; last read last

@@ -55,7 +55,7 @@ class DirectoryTarget:
         self._prepared: dict[str, SourceTopic] = {}
         self._topics: dict[str, TopicConfig] = {}  # as `topics.ini` has them
         self._appenders: OrderedDict[TopicPartition, LogAppender] = OrderedDict()  # last used last
-        self._most_appenders = most_open_logs()
+        self._most_appenders = max(most_open_logs(), 1)
         self._unflushed: set[TopicPartition] = set()
 
     def prepare(self, topics: Mapping[str, SourceTopic]) -> None:
