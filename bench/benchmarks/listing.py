@@ -1,4 +1,4 @@
-"""All segments of a log directory found, as verify, inspect and convert do: a partition costs the same, however many."""
+"""All segments of a log directory found, as verify and convert do: a partition costs the same, however many."""
 
 from __future__ import annotations
 

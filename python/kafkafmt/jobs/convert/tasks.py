@@ -204,11 +204,13 @@ def _topic(log: PartitionLog) -> str:
 
 def _target_folders(logs: Sequence[PartitionLog], target: Path) -> Iterator[tuple[PartitionLog, Path]]:
     """Each log and the folder that it goes to, which is that of no other log here."""
-    taken = {log.path.resolve(): log for log in logs}
+    sources = {log.path: log.path.resolve() for log in logs}
+    taken = {sources[log.path]: log for log in logs}
     for log in logs:
         folder = target / log.path.name
-        other = taken.setdefault(folder.resolve(), log)
-        if folder.resolve() == log.path.resolve():
+        resolved = folder.resolve()
+        other = taken.setdefault(resolved, log)
+        if resolved == sources[log.path]:
             raise ConvertError(f"{target}: the segments of {log.path} would go into that folder itself")
         if other is not log:
             raise ConvertError(
