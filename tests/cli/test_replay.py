@@ -112,7 +112,7 @@ def test_folder_when_it_cannot_be_finished_then_nothing_is_there(source: Path, t
     assert is_one_line(result.stderr, ["orders-0 at offset"])
     assert [one.name for one in tmp_path.iterdir()] == ["logs"]
     result = run("replay", source, tmp_path / "merged", "--by-time", "--on-corrupt", "skip")
-    assert result.exit_code == 1
+    assert result.exit_code == 0, "what was left out as asked is no failure"
     assert "left out: orders-0 from offset" in result.stderr
     assert 0 < len(list(PartitionLog(tmp_path / "merged/orders-0").records())) < 200
 

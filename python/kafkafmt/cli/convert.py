@@ -40,6 +40,7 @@ from kafkafmt.jobs.convert import (
     plan,
     split_unchanged,
 )
+from kafkafmt.log.topics import left_out_in_words
 from kafkafmt.types import Codec
 
 _MAX_CHUNK_BYTES = 1024**3
@@ -61,7 +62,11 @@ _COLUMNS = ("topic", "partitions#", "segments#", "records converted#", "from#", 
     help="The codec that all batches get.  [default: each batch keeps its own]",
 )
 @click.option("--level", type=int, metavar="N", help="The codec's: gzip 1 to 9, lz4 1 to 17, zstd -7 to 22.")
-@click.option("--topics", metavar="PATTERN", help="Only topics whose name matches, as 'page-*'.")
+@click.option(
+    "--topics",
+    metavar="PATTERN",
+    help="Only topics whose name matches, as 'page-*'.  [default: all but Kafka's own]",
+)
 @click.option(
     "--on-corrupt",
     type=click.Choice(["fail", "skip"]),
@@ -172,6 +177,9 @@ def convert(
         tasks = plan(source, target, topics, from_segment_start=from_segment_start)
     except ConvertError as error:
         raise click.ClickException(str(error)) from None
+    told = left_out_in_words(source, "--topics '*' converts them, too") if topics is None else None
+    if told is not None:
+        tell(told)
     with lock_log_directory(target):
         try:
             unchanged, tasks = split_unchanged(tasks, options)

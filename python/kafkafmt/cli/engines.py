@@ -52,14 +52,16 @@ class SparkJob:
 
 
 @contextlib.contextmanager
-def spark_job(paths: Sequence[str], master: str | None, what: str) -> Iterator[SparkJob]:
+def spark_job(
+    paths: Sequence[str], master: str | None, what: str, *, includes_internal: bool
+) -> Iterator[SparkJob]:
     """A Spark of its own, the segments under paths, and a bar. Raises click.ClickException and OSError."""
     try:
         from kafkafmt.spark import JobError, SparkUnavailableError
         from kafkafmt.spark.context import spark_context
         from kafkafmt.spark.jobs.files import list_files
 
-        files = list_files(paths)
+        files = list_files(paths, includes_internal=includes_internal)
     except ImportError:
         raise click.ClickException("--engine spark needs pyarrow: pip install 'kafkafmt[spark]'") from None
     except ValueError as error:

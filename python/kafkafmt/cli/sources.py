@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from kafkafmt.cli.output import tell
 from kafkafmt.errors import CorruptRecordError, KafkaFormatError
 from kafkafmt.jobs.convert import partition_logs
 from kafkafmt.jobs.files import LowestOffsets
@@ -17,6 +18,7 @@ from kafkafmt.log import PartitionLog, Segment, SegmentRecords
 from kafkafmt.log.directory import no_segments_message
 from kafkafmt.log.index_checks import IndexCheck
 from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, is_segment_file_name
+from kafkafmt.log.topics import left_out_in_words, topic_filter
 from kafkafmt.types import TopicPartition
 
 
@@ -100,19 +102,21 @@ class Source:
         return SegmentRecords(self.path, start, end, is_active=self.is_active)
 
 
-def find_sources(paths: Sequence[str]) -> list[Source]:
+def find_sources(paths: Sequence[str], *, includes_internal: bool = False) -> list[Source]:
     """The files that paths name: files, partition folders, log directories, patterns. In the order given.
+
+    Of a log directory Kafka's own topics are left out, which is told, unless `includes_internal`.
 
     Raises click.ClickException for a path without any, and for a file that holds no record batch.
     """
-    found = [source for path in paths for source in _sources_of(path)]
+    found = [source for path in paths for source in _sources_of(path, includes_internal)]
     return list(dict.fromkeys(found))
 
 
-def _sources_of(name: str) -> Iterator[Source]:
+def _sources_of(name: str, includes_internal: bool) -> Iterator[Source]:
     path = Path(name)
     if path.is_dir():
-        yield from _sources_in(path)
+        yield from _sources_in(path, includes_internal)
     elif path.exists():
         yield _source_at(path)
     elif glob.has_magic(name):
@@ -120,18 +124,28 @@ def _sources_of(name: str) -> Iterator[Source]:
         if not matches:
             raise click.ClickException(f"{name}: no file matches")
         for match in matches:
-            yield from _sources_of(match)
+            yield from _sources_of(match, includes_internal)
     else:
         raise click.ClickException(f"{name}: no such file or folder")
 
 
-def _sources_in(folder: Path) -> Iterator[Source]:
+def _sources_in(folder: Path, includes_internal: bool) -> Iterator[Source]:
     logs = partition_logs(folder)
     if not logs:
         raise click.ClickException(no_segments_message(folder))
+    if not includes_internal:
+        is_meant = topic_filter(None)
+        logs = [log for log in logs if log.path == folder or is_meant(_topic(log))]
+        told = left_out_in_words(folder, f"'{folder}/__*' names them")
+        if told is not None:
+            tell(told)
     for log in logs:
         with contextlib.suppress(FileNotFoundError):  # the partition was deleted since it was listed
             yield from _of_log(log.segments())
+
+
+def _topic(log: PartitionLog) -> str:
+    return log.topic_partition.topic if log.topic_partition is not None else ""
 
 
 def _of_log(segments: Sequence[Segment]) -> Iterator[Source]:

@@ -90,7 +90,7 @@ def _here(paths: Sequence[str], *, deep: bool, from_segment_start: bool) -> Iter
 def _on_spark(paths: Sequence[str], master: str | None, *, deep: bool) -> list[TopicReport]:
     from kafkafmt.spark.jobs.summary import summarize_files
 
-    with spark_job(paths, master, "summary") as job:
+    with spark_job(paths, master, "summary", includes_internal=False) as job:
         return summarize_files(job.context, job.files, deep=deep, progress=job.progress)
 
 

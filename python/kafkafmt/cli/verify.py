@@ -99,7 +99,7 @@ def _totals_in_words(total: Mapping[str, int]) -> str:
 
 
 def _here(paths: Sequence[str]) -> Generator[FileCheck, None, None]:
-    sources = find_sources(paths)
+    sources = find_sources(paths, includes_internal=True)
     has_indexes: dict[Path, bool] = {}
     with progress_bar() as bar:
         task = bar.add_task("checking", total=sum(source.size_in_bytes for source in sources))
@@ -114,7 +114,7 @@ def _here(paths: Sequence[str]) -> Generator[FileCheck, None, None]:
 def _on_spark(paths: Sequence[str], master: str | None) -> Generator[FileCheck, None, None]:
     from kafkafmt.spark.jobs.verify import check_files
 
-    with spark_job(paths, master, "verify") as job:
+    with spark_job(paths, master, "verify", includes_internal=True) as job:
         yield from sorted(check_files(job.context, job.files, job.progress), key=lambda check: check.path)
 
 

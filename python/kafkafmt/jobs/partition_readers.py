@@ -6,7 +6,6 @@ went when the job began to read it. What is damaged ends the job, or is told and
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -17,6 +16,7 @@ from kafkafmt.log.following import SegmentCache, UnreadTail
 from kafkafmt.log.open_segment import READ_BYTES
 from kafkafmt.log.reader import LogReader, read_memory
 from kafkafmt.log.reading import SourceDamage
+from kafkafmt.log.topics import topic_filter
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ class NoLogsError(Exception):
 def select_logs(source: Path, topics: str | None = None) -> dict[TopicPartition, Path]:
     """The folder of each partition under a log directory, or of the partition whose folder that is.
 
-    topics: a shell pattern that names of topics must match; without one Kafka's own, whose names begin with two
-    underscores, are left out. Raises NoLogsError where none is left.
+    topics: a shell pattern that names of topics must match; without one Kafka's own are left out of a log directory:
+    see `kafkafmt.log.topics`. Raises NoLogsError where none is left.
     """
     if not source.is_dir():
         raise NoLogsError(f"{source}: {'not a folder' if source.exists() else 'no such folder'}")
@@ -48,10 +48,12 @@ def select_logs(source: Path, topics: str | None = None) -> dict[TopicPartition,
     if not found:
         raise NoLogsError(f"{source}: expected folders of partitions, as <topic>-<partition>, found none")
 
-    def is_meant(topic: str) -> bool:
-        return not topic.startswith("__") if topics is None else fnmatch.fnmatchcase(topic, topics)
-
-    chosen = {one: found[one] for one in sorted(found) if is_meant(one.topic)}
+    is_meant = topic_filter(topics)
+    chosen = {
+        one: found[one]
+        for one in sorted(found)
+        if is_meant(one.topic) or (topics is None and found[one] == source)
+    }
     if not chosen:
         what = "no topic but Kafka's own" if topics is None else f"no topic matches {topics!r}"
         raise NoLogsError(f"{source}: {what}")

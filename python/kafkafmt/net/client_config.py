@@ -8,10 +8,11 @@ kafka-python has no counterpart of is an error: passed over in silence it would 
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from kafkafmt._util.names import did_you_mean
 
 # A login module with the user's name and password among its options.
 _JAAS = re.compile(
@@ -96,8 +97,7 @@ def _dotted(name: str) -> str:
 def _parsed(name: str, value: str, defaults: Mapping[str, Any]) -> Any:
     if name not in defaults:
         known = [*defaults, *_STORES, *_STORE_TYPES, _ENDPOINT_CHECK, _JAAS_CONFIG]
-        nearest = difflib.get_close_matches(name, known, 1)
-        meant = f": did you mean {nearest[0]!r}?" if nearest else ""
+        meant = did_you_mean(name, known)
         raise ValueError(f"unknown client option {name!r}{meant}")
     default = defaults[name]
     parse: Callable[[str], Any] = str

@@ -12,7 +12,7 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
@@ -62,7 +62,8 @@ class SegmentFile:
     `uri` is what to call it: an absolute local path, or a URI without credentials and query; `path` is where it
     is in `filesystem`, which is None for the local one. `modification_time_ms` is since the epoch, None where the
     file system does not tell; `sidecar_sizes` are in bytes, by suffix (`.index`), of the files beside it. `is_last`:
-    none in its folder has a higher base offset, so that its end may be missing.
+    none in its folder has a higher base offset, so that its end may be missing. `is_named`: a path or a pattern named
+    it, or the folder of its partition, so that it was not just found in a log directory.
     """
 
     uri: str
@@ -74,6 +75,7 @@ class SegmentFile:
     sidecar_sizes: Mapping[str, int] = field(hash=False)
     is_last: bool
     filesystem: FileSystem | None = field(default=None, repr=False, compare=False)
+    is_named: bool = field(default=True, compare=False)
 
 
 def list_segments(
@@ -325,7 +327,11 @@ class _Listing:
         return [file for folder in folders for file in self._segments_in(folder)]
 
     def _segments_under(self, folder: str) -> list[SegmentFile]:
-        return self._segments_in(folder) + self._segments_in_all(self._partitions_in(folder))
+        return self._segments_in(folder) + self._found_in(self._partitions_in(folder))
+
+    def _found_in(self, partitions: Sequence[str]) -> list[SegmentFile]:
+        """The segments of partitions that nobody named, but the log directory that they are in."""
+        return [replace(file, is_named=False) for file in self._segments_in_all(partitions)]
 
     def _partitions_in(self, folder: str) -> list[str]:
         return [path for path in self._subfolders(folder) if _partition_at(path)]
@@ -342,9 +348,9 @@ class _Listing:
         partitions = [path for path in matched if _partition_at(path)]
         directories = [path for path in matched if not _partition_at(path)]
         self._list(directories)
-        for path in directories:
-            partitions += self._partitions_in(path)
-        return [file for file in files if _is_like(file.path, last)] + self._segments_in_all(partitions)
+        in_directories = [partition for path in directories for partition in self._partitions_in(path)]
+        named = [file for file in files if _is_like(file.path, last)] + self._segments_in_all(partitions)
+        return named + self._found_in(in_directories)
 
     def _subfolders_like(self, folders: Sequence[str], pattern: str) -> list[str]:
         self._list(folders)

@@ -1,18 +1,18 @@
 """Options as Spark hands them on, text by name, and the values that they stand for.
 
-Names are case-insensitive, as all of Spark's. An option that is not known is an error that names the nearest one
-that is: one that was passed over in silence would do other things than were asked for. The parsers take text and
-raise ValueError with what was expected of it; `Given.parse` puts the option's name and what was found around that.
+Names are case-insensitive, as all of Spark's. An option that is not known is an error that names the nearest one that
+is, if one is near: one that was passed over in silence would do other things than were asked for. The parsers take text
+and raise ValueError with what was expected of it; `Given.parse` puts the option's name and what was found around that.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from kafkafmt import sizes
+from kafkafmt._util.names import unknown_name
 
 MAX_LONG = 2**63 - 1
 
@@ -54,11 +54,10 @@ class Given:
 
 
 def known_name(what: str, name: str, known: Iterable[str]) -> str:
-    """The one of `known` that `name` is, in any case; raises ValueError, which names the nearest, where none is."""
+    """The one of `known` that `name` is, in any case; raises ValueError, which names what is near, if none is."""
     names = {one.lower(): one for one in known}
     if name.lower() not in names:
-        nearest = difflib.get_close_matches(name.lower(), names, 1, cutoff=0)[0]
-        raise ValueError(f"unknown {what} {name!r}: did you mean {names[nearest]!r}?")
+        raise ValueError(unknown_name(what, name, list(names.values())))
     return names[name.lower()]
 
 

@@ -98,8 +98,8 @@ def test_selection_and_bounds_when_given_then_are_spark_s() -> None:
         ({"subscribe": "a", "startingOffset": "1"}, "unknown option 'startingOffset': did you mean 'startingOffsets'?"),
         ({"subscribe": "a", "startingOffsets": "latest"}, "option startingOffsets: expected earliest or JSON"),
         ({"subscribe": "a", "onCorrupt": "keep"}, "option onCorrupt: expected fail or skip, found 'keep'"),
-        ({"subscribe": "a", "columns": "value"}, "unknown column 'value': did you mean"),
-        ({"subscribe": "a", "columns": "file"}, "unknown column 'file': did you mean"),
+        ({"subscribe": "a", "columns": "value"}, "unknown column 'value': expected one of"),
+        ({"subscribe": "a", "columns": "file"}, "unknown column 'file': expected one of"),
     ],
 )  # fmt: skip
 def test_bad_option_when_given_then_is_told_in_one_line(options: dict[str, str], message: str) -> None:
@@ -115,12 +115,12 @@ def test_bad_option_when_given_then_is_told_in_one_line(options: dict[str, str],
     [
         (["topic", "partition"], {}, "no column batch: found topic, partition"),
         (["batch", "partition"], {}, "no topic: expected a column topic, or the option topic for all rows"),
-        (["batch", "value"], {"topic": "t", "partition": "0"}, "unknown column 'value': did you mean"),
+        (["batch", "value"], {"topic": "t", "partition": "0"}, "unknown column 'value': expected one of"),
         (["batch"], {"topic": "a/b", "partition": "0"}, "option topic: expected a topic's name"),
         (["batch"], {"kafka.compression.type": "lz4"}, "option kafka.compression.type: expected it left out: batches"),
         (["batch"], {"kafka.transactional.id": "t"}, "option kafka.transactional.id: expected it left out"),
-        (["batch"], {"codec": "lz4"}, "unknown option 'codec': did you mean"),
-        (["batch"], {"checkpointLocation": "/c"}, "unknown option 'checkpointLocation': did you mean"),
+        (["batch"], {"codec": "lz4"}, "unknown option 'codec': expected one of"),
+        (["batch"], {"checkpointLocation": "/c"}, "unknown option 'checkpointLocation': expected one of"),
     ],
 )  # fmt: skip
 def test_bad_option_when_given_to_the_sink_then_is_told_in_one_line(

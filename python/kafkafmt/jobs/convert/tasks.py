@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import os
 import re
 from bisect import bisect_right
@@ -20,6 +19,7 @@ from kafkafmt.jobs.files import error_in_words
 from kafkafmt.log import LogDirectory, PartitionLog, Segment
 from kafkafmt.log.directory import no_segments_message
 from kafkafmt.log.segment import is_segment_file_name, segment_file_name
+from kafkafmt.log.topics import topic_filter
 from kafkafmt.types import Codec
 
 SIDECAR_SUFFIX = ".converted"
@@ -154,7 +154,8 @@ def plan(
 ) -> list[SegmentTask]:
     """The segments under a log directory or partition folder, largest first.
 
-    topics: a shell pattern that names of topics must match. from_segment_start: segments whose records are all
+    topics: a shell pattern that names of topics must match; without one Kafka's own are left out of a log directory:
+    see `kafkafmt.log.topics`. from_segment_start: segments whose records are all
     deleted, as `log-start-offset-checkpoint` says, are converted nevertheless, and the target shows all records.
 
     Folders and segments go by the names they are listed under, wherever those link to; what a broker deletes
@@ -177,9 +178,11 @@ def plan(
         raise ConvertError(
             f"{source}: expected a log directory or a partition folder, found segments beside folders of partitions"
         )
-    chosen = [log for log in found if topics is None or fnmatch.fnmatchcase(_topic(log), topics)]
+    is_meant = topic_filter(topics)
+    chosen = [log for log in found if is_meant(_topic(log)) or (topics is None and log.path == folder)]
     if not chosen:
-        raise ConvertError(f"{source}: no topic matches {topics!r}")
+        what = "no topic but Kafka's own" if topics is None else f"no topic matches {topics!r}"
+        raise ConvertError(f"{source}: {what}")
     tasks = [
         task for log, folder in _target_folders(chosen, target.absolute()) for task in _tasks(log, folder)
     ]

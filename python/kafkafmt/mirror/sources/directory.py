@@ -18,6 +18,7 @@ from kafkafmt.log.partition_metadata import read_topic_id
 from kafkafmt.log.reader import LogReader, read_memory
 from kafkafmt.log.reading import SourceDamage
 from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs
+from kafkafmt.log.topics import is_internal_topic
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.moving import SourceRun, SourceTopic
 from kafkafmt.mirror.options import MirrorOptions
@@ -201,7 +202,7 @@ class DirectorySource:
     def _list(self) -> None:
         self._listed = time.monotonic()
         for topic_partition, folder in sorted(self._directory.folders().items()):
-            if topic_partition in self._readers or topic_partition.topic.startswith("__"):
+            if topic_partition in self._readers or is_internal_topic(topic_partition.topic):
                 continue
             reader = LogReader(
                 topic_partition,

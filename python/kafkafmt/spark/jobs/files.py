@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from kafkafmt.log.topics import topic_filter
 from kafkafmt.spark.files import SegmentFile, list_segments, open_records
 from kafkafmt.types import TopicPartition
 
@@ -42,17 +42,26 @@ class ListedFile:
 
 
 def list_files(
-    paths: Paths, topics: str | None = None, options: Mapping[str, str] | None = None
+    paths: Paths,
+    topics: str | None = None,
+    options: Mapping[str, str] | None = None,
+    *,
+    includes_internal: bool = False,
 ) -> list[ListedFile]:
     """The segments that paths stand for, as `list_segments` finds them, of the topics that a pattern matches.
 
-    Raises as `list_segments` does, and ValueError where no topic matches.
+    Without a pattern Kafka's own topics are left out, unless `includes_internal`: see `kafkafmt.log.topics`. Raises as
+    `list_segments` does, and ValueError where no topic matches.
     """
     given = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     found = list_segments(given, options)
-    chosen = [segment for segment in found if topics is None or fnmatchcase(_topic(segment), topics)]
+    is_meant = topic_filter("*" if topics is None and includes_internal else topics)
+    chosen = [
+        segment for segment in found if is_meant(_topic(segment)) or (topics is None and segment.is_named)
+    ]
     if not chosen:
-        raise ValueError(f"{', '.join(given)}: no topic matches {topics!r}")
+        what = "no topic but Kafka's own" if topics is None else f"no topic matches {topics!r}"
+        raise ValueError(f"{', '.join(given)}: {what}")
     return [ListedFile(segment) for segment in chosen]
 
 

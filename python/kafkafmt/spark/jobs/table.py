@@ -6,12 +6,14 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafkafmt._util.directory_lock import lock_surroundings
 from kafkafmt.jobs.table import TABLE_COLUMNS
 from kafkafmt.spark.context import first_line, spark_context
+from kafkafmt.spark.jobs.files import list_files
 from kafkafmt.spark.jobs.running import JobError, context_of
+from kafkafmt.spark.jobs.verify import check_files
 from kafkafmt.spark.shipping import register
 
 if TYPE_CHECKING:
@@ -22,11 +24,12 @@ _KEY = ("topic", "partition", "key")
 
 @dataclass(frozen=True)
 class Tabled:
-    """What a table was made of: records, and how many of them had no key; and its rows."""
+    """What a table was made of: records, how many of them had no key, and its rows; damage: what was left out."""
 
     records: int
     null_keys: int
     rows: int
+    damage: Sequence[dict[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,8 @@ def _write(spark: SparkSession, source: Path, options: TableOptions, staged: Pat
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
+    # Tasks of a DataFrame cannot tell how much they pass over, so the files are checked first.
+    damage = _damage(spark, source, options.topics) if options.skips_damage else []
     told = Observation("table")
     records = (
         spark.read.format("kafkafmt")
@@ -97,7 +102,14 @@ def _write(spark: SparkSession, source: Path, options: TableOptions, staged: Pat
     (part,) = staged.glob("part-*.parquet")
     part.rename(target)
     found = told.get
-    return Tabled(found["records"], found["records"] - found["keys"], pq.read_metadata(target).num_rows)
+    rows_written = pq.read_metadata(target).num_rows
+    return Tabled(found["records"], found["records"] - found["keys"], rows_written, damage)
+
+
+def _damage(spark: SparkSession, source: Path, topics: Sequence[str]) -> list[dict[str, Any]]:
+    found = list_files(source.resolve(), includes_internal=True)
+    files = [file for file in found if file.topic_partition and file.topic_partition.topic in topics]
+    return [stretch for check in check_files(context_of(spark), files) for stretch in check.damage]
 
 
 def latest_values(records: DataFrame) -> DataFrame:

@@ -41,8 +41,8 @@ def verify(
     """Check all segments under some paths, on any file system: lengths, CRCs, offsets, every record.
 
     Runs now, on the executors. Paths are those of the data source: log directories, partition folders, segments and
-    patterns, local ones or URIs; `topics` is a pattern, as 'page-*'; `options` are those of the file system, as
-    `{"region": "eu-west-1"}`.
+    patterns, local ones or URIs. `topics` is a pattern, as 'page-*'; without it Kafka's own topics are checked, too.
+    `options` are those of the file system, as `{"region": "eu-west-1"}`.
 
     Returns a row a file: path, topic, partition, status (ok, damaged, or failed where it could not be read),
     size_in_bytes, batches, records, base_offset, last_offset, tail_bytes, damage and error. `damage` is an array of
@@ -51,7 +51,7 @@ def verify(
 
     Raises OSError and ValueError, in one line, for paths that hold no segments, and JobError where Spark gives up.
     """
-    checks = check_files(context_of(spark), list_files(paths, topics, options))
+    checks = check_files(context_of(spark), list_files(paths, topics, options, includes_internal=True))
     return report_frame(spark, checks, _COLUMNS)
 
 

@@ -7,7 +7,7 @@ indexes where a bound lies in it or it is to be cut, and its headers where there
 from __future__ import annotations
 
 import contextlib
-import difflib
+import errno
 import logging
 import posixpath
 from bisect import bisect_right
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
+from kafkafmt._util.names import found_in_words
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.indexes import OFFSET_INDEX_DTYPE, AbortedTransaction, OffsetIndex, TimeIndex
 from kafkafmt.log.overlaps import Overlap, SegmentOffsets, find_overlaps, first_offsets
@@ -28,6 +29,7 @@ from kafkafmt.log.segment import (
     find_row,
 )
 from kafkafmt.log.splitting import split_points
+from kafkafmt.log.topics import is_internal_topic
 from kafkafmt.spark.files import (
     SegmentFile,
     list_segments,
@@ -139,6 +141,9 @@ def find_logs(options: ReadOptions, *, may_grow: bool = False, ends: SegmentEnds
     if not may_grow:
         _ensure_topics(logs, options)
     chosen = [log for log in logs if _is_chosen(log, options)]
+    if logs and not chosen and not may_grow:
+        paths = ", ".join(map(without_secrets, options.paths))
+        raise FileNotFoundError(errno.ENOENT, "no topic but Kafka's own", paths)
     _ensure_distinct(chosen)
     if not options.from_segment_start:
         starts = read_log_start_offsets([log.segments[0] for log in chosen])
@@ -150,9 +155,8 @@ def _ensure_topics(logs: Sequence[Log], options: ReadOptions) -> None:
     topics = {log.topic for log in logs if log.topic is not None}
     missing = options.topics.unmatched(topics)
     if missing is not None:
-        near = difflib.get_close_matches(missing, topics, 3, cutoff=0)
         paths = ", ".join(map(without_secrets, options.paths))
-        raise ValueError(f"no topic {missing!r} in {paths}: found {', '.join(near) or 'none'}")
+        raise ValueError(f"no topic {missing!r} in {paths}: {found_in_words(missing, topics)}")
 
 
 def _named(segment: SegmentFile, options: ReadOptions) -> SegmentFile:
@@ -162,7 +166,9 @@ def _named(segment: SegmentFile, options: ReadOptions) -> SegmentFile:
 
 
 def _is_chosen(log: Log, options: ReadOptions) -> bool:
-    return options.topics.is_everything or (log.topic is not None and log.topic in options.topics)
+    if options.topics.is_everything:
+        return log.segments[0].is_named or log.topic is None or not is_internal_topic(log.topic)
+    return log.topic is not None and log.topic in options.topics
 
 
 def _ensure_distinct(logs: Sequence[Log]) -> None:
