@@ -678,3 +678,15 @@ def test_topics_when_they_differ_in_case_alone_then_are_two(tmp_path: Path) -> N
     for topic in ("a", "A"):
         put_segment(tmp_path / f"{topic}-0", 0, [batch(0)])
     assert len(offsets(tmp_path, subscribe="a,A")) == 2 * len(offsets(tmp_path, subscribe="A"))
+
+
+def test_batch_when_damage_makes_it_look_like_a_control_batch_then_damage_and_not_left_out(
+    tmp_path: Path,
+) -> None:
+    """The bit that says so is under the CRC: leaving the batch out unchecked would lose its records."""
+    hurt = bytearray(batch(3, 3))
+    hurt[22] ^= 0x20
+    put_segment(tmp_path / "t-0", 0, [batch(0, 3), bytes(hurt), batch(6)])
+    with pytest.raises(kf.CorruptRecordError, match="CRC"):
+        offsets(tmp_path / "t-0")
+    assert offsets(tmp_path / "t-0", onCorrupt="skip") == [0, 1, 2, 6]

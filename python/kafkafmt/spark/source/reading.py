@@ -16,6 +16,7 @@ import pyarrow as pa
 from _kafkafmt.scan import BatchRun
 from kafkafmt.arrow_arrays import boolean_array, int64_values
 from kafkafmt.columns import arrow_batches
+from kafkafmt.decoding import without
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.segment import SegmentRange
 from kafkafmt.records import RUN_BYTES, Records
@@ -73,7 +74,11 @@ class _SplitReader:
         position = self._split.start
         while position < self._split.end:
             records = SelectedRecords(
-                self._source, self._split, position, with_control=self._options.unit == "batches"
+                self._source,
+                self._split,
+                position,
+                with_control=self._options.unit == "batches",
+                verify=self._options.verify,
             )
             try:
                 yield from rows_of(records)
@@ -139,24 +144,36 @@ def _sound_part(run: BatchRun) -> tuple[BatchRun, KafkaFormatError | None]:
 class SelectedRecords(SegmentRange):
     """The batches of a split, from `position` on, that are to be read: bytes that are no whole batch are damage."""
 
-    def __init__(self, source: Records, split: Split, position: int, *, with_control: bool) -> None:
+    def __init__(
+        self, source: Records, split: Split, position: int, *, with_control: bool, verify: bool
+    ) -> None:
         super().__init__(source, position, is_active=split.is_log_end)
         self._split = split
         self._with_control = with_control
+        self._verify = verify
 
     def runs(
         self, position: int | None = None, *, run_bytes: int = RUN_BYTES, reuse_memory: bool = False
     ) -> Iterator[BatchRun]:
-        """As `SegmentRange.runs`."""
+        """As `SegmentRange.runs`.
+
+        With `verify` raises CorruptRecordError, too, for a damaged batch whose header would have it left out: as a
+        control batch, or as one of an aborted transaction.
+        """
         end, limit = self._split.end_offset, self._split.next_base_offset
         for run in super().runs(position, run_bytes=run_bytes, reuse_memory=reuse_memory):
             if limit is not None:
                 self._ensure_below(limit, run)
-            wanted = self._wanted(run.index)
-            if wanted.all():
-                yield run
-            elif wanted.any():
-                yield BatchRun(run.buffer, run.index[wanted], run.origin)
+            in_range = self._in_range(run.index)
+            part = run if in_range.all() else BatchRun(run.buffer, run.index[in_range], run.origin)
+            part, damage = without(part, self._left_out(part.index), verify=self._verify)
+            if len(part):
+                yield part
+            if damage is not None:
+                try:
+                    raise damage
+                finally:
+                    del damage  # no cycle of error, traceback and frame
             if end is not None and run.index["base_offset"][-1] >= end:
                 return
 
@@ -170,23 +187,27 @@ class SelectedRecords(SegmentRange):
                 f"at {limit}: checkOverlaps=true looks where segments end, and reads them once"
             )
 
-    def _wanted(self, rows: NDArray[np.void]) -> NDArray[np.bool_]:
+    def _in_range(self, rows: NDArray[np.void]) -> NDArray[np.bool_]:
         wanted = np.ones(len(rows), np.bool_)
-        if not self._with_control:
-            wanted &= ~rows["is_control"]
         if self._split.start_offset is not None:
             wanted &= rows["last_offset"] >= self._split.start_offset
         if self._split.end_offset is not None:  # a wrapper's base offset is -1: its records are looked at
             wanted &= rows["base_offset"] < self._split.end_offset
+        return wanted
+
+    def _left_out(self, rows: NDArray[np.void]) -> NDArray[np.bool_]:
+        left_out = np.zeros(len(rows), np.bool_)
+        if not self._with_control:
+            left_out |= rows["is_control"]
         transactional = rows["is_transactional"] & ~rows["is_control"]
         if transactional.any():
             first, last = rows["last_offset"][0], rows["last_offset"][-1]
             for aborted in self._split.aborted:
                 if aborted.first_offset <= last and aborted.last_offset >= first:
-                    wanted &= ~(
+                    left_out |= (
                         transactional
                         & (rows["producer_id"] == aborted.producer_id)
                         & (rows["base_offset"] >= aborted.first_offset)
                         & (rows["last_offset"] <= aborted.last_offset)
                     )
-        return wanted
+        return left_out
