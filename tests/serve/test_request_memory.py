@@ -1,13 +1,15 @@
-"""The cap on what large requests take together: who waits for room, and who is let in when there is some."""
+"""The cap on what requests take together: who waits for room, and who is let in when there is some."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from kafkafmt.memory import MemoryBudget
 from kafkafmt.serve.metrics import Metrics
-from kafkafmt.serve.producing.request_memory import RequestMemory
+from kafkafmt.serve.request_memory import OWN_BYTES, RequestMemory, RequestMemoryError
 from serve.groups.requests import heartbeat, join, sync
 from serve.raw_client import RawClient
 from serve.served import Served
@@ -25,9 +27,11 @@ class Holder:
         self.task = asyncio.create_task(self._hold(memory, size))
 
     async def _hold(self, memory: RequestMemory, size: int) -> None:
-        async with memory.held(size):
-            self.holds = True
-            await self._may_end.wait()
+        lease = memory.lease()
+        await lease.take(OWN_BYTES + size)
+        self.holds = True
+        await self._may_end.wait()
+        lease.keep(0)
         self.holds = False
 
     async def end(self) -> None:
@@ -44,21 +48,85 @@ async def settle() -> None:
 def test_memory_when_it_is_taken_then_others_wait_in_their_order() -> None:
     async def run() -> None:
         memory = RequestMemory(MemoryBudget(100), Metrics())
-        holders = [Holder(memory, size) for size in (60, 40, 70, 10, 500)]
+        holders = [Holder(memory, size) for size in (60, 40, 70, 10, 90)]
         await settle()
-        assert [holder.holds for holder in holders] == [True, True, False, False, False]
+        # The first that does not fit has what it asks for.
+        assert [holder.holds for holder in holders] == [True, True, True, False, False]
         await holders[1].end()
-        await settle()
-        assert not holders[2].holds  # 60 and 70 are more than 100, and 10 does not overtake
-        assert not holders[3].holds
         await holders[0].end()
         await settle()
         assert [holder.holds for holder in holders] == [False, False, True, True, False]
-        await holders[2].end()
         await holders[3].end()
         await settle()
-        assert holders[4].holds  # more than there is: it has it alone
+        assert not holders[4].holds
+        await holders[2].end()
+        await settle()
+        assert holders[4].holds
         await holders[4].end()
+
+    asyncio.run(run())
+
+
+def test_memory_when_all_who_hold_a_part_wait_for_more_then_one_after_the_other_gets_it() -> None:
+    async def run() -> None:
+        memory, held = RequestMemory(MemoryBudget(100), Metrics()), []
+
+        async def grow() -> None:
+            lease = memory.lease()
+            await lease.take(OWN_BYTES + 20)
+            await asyncio.sleep(0)
+            await lease.take(60)
+            held.append(memory.budget.held_bytes)
+            await asyncio.sleep(0)
+            lease.keep(0)
+
+        await asyncio.wait_for(asyncio.gather(*(grow() for _ in range(5))), 20)
+        assert len(held) == 5
+        assert max(held) <= 200  # all of the budget, and one
+        assert memory.budget.held_bytes == 0
+
+    asyncio.run(run())
+
+
+def test_request_when_it_takes_more_than_one_may_then_is_refused() -> None:
+    async def run() -> None:
+        lease = RequestMemory(MemoryBudget(100), Metrics(), most_bytes=150).lease()
+        await lease.take(OWN_BYTES + 150)
+        with pytest.raises(RequestMemoryError, match="expected at most"):
+            await lease.take(1)
+
+    asyncio.run(run())
+
+
+def test_request_when_it_gets_no_memory_in_time_then_is_refused() -> None:
+    async def run() -> None:
+        memory = RequestMemory(MemoryBudget(100), Metrics(), seconds=0.01)
+        first, second, third = memory.lease(), memory.lease(), memory.lease()
+        await first.take(OWN_BYTES + 80)
+        await second.take(OWN_BYTES + 80)
+        with pytest.raises(RequestMemoryError, match="were not free within"):
+            await third.take(OWN_BYTES + 80)
+        second.keep(0)
+        await third.take(OWN_BYTES + 20)
+        assert memory.budget.held_bytes == 100
+
+    asyncio.run(run())
+
+
+def test_long_poll_when_others_wait_for_its_memory_then_is_woken() -> None:
+    async def run() -> None:
+        memory = RequestMemory(MemoryBudget(100), Metrics())
+        polling, first, other = memory.lease(), memory.lease(), memory.lease()
+        await polling.take(OWN_BYTES + 60)
+        woken = asyncio.get_running_loop().create_future()
+        with polling.giving_way(woken):
+            await first.take(OWN_BYTES + 60)
+            assert not woken.done()
+            waiting = asyncio.create_task(other.take(OWN_BYTES + 60))
+            assert await asyncio.wait_for(woken, 20) is False
+        polling.keep(0)
+        first.keep(0)
+        await asyncio.wait_for(waiting, 20)
 
     asyncio.run(run())
 
@@ -66,7 +134,10 @@ def test_memory_when_it_is_taken_then_others_wait_in_their_order() -> None:
 def test_memory_when_one_that_waits_is_cancelled_then_those_behind_it_go_on() -> None:
     async def run() -> None:
         memory = RequestMemory(MemoryBudget(100), Metrics())
-        first, second, third = (Holder(memory, size) for size in (60, 60, 60))
+        full, first, second, third = (Holder(memory, size) for size in (100, 60, 60, 60))
+        await settle()
+        assert (first.holds, second.holds, third.holds) == (True, False, False)
+        await full.end()
         await settle()
         second.task.cancel()
         await settle()

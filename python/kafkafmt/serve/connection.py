@@ -8,23 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 from kafka.protocol.api_key import ApiKey
 
 from kafkafmt.channel import write_bytes
-from kafkafmt.serve.fetching import Fetching
+from kafkafmt.serve.fetching import RECORDS_BYTES, Fetching
+from kafkafmt.serve.frames import Measured, TooManyElementsError, measure
 from kafkafmt.serve.logs import bind_client_id
 from kafkafmt.serve.memory import DownConversionMemory
 from kafkafmt.serve.metrics import Metrics, Outcome, Refusal
 from kafkafmt.serve.options import ServeOptions
-from kafkafmt.serve.producing.frames import ensure_mostly_records
-from kafkafmt.serve.producing.request_memory import RequestMemory
 from kafkafmt.serve.request import Handler, Request
+from kafkafmt.serve.request_memory import (
+    ANSWER_ELEMENT_BYTES,
+    LEAST_MOVED_BYTES,
+    OWN_BYTES,
+    PATIENCE_SECONDS,
+    REQUEST_COPIES,
+    RequestLease,
+    RequestMemory,
+)
 from kafkafmt.serve.security.sasl import (
     FAILED_AUTHENTICATION_DELAY,
     MAX_OPEN_FRAME_BYTES,
@@ -34,29 +43,30 @@ from kafkafmt.serve.security.sasl import (
 from kafkafmt.serve.stream import StalledError, Stream
 from kafkafmt.serve.turns import Turns
 from kafkafmt.serve.wire import (
+    HEAD_BYTES,
+    Frame,
     UnsupportedRequestError,
     api_name,
     decode_request,
     encode_response_by_turns,
+    request_class_of,
 )
 
 if TYPE_CHECKING:
-    from kafkafmt.fetch_response import FetchSend
-    from kafkafmt.serve.memory_line import MemoryLease
+    from kafkafmt.fetch_response import FetchSend, ResponsePart
+
+_Made = TypeVar("_Made")
 
 _log = structlog.get_logger()
 
-_SIZE, _API_KEY = struct.Struct(">i"), struct.Struct(">h")
-# Larger requests are read so many at a time.
-_LARGE_FRAME_BYTES, _LARGE_REQUESTS = 64 * 1024, 64
+_SIZE = struct.Struct(">i")
+# Requests with more elements, and larger ones, are decoded in a thread: in the loop it would take more than 10 ms.
+_MANY_ELEMENTS, _LARGE_FRAME_BYTES = 1000, 64 * 1024
+# So small a frame takes no more, decoded and answered, than its connection has of its own.
+_SMALL_FRAME_BYTES = 256
 # For so many seconds memory that others wait for is held by a client that takes nothing.
 _PATIENCE = 1.0
-
-
-def _decode_large(frame: bytes, client_host: str, most_bytes: int) -> Request:
-    if len(frame) > most_bytes:
-        ensure_mostly_records(frame, most_bytes)
-    return decode_request(frame, client_host)
+_PIECE_BYTES = 128  # of a piece of a response that is sent, beside its bytes
 
 
 class RefusedError(Exception):
@@ -77,7 +87,6 @@ class Service:
     memory: DownConversionMemory
     metrics: Metrics
     request_memory: RequestMemory
-    large_requests: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LARGE_REQUESTS))
 
 
 class Connection:
@@ -93,6 +102,7 @@ class Connection:
             refusing_handlers() if self._sasl is None else self._sasl.handlers()
         )
         self._lease = service.memory.lease()
+        self._memory = service.request_memory.lease()
         self._is_draining = False
         self.is_busy = False
 
@@ -103,61 +113,95 @@ class Connection:
             if self._sasl is not None and self._sasl.expects_bare_token:
                 await self._answer_token(self._sasl, await self._read(size))
             else:
-                async with self._room_for(size) as room:
-                    await self._answer_next(size, room)
+                try:
+                    await self._answer_next(size)
+                finally:
+                    self._memory.keep(0)
             if self._sasl is not None and self._sasl.failure is not None:
                 await asyncio.sleep(FAILED_AUTHENTICATION_DELAY)
                 raise RefusedError(self._sasl.failure, "sasl")
 
-    async def _answer_next(self, size: int, room: MemoryLease | None) -> None:
+    async def _answer_next(self, size: int) -> None:
         request = await self._read_request(size)
-        if room is not None and request.api_key == ApiKey.JoinGroup:
-            # Its answer waits for the other members', who may wait for this room; what it says the groups count.
-            room.resize(0)
+        request.memory = self._memory
         self.is_busy = True
         try:
             await self._answer(request)
         finally:
             self.is_busy = False
 
-    def _room_for(self, size: int) -> AbstractAsyncContextManager[MemoryLease | None]:
-        """Memory for a large request, from when it is read until it is answered; None for a small one."""
-        if size <= _LARGE_FRAME_BYTES:
-            return nullcontext()
-        return self._service.request_memory.held(size)
-
     def drain(self) -> None:
         """End behind the response that is being made or sent."""
         self._is_draining = True
 
+    @property
+    def _is_known(self) -> bool:
+        """Is it known who the client is, if it has to say so?"""
+        return self._sasl is None or self._sasl.principal is not None
+
     async def _read_size(self) -> int:
-        (size,) = _SIZE.unpack(await self._stream.read(_SIZE.size, self._options.idle_timeout))
-        is_known = self._sasl is None or self._sasl.principal is not None
-        most = self._most_bytes() if is_known else MAX_OPEN_FRAME_BYTES
+        timeout = self._options.idle_timeout if self._is_known else self._options.request_timeout
+        (size,) = _SIZE.unpack(await self._stream.read(_SIZE.size, timeout))
+        most = self._options.largest_request_bytes if self._is_known else MAX_OPEN_FRAME_BYTES
         if not 0 < size <= most:
             raise RefusedError(f"a request of {size} bytes: expected 1 to {most}")
         return int(size)
-
-    def _most_bytes(self) -> int:
-        most, options = self._options.max_request_bytes, self._options
-        return max(most, options.max_produce_bytes) if options.allow_produce else most
 
     async def _read(self, size: int) -> bytes:
         return await self._stream.read(size, self._options.request_timeout)
 
     async def _read_request(self, size: int) -> Request:
-        """A large one takes its turn and is decoded beside the loop: it may be made to be slow, and others to wait."""
-        if size <= _LARGE_FRAME_BYTES:
-            return decode_request(await self._read(size), self._stream.host)
+        """A request, of which the API is looked at before its body is read: what a client may not ask for is not."""
+        head = await self._stream.peek(min(HEAD_BYTES, size), self._options.request_timeout)
+        request_class, version, is_version_known = request_class_of(head)
+        self._check_allowed(request_class.API_KEY, size)
+        frame = await self._read_frame(size)
+        if size > _SMALL_FRAME_BYTES and is_version_known:
+            measured = await self._measured(frame, request_class, version)
+            await self._take_for(size, measured)
+            if size > _LARGE_FRAME_BYTES or measured.elements > _MANY_ELEMENTS:
+                return await asyncio.to_thread(decode_request, frame, self._stream.host)
+        return decode_request(frame, self._stream.host)
+
+    def _check_allowed(self, api_key: int, size: int) -> None:
+        if self._sasl is not None and not self._sasl.allows(api_key):
+            raise RefusedError(f"{api_name(api_key)} before authentication", "sasl")
         most = self._options.max_request_bytes
-        if size > most:
-            (api_key,) = _API_KEY.unpack(
-                await self._stream.peek(_API_KEY.size, self._options.request_timeout)
+        if size > most and api_key != ApiKey.Produce:
+            raise RefusedError(f"a request of {size} bytes: expected 1 to {most}")
+
+    async def _read_frame(self, size: int) -> Frame:
+        """A frame, for which memory is taken as it comes, whatever size it claims."""
+        if REQUEST_COPIES * size <= OWN_BYTES:
+            await self._memory.take(REQUEST_COPIES * size)
+            return Frame(await self._read(size))
+        loop, received = asyncio.get_running_loop(), bytearray()
+        deadline = loop.time() + self._options.request_timeout
+        progress = _Progress(self._memory, "send")
+        while len(received) < size:
+            part = await progress.made(
+                partial(self._stream.receive, size - len(received)), deadline - loop.time()
             )
-            if api_key != ApiKey.Produce:
-                raise RefusedError(f"a request of {size} bytes: expected 1 to {most}")
-        async with self._service.large_requests:
-            return await asyncio.to_thread(_decode_large, await self._read(size), self._stream.host, most)
+            progress.count(len(part))
+            await self._memory.take(REQUEST_COPIES * len(part))
+            received += part
+        return Frame(received)
+
+    async def _measured(self, frame: Frame, request_class: Any, version: int) -> Measured:
+        """What the frame takes once it is decoded. Raises MalformedRequestError if too much of it is no records."""
+        walk = partial(measure, frame, request_class, version, most_bytes=self._options.max_request_bytes)
+        try:
+            return walk(most_elements=_MANY_ELEMENTS)
+        except TooManyElementsError:
+            return await asyncio.to_thread(walk)
+
+    async def _take_for(self, size: int, measured: Measured) -> None:
+        needed = measured.decoded_bytes + measured.elements * ANSWER_ELEMENT_BYTES
+        if not self._is_known and REQUEST_COPIES * size + needed > OWN_BYTES:
+            raise RefusedError(
+                f"a request of {size} bytes takes {needed} bytes before authentication", "sasl"
+            )
+        await self._memory.take(needed)
 
     async def _answer_token(self, sasl: SaslSession, token: bytes) -> None:
         answer = sasl.token(token)
@@ -166,8 +210,6 @@ class Connection:
 
     async def _answer(self, request: Request) -> None:
         bind_client_id(request.client_id)
-        if self._sasl is not None and not self._sasl.allows(request.api_key):
-            raise RefusedError(f"{api_name(request.api_key)} before authentication", "sasl")
         outcome: Outcome = "failed"
         try:
             if request.api_key == ApiKey.Fetch:
@@ -177,8 +219,12 @@ class Connection:
                 watched = nullcontext() if request.api_key == ApiKey.Produce else self._stream.watched()
                 with watched:
                     message = await self._handler(request)(request)
+                request.body = None  # a client may be slow to take the answer
                 if message is not None:
-                    await self._write(await encode_response_by_turns(request.correlation_id, message))
+                    encoded = await encode_response_by_turns(request.correlation_id, message)
+                    del message
+                    self._memory.keep(len(encoded))
+                    await self._write(encoded)
             outcome = "answered"
         finally:
             self._service.metrics.request_served(request.api_key, request.version, outcome)
@@ -195,7 +241,9 @@ class Connection:
                 response, error_codes = await self._service.fetching.answer(request, self._lease)
             if response.converts:
                 self._lease.begin()
+            request.body = None
             size, send = response.size_in_bytes, response.to_send(self._service.memory.chunks)
+            self._memory.keep(sum(map(_held_bytes, response.parts)))
             del response  # with what was made beforehand of parts that are sent
             await self._send(send)
         finally:
@@ -242,10 +290,53 @@ class Connection:
                 break
         await self._stream.wait_writable(left)
 
-    async def _write(self, data: bytes) -> None:
-        view = memoryview(data)
+    async def _write(self, data: bytes | bytearray) -> None:
+        view, progress = memoryview(data), _Progress(self._memory, "take")
         while view:
             taken = write_bytes(self._stream.socket, view)
             view = view[taken:]
+            progress.count(taken)
             if not taken:
-                await self._stream.wait_writable(self._options.write_timeout)
+                await progress.made(self._stream.wait_writable, self._options.write_timeout)
+
+
+class _Progress:
+    """Whether a client moves what it holds memory for, while others wait for that.
+
+    way: what the client does, `send` or `take`.
+    """
+
+    def __init__(self, memory: RequestLease, way: str) -> None:
+        self._memory, self._way = memory, way
+        self._loop = asyncio.get_running_loop()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._ends_at, self._moved = self._loop.time() + PATIENCE_SECONDS, 0
+
+    def count(self, size: int) -> None:
+        self._moved += size
+
+    async def made(self, wait: Callable[[float], Awaitable[_Made]], seconds: float) -> _Made:
+        """What is waited for by `wait(seconds)`. Raises StalledError after the time, or if the client is too slow."""
+        deadline = self._loop.time() + seconds
+        while True:
+            now = self._loop.time()
+            if now >= self._ends_at:
+                if self._memory.is_wanted and self._moved < LEAST_MOVED_BYTES:
+                    raise RefusedError(
+                        f"others wait for {self._memory.held} bytes of memory: expected a client to {self._way} "
+                        f"{LEAST_MOVED_BYTES} bytes in {PATIENCE_SECONDS} s, found {self._moved}",
+                        "memory",
+                    )
+                self._begin()
+            try:
+                return await wait(min(self._ends_at, deadline) - now)
+            except StalledError:
+                if self._loop.time() >= deadline:
+                    raise
+
+
+def _held_bytes(part: ResponsePart) -> int:
+    """What a part of a response takes until it is sent, beside what is converted."""
+    return _PIECE_BYTES + len(part) if isinstance(part, bytes) else RECORDS_BYTES

@@ -27,9 +27,9 @@ from kafkafmt.serve.node import Node
 from kafkafmt.serve.options import ServeOptions, host_and_port
 from kafkafmt.serve.producing import Producing
 from kafkafmt.serve.producing.producer_ids import ProducerIdsApi
-from kafkafmt.serve.producing.request_memory import RequestMemory
 from kafkafmt.serve.producing.writers import Writers
 from kafkafmt.serve.request import Handler
+from kafkafmt.serve.request_memory import REQUEST_COPIES, RequestMemory
 from kafkafmt.serve.security.tls import tls_context
 from kafkafmt.serve.stream import Stream
 from kafkafmt.serve.topic_creation import TopicCreation
@@ -112,7 +112,12 @@ class Endpoint:
             fetching,
             memory,
             self._metrics,
-            RequestMemory(budget.child("requests", requests), self._metrics),
+            RequestMemory(
+                budget.child("requests", requests),
+                self._metrics,
+                most_bytes=max(requests, REQUEST_COPIES * options.largest_request_bytes),
+                seconds=options.request_timeout,
+            ),
         )
         self._most_connections = options.max_connections or most_connections()
         self._connections: dict[asyncio.Task[None], Connection | None] = {}
@@ -224,6 +229,7 @@ class Endpoint:
     async def _serve_stream(self, stream: Stream) -> None:
         if stream.socket.family != socket.AF_UNIX:
             stream.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        stream.keep_alive()
         if self._tls is not None:
             await stream.start_tls(self._tls, self._options.request_timeout)
         connection = Connection(stream, self._service)

@@ -20,26 +20,29 @@ class GrowthWatch:
     """For the tasks of one event loop."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Partition, dict[asyncio.Future[None], int]] = {}
+        self._waiting: dict[Partition, dict[asyncio.Future[bool], int]] = {}
         self._looking: asyncio.Task[None] | None = None
         self._is_over = False
 
-    async def wait(self, seen: Mapping[Partition, int], seconds: float) -> bool:
+    async def wait(
+        self, seen: Mapping[Partition, int], seconds: float, woken: asyncio.Future[bool] | None = None
+    ) -> bool:
         """Until one of the logs ends at another offset than was seen, or cannot be read; False where none does so.
 
-        `seen`: end offsets of the logs that are waited for; it may be empty.
+        `seen`: end offsets of the logs that are waited for; it may be empty. woken: the caller's, which may end the
+        wait by a result of False.
         """
         if self._is_over:
             return False
         loop = asyncio.get_running_loop()
-        woken: asyncio.Future[None] = loop.create_future()
+        woken = loop.create_future() if woken is None else woken
         for partition, end_offset in seen.items():
             self._waiting.setdefault(partition, {})[woken] = end_offset
         if seen and (self._looking is None or self._looking.done()):
             self._looking = loop.create_task(self._look())
         try:
             done, _ = await asyncio.wait([woken], timeout=seconds)
-            return bool(done) and not self._is_over
+            return bool(done) and woken.result() and not self._is_over
         finally:
             woken.cancel()
             for partition in seen:
@@ -60,7 +63,7 @@ class GrowthWatch:
         for waiting in self._waiting.values():
             for woken in waiting:
                 if not woken.done():
-                    woken.set_result(None)
+                    woken.set_result(True)
 
     async def _look(self) -> None:
         while self._waiting:
@@ -69,7 +72,7 @@ class GrowthWatch:
                 _wake_grown(partition, waiting)
 
 
-def _wake_grown(partition: Partition, waiting: Mapping[asyncio.Future[None], int]) -> None:
+def _wake_grown(partition: Partition, waiting: Mapping[asyncio.Future[bool], int]) -> None:
     """Wake those who saw another end of a log than it has now."""
     try:
         partition.refresh()
@@ -78,4 +81,4 @@ def _wake_grown(partition: Partition, waiting: Mapping[asyncio.Future[None], int
         end_offset = -1
     for woken, seen in waiting.items():
         if end_offset != seen and not woken.done():
-            woken.set_result(None)
+            woken.set_result(True)

@@ -30,41 +30,54 @@ class MemoryLine:
         """Does anybody wait for its turn?"""
         return bool(self._line)
 
-    def _fits(self, size: int) -> bool:
+    def _fits(self, size: int, lease: MemoryLease) -> bool:
+        """Is there room for `size` bytes more for the lease, or does nobody hold any?"""
         held = self.budget.held_bytes
         return held == 0 or held + size <= self.budget.total_bytes
+
+    def _may_overtake(self, lease: MemoryLease) -> bool:
+        """Does the lease get what it asks for before those in line?"""
+        return not self._line
 
     def _told(self) -> None:
         self._metrics.memory_used(self.budget)
 
-    async def _wait(self, size: int, lease: MemoryLease) -> None:
-        """Until `size` bytes are held for the lease."""
-        if not self._line and self._fits(size):
-            lease._hold(size)
+    async def _wait(self, size: int, lease: MemoryLease, seconds: float | None = None) -> None:
+        """Until `size` bytes more are held for the lease. Raises TimeoutError after the time."""
+        if self._may_overtake(lease) and self._fits(size, lease):
+            lease._hold(lease.held + size)
             return
-        turn = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
         self._line.append((size, turn, lease))
         self._told()
+        timer = None if seconds is None else loop.call_later(seconds, turn.cancel)
         try:
             await turn
         except asyncio.CancelledError:
             if turn.cancelled():
                 self._line = deque(waiting for waiting in self._line if waiting[1] is not turn)
             else:
-                lease._hold(0)
+                lease._hold(lease.held - size)
             self._settle(lease)
+            if timer is not None and timer.when() <= loop.time():
+                raise TimeoutError(
+                    f"{self.budget.name}: {size} bytes were not free within {seconds} s"
+                ) from None
             raise
         finally:
+            if timer is not None:
+                timer.cancel()
             self._told()
 
     def _settle(self, lease: MemoryLease) -> None:
         """The lease holds what it takes: the next one may have its turn, if there is room."""
         if self._admitted is lease:
             self._admitted = None
-        while self._admitted is None and self._line and self._fits(self._line[0][0]):
+        while self._admitted is None and self._line and self._fits(self._line[0][0], self._line[0][2]):
             size, turn, admitted = self._line.popleft()
             if not turn.done():
-                admitted._hold(size)
+                admitted._hold(admitted.held + size)
                 self._admitted = admitted
                 turn.set_result(None)
 
@@ -87,13 +100,17 @@ class MemoryLease:
     async def acquire(self, size: int) -> None:
         """Hold `size` bytes in place of what is held, once it is the caller's turn."""
         self.resize(0)
-        await self._line._wait(size, self)
+        await self.extend(size)
+
+    async def extend(self, size: int, seconds: float | None = None) -> None:
+        """Hold `size` bytes more, once it is the caller's turn. Raises TimeoutError after the time."""
+        await self._line._wait(size, self, seconds)
         # What is made at once is told of by `resize`, before the next one in line gets its turn.
         asyncio.get_running_loop().call_soon(self._line._settle, self)
 
     def try_acquire(self, size: int) -> bool:
         """Hold `size` bytes more, if that is possible at once."""
-        if self._line.is_awaited or not self._line._fits(size):
+        if self._line.is_awaited or not self._line._fits(size, self):
             return False
         self.resize(self.held + size)
         return True

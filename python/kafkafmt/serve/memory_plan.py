@@ -19,21 +19,24 @@ from kafkafmt.converted_chunks import chunk_memory_bytes
 from kafkafmt.memory import MemoryPlan, MemoryPlanError
 from kafkafmt.serve.memory import LEAST_CHUNK_BYTES, SPARE_PART
 from kafkafmt.serve.options import KIB, MIB, GroupOptions, ServeOptions
+from kafkafmt.serve.request_memory import OWN_BYTES, REQUEST_COPIES
 from kafkafmt.sizes import at_least_text, size_text
 
 # What a worker takes beside all that is counted: arenas of the allocator, threads, modules that are loaded late.
 _RESERVED_BYTES = 16 * MIB
-# A connection, and a request of 64 KiB that is not all there yet.
-_CONNECTION_BYTES = 80 * KIB
-# A request is held as it is received, as a frame, as a message, and as batches that get offsets.
-_REQUEST_COPIES = 5
+# A connection, beside what it may take for a request.
+_CONNECTION_BYTES = OWN_BYTES + 16 * KIB
+# One request beyond what all of them may take: `request_memory.py`.
+_REQUESTS_AND_ONE = 2
+# What the largest request takes that there is always room for, with its answer: groups' members are told twice.
+_LEAST_REQUEST_BYTES = 4 * MIB
 # A batch is held as it is stored, decompressed, in the older format, and compressed again; records that are small take
 # several times the bytes in that. Where records are produced, one of an old format may be converted beside it.
 _BATCH_COPIES = 10
 # The places that are remembered of one.
 _SEGMENT_BYTES = 512 * KIB
 
-_CONNECTIONS_PART, _REQUESTS_PART, _OTHER_REQUESTS_PART = 8, 4, 16  # of a worker's share
+_CONNECTIONS_PART, _REQUESTS_PART, _OTHER_REQUESTS_PART = 8, 4, 8  # of a worker's share
 _CHUNKS_PART, _SEGMENTS_PART = 4, 16  # of the rest
 _MEMBERSHIP_PART, _OFFSETS_PART = 16, 64  # of the total
 _LEAST_CONNECTIONS, _LEAST_SEGMENTS = 16, 8
@@ -85,13 +88,13 @@ class _Division:
         reserved = self._membership_bytes + self._offsets_bytes + options.workers * _RESERVED_BYTES
         share = max(total_bytes - reserved, 0) // options.workers
         part = _REQUESTS_PART if options.allow_produce else _OTHER_REQUESTS_PART
-        least_requests = _REQUEST_COPIES * _LEAST_BYTES
+        least_requests = _REQUESTS_AND_ONE * _LEAST_REQUEST_BYTES
         plan = MemoryPlan(
             max(total_bytes, 1),
             options.workers,
             consumer_bytes=self._kept("max_connections", _CONNECTION_BYTES)
             or max(share // _CONNECTIONS_PART, _LEAST_CONNECTIONS * _CONNECTION_BYTES),
-            producer_bytes=self._kept("max_produce_memory_bytes", _REQUEST_COPIES)
+            producer_bytes=self._kept("max_produce_memory_bytes", _REQUESTS_AND_ONE)
             or max(share // part, least_requests),
             reserved_bytes=reserved,
             least_batch_bytes=_BATCH_COPIES * _LEAST_BYTES,
@@ -118,14 +121,14 @@ class _Division:
         )
 
     def options(self) -> ServeOptions:
-        given, requests = self._options, self._requests_bytes // _REQUEST_COPIES
+        given, requests = self._options, self._requests_bytes // _REQUESTS_AND_ONE
         chunk = min(given.chunk_bytes, max(self._chunks_bytes // 4, LEAST_CHUNK_BYTES))
         derived: dict[str, Any] = {
             "memory_bytes": self._total_bytes,
             "max_connections": self._connections_bytes // _CONNECTION_BYTES,
-            "max_request_bytes": min(given.max_request_bytes, requests),
+            "max_request_bytes": min(given.max_request_bytes, requests // REQUEST_COPIES),
             "max_produce_memory_bytes": requests,
-            "max_produce_bytes": min(given.max_produce_bytes, requests),
+            "max_produce_bytes": min(given.max_produce_bytes, requests // REQUEST_COPIES),
             "max_downconversion_bytes": self._chunks_bytes * given.workers,
             "chunk_bytes": chunk,
             "max_decompressed_bytes": min(given.max_decompressed_bytes, self._batch_bytes),

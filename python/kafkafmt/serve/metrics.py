@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 # answered: with a response, error codes included. failed: the connection ended before that.
 Outcome: TypeAlias = Literal["answered", "failed"]
-# Why a connection is closed: no TLS session, no authentication, a request that has no answer, too many others.
-Refusal: TypeAlias = Literal["tls", "sasl", "request", "limit"]
+# Why a connection is closed: no TLS session, no authentication, a request that has no answer, too many others, memory
+# that others wait for.
+Refusal: TypeAlias = Literal["tls", "sasl", "request", "limit", "memory"]
 
 _OTHER = "other"
 # A chunk takes a millisecond or so; one batch that goes through slow codecs, seconds.

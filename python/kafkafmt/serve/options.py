@@ -71,7 +71,8 @@ class ServeOptions:
     allow_produce: whether records may be appended to the logs, and topics be made.
     auto_create_topics: `auto.create.topics.enable`: make topics that producers ask for, of one partition.
     max_produce_bytes: `socket.request.max.bytes`, of Produce, where that is allowed.
-    max_produce_memory_bytes: what the larger ones of these requests may take together, of all connections.
+    max_produce_memory_bytes: what requests and responses of all connections of a process may take together, beside
+        what each connection has of its own.
     memory_bytes: what the limits were divided from (`within_memory`), that processes are kept to; None: nothing.
     max_decompressed_bytes: the most that one batch may decompress to, where that is converted.
     max_open_segments: the most that stay open, with what is known of them; None: as the limit of open files has it.
@@ -120,3 +121,10 @@ class ServeOptions:
         topics_file = None if self.topics_file is None else self.topics_file.read_again()
         users = None if self.users is None else self.users.read_again()
         return replace(self, topics_file=topics_file, users=users)
+
+    @property
+    def largest_request_bytes(self) -> int:
+        """The largest request of any API."""
+        if not self.allow_produce:
+            return self.max_request_bytes
+        return max(self.max_request_bytes, self.max_produce_bytes)

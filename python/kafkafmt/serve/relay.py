@@ -42,7 +42,7 @@ class _Frames:
         self._reader = reader
         self._writer = writer
 
-    def write(self, number: int, *parts: bytes) -> None:
+    def write(self, number: int, *parts: bytes | bytearray) -> None:
         self._writer.writelines((_FRAME.pack(sum(map(len, parts)), number), *parts))
 
     async def flush(self) -> None:

@@ -13,7 +13,11 @@ _Watch: TypeAlias = Callable[[int, Callable[[], None]], Any]
 _Unwatch: TypeAlias = Callable[[int], Any]
 
 _RECEIVE_BYTES = 64 * 1024
+# Of what a client sends while it waits for an answer.
+_WATCHED_BYTES = 4 * 1024
 _UNWATCHED_SECONDS = 0.1
+# By the names of Linux, as far as the system has them: seconds, and how often it asks.
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6}
 
 
 class ClosedByPeerError(ConnectionError):
@@ -37,6 +41,15 @@ class Stream:
         self.host, self.port = str(name[0]), int(name[1])
         self._received = bytearray()
         self._loop = asyncio.get_running_loop()
+
+    def keep_alive(self) -> None:
+        """Have the system find out that the other end is gone without a word, of TCP in some two minutes."""
+        if self.socket.family == socket.AF_UNIX:
+            return
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEP_ALIVE.items():
+            if (option := getattr(socket, name, None)) is not None:
+                self.socket.setsockopt(socket.IPPROTO_TCP, option, value)
 
     async def start_tls(self, context: ssl.SSLContext, seconds: float) -> None:
         """Raises ssl.SSLError where the client does not do as the context wants it to, StalledError, OSError."""
@@ -64,6 +77,13 @@ class Stream:
         """The next `size` bytes, which `read` gives again. Raises as `read`."""
         await self._receive(size, seconds)
         return bytes(self._received[:size])
+
+    async def receive(self, most: int, seconds: float) -> bytes:
+        """What has come, a byte at least and `most` bytes at most. Raises as `read`."""
+        await self._receive(1, seconds)
+        taken = bytes(self._received[:most])
+        del self._received[:most]
+        return taken
 
     async def _receive(self, size: int, seconds: float) -> None:
         """Until that many bytes are there that were not read yet."""
@@ -99,7 +119,7 @@ class Stream:
         def look() -> None:
             nonlocal is_gone
             try:
-                data = self.socket.recv(_RECEIVE_BYTES)
+                data = self.socket.recv(_WATCHED_BYTES)
             except (BlockingIOError, ssl.SSLWantReadError):
                 return
             except OSError:
@@ -108,7 +128,7 @@ class Stream:
             if not data:
                 is_gone = True
                 task.cancel()
-            if is_gone or len(self._received) >= _RECEIVE_BYTES:
+            if is_gone or len(self._received) >= _WATCHED_BYTES:
                 self._loop.remove_reader(descriptor)
 
         timer = self._loop.call_later(_UNWATCHED_SECONDS, self._loop.add_reader, descriptor, look)

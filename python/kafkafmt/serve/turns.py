@@ -4,23 +4,40 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from kafkafmt.serve.request_memory import RequestLease
 
 _Item = TypeVar("_Item")
 
 # Work goes on for so long before others get a turn.
 _TURN_SECONDS = 0.01
+# Memory is taken for so much at a time.
+_TAKEN_BYTES = 16 * 1024
 
 
 class Turns:
-    """Made where work begins; `give` is called between its steps, however short those are."""
+    """Made where work begins; `give` is called between its steps, however short those are.
 
-    def __init__(self) -> None:
+    memory: of the request that the work is for; None: what it takes is not counted.
+    """
+
+    def __init__(self, memory: RequestLease | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self._ends_at = self._loop.time() + _TURN_SECONDS
+        self._memory = memory
+        self._not_taken = 0
 
-    async def give(self) -> None:
-        """Let others go on, where this turn has lasted long enough."""
+    async def give(self, size: int = 0) -> None:
+        """Let others go on, where this turn has lasted long enough.
+
+        size: bytes that the next step adds to the answer. Raises RequestMemoryError.
+        """
+        self._not_taken += size
+        if self._not_taken >= _TAKEN_BYTES and self._memory is not None:
+            await self._memory.take(self._not_taken)
+            self._not_taken = 0
         if self._loop.time() >= self._ends_at:
             await asyncio.sleep(0)
             self._ends_at = self._loop.time() + _TURN_SECONDS

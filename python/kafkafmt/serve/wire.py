@@ -1,7 +1,7 @@
 """Frames of Kafka's wire protocol: which APIs are served at which versions, requests in and responses out.
 
 The messages are those of kafka-python's `kafka.protocol`, which is generated from Kafka's own schemas. A request is
-decoded through a `_Frame`, which holds kafka-python's decoder to the frame's bounds: decoding takes time and memory
+decoded through a `Frame`, which holds kafka-python's decoder to the frame's bounds: decoding takes time and memory
 in proportion to the frame, whatever it says. The records of a fetch response are not encoded at all: the response is
 cut where they belong, so that they can go from file to socket.
 """
@@ -42,6 +42,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, 
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafka.protocol.schemas.fields.codecs import Int32, UnsignedVarInt32
+from kafka.protocol.schemas.fields.codecs.encode_buffer import EncodeBuffer
 
 from kafkafmt.serve.request import Message, Request
 
@@ -78,6 +79,10 @@ SUPPORTED: dict[int, range] = {key: range(request.max_version + 1) for key, requ
 # Those that only an endpoint serves that allows to produce.
 _WRITING = {ApiKey.CreateTopics, ApiKey.InitProducerId}
 
+# Of a request's frame, its API key and version.
+HEAD_BYTES = 4
+# Most responses are smaller.
+_FIRST_BUFFER_BYTES = 1024
 # That many structs of kafka-python take some milliseconds to encode.
 _MANY_STRUCTS = 1000
 
@@ -111,17 +116,14 @@ def api_name(api_key: int) -> str:
     return name
 
 
-def decode_request(frame: bytes | bytearray | memoryview, client_host: str) -> Request:
-    """The request in a frame, without its size field.
+def request_class_of(head: bytes) -> tuple[Any, int, bool]:
+    """The class and version of the request whose frame begins so, and whether that version is known.
 
-    Bytes behind the body are passed over, as by a broker: librdkafka leaves some there (librdkafka#5049). An
-    ApiVersions request of a later version than is known comes with the version it has and an empty body of version 0,
-    for the answer that KIP-511 wants. Raises MalformedRequestError and UnsupportedRequestError.
+    One that is not known is an ApiVersions request. Raises MalformedRequestError and UnsupportedRequestError.
     """
-    data = _Frame(frame)
-    if len(data) < 4:
-        raise MalformedRequestError(f"a request of {len(data)} bytes: no room for API and version")
-    api_key, version = struct.unpack_from(">hh", data)
+    if len(head) < HEAD_BYTES:
+        raise MalformedRequestError(f"a request of {len(head)} bytes: no room for API and version")
+    api_key, version = struct.unpack_from(">hh", head)
     name = f"{api_name(api_key)} v{version}"
     request_class = _REQUESTS.get(api_key)
     if request_class is None:
@@ -129,6 +131,19 @@ def decode_request(frame: bytes | bytearray | memoryview, client_host: str) -> R
     known = version in SUPPORTED[api_key]
     if not known and not (request_class is ApiVersionsRequest and version > 0):
         raise UnsupportedRequestError(f"{name}: served are versions 0 to {SUPPORTED[api_key][-1]}")
+    return request_class, version, known
+
+
+def decode_request(frame: bytes | bytearray | memoryview, client_host: str) -> Request:
+    """The request in a frame, without its size field. A `Frame` is not copied.
+
+    Bytes behind the body are passed over, as by a broker: librdkafka leaves some there (librdkafka#5049). An
+    ApiVersions request of a later version than is known comes with the version it has and an empty body of version 0,
+    for the answer that KIP-511 wants. Raises MalformedRequestError and UnsupportedRequestError.
+    """
+    data = frame if isinstance(frame, Frame) else Frame(frame)
+    request_class, version, known = request_class_of(data)
+    name = f"{api_name(request_class.API_KEY)} v{version}"
     flexible = known and request_class.flexible_version_q(version)
     try:
         # KIP-482, "Request and Response Headers": the client ID is no compact string even in a flexible header.
@@ -144,16 +159,36 @@ def decode_request(frame: bytes | bytearray | memoryview, client_host: str) -> R
     except (ValueError, AssertionError, struct.error) as error:
         found = str(error) or "a tagged field's struct has tagged fields itself"
         raise MalformedRequestError(f"{name} of {len(data)} bytes: {found}") from error
-    return Request(api_key, version, header.correlation_id, header.client_id, body, client_host, len(data))
+    key = request_class.API_KEY
+    return Request(key, version, header.correlation_id, header.client_id, body, client_host, len(data))
 
 
-def encode_response(correlation_id: int, message: Message) -> bytes:
+class _EncodeBuffer(EncodeBuffer):  # type: ignore[misc]
+    """A buffer that grows where it is, by an eighth: kafka-python's own is doubled and copied."""
+
+    def ensure(self, needed: int) -> None:
+        missing = self.pos + needed - len(self.buf)
+        if missing > 0:
+            self.buf.extend(bytes(max(missing, len(self.buf) // 8)))
+
+
+def encode_response(correlation_id: int, message: Message) -> bytearray:
     """A response as a whole frame, size field and header included."""
     message.with_header(correlation_id)
-    return bytes(message.encode(header=True, framed=True))
+    version = message.API_VERSION
+    flexible = message.flexible_version_q(version)
+    # Not by `message.encode`: that keeps a buffer a thread, of the size of the largest response that ever was.
+    out = _EncodeBuffer(_FIRST_BUFFER_BYTES)
+    out.pos = Int32.size
+    message.encode_header_into(out, flexible=flexible)
+    message._struct.compiled_encode_into(version, compact=flexible, tagged=flexible)(message, out)
+    encoded: bytearray = out.buf
+    del encoded[out.pos :]
+    struct.pack_into(">i", encoded, 0, len(encoded) - Int32.size)
+    return encoded
 
 
-async def encode_response_by_turns(correlation_id: int, message: Message) -> bytes:
+async def encode_response_by_turns(correlation_id: int, message: Message) -> bytearray:
     """`encode_response`, in a thread where it takes long, so that others have their turns meanwhile."""
     structs = _structs(message, message._struct, message.API_VERSION)
     if next(islice(structs, _MANY_STRUCTS, None), None) is None:
@@ -179,7 +214,7 @@ def encode_fetch_response(correlation_id: int, message: Message, sizes: Sequence
     partitions = [partition for topic in message.responses for partition in topic.partitions]
     for partition in partitions:
         partition.records = _RECORDS_MARK
-    encoded = encode_response(correlation_id, message)
+    encoded = bytes(encode_response(correlation_id, message))
     compact = message.flexible_version_q(message.API_VERSION)
     mark_size_length = len(_records_size(len(_RECORDS_MARK), compact))
 
@@ -206,7 +241,7 @@ def _records_size(size: int | None, compact: bool) -> bytes:
     return encoded
 
 
-class _Frame(bytes):
+class Frame(bytes):
     """A frame that kafka-python's generated decoders read: they check neither where strings and bytes end nor how
     long a varint is, and copy all that follows for each struct that has tagged fields.
 
@@ -240,7 +275,7 @@ class _Frame(bytes):
 
 
 def _decode(
-    message: Any, version: int, data: _Frame, position: int, *, compact: bool, tagged: bool
+    message: Any, version: int, data: Frame, position: int, *, compact: bool, tagged: bool
 ) -> tuple[Any, int]:
     """Message and the position behind it, which `message.decode` does not tell."""
     decode = message._struct.compiled_decode_from(version, compact=compact, tagged=tagged, data_class=message)

@@ -13,6 +13,7 @@ from kafkafmt.log.appending import MAX_INT32
 from kafkafmt.serve.node import Node
 from kafkafmt.serve.options import ServeOptions
 from kafkafmt.serve.request import Message, Request
+from kafkafmt.serve.request_memory import ANSWER_ELEMENT_BYTES, ENCODED_COPIES
 from kafkafmt.serve.topic_properties import (
     DOWNCONVERSION_ENABLE,
     MAX_MESSAGE_BYTES,
@@ -20,7 +21,7 @@ from kafkafmt.serve.topic_properties import (
     TIMESTAMP_TYPE,
 )
 from kafkafmt.serve.topic_settings import TopicConfigs
-from kafkafmt.serve.turns import by_turns
+from kafkafmt.serve.turns import Turns
 
 if TYPE_CHECKING:
     from kafkafmt.serve.catalog import Catalog
@@ -59,12 +60,13 @@ class DescribeConfigsApi:
 
     async def answer(self, request: Request) -> Message:
         await self._topics.refresh()
+        turns = Turns(request.memory)
         return DescribeConfigsResponse(
             version=request.version,
-            results=[self._result(request, resource) async for resource in by_turns(request.body.resources)],
+            results=[await self._result(request, resource, turns) for resource in request.body.resources],
         )
 
-    def _result(self, request: Request, resource: Message) -> Message:
+    async def _result(self, request: Request, resource: Message, turns: Turns) -> Message:
         name = resource.resource_name
         code, message, properties = NoError.errno, None, []
         if resource.resource_type == ConfigResourceType.TOPIC:
@@ -78,6 +80,7 @@ class DescribeConfigsApi:
             code = InvalidRequestError.errno
             message = f"resource {name!r} of type {resource.resource_type}: known are topics and broker {self._node.id}"
         keys = resource.configuration_keys
+        await turns.give(sum(map(_told_bytes, properties)))
         return _Result(
             version=request.version,
             error_code=code,
@@ -141,6 +144,11 @@ class DescribeConfigsApi:
             config_type=one.config_type,
             documentation=one.documentation if request.body.include_documentation else None,
         )
+
+
+def _told_bytes(one: _Property) -> int:
+    """What a property takes in the answer, as an object and encoded."""
+    return ANSWER_ELEMENT_BYTES + ENCODED_COPIES * (len(one.name) + len(one.value))
 
 
 def _kept(name: str, value: str) -> _Property:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from kafkafmt.serve.catalog import Catalog, Partition
 
 _NO_TIMESTAMP = -1
+# What the offset of a segment takes in the answer of version 0.
+_SEGMENT_OFFSET_BYTES = 64
 # What a negative timestamp stands for, and the version that it came with.
 _FIRST_VERSIONS = {
     OffsetSpec.LATEST: 0,
@@ -58,7 +60,7 @@ class ListOffsetsApi:
         times_asked = Counter(
             (topic.name, asked.partition_index) for topic in topics for asked in topic.partitions
         )
-        turns = Turns()
+        turns = Turns(request.memory)
         return ListOffsetsResponse(
             version=request.version,
             topics=[await self._topic(request, topic, times_asked, turns) for topic in topics],
@@ -94,6 +96,7 @@ class ListOffsetsApi:
             if request.version == 0:
                 offsets = _segment_offsets(partition, asked.timestamp, time.time_ns() // 1_000_000)
                 offsets = offsets[: max(asked.max_num_offsets, 0)]
+                await turns.give(_SEGMENT_OFFSET_BYTES * len(offsets))
                 return _answered(asked, NoError.errno, old_style_offsets=offsets)
             return _answered(asked, NoError.errno, await self._listed(request, partition, asked.timestamp))
         except (KafkaFormatError, OSError) as error:

@@ -20,6 +20,7 @@ from kafkafmt.log.topic_configs import is_topic_name
 from kafkafmt.serve.node import Node
 from kafkafmt.serve.partition_errors import UNKNOWN_LEADER_EPOCH
 from kafkafmt.serve.request import Message, Request
+from kafkafmt.serve.request_memory import ANSWER_ELEMENT_BYTES
 from kafkafmt.serve.topic_creation import MOST_PARTITIONS, NewTopic, TopicCreation, TopicRefusedError
 from kafkafmt.serve.turns import Turns, by_turns
 
@@ -33,6 +34,8 @@ _FIRST_VERSION_BY_TOPIC_ID = 12
 # most clusters have them, is long enough.
 _REPLICAS_AT_VERSION_0 = 3
 
+# What a partition takes in the answer, as an object and encoded. Measured by `bench/experiments/serve_hostile.py`.
+_PARTITION_BYTES = 512
 _NO_LEADER = -1
 # Java's consumer and librdkafka take partitions to be numbered without gaps: those that are missing below the highest
 # are told as well, as far as a topic may reach that is no mistake. Clients of the time before Kafka 0.11 are not told:
@@ -76,7 +79,7 @@ class MetadataApi:
         )
 
     async def _topics(self, request: Request) -> list[Message]:
-        version, wanted, turns = request.version, request.body.topics, Turns()
+        version, wanted, turns = request.version, request.body.topics, Turns(request.memory)
         topics = self._catalog.topics()  # as the folders are now, those of the topics asked for included
         if wanted is None or (version == 0 and not wanted):
             return [await self._described(version, topic, turns) for topic in topics]
@@ -120,6 +123,7 @@ class MetadataApi:
         return _Topic(version=version, error_code=error.errno, name=name, topic_id=topic_id)
 
     async def _described(self, version: int, topic: Topic, turns: Turns) -> Message:
+        await turns.give(ANSWER_ELEMENT_BYTES)
         numbers = set(topic.partitions)
         if version >= _FIRST_VERSION_WITH_MISSING:
             numbers.update(range(min(max(numbers), MOST_PARTITIONS)))
@@ -139,7 +143,7 @@ class MetadataApi:
         self, version: int, number: int, partition: Partition | None, turns: Turns
     ) -> Message:
         """None: one that is not in the directory. It is told as one whose only replica is offline."""
-        await turns.give()
+        await turns.give(_PARTITION_BYTES)
         replicas = [self._node.id] * (_REPLICAS_AT_VERSION_0 if version == 0 else 1)
         is_there = partition is not None
         return _Topic.MetadataResponsePartition(

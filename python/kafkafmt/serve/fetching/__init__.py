@@ -8,6 +8,7 @@ tells the size of what is promised.
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from kafka.errors import (
@@ -31,6 +32,10 @@ from kafkafmt.serve.topic_settings import TopicConfigs
 from kafkafmt.serve.turns import Turns
 from kafkafmt.serve.wire import encode_fetch_response
 
+# A fetch waits no longer, whatever it asks for; clients ask for half a second, and fetch again.
+MOST_WAIT_SECONDS = 300.0
+# What the records of a partition take until they are sent: ranges of files, and what they are read by.
+RECORDS_BYTES = 1536
 # The response has a limit of its own from that version on; before, each partition gets at least one batch.
 _MAX_BYTES_VERSION = 3
 _ISOLATION_VERSION = 4
@@ -106,7 +111,7 @@ class Fetching:
                 message.error_code
             ]
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + body.max_wait_ms / 1000
+        deadline = loop.time() + min(body.max_wait_ms / 1000, MOST_WAIT_SECONDS)
         while True:
             plan = await self._plan(request, lease)
             left = deadline - loop.time()
@@ -115,13 +120,23 @@ class Fetching:
             if plan.first_converted is not None:
                 plan.first_converted.forget_first()  # many may wait
             lease.end()
-            if not await self._growth.wait(plan.seen, left):
+            if not await self._grown(request, plan, left):
                 break
         first = plan.first_converted
         if first is not None and not lease.try_acquire(first.first_bytes):
             first.forget_first()
         codes = [answer.error_code for answer in plan.answers() if answer.error_code]
         return self._response(request, plan), codes
+
+    async def _grown(self, request: Request, plan: _Plan, seconds: float) -> bool:
+        """Wait for one of the logs to grow; False if none does in the time, or others wait for the request's memory.
+
+        So a long poll holds memory while nobody else wants it.
+        """
+        woken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        giving_way = nullcontext() if request.memory is None else request.memory.giving_way(woken)
+        with giving_way:
+            return await self._growth.wait(plan.seen, seconds, woken)
 
     async def _plan(self, request: Request, lease: Lease) -> _Plan:
         body, version = request.body, request.version
@@ -131,9 +146,10 @@ class Fetching:
         if version >= _MAX_BYTES_VERSION:
             left = min(left, max(body.max_bytes, 0))
         plan = _Plan([], left, {})
-        turns = Turns()
+        turns = Turns(request.memory)
         asked = set()
         for wanted in body.topics:
+            await turns.give()
             topic = self._topic(wanted, version)
             answers = []
             for spec in wanted.partitions:
@@ -151,6 +167,8 @@ class Fetching:
                     current_leader_epoch=spec.current_leader_epoch,
                 )
                 answer = await self._read(plan, topic, spec.partition, fetch, lease)
+                if answer.records is not None:
+                    await turns.give(RECORDS_BYTES)
                 plan.add(answer)
                 left = max(left - answer.size, 0)
                 answers.append((spec, answer))

@@ -26,7 +26,8 @@ from kafkafmt.serve.groups.membership import Membership
 from kafkafmt.serve.groups.store import OffsetStore, not_available
 from kafkafmt.serve.node import Node
 from kafkafmt.serve.request import Handler, Message, Request
-from kafkafmt.serve.turns import by_turns
+from kafkafmt.serve.request_memory import ANSWER_ELEMENT_BYTES, ENCODED_COPIES
+from kafkafmt.serve.turns import Turns, by_turns
 
 _SEVERAL_KEYS = 4  # the first version of FindCoordinator with more than one key (KIP-699)
 _TELLS_ABSENCE = 6  # the first version of DescribeGroups with GROUP_ID_NOT_FOUND (KIP-1043)
@@ -81,12 +82,14 @@ class AdminRequests:
 
     async def _describe(self, request: Request) -> Message:
         body, version = request.body, request.version
-        groups = []
-        for group_id in dict.fromkeys(
-            body.groups
-        ):  # once each, so that no request makes too large a response
+        groups, turns = [], Turns(request.memory)
+        # Once each, so that no request makes too large a response.
+        for group_id in dict.fromkeys(body.groups):
+            await turns.give(ANSWER_ELEMENT_BYTES)
             error, message, state = await self._state(group_id, version)
             group = self._membership.group(group_id)
+            if group is not None:
+                await turns.give(sum(map(_described_bytes, group.roster.members.values())))
             groups.append(
                 DescribeGroupsResponse.DescribedGroup(
                     version=version,
@@ -129,6 +132,8 @@ class AdminRequests:
         wanted_types = {group_type.lower() for group_type in body.types_filter or ()}
         if wanted_types and _CLASSIC not in wanted_types:
             states = {}
+        turns = Turns(request.memory)
+        await turns.give(len(states) * ANSWER_ELEMENT_BYTES)
         return ListGroupsResponse(
             version=version,
             throttle_time_ms=0,
@@ -184,6 +189,11 @@ def _coordinator_error(key_type: int) -> tuple[Error, str | None]:
 def _stable_protocol(group: Group | None) -> str | None:
     """What members agreed on; Kafka tells it, with their metadata and assignments, of stable groups alone."""
     return group.protocol_name if group is not None and group.state is GroupState.STABLE else None
+
+
+def _described_bytes(member: Member) -> int:
+    """What a member takes in an answer, as an object and encoded, whatever the group's protocol is."""
+    return ANSWER_ELEMENT_BYTES + ENCODED_COPIES * member.size_bytes
 
 
 def _described_members(version: int, group: Group) -> list[Message]:

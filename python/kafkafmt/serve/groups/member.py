@@ -106,7 +106,7 @@ class Sync:
     """A request for an assignment; the leader's brings those of all. A protocol that is None is not compared."""
 
     identity: MemberIdentity
-    assignments: Mapping[str, bytes] = field(default_factory=dict)
+    assignments: dict[str, bytes] = field(default_factory=dict)
     protocol_type: str | None = None
     protocol_name: str | None = None
 

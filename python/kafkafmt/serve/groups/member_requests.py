@@ -21,11 +21,13 @@ from kafkafmt.serve.groups.member import (
     Join,
     JoinResult,
     MemberIdentity,
+    MemberMetadata,
     Sync,
     SyncResult,
 )
 from kafkafmt.serve.groups.membership import Membership
 from kafkafmt.serve.request import Handler, Message, Request
+from kafkafmt.serve.request_memory import ANSWER_ELEMENT_BYTES, ENCODED_COPIES
 from kafkafmt.serve.turns import by_turns
 
 _NEEDS_MEMBER_ID = 4  # the first version of JoinGroup whose clients ask for a member id first (KIP-394)
@@ -50,12 +52,14 @@ class MemberRequests:
         }
 
     async def _join(self, request: Request) -> Message:
-        body = request.body
-        join = _join_of(request)
-        if body.group_id:
-            result = await self._membership.join(body.group_id, join)
+        join, group_id = _join_of(request), request.body.group_id
+        request.forget_body()  # what is left of it the groups count
+        if group_id:
+            result = await self._membership.join(group_id, join)
         else:
             result = join.refused(errors.InvalidGroupIdError)
+        if request.memory is not None:
+            await request.memory.take(sum(map(_told_bytes, result.members)))
         return _join_response(request.version, result)
 
     async def _sync(self, request: Request) -> Message:
@@ -72,7 +76,12 @@ class MemberRequests:
         elif request.version >= _NAMES_PROTOCOL and is_vague:
             result = sync.refused(errors.InconsistentGroupProtocolError)
         else:
-            result = await self._membership.sync(body.group_id, sync)
+            group_id = body.group_id
+            del body
+            request.forget_body()
+            result = await self._membership.sync(group_id, sync)
+        if request.memory is not None:
+            await request.memory.take(ENCODED_COPIES * len(result.assignment))
         return _sync_response(request.version, result)
 
     async def _heartbeat(self, request: Request) -> Message:
@@ -122,6 +131,11 @@ def _join_of(request: Request) -> Join:
         needs_member_id=request.version >= _NEEDS_MEMBER_ID,
         can_skip_assignment=request.version >= _CAN_SKIP_ASSIGNMENT,
     )
+
+
+def _told_bytes(member: MemberMetadata) -> int:
+    """What a member takes in the answer to its leader."""
+    return ANSWER_ELEMENT_BYTES + ENCODED_COPIES * len(member.metadata)
 
 
 def _join_response(version: int, result: JoinResult) -> Message:

@@ -111,6 +111,7 @@ class Membership:
         if not self._has_room(sync.size_bytes):
             return sync.refused(errors.CoordinatorNotAvailableError)
         group.sync(sync, self._now())
+        sync.assignments.clear()  # members have theirs; those that others brought are not kept while they wait
         result: SyncResult = await self._answer(group_id, group, sync)
         return result
 

@@ -30,6 +30,7 @@ from kafkafmt.serve.groups.membership import Membership
 from kafkafmt.serve.groups.offsets import Commit, CommittedOffset
 from kafkafmt.serve.groups.store import OffsetStore, not_available
 from kafkafmt.serve.request import Handler, Message, Request
+from kafkafmt.serve.request_memory import ANSWER_ELEMENT_BYTES
 from kafkafmt.serve.turns import Turns, by_turns
 from kafkafmt.types import TopicPartition
 
@@ -125,13 +126,14 @@ class OffsetRequests:
     async def _fetch(self, request: Request) -> Message:
         body, version = request.body, request.version
         if version < _SEVERAL_GROUPS:
-            error, topics = await self._fetch_group(version, body.group_id, body.topics)
+            turns = Turns(request.memory)
+            error, topics = await self._fetch_group(version, body.group_id, body.topics, turns)
             return OffsetFetchResponse(
                 version=version, throttle_time_ms=0, topics=topics, error_code=error.errno
             )
-        groups = []
+        groups, turns = [], Turns(request.memory)
         for group in {group.group_id: group for group in body.groups}.values():
-            error, topics = await self._fetch_group(version, group.group_id, group.topics)
+            error, topics = await self._fetch_group(version, group.group_id, group.topics, turns)
             groups.append(
                 OffsetFetchResponse.OffsetFetchResponseGroup(
                     version=version, group_id=group.group_id, topics=topics, error_code=error.errno
@@ -140,7 +142,7 @@ class OffsetRequests:
         return OffsetFetchResponse(version=version, throttle_time_ms=0, groups=groups)
 
     async def _fetch_group(
-        self, version: int, group_id: str, topics: list[Any] | None
+        self, version: int, group_id: str, topics: list[Any] | None, turns: Turns
     ) -> tuple[Error, list[Message]]:
         """The error of a group as a whole, and what is answered for the topics; None: for all that it has."""
         asked = None if topics is None else await self._asked(version, topics)
@@ -152,7 +154,6 @@ class OffsetRequests:
             error = not_available(failure)
         if asked is None:
             asked = await self._kept(version, offsets)
-        turns = Turns()
         return error, [
             await _fetched_topic(
                 version,
@@ -263,7 +264,7 @@ async def _fetched_topic(
     if version >= _TOPIC_IDS:
         fetched.topic_id = topic.topic_id
     for number in partitions:
-        await turns.give()
+        await turns.give(ANSWER_ELEMENT_BYTES)
         offset = offsets.get(TopicPartition(topic.name or "", number))
         partition_error = absence if error is errors.NoError and offset is None else error
         found = offset or _NOT_COMMITTED

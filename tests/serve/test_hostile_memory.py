@@ -1,0 +1,238 @@
+"""`kafkafmt serve --memory` under clients that ask for much and read nothing: what its process takes, by the system.
+
+Every test talks to a process of `kafkafmt serve` over raw sockets, and reads the peak of its resident memory.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from kafka.protocol.admin import DescribeGroupsRequest
+from kafka.protocol.api_key import ApiKey
+from kafka.protocol.metadata import ApiVersionsRequest
+
+import kafkafmt as kf
+from kafkafmt.log import PartitionLogWriter
+from log.samples import batches, put_segment
+from process_memory import MIB, peak_mib
+from serve.endpoint_process import EndpointProcess
+from serve.groups.requests import join, sync
+from serve.raw_client import SIZE, RawClient, frame
+from serve.requests import Wanted, fetch, list_offsets, metadata
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of another process by /proc")
+
+KIB = 1024
+FOREVER_MS = 2**31 - 1
+FLEXIBLE_FETCH = 12
+SECONDS = 60
+NO_TOPIC = b"\x01\x01\0"  # without a name, partitions or tagged fields
+_HEADER = struct.Struct(">hhih")
+
+
+class Crowd(NamedTuple):
+    """Connections that sent something, and do not read."""
+
+    endpoint: EndpointProcess
+    start_mib: float
+    sockets: list[socket.socket]
+
+    @property
+    def taken_mib(self) -> float:
+        """The most that was ever resident of the process, less what was when it took its first connection."""
+        return peak_mib(self.endpoint.pid) - self.start_mib
+
+    def open(self) -> int:
+        """How many of the connections the endpoint has not closed."""
+        return sum(not _is_closed(each) for each in self.sockets)
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(1, socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def cpu_ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def until_idle(pid: int, seconds: float = 0.4) -> None:
+    """Until a process has done nothing for some time."""
+    deadline, idle_since, ticks = time.monotonic() + SECONDS, time.monotonic(), cpu_ticks(pid)
+    while time.monotonic() < deadline and time.monotonic() - idle_since < seconds:
+        time.sleep(0.05)
+        now = cpu_ticks(pid)
+        if now - ticks > 1:
+            ticks, idle_since = now, time.monotonic()
+
+
+@contextmanager
+def crowded(endpoint: EndpointProcess, requests: Iterable[bytes]) -> Iterator[Crowd]:
+    """A connection for each request, which is sent, and of whose answer nothing is read."""
+    address = endpoint.host, endpoint.port
+    with RawClient(address) as first:
+        first.ask(ApiVersionsRequest(), 0)
+    with ExitStack() as stack:
+        crowd = Crowd(endpoint, peak_mib(endpoint.pid), [])
+        for request in requests:
+            connection = stack.enter_context(socket.socket())
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.settimeout(0.2)
+            connection.connect(address)
+            with suppress(TimeoutError, ConnectionError):  # it reads no more, or has refused it
+                connection.sendall(request)
+            crowd.sockets.append(connection)
+        until_idle(endpoint.pid)
+        yield crowd
+
+
+def serving(directory: Path, memory: str, *options: str) -> EndpointProcess:
+    return EndpointProcess(directory, "--memory", memory, *options)
+
+
+def framed(api_key: int, version: int, body: bytes) -> bytes:
+    """A frame of a flexible version from v2 of the header on, without a client ID."""
+    data = _HEADER.pack(api_key, version, 1, -1) + b"\0" + body
+    return SIZE.pack(len(data)) + data
+
+
+def varint(value: int) -> bytes:
+    data = bytearray()
+    while value >= 0x80:
+        data.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*data, value])
+
+
+def fetch_of_topics(size: int) -> bytes:
+    """A Fetch v12 of about `size` bytes that waits: one partition at its end, and topics of three bytes each."""
+    count = size // len(NO_TOPIC)
+    head = struct.pack(">iiiibii", -1, FOREVER_MS, 1, MIB, 0, 0, -1)
+    at_end = struct.pack(">iiqiqi", 0, -1, 1, -1, -1, MIB) + b"\0"
+    topics = varint(count + 2) + NO_TOPIC * count + b"\x06small\x02" + at_end + b"\0"
+    return framed(ApiKey.Fetch, FLEXIBLE_FETCH, head + topics + b"\x01\x01\0")
+
+
+def fetch_of_partition(name: str, numbers: int, *, max_wait_ms: int = FOREVER_MS) -> bytes:
+    """A Fetch that waits for a partition at its end, which it names again and again."""
+    wanted = [Wanted(name, 0, 1)] * numbers
+    return frame(fetch(*wanted, max_wait_ms=max_wait_ms, min_bytes=MIB), FLEXIBLE_FETCH, 1)
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A topic of one record; eight topics whose highest partition is 9,999, which Metadata tells all of."""
+    directory = tmp_path_factory.mktemp("logs")
+    put_segment(directory / "small-0", 0, batches(0, 1))
+    for number in range(8):
+        put_segment(directory / f"wide{number}-9999", 0, batches(0, 1))
+    return directory
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [fetch_of_topics(60 * KIB), fetch_of_partition("small", 1700), fetch_of_topics(9 * KIB)],
+    ids=["topics", "one-partition", "small"],
+)
+def test_fetches_when_many_wait_then_the_process_takes_no_more_than_its_memory(
+    logs: Path, request_: bytes
+) -> None:
+    with serving(logs, "128m") as endpoint, crowded(endpoint, [request_] * 160) as crowd:
+        assert crowd.taken_mib < 128
+
+
+def test_answers_when_nobody_reads_them_then_the_process_takes_no_more_than_its_memory(logs: Path) -> None:
+    request = frame(metadata(), 9, 1)
+    with serving(logs, "64m") as endpoint, crowded(endpoint, [request] * 20) as crowd:
+        assert crowd.taken_mib < 64
+
+
+def test_groups_when_nobody_reads_their_descriptions_then_the_process_takes_no_more_than_its_memory(
+    logs: Path,
+) -> None:
+    names = [f"group-{number}" for number in range(7)]
+    with serving(logs, "128m") as endpoint, ExitStack() as stack:
+        for name in names:
+            client = stack.enter_context(RawClient((endpoint.host, endpoint.port)))
+            member = client.ask(join(group=name, metadata=bytes(900 * KIB)), 3)
+            assert member.error_code == 0
+            assigned = sync(member.member_id, member.generation_id, {member.member_id: b""}, group=name)
+            assert client.ask(assigned, 3).error_code == 0
+        described = frame(DescribeGroupsRequest(groups=names, include_authorized_operations=False), 4, 1)
+        with crowded(endpoint, [described] * 60) as crowd:
+            assert crowd.taken_mib < 128
+
+
+@pytest.fixture(scope="module")
+def bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A batch of some kilobytes that decompresses to 100 MiB, with a batch behind it."""
+    directory = tmp_path_factory.mktemp("bomb")
+    with PartitionLogWriter(directory / "bomb-0") as writer:
+        for offset in range(2):
+            builder = kf.RecordBatchBuilder(
+                codec=kf.Codec.ZSTD, base_offset=100 * offset, batch_size=256 * MIB
+            )
+            for _ in range(100):
+                builder.append(1_700_000_000_000 + offset, None, bytes(MIB))
+            writer.append(builder.build())
+    return directory
+
+
+def test_timestamps_when_batches_decompress_to_much_then_the_process_takes_no_more_than_its_memory(
+    bomb: Path,
+) -> None:
+    request = frame(list_offsets(("bomb", 0, 1_700_000_000_000)), 5, 1)
+    with serving(bomb, "128m") as endpoint, crowded(endpoint, [request] * 12) as crowd:
+        assert crowd.taken_mib < 128
+
+
+def test_requests_when_they_claim_much_and_send_little_then_others_are_served(logs: Path) -> None:
+    """Three that claim 100 MiB, and 64 that claim 70 kB."""
+    claims = [SIZE.pack(100 * MIB) + _HEADER.pack(ApiKey.Produce, 3, 1, -1)] * 3
+    claims += [SIZE.pack(70_000) + _HEADER.pack(ApiKey.Fetch, 3, 1, -1)] * 64
+    with (
+        EndpointProcess(logs, "--allow-produce", "--request-timeout", "600") as endpoint,
+        crowded(endpoint, claims) as crowd,
+        RawClient((endpoint.host, endpoint.port)) as other,
+    ):
+        large = join(group="others", metadata=bytes(500 * KIB))
+        assert other.ask(large, 3).error_code == 0
+        assert crowd.open() == len(claims)
+
+
+def test_requests_when_they_stall_halfway_then_others_have_their_memory(logs: Path) -> None:
+    """Each has sent as much as it can of a request that is as large as it may be."""
+    part = SIZE.pack(MIB) + _HEADER.pack(ApiKey.JoinGroup, 3, 1, -1) + bytes(MIB - 1000)
+    with (
+        serving(logs, "64m", "--request-timeout", "600") as endpoint,
+        crowded(endpoint, [part] * 60) as crowd,
+        RawClient((endpoint.host, endpoint.port)) as other,
+    ):
+        assert crowd.taken_mib < 64
+        large = join(group="others", metadata=bytes(900 * KIB))
+        assert other.ask(large, 3).error_code == 0
+
+
+def test_client_before_authentication_when_it_sends_much_then_its_connection_is_closed(
+    logs: Path, tmp_path: Path
+) -> None:
+    users = tmp_path / "users.ini"
+    users.write_text("[alice]\npassword = wonderland\n")
+    users.chmod(0o600)
+    requests = [fetch_of_topics(200), fetch_of_topics(20_000)]
+    with EndpointProcess(logs, "--sasl-users", str(users)) as endpoint, crowded(endpoint, requests) as crowd:
+        assert crowd.open() == 0
