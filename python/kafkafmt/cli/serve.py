@@ -126,7 +126,7 @@ _producing_options = _options(
         "--max-produce-memory",
         "max_produce_memory_bytes",
         64 * GIB,
-        "What requests to produce of all connections, the small ones excepted, may take together.",
+        "What requests and responses of all connections of a process may take together, the small ones excepted.",
     ),
 )
 _security_options = _options(
