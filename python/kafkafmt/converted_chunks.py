@@ -11,6 +11,7 @@ from _kafkafmt.arrays import lend
 from kafkafmt.conversion import ConversionOptions, ConversionStats
 from kafkafmt.converter import Converter
 from kafkafmt.errors import KafkaFormatError
+from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -129,6 +130,22 @@ class ConvertedChunks:
     def needed_bytes(self) -> int:
         """The memory that a chunk takes, that of one large batch excepted."""
         return chunk_memory_bytes(self._chunk_size)
+
+    def read_next(self) -> bool:
+        """Read what the next chunk is made of; may converting that take long?
+
+        So it is if a batch is compressed, of which nobody knows what it decompresses to, or alone larger than a chunk.
+        Only with `memory`, of which no other conversion is to read before the chunk is made.
+        """
+        if self._error is None and self._run is None:
+            try:
+                self._read()
+            except KafkaFormatError as error:
+                self._error = error
+        if self._error is not None or self._run is None:
+            return False
+        rows = self._run.index
+        return bool((rows["codec"] != Codec.NONE).any() or rows["size"].max() > self._chunk_size)
 
     def release(self) -> None:
         """Give the memory back until the next chunk is asked for."""

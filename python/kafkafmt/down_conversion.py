@@ -255,6 +255,10 @@ class LazyDownConvertSend:
                     self._chunks = None
         return taken
 
+    def read_next(self) -> bool:
+        """Read what the next `write_to` converts; may that take long? See `ConvertedChunks.read_next`."""
+        return bool(self.needed_bytes) and self._chunks is not None and self._chunks.read_next()
+
     def let_go(self) -> None:
         """Give up the chunk of which a part is still to be taken: it is converted again for the next `write_to`.
 

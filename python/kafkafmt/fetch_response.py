@@ -92,6 +92,11 @@ class FetchSend:
         conversion = self._current_conversion()
         return self._waiting_bytes + (conversion.held_bytes if conversion is not None else 0)
 
+    def read_next(self) -> bool:
+        """Read what the next `write_to` converts; may that take long? See `ConvertedChunks.read_next`."""
+        conversion = self._current_conversion()
+        return conversion is not None and conversion.read_next()
+
     def let_go(self) -> None:
         """Give up the chunk of which a part is still to be taken; see `LazyDownConvertSend.let_go`."""
         if self._conversion is not None:

@@ -21,6 +21,7 @@ from kafka.protocol.api_key import ApiKey
 from data.real_logs import LOGS
 from kafkafmt.memory import MemoryBudget
 from kafkafmt.serve import apis
+from kafkafmt.serve.batch_work import BatchWork
 from kafkafmt.serve.catalog import Catalog
 from kafkafmt.serve.fetching import Fetching
 from kafkafmt.serve.growth import GrowthWatch
@@ -70,9 +71,8 @@ async def _check_answer(request: Request) -> None:
 
 async def _fetched(request: Request) -> bytes:
     lease = DownConversionMemory(MemoryBudget(64 * MIB), MIB, Metrics()).lease()
-    response, _ = await Fetching(_catalog(), _options(), TopicConfigs(_options()), GrowthWatch()).answer(
-        request, lease
-    )
+    fetching = Fetching(_catalog(), _options(), TopicConfigs(_options()), GrowthWatch(), _work())
+    response, _ = await fetching.answer(request, lease)
     sink, send = Sink(), response.to_send()
     while not send.completed:
         send.write_to(sink)
@@ -102,7 +102,16 @@ def _catalog() -> Catalog:
 
 
 @cache
+def _work() -> BatchWork:
+    return BatchWork()
+
+
+@cache
 def _handlers() -> dict[int, Any]:
     return apis.handlers(
-        _catalog(), Node("localhost", 9092, _catalog().cluster_id), _options(), TopicConfigs(_options())
+        _catalog(),
+        Node("localhost", 9092, _catalog().cluster_id),
+        _options(),
+        TopicConfigs(_options()),
+        _work(),
     )

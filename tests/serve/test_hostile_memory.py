@@ -145,8 +145,8 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     "request_",
-    [fetch_of_topics(60 * KIB), fetch_of_partition("small", 1700), fetch_of_topics(9 * KIB)],
-    ids=["topics", "one-partition", "small"],
+    [fetch_of_topics(60 * KIB), fetch_of_partition("small", 1700)],
+    ids=["topics", "one-partition"],
 )
 def test_fetches_when_many_wait_then_the_process_takes_no_more_than_its_memory(
     logs: Path, request_: bytes

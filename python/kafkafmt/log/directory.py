@@ -28,7 +28,7 @@ from kafkafmt.decoding import locate_in_groups
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.checkpoints import LogStartOffsets
 from kafkafmt.log.indexes import AbortedTransaction, TimestampOffset
-from kafkafmt.log.segment import Segment, SegmentRecords, is_segment_file_name
+from kafkafmt.log.segment import NO_TURN, Segment, SegmentRecords, Turn, is_segment_file_name
 from kafkafmt.log.transactions import TransactionTracker
 from kafkafmt.records import RUN_BYTES
 from kafkafmt.types import Isolation, TopicPartition, is_committed
@@ -273,14 +273,23 @@ class PartitionLog:
         """
         return self.find_timestamp_from(self.log_start_offset, timestamp)
 
-    def find_timestamp_from(self, start_offset: int, timestamp: int) -> TimestampOffset | None:
-        """`find_timestamp` among the records from `start_offset` on, whatever the log start offset is."""
+    def find_timestamp_from(
+        self, start_offset: int, timestamp: int, turn: Turn = NO_TURN
+    ) -> TimestampOffset | None:
+        """`find_timestamp` among the records from `start_offset` on, whatever the log start offset is.
+
+        turn: is entered while a batch is decompressed.
+        """
         if timestamp < 0:
             raise ValueError(f"timestamp: expected 0 or more, found {timestamp}")
 
         def search(segments: list[Segment]) -> TimestampOffset | None:
             wanted = _from_offset(segments, start_offset)
-            found = (segment.find_timestamp(timestamp, start_offset) for segment in wanted)
+            limit = self.max_decompressed_bytes
+            found = (
+                segment.find_timestamp(timestamp, start_offset, max_decompressed_bytes=limit, turn=turn)
+                for segment in wanted
+            )
             return next((one for one in found if one is not None), None)
 
         return self._search(search)

@@ -15,15 +15,15 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkafmt.batch import RecordBatch
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
+from kafkafmt.decoding import locate
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.checkpoints import LogStartOffsets
 from kafkafmt.log.directory import PartitionLog
 from kafkafmt.log.indexes import NO_TIMESTAMP, AbortedTransaction, TimestampOffset
 from kafkafmt.log.log_transactions import LogTransactions, UnreadTransactions
 from kafkafmt.log.open_segment import HEAD_BYTES, READ_BYTES, OpenSegment
-from kafkafmt.log.segment import MAX_OFFSET, Segment, check_tail
+from kafkafmt.log.segment import MAX_OFFSET, NO_TURN, Segment, Turn, check_tail
 
 if TYPE_CHECKING:
     from _kafkafmt.scan import BatchRun
@@ -232,18 +232,22 @@ class FollowedLog:
         behind = self._base_offset_behind(opened)
         return None if behind is None else self.find(behind)
 
-    def find_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """As `PartitionLog.find_timestamp`. In any thread."""
-        return self._log.find_timestamp_from(self._log_start, timestamp)
+    def find_timestamp(self, timestamp: int, turn: Turn = NO_TURN) -> TimestampOffset | None:
+        """As `PartitionLog.find_timestamp`. In any thread. turn: is entered while a batch is decompressed."""
+        return self._log.find_timestamp_from(self._log_start, timestamp, turn)
 
-    def find_max_timestamp(self) -> TimestampOffset | None:
-        """The highest timestamp of all, and the first offset that has it (KIP-734); None without timestamps."""
-        start = self._log_start
+    def find_max_timestamp(self, turn: Turn = NO_TURN) -> TimestampOffset | None:
+        """The highest timestamp of all, and the first offset that has it (KIP-734); None without timestamps.
+
+        In any thread. turn: is entered while a batch is decompressed.
+        """
+        start, limit = self._log_start, self._log.max_decompressed_bytes
         number = max(bisect_right(self._segments, start, key=_base_offset) - 1, 0)
         highest = max(
-            (_max_timestamp(segment, start) for segment in self._segments[number:]), default=NO_TIMESTAMP
+            (_max_timestamp(segment, start, limit, turn) for segment in self._segments[number:]),
+            default=NO_TIMESTAMP,
         )
-        return None if highest == NO_TIMESTAMP else self._log.find_timestamp_from(start, highest)
+        return None if highest == NO_TIMESTAMP else self._log.find_timestamp_from(start, highest, turn)
 
     def aborted_transactions(
         self, start_offset: int, opened: OpenSegment, position: int
@@ -379,7 +383,7 @@ def _base_offset(segment: Segment) -> int:
     return segment.base_offset
 
 
-def _max_timestamp(segment: Segment, start_offset: int) -> int:
+def _max_timestamp(segment: Segment, start_offset: int, limit: int, turn: Turn) -> int:
     """The highest timestamp of the records from an offset on; of a closed segment its index may tell it."""
     if not segment.is_active and segment.base_offset >= start_offset:
         entries = Segment(segment.path).time_index.entries  # read anew: of many segments they take megabytes
@@ -388,18 +392,20 @@ def _max_timestamp(segment: Segment, start_offset: int) -> int:
     highest = NO_TIMESTAMP
     with contextlib.suppress(KafkaFormatError), segment.open() as records:
         for run in records.runs(segment.search_start(records, start_offset), reuse_memory=True):
-            highest = max(highest, _max_timestamp_in(run, start_offset))
+            highest = max(highest, _max_timestamp_in(run, start_offset, limit, turn))
     return highest
 
 
-def _max_timestamp_in(run: BatchRun, start_offset: int) -> int:
+def _max_timestamp_in(run: BatchRun, start_offset: int, limit: int, turn: Turn) -> int:
     rows = run.index
     timestamps = rows["max_timestamp"].copy()
     timestamps[rows["last_offset"] < start_offset] = NO_TIMESTAMP
     within = ((rows["base_offset"] < start_offset) & (rows["last_offset"] >= start_offset)).nonzero()[0]
-    for (
-        number
-    ) in within.tolist():  # one at the most, but for wrappers, whose base offset a header does not tell
-        records = [record.timestamp for record in RecordBatch(run, number) if record.offset >= start_offset]
-        timestamps[number] = max(records, default=NO_TIMESTAMP)
+    # One at the most, but for wrappers, whose base offset a header does not tell.
+    for number in within.tolist():
+        with turn:
+            located = locate(run, number, number + 1, verify=True, limit=limit)
+            of_records = located.timestamps()[located.offsets() >= start_offset]
+            timestamps[number] = of_records.max(initial=NO_TIMESTAMP)
+            del located, of_records
     return int(timestamps.max())

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from _kafkafmt.layout import LOG_OVERHEAD
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -43,6 +44,10 @@ _FILE_NAME = re.compile(r"\d{20}\.log")
 MAX_OFFSET = 2**63 - 1
 
 _Found = TypeVar("_Found")
+
+# What is entered while a batch is decompressed: a lock bounds how many are at a time.
+Turn: TypeAlias = AbstractContextManager[Any]
+NO_TURN: Turn = nullcontext()
 
 # Searches read less at a time than readers do: with an index the answer is near.
 _SEARCH_BYTES = 64 * 1024
@@ -226,14 +231,21 @@ class Segment:
         """Where a batch begins, at or in front of the first one that ends at `offset` or later."""
         return self.indexes.search_start(records, offset)
 
-    def find_timestamp(self, timestamp: int, start_offset: int = 0) -> TimestampOffset | None:
+    def find_timestamp(
+        self,
+        timestamp: int,
+        start_offset: int = 0,
+        *,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+        turn: Turn = NO_TURN,
+    ) -> TimestampOffset | None:
         """The first record with `timestamp` (milliseconds) or a higher one; None where there is none.
 
-        start_offset: records below it are passed over. As Kafka's LogSegment.findOffsetByTimestamp. Raises
-        KafkaFormatError where damage is in the way.
+        start_offset: records below it are passed over. turn: is entered while a batch is decompressed. As Kafka's
+        LogSegment.findOffsetByTimestamp. Raises KafkaFormatError where damage is in the way.
         """
-        with self.open() as records:
-            return self.indexes.find_timestamp(records, timestamp, start_offset)
+        with self.open(max_decompressed_bytes=max_decompressed_bytes) as records:
+            return self.indexes.find_timestamp(records, timestamp, start_offset, turn)
 
     def find_next_offset(self) -> int:
         """The offset behind its last whole batch; its base offset where it holds none.
@@ -262,12 +274,15 @@ class SegmentIndexes:
         return find_row(records, offset, self.search_start(records, offset))
 
     def find_timestamp(
-        self, records: Records, timestamp: int, start_offset: int = 0
+        self, records: Records, timestamp: int, start_offset: int = 0, turn: Turn = NO_TURN
     ) -> TimestampOffset | None:
-        """The first record from `start_offset` on with `timestamp` (milliseconds) or a higher one, or None."""
+        """The first record from `start_offset` on with `timestamp` (milliseconds) or a higher one, or None.
+
+        turn: is entered while a batch is decompressed.
+        """
         start = self._start_for_timestamp(records, timestamp)
         return _search(
-            records, start, lambda runs: _first_at_or_after(records, runs, timestamp, start_offset)
+            records, start, lambda runs: _first_at_or_after(records, runs, timestamp, start_offset, turn)
         )
 
     def find_next_offset(self, records: Records) -> int:
@@ -349,18 +364,29 @@ def _last_row(runs: Iterable[BatchRun]) -> np.void | None:
 
 
 def _first_at_or_after(
-    records: Records, runs: Iterable[BatchRun], timestamp: int, start_offset: int
+    records: Records, runs: Iterable[BatchRun], timestamp: int, start_offset: int, turn: Turn
 ) -> TimestampOffset | None:
     for run in runs:
         may_hold = (run.index["max_timestamp"] >= timestamp) & (run.index["last_offset"] >= start_offset)
         for number in may_hold.nonzero()[0].tolist():
             try:
-                located = locate(run, number, number + 1, verify=True, limit=records.max_decompressed_bytes)
+                with turn:
+                    found = _first_in(run, number, timestamp, start_offset, records.max_decompressed_bytes)
             except KafkaFormatError as error:
                 raise records.described(error) from None
-            timestamps = located.timestamps()
-            late = (timestamps >= timestamp) & (located.offsets() >= start_offset)
-            if late.any():
-                first = int(late.argmax())
-                return TimestampOffset(int(timestamps[first]), int(located.offsets()[first]))
+            if found is not None:
+                return found
     return None
+
+
+def _first_in(
+    run: BatchRun, number: int, timestamp: int, start_offset: int, limit: int
+) -> TimestampOffset | None:
+    """The first record of one batch with `timestamp` or a higher one."""
+    located = locate(run, number, number + 1, verify=True, limit=limit)
+    timestamps = located.timestamps()
+    late = (timestamps >= timestamp) & (located.offsets() >= start_offset)
+    if not late.any():
+        return None
+    first = int(late.argmax())
+    return TimestampOffset(int(timestamps[first]), int(located.offsets()[first]))

@@ -17,7 +17,6 @@ import structlog
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.log.directory import FollowedFolders, LogDirectory
 from kafkafmt.log.following import FollowedLog, SegmentCache
-from kafkafmt.log.indexes import TimestampOffset
 from kafkafmt.log.partition_metadata import read_topic_id
 from kafkafmt.serve.logs import Seldom
 from kafkafmt.types import TopicPartition
@@ -96,15 +95,6 @@ class Partition:
         async with self._reading_transactions:
             while (unread := self.log.unread_transactions) is not None:
                 self.log.follow_transactions(unread, await asyncio.to_thread(unread.read))
-
-    def find_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record with `timestamp` (milliseconds) or a higher one."""
-        return self.log.find_timestamp(timestamp)
-
-    def max_timestamp(self) -> TimestampOffset | None:
-        """The highest timestamp, and the first offset that has it."""
-        self.refresh()
-        return self.log.find_max_timestamp()
 
     def leader_epochs(self) -> list[tuple[int, int]]:
         """Epochs and their start offsets, ascending, as the broker's checkpoint has them; empty without one."""

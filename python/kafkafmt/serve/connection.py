@@ -18,6 +18,7 @@ import structlog
 from kafka.protocol.api_key import ApiKey
 
 from kafkafmt.channel import write_bytes
+from kafkafmt.serve.batch_work import BatchWork
 from kafkafmt.serve.fetching import RECORDS_BYTES, Fetching
 from kafkafmt.serve.frames import Measured, TooManyElementsError, measure
 from kafkafmt.serve.logs import bind_client_id
@@ -84,6 +85,7 @@ class Service:
     options: ServeOptions
     handlers: Mapping[int, Handler]
     fetching: Fetching
+    work: BatchWork
     memory: DownConversionMemory
     metrics: Metrics
     request_memory: RequestMemory
@@ -264,9 +266,12 @@ class Connection:
         channel, turns = self._stream.socket, Turns()
         while not send.completed:
             if needed := send.needed_bytes:
-                await self._lease.acquire(needed)
+                await self._lease.acquire(needed)  # and the turn to convert, until it is resized
                 with self._service.metrics.conversion():
-                    taken = send.write_to(channel)
+                    if send.read_next():
+                        taken = await self._service.work.convert(partial(send.write_to, channel))
+                    else:
+                        taken = send.write_to(channel)
             else:
                 taken = send.write_to(channel)
             self._lease.resize(send.held_bytes)

@@ -15,6 +15,7 @@ from kafka.protocol.api_key import ApiKey
 
 from kafkafmt.memory import MemoryBudget
 from kafkafmt.serve import apis
+from kafkafmt.serve.batch_work import BatchWork
 from kafkafmt.serve.catalog import Catalog
 from kafkafmt.serve.connection import Connection, RefusedError, Service
 from kafkafmt.serve.descriptors import most_connections, most_open_logs, most_open_segments
@@ -99,8 +100,12 @@ class Endpoint:
         chunks, requests = options.max_downconversion_bytes, options.max_produce_memory_bytes
         budget = MemoryBudget(chunks + requests, "serve")
         memory = DownConversionMemory(budget.child("chunks", chunks), options.chunk_bytes, self._metrics)
-        fetching = Fetching(catalog, options, configs, self._growth, convert_eagerly=convert_eagerly)
-        all_handlers = apis.handlers(catalog, node, options, configs, self._creation) | dict(handlers or {})
+        self._work = BatchWork()
+        fetching = Fetching(
+            catalog, options, configs, self._growth, self._work, convert_eagerly=convert_eagerly
+        )
+        all_handlers = apis.handlers(catalog, node, options, configs, self._work, self._creation)
+        all_handlers |= dict(handlers or {})
         if self._writers is not None:
             most = options.max_decompressed_bytes
             producing = Producing(catalog, configs, self._growth, self._writers, self._metrics, most)
@@ -110,6 +115,7 @@ class Endpoint:
             options,
             all_handlers,
             fetching,
+            self._work,
             memory,
             self._metrics,
             RequestMemory(
@@ -156,6 +162,7 @@ class Endpoint:
             await asyncio.wait(self._connections)
         if self._creation is not None:
             await self._creation.close()
+        self._work.close()
         if self._writers is not None:
             await self._writers.close()
 

@@ -35,6 +35,13 @@ class DownConversionMemory(MemoryLine):
         """What one connection holds; nothing at first."""
         return Lease(self)
 
+    def _may_overtake(self, lease: MemoryLease) -> bool:
+        return super()._may_overtake(lease) and self._admitted in (None, lease)
+
+    async def _wait(self, size: int, lease: MemoryLease, seconds: float | None = None) -> None:
+        await super()._wait(size, lease, seconds)
+        self._admitted = lease
+
     def _count(self, change: int) -> None:
         """So many more connections convert: a chunk gets so small that those of all of them fit."""
         self._sends += change
@@ -48,12 +55,20 @@ class DownConversionMemory(MemoryLine):
 
 
 class Lease(MemoryLease):
-    """What one connection holds of the memory. Between `begin` and `end` it counts among those that convert."""
+    """What one connection holds of the memory.
+
+    From `acquire` to `resize` nobody else acquires any: what the conversion of a batch takes is known then.
+    Between `begin` and `end` it counts among those that convert."""
 
     def __init__(self, memory: DownConversionMemory) -> None:
         super().__init__(memory)
         self._memory = memory
         self._converts = False
+
+    async def acquire(self, size: int) -> None:
+        """Hold `size` bytes in place of what is held, once it is the caller's turn, which ends with `resize`."""
+        self.resize(0)
+        await self._line._wait(size, self)
 
     def begin(self) -> None:
         if not self._converts:

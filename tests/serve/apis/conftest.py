@@ -9,6 +9,7 @@ import pytest
 
 from data.real_logs import LOGS
 from kafkafmt.serve.apis import handlers
+from kafkafmt.serve.batch_work import BatchWork
 from kafkafmt.serve.catalog import Catalog
 from kafkafmt.serve.options import ServeOptions
 from kafkafmt.serve.request import Handler
@@ -26,7 +27,7 @@ def apis() -> dict[int, Handler]:
 def made_apis(options: ServeOptions) -> dict[int, Handler]:
     configs = TopicConfigs(options)
     configs.adopt(configs.read())
-    return handlers(Catalog(options.directory), NODE, options, configs)
+    return handlers(Catalog(options.directory), NODE, options, configs, BatchWork())
 
 
 @pytest.fixture

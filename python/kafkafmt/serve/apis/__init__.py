@@ -14,6 +14,7 @@ from kafkafmt.serve.apis.leader_epochs import OffsetForLeaderEpochApi
 from kafkafmt.serve.apis.list_offsets import ListOffsetsApi
 from kafkafmt.serve.apis.metadata import MetadataApi
 from kafkafmt.serve.apis.produce import refuse_produce
+from kafkafmt.serve.batch_work import BatchWork
 from kafkafmt.serve.node import Node
 from kafkafmt.serve.options import ServeOptions
 from kafkafmt.serve.request import Handler
@@ -30,13 +31,14 @@ def handlers(
     node: Node,
     options: ServeOptions,
     topics: TopicConfigs,
+    work: BatchWork,
     creation: TopicCreation | None = None,
 ) -> dict[int, Handler]:
     """Handlers by API key; `creation`: who makes topics, where that is allowed."""
     served = served_apis(allow_produce=options.allow_produce)
     found: dict[int, Handler] = {
         ApiKey.Produce: refuse_produce,
-        ApiKey.ListOffsets: ListOffsetsApi(catalog).answer,
+        ApiKey.ListOffsets: ListOffsetsApi(catalog, work).answer,
         ApiKey.Metadata: MetadataApi(catalog, node, creation if options.auto_create_topics else None).answer,
         ApiKey.ApiVersions: ApiVersionsApi(served).answer,
         ApiKey.OffsetForLeaderEpoch: OffsetForLeaderEpochApi(catalog).answer,

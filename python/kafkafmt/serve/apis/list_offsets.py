@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafka.errors import (
@@ -19,6 +19,7 @@ from kafka.protocol.consumer import IsolationLevel, ListOffsetsResponse, OffsetS
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.directory import PartitionLog
 from kafkafmt.serve.apis.leader_epochs import UNKNOWN_OFFSET, epoch_of
+from kafkafmt.serve.batch_work import BatchWork
 from kafkafmt.serve.partition_errors import UNKNOWN_LEADER_EPOCH, error_code, leader_epoch_error_code
 from kafkafmt.serve.request import Message, Request
 from kafkafmt.serve.turns import Turns
@@ -52,8 +53,9 @@ class _Listed(NamedTuple):
 class ListOffsetsApi:
     """Answers ListOffsets. Nothing is in tiered storage: the earliest local offset is the earliest one."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, work: BatchWork) -> None:
         self._catalog = catalog
+        self._work = work
 
     async def answer(self, request: Request) -> Message:
         topics = request.body.topics
@@ -117,9 +119,9 @@ class ListOffsetsApi:
             return _Listed(end, leader_epoch=partition.leader_epoch)
         # These read and decode batches, and keep nothing of them.
         if timestamp == OffsetSpec.MAX_TIMESTAMP:
-            found = await asyncio.to_thread(partition.log.find_max_timestamp)
+            found = await self._work.search(partition.log.find_max_timestamp)
         else:
-            found = await asyncio.to_thread(partition.log.find_timestamp, timestamp)
+            found = await self._work.search(partial(partition.log.find_timestamp, timestamp))
         if found is None or found.offset >= end:
             return _Listed()
         return _Listed(found.offset, found.timestamp, epoch_of(partition.leader_epochs(), found.offset))

@@ -22,6 +22,7 @@ from kafka.protocol.consumer import FetchResponse as FetchMessage
 from kafkafmt.down_conversion import LazyDownConvertRecords
 from kafkafmt.fetch_response import FetchResponse
 from kafkafmt.records import MemoryRecords
+from kafkafmt.serve.batch_work import BatchWork
 from kafkafmt.serve.catalog import Catalog, Partition, Topic
 from kafkafmt.serve.fetching.reading import PartitionAnswer, PartitionFetch, PartitionReader, SentRecords
 from kafkafmt.serve.growth import GrowthWatch
@@ -88,6 +89,7 @@ class Fetching:
         options: ServeOptions,
         topics: TopicConfigs,
         growth: GrowthWatch,
+        work: BatchWork,
         *,
         convert_eagerly: bool = False,
     ) -> None:
@@ -95,7 +97,7 @@ class Fetching:
         self._options = options
         self._topics = topics
         self._growth = growth
-        self._reader = PartitionReader(options, topics)
+        self._reader = PartitionReader(options, topics, work)
         self._convert_eagerly = convert_eagerly
 
     async def answer(self, request: Request, lease: Lease) -> tuple[FetchResponse, list[int]]:

@@ -6,9 +6,9 @@ batch that converts, since some clients fetch again at once, forever.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from kafka.errors import (
@@ -28,6 +28,7 @@ from kafkafmt.serve.partition_errors import error_code, leader_epoch_error_code,
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
+    from kafkafmt.serve.batch_work import BatchWork
     from kafkafmt.serve.memory import Lease
     from kafkafmt.serve.options import ServeOptions
     from kafkafmt.serve.topic_settings import TopicConfigs
@@ -80,9 +81,10 @@ class PartitionAnswer:
 class PartitionReader:
     """Reads partitions for fetches, by the endpoint's options."""
 
-    def __init__(self, options: ServeOptions, topics: TopicConfigs) -> None:
+    def __init__(self, options: ServeOptions, topics: TopicConfigs, work: BatchWork) -> None:
         self._options = options
         self._topics = topics
+        self._work = work
 
     async def read(self, partition: Partition, fetch: PartitionFetch, lease: Lease) -> PartitionAnswer:
         """The answer for a partition; errors of its log are in it. What is compressed anew is held by the lease."""
@@ -141,7 +143,7 @@ class PartitionReader:
         else:
             end = min(end, found.position + max(found.size, _RECODED_BYTES))
             head = opened.between(found.position, end)
-            answer.records = await _recoded(head, self._options.zstd_fallback, fetch, lease)
+            answer.records = await self._recoded(head, self._options.zstd_fallback, fetch, lease)
         if fetch.is_committed:
             answer.aborted = partition.log.aborted_transactions(fetch.offset, opened, end)
 
@@ -172,37 +174,39 @@ class PartitionReader:
                 if size is None:
                     break
                 end = min(position + max(fetch.most_bytes, size), found.end_position)
-                converted = LazyDownConvertRecords(
-                    opened.between(position, end),
-                    to_magic,
-                    fetch.offset,
-                    chunk_size=self._options.chunk_bytes,
-                    zstd_fallback=self._options.zstd_fallback,
+                # It converts the first batch, which may decompress to much.
+                converted = await self._work.convert(
+                    partial(
+                        LazyDownConvertRecords,
+                        opened.between(position, end),
+                        to_magic,
+                        fetch.offset,
+                        chunk_size=self._options.chunk_bytes,
+                        zstd_fallback=self._options.zstd_fallback,
+                    )
                 )
                 if converted.passed_position is None:
                     return converted
                 position = converted.passed_position
                 opened.remember_passed((to_magic, fetch.offset), position)
-                await asyncio.sleep(0)
             found = partition.log.find_behind(opened)
         return None
 
+    async def _recoded(
+        self, records: RecordsRange, codec: Codec, fetch: PartitionFetch, lease: Lease
+    ) -> MemoryRecords | None:
+        """Batches with another codec; their format stays v2. None where there is no memory for them now.
 
-async def _recoded(
-    records: RecordsRange, codec: Codec, fetch: PartitionFetch, lease: Lease
-) -> MemoryRecords | None:
-    """Batches with another codec; their format stays v2. None where there is no memory for them now.
-
-    The first partition of a fetch waits for it.
-    """
-    size, held = records.size_in_bytes, lease.held
-    if fetch.gets_one:
-        await lease.acquire(size)
-    elif not lease.try_acquire(size):
-        return None
-    recoded = records.recompress(codec).records
-    lease.resize(held + recoded.size_in_bytes)
-    return recoded
+        The first partition of a fetch waits for it.
+        """
+        size, held = records.size_in_bytes, lease.held
+        if fetch.gets_one:
+            await lease.acquire(size)
+        elif not lease.try_acquire(size):
+            return None
+        recoded = (await self._work.convert(partial(records.recompress, codec))).records
+        lease.resize(held + recoded.size_in_bytes)
+        return recoded
 
 
 def _known_end(records: RecordsRange, version: int, *, has_zstd: bool) -> int:
