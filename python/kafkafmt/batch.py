@@ -118,7 +118,8 @@ class RecordBatch(BatchHeader):
         base = (
             "" if self._is_wrapper else f"base_offset={self.base_offset}, "
         )  # a wrapper's costs a decompression
-        codec = int(self.run.index["codec"][self.number])
+        number = int(self.run.index["codec"][self.number])
+        codec = Codec(number).name if number <= Codec.ZSTD else number
         return (
             f"RecordBatch(magic={self.magic}, {base}last_offset={self.last_offset}, codec={codec}, "
             f"size_in_bytes={self.size_in_bytes}, position={self.position})"

@@ -78,6 +78,12 @@ class CompressionRatioEstimator:
             self._ratios[topic, codec] = current
             return current
 
+    def set(self, topic: str, codec: Codec, ratio: float) -> None:
+        """Expect this ratio from now on. ValueError for a negative ratio."""
+        _check_ratio(ratio)
+        with self._lock:
+            self._ratios[topic, codec] = ratio
+
     def reset(self, topic: str) -> None:
         """Forget what was learned of a topic, for every codec, after one of its batches was split."""
         with self._lock:
@@ -119,6 +125,13 @@ class RecentRatioEstimator:
             ratios = self._ratios[topic, codec]
             ratios.append(ratio)
             return max(ratios)
+
+    def set(self, topic: str, codec: Codec, ratio: float) -> None:
+        """Expect this ratio, and forget those that were observed. ValueError for a negative ratio."""
+        _check_ratio(ratio)
+        with self._lock:
+            self._ratios[topic, codec].clear()
+            self._ratios[topic, codec].append(ratio)
 
     def reset(self, topic: str) -> None:
         """Forget what was learned of a topic, for every codec."""

@@ -1,4 +1,5 @@
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 
 from typing_extensions import Buffer, disjoint_base
 
@@ -52,7 +53,7 @@ class RecordEncoder:
     def __len__(self) -> int: ...
     def append(
         self,
-        timestamp: int,
+        timestamp: int | datetime,
         key: Buffer | None,
         value: Buffer | None,
         headers: Iterable[tuple[str | bytes, Buffer | None]] = (),
@@ -60,22 +61,24 @@ class RecordEncoder:
     def append_with_offset(
         self,
         offset: int,
-        timestamp: int,
+        timestamp: int | datetime,
         key: Buffer | None,
         value: Buffer | None,
         headers: Iterable[tuple[str | bytes, Buffer | None]] = (),
     ) -> None: ...
     def try_append(
         self,
-        timestamp: int,
+        timestamp: int | datetime,
         key: Buffer | None,
         value: Buffer | None,
         headers: Iterable[tuple[str | bytes, Buffer | None]] = (),
     ) -> int: ...
+    @property
+    def missing_bytes(self) -> int: ...
     def grow(self, capacity: int) -> None: ...
     def has_room_for(
         self,
-        timestamp: int,
+        timestamp: int | datetime,
         key: Buffer | None,
         value: Buffer | None,
         headers: Sequence[tuple[str | bytes, Buffer | None]] = (),

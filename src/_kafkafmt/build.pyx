@@ -22,15 +22,17 @@ from .encode cimport (
 )
 from .layout cimport *
 from .merge cimport MergedRecords
-from .python_fields cimport NOT_HELD, append_sized, as_int64, held_bytes, size_of_bytes
+from .python_fields cimport NOT_HELD, append_sized, as_int64, as_milliseconds, held_bytes, size_of_bytes
 from .rows cimport BatchRow, RecordRow, sequence_after
 from .varint cimport size_of_varlong
+
+from .types import milliseconds
 
 cdef enum:
     FIRST_CAPACITY = 4096
     # Rows that are located at a time: few enough to stay in the first cache, as their records do.
     BLOCK_RECORDS = 64
-    # What `try_append` returns where a batch takes no more.
+    # What `put` returns where a batch takes no more.
     NO_ROOM = 0
 
 # Beyond all sense, and within what a float holds of a batch times it times the factor for contingency.
@@ -70,12 +72,14 @@ cdef class RecordEncoder:
     cdef int64_t message_base      # v0 and v1 offsets are counted from it
     cdef uint8_t* memory
     cdef readonly Py_ssize_t capacity
+    cdef readonly Py_ssize_t missing_bytes  # of memory, by which the last `try_append` failed
     cdef bytearray headers
     cdef bint busy
 
     def __cinit__(self):
         self.memory = NULL
         self.capacity = 0
+        self.missing_bytes = 0
         self.headers = bytearray()
         self.busy = False
 
@@ -238,17 +242,18 @@ cdef class RecordEncoder:
 
     @cython.final
     cdef int64_t estimated(self) noexcept nogil:
-        cdef float ratio
+        cdef float size
         cdef int64_t overhead
         if not self.header.codec:
             return self.done.size
-        # In 32-bit floats, as Kafka has it, so that batches end at the same record.
-        ratio = <float>self._estimated_ratio * <float>self._contingency_factor
+        # In 32-bit floats and in this order, as Kafka has it, so that batches end at the same record.
+        size = <float>self.records_size() * <float>self._estimated_ratio
+        size = size * <float>self._contingency_factor
         if self.header.magic == 2:
             overhead = RECORD_BATCH_OVERHEAD
         else:
             overhead = MESSAGE_OVERHEAD_V1 if self.header.magic == 1 else MESSAGE_OVERHEAD_V0
-        return overhead + <int64_t>min(<float>self.records_size() * ratio, MAX_ESTIMATED_SIZE)
+        return overhead + <int64_t>min(size, MAX_ESTIMATED_SIZE)
 
     @cython.final
     cdef int64_t timestamp_delta(self, int64_t timestamp) noexcept nogil:
@@ -300,27 +305,32 @@ cdef class RecordEncoder:
 
     def append(self, timestamp, key, value, headers=()):
         """Append a record at the next offset; see `append_with_offset`."""
-        cdef int64_t at = as_int64(timestamp)
+        cdef int64_t at = as_milliseconds(timestamp, milliseconds)
         self.append_row(wrapping_add(self.done.last_offset, 1), at, key, value, headers, INT64_MAX, True)
 
     def append_with_offset(self, offset, timestamp, key, value, headers=()):
         """Append a record.
 
-        timestamp: milliseconds, -1 for none. headers: pairs of a str (or bytes) and bytes or None; v2 only.
+        timestamp: milliseconds, -1 for none, or an aware datetime, which is rounded down. headers: pairs of a str (or
+        bytes) and bytes or None; v2 only.
         Raises ValueError where the offset does not ascend or is 2^31 past the base offset, and OverflowError
         where the batch would take 2 GiB.
         """
-        self.append_row(as_int64(offset), as_int64(timestamp), key, value, headers, INT64_MAX, True)
+        cdef int64_t at = as_milliseconds(timestamp, milliseconds)
+        self.append_row(as_int64(offset), at, key, value, headers, INT64_MAX, True)
 
     def try_append(self, timestamp, key, value, headers=()):
         """Append a record where `has_room_for` finds room for it and the memory that is held suffices.
 
-        Returns how many records there are then, 0 where there is no room or the batch would take 2 GiB, and minus how
-        many bytes of memory are missing where it is that: `grow` first. Raises as `append` does, OverflowError only for
-        a first record.
+        Returns how many records there are then, 0 if the record was not appended. `missing_bytes` is then how much
+        memory it lacks: `grow` by that, and try again. 0 there means that the batch is full, or would take 2 GiB.
+        Raises as `append` does, OverflowError only for a first record.
         """
-        cdef int64_t limit = self.limit(), at = as_int64(timestamp)
-        return self.append_row(wrapping_add(self.done.last_offset, 1), at, key, value, headers, limit, False)
+        cdef int64_t limit = self.limit(), at = as_milliseconds(timestamp, milliseconds)
+        cdef int64_t count
+        count = self.append_row(wrapping_add(self.done.last_offset, 1), at, key, value, headers, limit, False)
+        self.missing_bytes = -count if count < 0 else 0
+        return max(count, 0)
 
     @cython.final
     cdef int64_t limit(self) except -1:
@@ -351,8 +361,8 @@ cdef class RecordEncoder:
         try:
             if headers:
                 self.encode_headers(headers, &row)
-            row.key_size = held_bytes(key, &row.key, &key_view)
-            row.value_size = held_bytes(value, &row.value, &value_view)
+            row.key_size = held_bytes(key, &row.key, &key_view, "key")
+            row.value_size = held_bytes(value, &row.value, &value_view, "value")
             status = self.put(&row, limit, may_grow)
         finally:
             self.busy = False
@@ -364,7 +374,10 @@ cdef class RecordEncoder:
 
     @cython.final
     cdef int64_t put(self, const RecordRow* row, int64_t limit, bint may_grow) except? -1:
-        """Write the record if it fits; returns as `try_append` does."""
+        """Write the record if it fits.
+
+        Returns how many records there are then, NO_ROOM, or minus how many bytes of memory are missing.
+        """
         cdef int64_t body_size = self.body_size(row)
         cdef int64_t size = self.whole_size(body_size)
         if not self.fits(size, limit):
@@ -413,9 +426,9 @@ cdef class RecordEncoder:
         if limit == INT64_MAX or not self.done.count:
             return True
         row.offset = wrapping_add(self.done.last_offset, 1)
-        row.timestamp = as_int64(timestamp)
-        row.key_size = size_of_bytes(key)
-        row.value_size = size_of_bytes(value)
+        row.timestamp = as_milliseconds(timestamp, milliseconds)
+        row.key_size = size_of_bytes(key, "key")
+        row.value_size = size_of_bytes(value, "value")
         row.header_count = row.headers_size = 0
         if headers and self.header.magic == 2:
             if not hasattr(headers, "__len__"):

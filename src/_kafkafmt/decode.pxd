@@ -260,3 +260,6 @@ cdef class LocatedRecords:
     cdef Py_ssize_t count
     cdef const BatchRow* batch(self, const RecordRow* row) noexcept nogil
     cdef int check_range(self, Py_ssize_t first, Py_ssize_t stop) except -1
+
+
+cdef BatchRun row_alone(const BatchRow* row)

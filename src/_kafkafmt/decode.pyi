@@ -1,12 +1,12 @@
-from collections.abc import Iterable, Sequence
-from typing import final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer, Self
 
 from _kafkafmt.scan import BatchRun
-from _kafkafmt.types import TimestampType
+from _kafkafmt.types import ControlRecord, TimestampType
 
 __pyx_capi__: dict[str, object]
 
@@ -77,5 +77,8 @@ class Record:
     def is_control(self) -> bool: ...
     @property
     def size_in_bytes(self) -> int: ...
+    @property
+    def control(self) -> ControlRecord | None: ...
+    def __iter__(self) -> Iterator[Any]: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...

@@ -19,12 +19,19 @@ from .bytes cimport Cursor, bytes_left, get_int32, unlikely, wrapping_add, wrapp
 from .crc cimport first_invalid_message
 from .layout cimport *
 from .rows cimport BatchRow, RecordRow, sequence_after
-from .scan cimport BatchRun
+from .scan cimport BatchRun, IndexMemory
 from .status cimport Failure, Status, fail, raise_failure
 
-from .types import TimestampType
+from .status import InvalidRecordError
+from .types import ControlRecord, ControlRecordType, TimestampType
 
 cdef tuple TIMESTAMP_TYPES = tuple(TimestampType(i) for i in range(NO_TIMESTAMP_TYPE, LOG_APPEND_TIME + 1))
+
+cdef frozenset KNOWN_CONTROL_TYPES = frozenset(int(kind) for kind in ControlRecordType)
+
+cdef enum:
+    CONTROL_KEY_SIZE = 4        # version and type, int16 each
+    MARKER_VALUE_SIZE = 6       # version int16, coordinator epoch int32
 
 cdef str KEY = sys.intern("key"), VALUE = sys.intern("value")
 
@@ -367,6 +374,41 @@ cdef class LocatedRecords:
         return result
 
 
+cdef BatchRun row_alone(const BatchRow* row):
+    """A run of one batch of which there is the index row alone."""
+    cdef BatchRun alone = BatchRun.__new__(BatchRun)
+    cdef IndexMemory memory = IndexMemory()
+    memory.resize(1)
+    memory.rows[0] = row[0]
+    memory.count = 1
+    alone.buffer = b""
+    alone.origin = row.position
+    alone.adopt(memory)
+    return alone
+
+
+cdef object control_field(bytes data, str what, Py_ssize_t least, Py_ssize_t at):
+    """The 16-bit number at `at` of a control record's key or value, whose version is the first one."""
+    size = -1 if data is None else len(data)
+    if size < least:
+        found = "null" if data is None else f"{size} bytes"
+        raise InvalidRecordError(f"{what}: expected {least} bytes or more, found {found}")
+    version = int.from_bytes(data[:2], "big", signed=True)
+    if version < 0:
+        raise InvalidRecordError(f"version of {what}: expected 0 or more, found {version}")
+    return int.from_bytes(data[at:at + 2], "big", signed=True)
+
+
+cdef object read_control_record(bytes key, bytes value):
+    """A control record, as Kafka's ControlRecordType and EndTransactionMarker read it (KIP-98)."""
+    number = control_field(key, "key of a control record", CONTROL_KEY_SIZE, 2)
+    kind = ControlRecordType(number) if number in KNOWN_CONTROL_TYPES else ControlRecordType.UNKNOWN
+    if kind not in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
+        return ControlRecord(kind, None)
+    control_field(value, "value of a transaction marker", MARKER_VALUE_SIZE, 0)
+    return ControlRecord(kind, int.from_bytes(value[2:MARKER_VALUE_SIZE], "big", signed=True))
+
+
 cdef inline object bytes_or_none(const uint8_t* data, int32_t size):
     return None if size < 0 else PyBytes_FromStringAndSize(<const char*>data, size)
 
@@ -527,6 +569,16 @@ cdef class Record:
         return self.located.batch(self.there()).is_control
 
     @property
+    def control(self):
+        """What a control record says, as a `ControlRecord`; None for other records.
+
+        Raises InvalidRecordError where its key or value is none of a control record's.
+        """
+        if not self.is_control:
+            return None
+        return read_control_record(self.key, self.value)
+
+    @property
     def size_in_bytes(self):
         return self.there().size
 
@@ -541,8 +593,52 @@ cdef class Record:
     def __hash__(self):
         return hash((self.offset, self.timestamp, self.key, self.value))
 
+    def __iter__(self):
+        """Yields offset, timestamp, key, value and headers, to unpack a record."""
+        return iter((self.offset, self.timestamp, self.key, self.value, self.headers))
+
     def __repr__(self):
+        if self.row == NULL:
+            return "<Record of no batch>"
         return (
-            f"Record(offset={self.offset}, timestamp={self.timestamp}, key={self.key!r}, "
-            f"value={self.value!r}, headers={self.headers!r})"
+            f"Record(offset={self.offset}, timestamp={self.timestamp}, timestamp_type={self.timestamp_type.name}, "
+            f"key={self.key!r}, value={self.value!r}, headers={self.headers!r})"
         )
+
+    def __reduce__(self):
+        """Pickles as its own bytes and its batch's header fields, without the batch."""
+        cdef const RecordRow* row = self.there()
+        batch = PyBytes_FromStringAndSize(<const char*>self.located.batch(row), sizeof(BatchRow))
+        headers = PyBytes_FromStringAndSize(<const char*>row.headers, row.headers_size)
+        numbers = (row.offset, row.timestamp, row.size, row.header_count)
+        return _unpickled_record, (batch, numbers, self.key, self.value, headers)
+
+
+def _unpickled_record(
+    const uint8_t[::1] batch, tuple numbers, bytes key, bytes value, bytes headers,
+):
+    """A record on its own, of what it pickles as."""
+    cdef LocatedRecords located = LocatedRecords.__new__(LocatedRecords)
+    cdef const uint8_t* data
+    cdef RecordRow* row
+    cdef BatchRun run
+    if batch.shape[0] != sizeof(BatchRow):
+        raise ValueError(f"batch: expected {sizeof(BatchRow)} bytes, found {batch.shape[0]}")
+    run = row_alone(<const BatchRow*>&batch[0])
+    memory = b"".join((key or b"", value or b"", headers))
+    located.sections = BatchSections(run, 0, 1, [memory])
+    located.rows = <RecordRow*>PyMem_Malloc(sizeof(RecordRow))
+    if located.rows == NULL:
+        raise MemoryError()
+    row = located.rows
+    row.offset, row.timestamp, row.size, row.header_count = numbers
+    data = located.sections.sections[0].data
+    row.key_size = -1 if key is None else <int32_t>len(key)
+    row.value_size = -1 if value is None else <int32_t>len(value)
+    row.headers_size = <int32_t>len(headers)
+    row.key = data
+    row.value = data + max(row.key_size, 0)
+    row.headers = row.value + max(row.value_size, 0)
+    row.batch = 0
+    located.count = 1
+    return next(located.iterate())

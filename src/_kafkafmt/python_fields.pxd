@@ -1,7 +1,7 @@
 # What a Python caller brings for a record: numbers, and keys and values in buffers of any kind.
 # All of these may run another object's code.
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_CheckExact
 from cpython.number cimport PyNumber_Index
@@ -20,22 +20,33 @@ cdef inline int64_t as_int64(object number) except? -1:
     return <int64_t>number if PyLong_CheckExact(number) else <int64_t>PyNumber_Index(number)
 
 
-cdef inline int32_t held_bytes(object source, const uint8_t** data, Py_buffer* view) except? -1:
+cdef inline int64_t as_milliseconds(object timestamp, object convert) except? -1:
+    """A timestamp as `convert`, which is `types.milliseconds`, has it; integers without a call."""
+    return <int64_t>timestamp if PyLong_CheckExact(timestamp) else <int64_t>convert(timestamp)
+
+
+cdef inline int32_t held_bytes(
+    object source, const uint8_t** data, Py_buffer* view, str name
+) except? -1:
     """The bytes of a key or value, and their size, -1 for None; the caller releases a used `view`."""
     if source is None:
         return -1
     if PyBytes_CheckExact(source):
         data[0] = <const uint8_t*>PyBytes_AS_STRING(source)
         return checked_size(PyBytes_GET_SIZE(source))
+    if not PyObject_CheckBuffer(source):
+        raise TypeError(f"{name}: expected bytes, another buffer or None, found {type(source).__name__}")
     PyObject_GetBuffer(source, view, PyBUF_SIMPLE)
     data[0] = <const uint8_t*>view.buf
     return checked_size(view.len)
 
 
-cdef inline int32_t size_of_bytes(object source) except? -1:
+cdef inline int32_t size_of_bytes(object source, str name) except? -1:
     """Of a key or value, -1 for None."""
     if source is None:
         return -1
+    if not PyObject_CheckBuffer(source):
+        raise TypeError(f"{name}: expected bytes, another buffer or None, found {type(source).__name__}")
     return checked_size(PyBytes_GET_SIZE(source) if PyBytes_CheckExact(source) else memoryview(source).nbytes)
 
 

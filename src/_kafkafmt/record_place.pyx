@@ -21,5 +21,5 @@ cdef class RecordPlace:
         self.batch = batch
         self.index = index
         self.timestamp = timestamp
-        self.key_size = size_of_bytes(key)
-        self.value_size = size_of_bytes(value)
+        self.key_size = size_of_bytes(key, "key")
+        self.value_size = size_of_bytes(value, "value")

@@ -1,6 +1,8 @@
 """The plain types of the record format. `kafkafmt.types` is where users find them."""
 
+from datetime import datetime, timedelta, timezone
 from enum import IntEnum
+from operator import index
 from typing import NamedTuple
 
 
@@ -20,6 +22,49 @@ class TimestampType(IntEnum):
     NO_TIMESTAMP = -1
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
+
+
+class ControlRecordType(IntEnum):
+    """What a control record says, as its key names it; UNKNOWN for a type that Kafka has not given out."""
+
+    UNKNOWN = -1
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+class ControlRecord(NamedTuple):
+    """What a control record says. coordinator_epoch: of COMMIT and ABORT, None for other types."""
+
+    type: ControlRecordType
+    coordinator_epoch: int | None
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def milliseconds(value: int | datetime, name: str = "timestamp") -> int:
+    """Return milliseconds since the epoch, of an int or of an aware datetime, which is rounded down.
+
+    Raises ValueError for a naive datetime, and TypeError for anything else; both name the argument.
+
+    >>> milliseconds(datetime(2024, 1, 1, tzinfo=timezone.utc))
+    1704067200000
+    """
+    if isinstance(value, datetime):
+        if value.utcoffset() is None:
+            raise ValueError(f"{name}: expected a datetime with a timezone, found the naive {value!r}")
+        return (value - _EPOCH) // _MILLISECOND
+    try:
+        return index(value)
+    except TypeError:
+        message = f"{name}: expected milliseconds as an int, or a datetime, found {type(value).__name__}"
+        raise TypeError(message) from None
 
 
 class TooLargeRecord(NamedTuple):

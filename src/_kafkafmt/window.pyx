@@ -12,11 +12,11 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from .bytes cimport Cursor, bytes_left, unlikely
 from .crc cimport first_invalid
 from .decode cimport (
-    BatchSections, LocatedRecords, Section, read_any_record, read_message, read_plain_record,
+    BatchSections, LocatedRecords, Section, read_any_record, read_message, read_plain_record, row_alone,
 )
 from .layout cimport *
 from .rows cimport BatchRow, RecordRow
-from .scan cimport BatchRun, IndexMemory
+from .scan cimport BatchRun
 from .status cimport Failure, Status, fail, raise_failure
 from .varint cimport read_varint
 
@@ -26,19 +26,6 @@ INDEX_ROW_BYTES = sizeof(BatchRow)
 cdef enum:
     # What there must be to know how long a record is.
     MAX_VARINT_SIZE = 5
-
-
-cdef BatchRun row_alone(BatchRun run, Py_ssize_t number):
-    """A run of one batch of which there is the index row alone."""
-    cdef BatchRun alone = BatchRun.__new__(BatchRun)
-    cdef IndexMemory memory = IndexMemory()
-    memory.resize(1)
-    memory.rows[0] = run.rows[number]
-    memory.count = 1
-    alone.buffer = b""
-    alone.origin = run.rows[number].position
-    alone.adopt(memory)
-    return alone
 
 
 cdef int reserve_rows(LocatedRecords located, Py_ssize_t count) except -1:
@@ -112,7 +99,7 @@ def locate_piece(
     cdef int64_t missing = 0
     run.check_range(number, number + 1)
     batch = &run.rows[number]
-    located.sections = BatchSections(row_alone(run, number), 0, 1, [piece])
+    located.sections = BatchSections(row_alone(&run.rows[number]), 0, 1, [piece])
     section = &located.sections.sections[0]
     if batch.magic < 2 or at < 0 or at > section.size or done < 0 or most < 1:
         raise ValueError(f"at {at}, done {done}, most {most}: expected a place in a batch of format v2")

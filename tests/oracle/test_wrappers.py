@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from base64 import b64decode
 from random import Random
 
@@ -59,3 +60,32 @@ def test_wrapper_when_a_byte_in_it_is_flipped_or_it_is_cut_then_read_or_refused_
         assert ours == theirs, (inner, answer)
         outcomes.add((ours is None, ours is not None and len(ours) < len(ROWS)))
     assert outcomes >= {(True, False), (False, True), (False, False)}
+
+
+def test_xerial_header_when_kafka_reads_its_version_then_ours_does(oracle: KafkaOracle) -> None:
+    rows = [Row(0, 1_700_000_000_000, None, bytes(100))]
+    data = ref.compress(ref.SNAPPY, ref.records(rows, 0, rows[0].timestamp))
+    for versions in ((0, 1), (1, 0), (0, 0), (-1, 1), (2, 2), (1, 1)):
+        payload = data[:8] + struct.pack(">ii", *versions) + data[16:]
+        batch = ref.batch(payload, 1, base_timestamp=rows[0].timestamp, attributes=ref.SNAPPY)
+        (answer,) = oracle.ask([validate_request(batch)])
+        assert (read(batch) is None) == ("error" in answer), (versions, answer)
+
+
+def test_lz4_header_when_its_checksum_is_wrong_then_read_or_refused_as_kafka_does(
+    oracle: KafkaOracle,
+) -> None:
+    for magic in (0, 1):
+        payload = ref.compress(ref.LZ4, ref.messages(magic, ROWS), magic)
+        for checksum in range(256):
+            value = payload[:6] + bytes([checksum]) + payload[7:]
+            data = ref.message(magic, ROWS[-1].offset, ROWS[-1].timestamp, None, value, attributes=ref.LZ4)
+            (answer,) = oracle.ask([validate_request(data)])
+            if magic == 0 or checksum in (
+                payload[6],
+                0x1A,
+            ):  # both are read in either format: no client is lost
+                assert read(data) is not None, checksum
+            else:
+                assert (read(data) is None) == ("error" in answer), (magic, checksum, answer)
+            assert "error" not in answer or magic == 1

@@ -383,11 +383,12 @@ def test_try_append_when_first_record_is_larger_than_the_batch_then_appended():
 def test_try_append_when_memory_is_missing_then_says_how_much_and_nothing_is_appended():
     builder = kf.RecordBatchBuilder(capacity=100)
     assert builder.capacity == 100
-    missing = -builder.try_append(DAY, b"k", bytes(500))
+    assert builder.try_append(DAY, b"k", bytes(500)) == 0
+    missing = builder.missing_bytes
     assert missing > 0
     assert (len(builder), builder.size_in_bytes, builder.capacity) == (0, 0, 100)
     builder.grow(100 + missing - 1)
-    assert builder.try_append(DAY, b"k", bytes(500)) == -1
+    assert (builder.try_append(DAY, b"k", bytes(500)), builder.missing_bytes) == (0, 1)
     builder.grow(100 + missing)
     assert builder.try_append(DAY, b"k", bytes(500)) == 1
     assert builder.capacity == 100 + missing == len(builder.build())
@@ -396,7 +397,7 @@ def test_try_append_when_memory_is_missing_then_says_how_much_and_nothing_is_app
 def test_try_append_when_there_is_neither_room_nor_memory_then_no_room():
     builder = kf.RecordBatchBuilder(batch_size=100, capacity=100)
     assert builder.try_append(DAY, None, b"v") == 1
-    assert builder.try_append(DAY, None, bytes(500)) == 0
+    assert (builder.try_append(DAY, None, bytes(500)), builder.missing_bytes) == (0, 0)
 
 
 def test_try_append_when_headers_are_an_iterator_then_all_of_them():

@@ -118,9 +118,9 @@ class RecordAccumulator(SenderSide):
                         builder = batch.builder
                         assert builder is not None
                         count = builder.try_append(timestamp, key, value, headers)
-                        if count <= 0 and self._makes_room(batch, builder, -count):
+                        if not count and self._makes_room(batch, builder, builder.missing_bytes):
                             count = builder.try_append(timestamp, key, value, headers)
-                        if count > 0:
+                        if count:
                             future = self.future_type(batch, count - 1, timestamp, key, value)
                             return future, builder.is_full
                     if new is not None:
@@ -132,9 +132,8 @@ class RecordAccumulator(SenderSide):
                         self._wakeup()
                     return None
                 builder = self._begin_builder(topic_partition.topic)
-                missing = -builder.try_append(timestamp, key, value, headers)
-                if missing > 0:
-                    builder.grow(builder.capacity + missing)
+                if not builder.try_append(timestamp, key, value, headers):
+                    builder.grow(builder.capacity + builder.missing_bytes)
                     builder.try_append(timestamp, key, value, headers)
                 new = ProducerBatch(topic_partition, builder, created_ms=now_ms)
                 self._reserve(new, builder.capacity, max_block_ms)
@@ -258,7 +257,7 @@ class RecordAccumulator(SenderSide):
             batch_size=min(limit for limit in limits if limit is not None),
             estimated_ratio=self.estimator.estimate(topic, options.codec),
             contingency_factor=self.estimator.contingency_factor,
-            capacity=min(DEFAULT_CAPACITY, self.budget.total_bytes),
+            capacity=min(DEFAULT_CAPACITY, *(limit for limit in limits if limit is not None)),
         )
 
     def _reserve(self, batch: ProducerBatch, size: int, max_block_ms: float | None) -> None:

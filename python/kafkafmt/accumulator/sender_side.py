@@ -279,7 +279,11 @@ class SenderSide:
         batch.split_into([part for part, _ in parts])
         self.metrics.record_split(now_ms, was_refused=was_refused)
         if was_refused:
-            self.estimator.reset(batch.topic_partition.topic)
+            topic = batch.topic_partition.topic
+            self.estimator.reset(topic)
+            # As Kafka's RecordAccumulator.splitAndReenqueue: a batch that grew when compressed is expected again.
+            if batch.compression_ratio > 1:
+                self.estimator.observe(topic, self.options.codec, batch.compression_ratio)
             if self._sequences is not None and batch.producer_state is not None:
                 self._sequences.take_back(batch.topic_partition, batch.producer_state)
         self._fail([(part, self._too_large(part, max_size)) for part in too_large])

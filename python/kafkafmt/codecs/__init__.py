@@ -81,7 +81,10 @@ def decompress(
         raise unsupported_error(codec, magic)
     if limit < 0:
         raise ValueError(f"limit must not be negative, not {limit}")
-    return implementation.decompress(data if _is_flat(data) else flat_view(data), limit)
+    flat = data if _is_flat(data) else flat_view(data)
+    if magic == 0 and codec == Codec.LZ4:
+        flat = lz4_.ignoring_header_checksum(flat)
+    return implementation.decompress(flat, limit)
 
 
 def open_stream(
@@ -96,7 +99,10 @@ def open_stream(
         raise unsupported_error(codec, magic)
     if limit < 0:
         raise ValueError(f"limit must not be negative, not {limit}")
-    return implementation.open_stream(data if _is_flat(data) else flat_view(data), limit)
+    flat = data if _is_flat(data) else flat_view(data)
+    if magic == 0 and codec == Codec.LZ4:
+        flat = lz4_.ignoring_header_checksum(flat)
+    return implementation.open_stream(flat, limit)
 
 
 def compress(codec: Codec | int, data: Buffer, *, level: int | None = None, magic: int = 2) -> bytes:

@@ -5,6 +5,7 @@
 
 Kafka's first implementation computed HC, the header's checksum, over the magic number too. Format v0 keeps
 that; later formats have it right. `compress` writes what its format wants, `decompress` takes either in any.
+Kafka does not check HC in format v0: `ignoring_header_checksum` is for that.
 Kafka's Java reads independent blocks only, and stops at the first end mark; here further frames are read,
 and what follows and is no frame is ignored. A frame as Kafka's Java lays it out, of one compressed block, goes
 to the block's decompressor at once: that takes less time.
@@ -182,6 +183,23 @@ def _begin_frame(view: memoryview, position: int) -> tuple[Any, int]:
         context, length = _context_past_header_of_v0(frame)
         return context, position + length
     return lz4.frame.create_decompression_context(), position
+
+
+def ignoring_header_checksum(data: bytes | memoryview) -> bytes | memoryview:
+    """Return the frame with a header checksum that holds.
+
+    Kafka does not check it in message format v0. The data is copied only if the checksum is not one that is known.
+    """
+    if data[: len(_HEADERS[0])] in _HEADERS:
+        return data
+    view = memoryview(data)
+    if len(view) <= _HC_OFFSET or view[:_FLG_OFFSET] != _FRAME_MAGIC or view[_FLG_OFFSET] & _DICTIONARY_FLAG:
+        return data
+    offset = _checksum_offset(view)
+    if offset >= len(view):
+        return data
+    checksum = _header_checksum(bytes(view[_FLG_OFFSET:offset]))
+    return b"".join((view[:offset], bytes((checksum,)), view[offset + 1 :]))
 
 
 def _checksum_offset(frame: bytes | memoryview) -> int:

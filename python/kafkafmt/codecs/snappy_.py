@@ -2,7 +2,8 @@
 
     magic 0x82 "SNAPPY" 0x00 | version int32 | compatible version int32 | { size int32 | raw block } ...
 
-The two versions come in either byte order. As in Java's SnappyInputStream, a framing may be followed by
+The two versions come in either byte order. Kafka and franz-go do not check them, nor does this module. As in Java's
+SnappyInputStream, a framing may be followed by
 another. All blocks are measured first, then decompressed into one buffer of the exact size: cramjam, which
 python-snappy wraps, does that without a copy, python-snappy does not.
 """
@@ -132,9 +133,6 @@ def _after_header(view: memoryview, position: int) -> int:
     room = len(view) - position
     if room < len(_HEADER):
         raise CorruptRecordError(f"snappy: expected a header of {len(_HEADER)} bytes, found {room}")
-    (version,) = _SIZE.unpack_from(view, position + len(_MAGIC))
-    if version < 1:  # Java's own test; 1 in the other byte order passes it
-        raise CorruptRecordError(f"snappy: expected version 1 or later, found {version}")
     return position + len(_HEADER)
 
 
