@@ -17,6 +17,9 @@ from kafkafmt import Codec, FileRecords
 from kafkafmt.jobs.convert import ConvertError
 from kafkafmt.spark import JobError
 from kafkafmt.spark.jobs import running
+from log.samples import batches, put_segment
+from log.test_log_start import PARTITION, start_at
+from spark.test_log_start import put_overlapping
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -301,3 +304,19 @@ def test_job_when_spark_gives_it_up_then_is_one_line(spark: SparkSession) -> Non
     assert str(raised.value) == "Spark gave the job up: this cannot be"
     with pytest.raises(JobError, match=r"register\(spark\) ships it$"):
         running.run(spark.sparkContext, ["this"], [1], without_kafkafmt)
+
+
+def test_jobs_when_segments_overlap_and_records_are_deleted_then_tell_what_the_commands_tell(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    put_overlapping(tmp_path / "overlaps" / str(PARTITION))
+    put_segment(tmp_path / "starts" / str(PARTITION), 0, batches(0, 30, 5))
+    start_at(13, tmp_path / "starts")
+    for folder in (tmp_path / "overlaps", tmp_path / "starts"):
+        for arguments in ((), ("--from-segment-start",)):
+            wanted = json_lines(run("inspect", "--summary", "--json", folder, *arguments).stdout)
+            found = kafkafmt_spark.summarize(spark, folder, from_segment_start=bool(arguments)).collect()
+            assert [row.asDict(recursive=True) for row in found] == wanted
+        checks = json_lines(run("verify", "--json", folder).stdout)
+        found = kafkafmt_spark.verify(spark, folder).collect()
+        assert [row.asDict(recursive=True) for row in found] == [row for row in checks if "path" in row]

@@ -51,7 +51,8 @@ def test_rows_when_spark_meets_damage_then_it_stops_or_leaves_that_out(
     with pytest.raises(JobError, match="CRC"):
         write_table(spark, log.parent, out, TableOptions(["orders"]))
     assert [one.name for one in tmp_path.iterdir()] == ["logs"]
-    write_table(spark, log.parent, out, TableOptions(["orders"], skips_damage=True))
+    found = write_table(spark, log.parent, out, TableOptions(["orders"], skips_damage=True))
+    assert [stretch["path"] for stretch in found.damage] == [str(segments(log)[0])]
     assert 0 < pq.read_metadata(out).num_rows < 120
 
 

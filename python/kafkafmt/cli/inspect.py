@@ -220,8 +220,8 @@ def inspect(
     selects = records or parquet is not None or limit is not None or offsets != (None, None)
     if force and parquet is None:
         raise click.UsageError("--force is for --parquet")
-    if from_segment_start and (is_verifying or engine == "spark"):
-        raise click.UsageError("--from-segment-start is not for --verify and --engine spark")
+    if from_segment_start and is_verifying:
+        raise click.UsageError("--from-segment-start is not for --verify")
     if is_verifying and (selects or is_summary or deep):
         raise click.UsageError(
             "--verify checks whole files: it takes --json, --engine, --master and no other option"

@@ -39,7 +39,7 @@ def run_summary(
 ) -> int:
     """Summarize files and tell; return the exit status."""
     if engine == "spark":
-        reports = _on_spark(paths, master, deep=deep)
+        reports = _on_spark(paths, master, deep=deep, from_segment_start=from_segment_start)
     else:
         reports = merge_summaries(_here(paths, deep=deep, from_segment_start=from_segment_start))
     if as_json:
@@ -87,11 +87,19 @@ def _here(paths: Sequence[str], *, deep: bool, from_segment_start: bool) -> Iter
             yield found
 
 
-def _on_spark(paths: Sequence[str], master: str | None, *, deep: bool) -> list[TopicReport]:
+def _on_spark(
+    paths: Sequence[str], master: str | None, *, deep: bool, from_segment_start: bool
+) -> list[TopicReport]:
     from kafkafmt.spark.jobs.summary import summarize_files
 
     with spark_job(paths, master, "summary", includes_internal=False) as job:
-        return summarize_files(job.context, job.files, deep=deep, progress=job.progress)
+        return summarize_files(
+            job.context,
+            job.files,
+            deep=deep,
+            from_segment_start=from_segment_start,
+            progress=job.progress,
+        )
 
 
 def _name(report: TopicReport) -> str:

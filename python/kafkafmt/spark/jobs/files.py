@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import posixpath
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from kafkafmt.log.index_checks import IndexCheck
+from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from kafkafmt.log.topics import topic_filter
-from kafkafmt.spark.files import SegmentFile, list_segments, open_records
+from kafkafmt.spark.files import (
+    SegmentFile,
+    list_segments,
+    open_records,
+    read_log_start_offsets,
+    read_sidecar,
+)
+from kafkafmt.spark.source.logs import Log
+from kafkafmt.spark.source.options import ReadOptions
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -21,9 +32,15 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 @dataclass(frozen=True)
 class ListedFile:
-    """A segment as it was listed; a `kafkafmt.jobs.files.LogFile`."""
+    """A segment as it was listed; a `kafkafmt.jobs.files.LogFile`.
+
+    from_offset: the lowest offset that it hands out, if someone has looked for that. is_overlapped: segments before it
+    have offsets that it has, too.
+    """
 
     segment: SegmentFile
+    from_offset: int = 0
+    is_overlapped: bool = False
 
     @property
     def is_active(self) -> bool:
@@ -39,6 +56,14 @@ class ListedFile:
 
     def open(self, start: int = 0, end: int | None = None) -> AbstractContextManager[Records]:
         return open_records(self.segment, start, end)
+
+    def index_check(self) -> IndexCheck:
+        """What holds its indexes against it; they are read now. Raises OSError."""
+        index, time_index = (
+            read_sidecar(self.segment, suffix) if suffix in self.segment.sidecar_sizes else None
+            for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+        )
+        return IndexCheck(self.segment.base_offset, index, time_index, is_active=self.is_active)
 
 
 def list_files(
@@ -63,6 +88,37 @@ def list_files(
         what = "no topic but Kafka's own" if topics is None else f"no topic matches {topics!r}"
         raise ValueError(f"{', '.join(given)}: {what}")
     return [ListedFile(segment) for segment in chosen]
+
+
+def with_first_offsets(files: Sequence[ListedFile], *, from_segment_start: bool) -> list[ListedFile]:
+    """The files with the offsets from which on they count: none below the log start offset, and none twice.
+
+    Overlaps are looked for in local folders alone. Raises CheckpointError for a malformed
+    `log-start-offset-checkpoint`.
+    """
+    options = ReadOptions(paths=(), on_corrupt="skip")
+    folders: dict[str, list[SegmentFile]] = {}
+    for file in files:
+        folders.setdefault(posixpath.dirname(file.name), []).append(file.segment)
+    logs = {
+        folder: Log(folder, tuple(sorted(segments, key=lambda one: one.base_offset)), options)
+        for folder, segments in folders.items()
+    }
+    starts = [0] * len(logs)
+    if not from_segment_start:
+        starts = read_log_start_offsets([log.segments[0] for log in logs.values()])
+    start_of = dict(zip(logs, starts, strict=True))
+
+    def placed(file: ListedFile) -> ListedFile:
+        folder = posixpath.dirname(file.name)
+        first = logs[folder].first_offset_of(file.segment)
+        is_overlapped = (
+            first > file.segment.base_offset
+            and logs[folder].find_next_offset(file.segment) > file.segment.base_offset
+        )
+        return replace(file, from_offset=max(first, start_of[folder]), is_overlapped=is_overlapped)
+
+    return [placed(file) for file in files]
 
 
 def _topic(segment: SegmentFile) -> str:
