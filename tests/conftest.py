@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -78,6 +79,14 @@ def oracle() -> Iterator[KafkaOracle]:
 
     with KafkaOracle() as running:
         yield running
+
+
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """SIGINT interrupts this process and its children, though a shell in the background had it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -254,6 +254,7 @@ def test_kill_when_converting_then_the_second_run_does_what_is_missing(tmp_path:
     assert not [path for path in target.rglob(".*") if path.suffix == ".tmp"]
 
 
+@pytest.mark.usefixtures("interrupts")
 def test_interrupt_when_converting_then_ends_soon_and_leaves_nothing_half_done(tmp_path: Path) -> None:
     log = write_log(tmp_path / "logs" / "orders-0", 300, codec=Codec.GZIP, segment_bytes=60_000, records=1500)
     for partition in range(1, 10):  # enough to be at it still when the signal comes

@@ -117,6 +117,7 @@ def test_folder_when_it_cannot_be_finished_then_nothing_is_there(source: Path, t
     assert 0 < len(list(PartitionLog(tmp_path / "merged/orders-0").records())) < 200
 
 
+@pytest.mark.usefixtures("interrupts")
 def test_folder_when_interrupted_then_nothing_is_there(source: Path, tmp_path: Path) -> None:
     write_log(source / "orders-0", batches=300, records=1000, segment_bytes=10**8)
     folder = tmp_path / "merged"

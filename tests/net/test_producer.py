@@ -508,6 +508,7 @@ def test_close_says_what_was_not_delivered_in_time(broker: Broker, topic: str) -
     assert not producer._sender.is_alive()
 
 
+@pytest.mark.usefixtures("interrupts")
 def test_close_when_interrupted_then_gives_up_what_is_not_delivered(broker: Broker, topic: str) -> None:
     producer = Producer(bootstrap_servers=broker.bootstrap)
     partition = kf.TopicPartition(topic, 0)
