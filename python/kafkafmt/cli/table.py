@@ -112,7 +112,11 @@ def table(
     if engine == "spark" and from_segment_start:
         raise click.UsageError("--from-segment-start is for --engine local")
     with told_in_one_line(), lock_surroundings(target):
-        if target.is_dir() or (os.path.lexists(target) and not force):
+        path = state_path or target.with_name(f"{target.name}.state")
+        was_finished = TableState.finish_removal(path) and target.is_file() and not force
+        is_ours = engine == "local" and TableState.wrote(path, target)
+        is_there = os.path.lexists(target) and not (force or was_finished or is_ours)
+        if target.is_dir() or is_there:
             way = "a folder" if target.is_dir() else "--force replaces it"
             raise TableError(f"{target}: is there already: {way}, expected the name of a new file")
         reading = Reading(
@@ -126,11 +130,13 @@ def table(
             memory_bytes = memory_bytes or _SPARK_MEMORY
             asked = _OnSpark(memory_bytes, isolation, on_corrupt, master)
             summary = _on_spark(reading, source, target, asked)
+        elif was_finished:  # by a run that was killed as it removed its state
+            memory_bytes = memory_bytes or DEFAULT_MEMORY
+            summary = _found(target)
         else:
             memory_bytes = memory_bytes or DEFAULT_MEMORY
             _ensure_extras()
             plan = plan_for(memory_bytes, 1, 1, producer_bytes=lambda _: 0)
-            path = state_path or target.with_name(f"{target.name}.state")
             with TableState(
                 path,
                 source,
@@ -141,6 +147,8 @@ def table(
                 summary = _update(reading, state, plan, commit_interval, target, is_verbose=verbose)
                 if state_path is None:
                     state.remove()
+                else:
+                    state.note_written(None)
     summary = {
         **summary,
         "partitions": len(reading.folders),
@@ -170,6 +178,14 @@ def _ensure_extras() -> None:
 def _tell_null_keys(count: int) -> None:
     if count:
         tell(f"left out: {in_words(count, 'record')} without a key")
+
+
+def _found(target: Path) -> dict[str, Any]:
+    """The summary of a run that finds its table there."""
+    import pyarrow.parquet as pq
+
+    rows = pq.read_metadata(target).num_rows
+    return {"rows": rows, "records": 0, "null_keys": 0, "source_bytes": 0, "peak_bytes": 0}
 
 
 def _update(

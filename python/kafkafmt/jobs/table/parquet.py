@@ -7,16 +7,20 @@ them, so that none is too large.
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import glob
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kafkafmt._util.directory_lock import lock_surroundings
+from kafkafmt._util.files import open_regular
 from kafkafmt.jobs.files import make_durable
 from kafkafmt.jobs.table.state import TableError
+from kafkafmt.log.writer import wait_for_lock
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,17 +66,27 @@ def bound_threads() -> None:
     pa.set_io_thread_count(1)
 
 
-def write_table(path: Path, rows: Iterable[TableRow], *, memory_bytes: int) -> int:
+def write_table(
+    path: Path,
+    rows: Iterable[TableRow],
+    *,
+    memory_bytes: int,
+    before_rename: Callable[[os.stat_result], None] = lambda status: None,
+) -> int:
     """Write rows to `path`, which appears once it is whole and durable; returns how many there are.
 
-    memory_bytes: what rows and their row group may take until they are written. Raises TableError without pyarrow;
+    memory_bytes: what rows and their row group may take until they are written. before_rename: is called with the
+    status of the file, once it is durable, before it gets its name. Raises TableError without pyarrow;
     DirectoryLockedError if a broker runs on the folder; OSError.
     """
     with lock_surroundings(path):
-        return _write_table(path, rows, memory_bytes)
+        _remove_dead(path)
+        return _write_table(path, rows, memory_bytes, before_rename)
 
 
-def _write_table(path: Path, rows: Iterable[TableRow], memory_bytes: int) -> int:
+def _write_table(
+    path: Path, rows: Iterable[TableRow], memory_bytes: int, before_rename: Callable[[os.stat_result], None]
+) -> int:
     schema = table_schema()
     import pyarrow.parquet as pq
 
@@ -80,13 +94,15 @@ def _write_table(path: Path, rows: Iterable[TableRow], memory_bytes: int) -> int
     count = 0
     try:
         with temporary.open("wb") as file:
+            wait_for_lock(file.fileno())  # until it is closed: this is no dead process's file
             with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=["topic"]) as writer:
                 for group in _groups(rows, memory_bytes // _GROUP_PART):
                     writer.write_batch(_record_batch(group, schema))
                     count += len(group)
             file.flush()
             os.fsync(file.fileno())
-        temporary.rename(path)
+            before_rename(os.fstat(file.fileno()))
+            temporary.rename(path)
         make_durable(path.absolute().parent)
     except OSError as error:
         if error.errno is not None and error.filename is None:
@@ -96,6 +112,18 @@ def _write_table(path: Path, rows: Iterable[TableRow], memory_bytes: int) -> int
         with contextlib.suppress(OSError):
             temporary.unlink()
     return count
+
+
+def _remove_dead(path: Path) -> None:
+    """Remove the temporary files of runs that were killed: nobody locks them."""
+    for found in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        with contextlib.suppress(OSError):
+            descriptor = open_regular(found)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                found.unlink()
+            finally:
+                os.close(descriptor)
 
 
 def _groups(rows: Iterable[TableRow], most_bytes: int) -> Iterator[list[TableRow]]:

@@ -3,6 +3,9 @@
 Keys of the store begin with a topic's number, so that one store serves all partitions and a scan gives them in order.
 Which number is whose stands in `table.json`, with the source and what was asked of it, before the store has a key that
 needs it. A folder that was made from something else is refused, as what is missing in it nobody could tell.
+
+Before a table's file is renamed to its name, `table.json` notes which file that is. So a run that was killed after the
+rename, and left the state, may do it again: the file at that name is its own. A state is removed under another name.
 """
 
 from __future__ import annotations
@@ -16,8 +19,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from kafkafmt._util.directory_lock import lock_surroundings
+from kafkafmt._util.files import read_regular, replace_file
 from kafkafmt.closing import Closing
-from kafkafmt.jobs.files import make_durable
 from kafkafmt.types import TopicPartition
 
 _FILE_NAME = "table.json"
@@ -59,6 +62,7 @@ class TableState(Closing):
             "isolation": isolation,
             _FROM_SEGMENT_START: from_segment_start,
         }
+        self._written: list[int] | None = None
         self._names: list[str] = []
         self._numbers: dict[str, int] = {}
         with ExitStack() as undo:
@@ -95,18 +99,48 @@ class TableState(Closing):
         """Release the lock of the log directory that the state is in, if it is in one."""
         self._lock.close()
 
+    def note_written(self, found: os.stat_result | None) -> None:
+        """Remember the file that is about to get its name as the table's; None: it has it, and the run is over."""
+        self._written = None if found is None else _identity(found)
+        self._write()
+
+    @staticmethod
+    def wrote(path: Path, target: Path) -> bool:
+        """Is the file at `target` one that a run with the state at `path` made, and was killed before it ended?"""
+        try:
+            said = json.loads(read_regular(path / _FILE_NAME))
+            return bool(said.get("written") == _identity(target.lstat()))
+        except (OSError, ValueError, AttributeError):
+            return False
+
+    @staticmethod
+    def removed_path(path: Path) -> Path:
+        """Where the state of `path` is while it is removed, after the table's file got its name."""
+        return path.with_name(f".{path.name}.removed.tmp")
+
+    @classmethod
+    def finish_removal(cls, path: Path) -> bool:
+        """Remove what a killed run left of a state that it was removing; was there any?"""
+        removed = cls.removed_path(path)
+        if not removed.is_dir():
+            return False
+        shutil.rmtree(removed)
+        return True
+
     def remove(self) -> None:
-        """Remove the folder, the store in it closed."""
-        shutil.rmtree(self.path)
+        """Remove the folder, the store in it closed, under another name: what a kill leaves of it is no state."""
+        self.path.rename(self.removed_path(self.path))
+        self.finish_removal(self.path)
 
     def _read(self) -> None:
         file = self.path / _FILE_NAME
         try:
-            said = json.loads(file.read_bytes())
+            said = json.loads(read_regular(file))
             names = [str(topic) for topic in said["topic_numbers"]]
             said.setdefault(_FROM_SEGMENT_START, False)  # states that are older than the choice lack it
             found = {name: said[name] for name in self._origin}
             version = said["version"]
+            written = said.get("written")
         except (FileNotFoundError, NotADirectoryError):
             there = {entry.name for entry in self.path.iterdir()} if self.path.is_dir() else {_FILE_NAME}
             if there <= {_TEMPORARY_NAME}:  # who made it was killed before there was more
@@ -127,15 +161,14 @@ class TableState(Closing):
                     f"{self.path}: is the state of a table with {name} {found[name]}, expected {wanted}: "
                     "give another --state, or remove it"
                 )
+        self._written = written
         self._names = names
         self._numbers = {topic: number for number, topic in enumerate(names)}
 
     def _write(self) -> None:
-        temporary = self.path / _TEMPORARY_NAME
-        said = {"version": _VERSION, **self._origin, "topic_numbers": self._names}
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(said, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(self.path / _FILE_NAME)
-        make_durable(self.path)
+        said = {"version": _VERSION, **self._origin, "topic_numbers": self._names, "written": self._written}
+        replace_file(self.path / _FILE_NAME, json.dumps(said).encode())
+
+
+def _identity(found: os.stat_result) -> list[int]:
+    return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns]

@@ -176,7 +176,9 @@ class Table(Closing):
         try:
             size = self.plan.buffered_bytes_per_partition
             with self.budget.child("parquet").reserve(size):
-                return write_table(path, self.rows(), memory_bytes=size)
+                return write_table(
+                    path, self.rows(), memory_bytes=size, before_rename=self._state.note_written
+                )
         finally:
             self._caches.resize(self.plan.cache_bytes)
 
