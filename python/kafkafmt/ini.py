@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kafkafmt._util.files import read_regular
+
 
 class IniError(ValueError):
     """What is wrong with an INI file: one line that names the file, and the line in it where there is one."""
@@ -35,7 +37,7 @@ def read_ini(path: Path) -> list[Section]:
     Raises IniError, and OSError where the file cannot be read.
     """
     try:
-        text = path.read_text("utf-8")
+        text = read_regular(path).decode("utf-8")
     except UnicodeDecodeError as error:
         raise IniError(f"{path}: not UTF-8 at position {error.start}") from None
     parser = _PlacingParser()

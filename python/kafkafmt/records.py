@@ -22,6 +22,7 @@ from _kafkafmt.decode import RecordChain
 from _kafkafmt.layout import MAGIC_LENGTH, MAGIC_OFFSET
 from _kafkafmt.scan import INDEX_DTYPE, BatchRun, scan
 from _kafkafmt.search import find_batch
+from kafkafmt._util.files import open_regular
 from kafkafmt.batch import RecordBatch
 from kafkafmt.buffers import flat_view
 from kafkafmt.channel import COPY_BYTES, raise_truncated, write_bytes, write_file
@@ -397,11 +398,9 @@ class FileRecords(Records, Closing):
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
     ) -> None:
         self.path = Path(path)
-        self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        self._descriptor = open_regular(self.path)
         try:
             size = os.fstat(self._descriptor).st_size
-            if self.path.is_dir():
-                raise IsADirectoryError(f"{self.path} is a folder, not a segment")
             check_range(start, end)
             if topic_partition is None:
                 topic_partition = partition_of_segment(self.path.absolute())

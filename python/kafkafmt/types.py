@@ -20,7 +20,7 @@ __all__ = [
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 ISOLATIONS = get_args(Isolation)
 
-_FOLDER_NAME = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d+)")
+_FOLDER_NAME = re.compile(r"(?!\.{1,2}-\d+$)(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d+)")
 
 
 class TopicPartition(NamedTuple):
@@ -38,6 +38,7 @@ class TopicPartition(NamedTuple):
 
         >>> TopicPartition.from_folder_name("page-views-12")
         TopicPartition(topic='page-views', partition=12)
+        >>> TopicPartition.from_folder_name("..-0")  # no topic has that name
         """
         match = _FOLDER_NAME.fullmatch(name)
         return cls(match["topic"], int(match["partition"])) if match else None

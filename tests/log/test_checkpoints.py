@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkafmt.log import checkpoints
 from kafkafmt.log.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     CheckpointError,
@@ -88,8 +89,8 @@ def test_start_when_many_partitions_are_asked_for_then_the_file_is_read_once(
     path.write_bytes(
         log_start_offsets_to_bytes({TopicPartition("t", number): number for number in range(50)})
     )
-    read_bytes = Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", lambda path: reads.append(path) or read_bytes(path))
+    read = checkpoints.read_regular
+    monkeypatch.setattr(checkpoints, "read_regular", lambda path: reads.append(path) or read(path))
     starts = LogStartOffsets()
     assert [starts.of(tmp_path / f"t-{number}") for number in range(50)] == list(range(50))
     assert reads == [path]

@@ -7,6 +7,7 @@ place between the check and the open.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -53,7 +54,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: i
 
 def read_regular(path: str | os.PathLike[str]) -> bytes:
     """Return the content of a regular file. Raises as `open_regular`."""
-    with open(open_regular(path), "rb") as file:
+    with os.fdopen(open_regular(path), "rb") as file:
         return file.read()
 
 
@@ -64,3 +65,49 @@ def ensure_regular(found: os.stat_result, path: str | os.PathLike[str]) -> None:
     kind = next((name for is_kind, name in _KINDS if is_kind(found.st_mode)), "something else")
     number = errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.EINVAL
     raise NotRegularFileError(number, f"expected a regular file, found {kind}", os.fspath(path))
+
+
+def ensure_regular_or_missing(path: str | os.PathLike[str]) -> None:
+    """Raise NotRegularFileError if something else than a file is at `path`: for libraries that open it themselves."""
+    try:
+        found = Path(path).stat()
+    except FileNotFoundError:
+        return
+    ensure_regular(found, path)
+
+
+def replace_file(path: Path, data: bytes) -> os.stat_result:
+    """Put `data` at `path`, at once and durably: readers see the old file, or the new one. Return its status.
+
+    The file is written as `.<name>.tmp` first, which is removed if that fails. One writer at a time.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.unlink(missing_ok=True)  # of a writer that was killed; whatever it is, it is not written to
+    try:
+        status = write_durably(temporary, data)
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    sync_folder(path.parent)
+    return status
+
+
+def write_durably(path: Path, data: bytes) -> os.stat_result:
+    """Write a file that must not be there yet, and make its content durable. Return its status."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(descriptor)
+        return os.fstat(descriptor)
+
+
+def sync_folder(path: Path) -> None:
+    """Make durable which files are in a folder."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

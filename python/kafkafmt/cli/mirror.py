@@ -14,6 +14,7 @@ import click
 from kafkafmt.cli.client_settings import ConfigType, client_settings
 from kafkafmt.cli.output import in_words, print_json, print_table, size_in_words, tell
 from kafkafmt.cli.values import AddressType, Size
+from kafkafmt.ini import IniError
 from kafkafmt.mirror.addresses import Address as MirrorAddress
 from kafkafmt.mirror.addresses import parse_address
 from kafkafmt.mirror.errors import MirrorError
@@ -342,7 +343,7 @@ def _told_in_one_line() -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise click.ClickException(f"mirror needs {error.name}: pip install 'kafkafmt[mirror]'") from None
-    except (MirrorError, KafkaError) as error:
+    except (MirrorError, IniError, KafkaError) as error:
         raise click.ClickException(str(error)) from None
 
 

@@ -149,8 +149,8 @@ def _topic(log: PartitionLog) -> str:
 
 
 def _of_log(segments: Sequence[Segment]) -> Iterator[Source]:
-    ends = [segment.base_offset for segment in segments[1:]]
-    for segment, end in zip(segments, [*ends, None], strict=True):
+    ends = [*(segment.base_offset for segment in segments[1:]), None]
+    for segment, end in zip(segments, ends, strict=False):  # there may be no segments
         yield Source(segment.path, end)
 
 

@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkafmt._util.directory_lock import LOCK_FILE, lock_partition_folder
-from kafkafmt._util.files import open_regular
+from kafkafmt._util.files import (
+    ensure_regular_or_missing,
+    open_regular,
+    read_regular,
+    sync_folder,
+    write_durably,
+)
 from kafkafmt.batch import RecordBatch
 from kafkafmt.closing import Closing
 from kafkafmt.log.appending import MAX_INT32, ensure_ascending, whole_batches, write_all
@@ -85,7 +91,7 @@ class LogAppender(Closing):
             self._directory_lock = undo.enter_context(lock_partition_folder(self.folder))
             if not self.folder.exists():
                 self.folder.mkdir(parents=True, exist_ok=True)
-                flush_folder(self.folder.parent)
+                sync_folder(self.folder.parent)
             self._lock = _locked(self.folder / LOCK_FILE)
             undo.callback(os.close, self._lock)
             self._segment = self._open_last()
@@ -203,8 +209,8 @@ class LogAppender(Closing):
             return self._create(0)
         segment = GrowingSegment(segments[-1].path, self.index_interval_bytes)
         if not segment.size_in_bytes:  # `create_log` made it, perhaps
-            flush_folder(self.folder)
-            flush_folder(self.folder.parent)
+            sync_folder(self.folder)
+            sync_folder(self.folder.parent)
         _cut_off_transactions(segment)
         if segments[0].base_offset == segment.base_offset and not segment.size_in_bytes:
             self._producers = ProducerStates()
@@ -238,16 +244,16 @@ class LogAppender(Closing):
         for suffix in _BESIDE_LOG:
             self._path(base_offset, suffix).unlink(missing_ok=True)
         if self._producers is not None:
-            _write_durably(self._path(base_offset, SNAPSHOT_SUFFIX), self._producers.snapshot())
+            write_durably(self._path(base_offset, SNAPSHOT_SUFFIX), self._producers.snapshot())
         path = self._path(base_offset, LOG_SUFFIX)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
-        flush_folder(self.folder)
+        sync_folder(self.folder)
         return GrowingSegment(path, self.index_interval_bytes)
 
     def _remove(self, base_offset: int) -> None:
         for suffix in (LOG_SUFFIX, *_BESIDE_LOG):
             self._path(base_offset, suffix).unlink(missing_ok=True)
-        flush_folder(self.folder)
+        sync_folder(self.folder)
 
     def _path(self, base_offset: int, suffix: str) -> Path:
         return self.folder / segment_file_name(base_offset, suffix)
@@ -257,7 +263,7 @@ class LogAppender(Closing):
         states = None
         with contextlib.suppress(FileNotFoundError):
             states = ProducerStates.from_snapshot(
-                self._path(segments[-1].base_offset, SNAPSHOT_SUFFIX).read_bytes()
+                read_regular(self._path(segments[-1].base_offset, SNAPSHOT_SUFFIX))
             )
         if states is None:
             states = ProducerStates()
@@ -304,6 +310,7 @@ def _locked(path: Path) -> int:
 def _cut_off_transactions(segment: GrowingSegment) -> None:
     """Drop entries of a `.txnindex` whose marker did not get into the log. One that is damaged stays as it is."""
     path = segment.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
+    ensure_regular_or_missing(path)
     known = read_transaction_index(path, segment.base_offset, is_active=True)
     if known is None or not path.exists():
         return
@@ -314,7 +321,7 @@ def _cut_off_transactions(segment: GrowingSegment) -> None:
 def _add_aborted(log: Path, aborted: list[AbortedTransaction]) -> Callable[[], None]:
     """Add entries to the `.txnindex` of a segment, durably; returns what takes them back."""
     path = log.with_suffix(TRANSACTION_INDEX_SUFFIX)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT)
     try:
         size = os.fstat(descriptor).st_size
 
@@ -330,19 +337,3 @@ def _add_aborted(log: Path, aborted: list[AbortedTransaction]) -> Callable[[], N
     finally:
         os.close(descriptor)
     return take_back
-
-
-def flush_folder(path: Path) -> None:
-    """Make durable which files are in a folder."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _write_durably(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())

@@ -15,10 +15,10 @@ back unseen, so this module raises instead. Parsing takes bytes, whatever file s
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from kafkafmt._util.files import NotRegularFileError, read_regular
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.types import TopicPartition
 
@@ -77,9 +77,9 @@ def read_log_start_offsets(directory: str | os.PathLike[str]) -> dict[TopicParti
     """
     path = Path(directory, LOG_START_OFFSET_CHECKPOINT)
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # opening a FIFO would wait for its writer
-            raise CheckpointError("expected a regular file", path=str(path))
-        return parse_log_start_offsets(path.read_bytes(), str(path))
+        return parse_log_start_offsets(read_regular(path), str(path))
+    except NotRegularFileError as error:
+        raise CheckpointError(str(error.strerror), path=str(path)) from None
     except (FileNotFoundError, NotADirectoryError):
         return {}
 

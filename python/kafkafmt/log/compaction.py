@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafkafmt._util.files import read_regular
 from kafkafmt.batch import RecordBatch
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.directory import PartitionLog
@@ -25,9 +26,7 @@ def cleaned_topics(directory: str | os.PathLike[str]) -> set[str]:
     """Return the topics that the cleaner's checkpoint in a log directory names; empty without such a file."""
     path = Path(directory, _CHECKPOINT_FILE)
     try:
-        if not path.is_file():
-            return set()
-        lines = path.read_text("utf-8", errors="replace").splitlines()
+        lines = read_regular(path).decode("utf-8", errors="replace").splitlines()
     except OSError:
         return set()
     entries = [line.split(" ") for line in lines[2:]]  # below a version and a count

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from kafkafmt._util.files import open_regular
 from kafkafmt.errors import CorruptRecordError, KafkaFormatError
 from kafkafmt.log.appending import SegmentAppender, write_all
 from kafkafmt.log.indexes import (
@@ -61,7 +62,7 @@ class GrowingSegment:
             for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
         }
         self._flushing = threading.Lock()
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._descriptor = open_regular(path, os.O_RDWR)
         self._is_closed = False
         try:
             with segment.open() as records:
@@ -173,8 +174,11 @@ class _GrowingIndex:
 
     def begin(self, size: int) -> None:
         """Keep the first `size` bytes of the file, and none that it may have behind them."""
-        with self._path.open("ab") as file:
-            file.truncate(size)
+        descriptor = open_regular(self._path, os.O_WRONLY | os.O_CREAT)
+        try:
+            os.ftruncate(descriptor, size)
+        finally:
+            os.close(descriptor)
         self._size = size
 
     def append(self, entries: NDArray[np.void]) -> None:
@@ -191,7 +195,7 @@ class _GrowingIndex:
         self._write(durably=True)
 
     def _write(self, *, durably: bool = False) -> None:
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = open_regular(self._path, os.O_WRONLY | os.O_CREAT)
         try:
             write_all(descriptor, memoryview(self._waiting), self._size)
             if durably:

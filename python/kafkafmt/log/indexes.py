@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from kafkafmt._util.files import read_regular
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -145,7 +147,7 @@ def read_transaction_index(
 ) -> list[AbortedTransaction] | None:
     """The entries of a `.txnindex` file as `transactions_from_bytes` has them, none where it is missing."""
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except FileNotFoundError:
         return []
     except OSError:
@@ -255,7 +257,7 @@ class IndexBuilder:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError:
         return b""
 

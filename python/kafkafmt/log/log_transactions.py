@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kafkafmt._util.files import read_regular
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.directory import part_of_run
 from kafkafmt.log.indexes import AbortedTransaction
@@ -87,7 +88,7 @@ class UnreadTransactions:
         if not self.segments:
             return LogTransactions(), 0
         try:
-            snapshot = self.segments[-1].path.with_suffix(SNAPSHOT_SUFFIX).read_bytes()
+            snapshot = read_regular(self.segments[-1].path.with_suffix(SNAPSHOT_SUFFIX))
         except OSError:
             return LogTransactions(), 0
         opened_before = parse_producer_snapshot(snapshot)

@@ -8,7 +8,7 @@ import os
 import uuid
 from pathlib import Path
 
-from kafkafmt._util.files import read_regular
+from kafkafmt._util.files import read_regular, replace_file
 
 FILE_NAME = "partition.metadata"
 _KEY = "topic_id"
@@ -28,11 +28,5 @@ def read_topic_id(folder: str | os.PathLike[str]) -> uuid.UUID | None:
 
 def write_topic_id(folder: str | os.PathLike[str], topic_id: uuid.UUID) -> None:
     """Write the id durably, in place of another. Raises OSError."""
-    path = Path(folder, FILE_NAME)
     text = base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
-    temporary = path.with_name(f".{FILE_NAME}.tmp")
-    with temporary.open("w", encoding="ascii") as file:
-        file.write(f"version: 0\n{_KEY}: {text}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
+    replace_file(Path(folder, FILE_NAME), f"version: 0\n{_KEY}: {text}\n".encode("ascii"))

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from kafkafmt._util.directory_lock import lock_log_directory
+from kafkafmt._util.files import replace_file
 from kafkafmt.ini import Section, read_ini
 from kafkafmt.log.writer import locked_folder
 
@@ -25,6 +26,8 @@ FILE_NAME = "topics.ini"
 FileStamp: TypeAlias = tuple[int, int, int]
 
 _PARTITIONS = "partitions"
+_MOST_DIGITS = 10
+_SHOWN = 100  # characters of a wrong value that an error shows
 _ABSENT: FileStamp = (0, 0, 0)
 _TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}", re.ASCII)
 
@@ -86,21 +89,13 @@ class TopicConfigFile:
         cannot keep, DirectoryLockedError if a broker runs on the directory, and OSError; the file stays as it was then.
         """
         directory = self.path.parent
-        with lock_log_directory(directory), locked_folder(directory) as folder:
+        with lock_log_directory(directory), locked_folder(directory):
             before = self.read()
             after = dict(change(dict(before)))
             if after == before and self.path.exists():
                 return
             text = "\n".join(_section(name, topic) for name, topic in sorted(after.items()))
-            temporary = self.path.with_name(f".{FILE_NAME}.tmp")
-            with temporary.open("w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-                stamp = _stamp(os.fstat(file.fileno()))
-            temporary.rename(self.path)
-            self._known = stamp, after
-            os.fsync(folder)
+            self._known = _stamp(replace_file(self.path, text.encode())), after
 
 
 def read_topic_configs(directory: str | os.PathLike[str]) -> Mapping[str, TopicConfig]:
@@ -133,8 +128,11 @@ def topic_config(section: Section) -> TopicConfig:
     partitions = configs.pop(_PARTITIONS, None)
     if partitions is None:
         return TopicConfig(None, configs)
-    if not (partitions.isascii() and partitions.isdecimal() and 0 < int(partitions) < 2**31):
-        raise section.error(f"{_PARTITIONS} is {partitions!r}: 1 to 2^31 - 1 is expected", _PARTITIONS)
+    is_number = partitions.isascii() and partitions.isdecimal() and len(partitions) <= _MOST_DIGITS
+    if not (is_number and 0 < int(partitions) < 2**31):
+        raise section.error(
+            f"{_PARTITIONS} is {partitions[:_SHOWN]!r}: 1 to 2^31 - 1 is expected", _PARTITIONS
+        )
     return TopicConfig(int(partitions), configs)
 
 

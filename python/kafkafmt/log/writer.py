@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from kafkafmt._util.directory_lock import DirectoryLock, lock_partition_folder
+from kafkafmt._util.files import NotRegularFileError, open_regular
 from kafkafmt.batch import RecordBatch
 from kafkafmt.log.appending import (
     MAX_INT32,
@@ -353,9 +354,12 @@ def remove_stale_temporaries(folder: str | os.PathLike[str]) -> list[Path]:
 def _lock_of_dead(log: Path) -> Iterator[bool]:
     """Holds the lock of a temporary `.log`; False where its writer does."""
     try:
-        descriptor = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_regular(log)
     except FileNotFoundError:
         yield True
+        return
+    except NotRegularFileError:  # no writer makes such a thing
+        yield False
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

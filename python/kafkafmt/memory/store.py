@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from kafkafmt._util.files import read_regular
 from kafkafmt.closing import Closing
 from kafkafmt.decoding import locate_in_groups
 from kafkafmt.errors import CorruptRecordError
@@ -382,7 +383,7 @@ def _check_marker(path: Path) -> None:
     """Hold what the folder says of itself against what is expected; of an empty folder make a store."""
     marker = path / _MARKER
     try:
-        found = json.loads(marker.read_bytes())
+        found = json.loads(read_regular(marker))
     except FileNotFoundError:
         # The temporary is of one who was killed before the rename, or is at it: each writes the same, and one gets
         # RocksDB's lock.

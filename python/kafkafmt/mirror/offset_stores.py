@@ -18,6 +18,7 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaTopicPartition
 
 from kafkafmt._util.directory_lock import lock_surroundings
+from kafkafmt._util.files import ensure_regular_or_missing
 from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.clusters import Cluster
 from kafkafmt.mirror.errors import MirrorError
@@ -43,6 +44,7 @@ class FileOffsetMapStore:
     def __init__(self, path: Path, source: str) -> None:
         self._path, self._source = path, source
         try:
+            ensure_regular_or_missing(path)
             self._lock = lock_surroundings(path)
         except OSError as error:
             raise MirrorError(f"{error.filename}: {error.strerror}") from None

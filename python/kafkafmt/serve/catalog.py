@@ -14,6 +14,7 @@ from pathlib import Path
 
 import structlog
 
+from kafkafmt._util.files import read_regular
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.log.directory import FollowedFolders, LogDirectory
 from kafkafmt.log.following import FollowedLog, SegmentCache
@@ -102,7 +103,7 @@ class Partition:
         try:
             changed = path.stat().st_mtime_ns
             if changed != self._epochs[0]:
-                self._epochs = changed, _parse_epochs(path.read_text())
+                self._epochs = changed, _parse_epochs(read_regular(path).decode())
         except (OSError, ValueError):
             return []
         return self._epochs[1]
@@ -210,7 +211,7 @@ class Catalog:
     def cluster_id(self) -> str:
         """That of the broker, where its file tells it; else one made of the folder's path."""
         with contextlib.suppress(OSError, ValueError):
-            for line in (self._directory.path / _CLUSTER_FILE).read_text().splitlines():
+            for line in read_regular(self._directory.path / _CLUSTER_FILE).decode().splitlines():
                 key, _, value = line.partition("=")
                 if key == "cluster.id" and value.strip():
                     return value.strip()

@@ -16,8 +16,9 @@ from uuid import UUID
 
 from kafka import errors
 
+from kafkafmt._util.files import sync_folder
 from kafkafmt.ini import IniError
-from kafkafmt.log.appender import create_log, flush_folder
+from kafkafmt.log.appender import create_log
 from kafkafmt.log.topic_configs import TopicConfig, ensure_storable, is_topic_name
 from kafkafmt.serve.catalog import METADATA_LOG, Catalog
 from kafkafmt.serve.topic_properties import check_property
@@ -87,7 +88,7 @@ class TopicCreation:
             for number in range(min(count, MOST_PARTITIONS)):
                 if number not in there.get(name, ()):
                     create_log(self._folder(name, number))
-        flush_folder(self._directory)
+        sync_folder(self._directory)
         self._catalog.look_anew()
 
     def stop(self) -> None:
@@ -174,7 +175,7 @@ class TopicCreation:
                 if self._stopping.is_set():
                     raise _StoppedError("the endpoint ends, and makes the topic when it starts again")
                 create_log(self._folder(topic.name, number))
-        flush_folder(self._directory)
+        sync_folder(self._directory)
         return self._configs.read()
 
     def _folder(self, name: str, number: int) -> Path:

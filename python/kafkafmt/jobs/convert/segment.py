@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kafkafmt._util.directory_lock import lock_log_directory
+from kafkafmt._util.files import NotRegularFileError, open_regular, read_regular, replace_file
 from kafkafmt.codecs.measuring import decompressed_bytes
 from kafkafmt.conversion import ConversionStats
 from kafkafmt.converted_chunks import ConvertedChunks
@@ -448,13 +449,7 @@ class _Conversion:
             "records_converted": self.stats.records_converted,
             "damage": self.report.damage,
         }
-        sidecar = self.task.sidecar
-        temporary = sidecar.with_name(f".{sidecar.name}.tmp")
-        with temporary.open("w") as file:
-            file.write(json.dumps(content) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(sidecar)
+        replace_file(self.task.sidecar, (json.dumps(content) + "\n").encode())
 
 
 def _too_large(position: int, size: int, memory: ConvertMemory, how: str = "") -> ConvertMemoryError:
@@ -469,7 +464,7 @@ def _too_large(position: int, size: int, memory: ConvertMemory, how: str = "") -
 def _locked(path: Path) -> Iterator[None]:
     """Hold a lock on the file at `path`, which is there only meanwhile; none on file systems without locks."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink:
@@ -494,7 +489,9 @@ def _source_state(path: Path) -> dict[str, int]:
 def _read_sidecar(path: Path) -> dict[str, Any] | None:
     """What a sidecar says; None where there is none, or none of ours."""
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(read_regular(path))
+    except NotRegularFileError:
+        raise
     except (OSError, ValueError):
         return None
     if not isinstance(found, dict) or not isinstance(found.get("source"), str):

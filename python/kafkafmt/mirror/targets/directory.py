@@ -15,17 +15,21 @@ from typing import TYPE_CHECKING
 import structlog
 
 from kafkafmt._util.directory_lock import lock_log_directory
+from kafkafmt._util.files import sync_folder
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.appender import LogAppender, flush_folder
+from kafkafmt.ini import IniError
+from kafkafmt.log.appender import LogAppender
 from kafkafmt.log.partition_metadata import read_topic_id, write_topic_id
-from kafkafmt.log.topic_configs import TopicConfig, update_topic_configs
+from kafkafmt.log.topic_configs import TopicConfig, is_topic_name, update_topic_configs
 from kafkafmt.log.writer import DEFAULT_SEGMENT_BYTES
+from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.moving import PartitionError, SourceTopic, Stopped, record_count, stretches
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.statistics import Statistics
 from kafkafmt.mirror.targets.recreated_topics import recreated_message
 from kafkafmt.mirror.targets.unknown_topics import warn_of_unknown
 from kafkafmt.serve.descriptors import most_open_logs
+from kafkafmt.serve.topic_properties import check_property
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -65,19 +69,27 @@ class DirectoryTarget:
             return
         unknown: list[str] = []
 
+        legal = {name: topic for name, topic in topics.items() if is_topic_name(name)}
+
         def changed(known: dict[str, TopicConfig]) -> Mapping[str, TopicConfig]:
-            for name, topic in topics.items():
+            for name, topic in legal.items():
                 configs = topic.config.configs
                 if not topic.is_known and name in known:
                     configs = known[name].configs
                 elif not topic.is_known:
                     unknown.append(name)
-                self._topics[name] = TopicConfig(
-                    topic.config.partitions, self._settings.applied(name, configs)
-                )
-            return {**known, **{name: self._topics[name] for name in topics}}
+                applied = self._settings.applied(name, configs)
+                if _SEGMENT_BYTES in applied:
+                    check_property(_SEGMENT_BYTES, applied[_SEGMENT_BYTES])
+                self._topics[name] = TopicConfig(topic.config.partitions, applied)
+            return {**known, **{name: self._topics[name] for name in legal}}
 
-        update_topic_configs(self._path, changed)
+        try:
+            update_topic_configs(self._path, changed)
+        except IniError:
+            raise
+        except ValueError as error:
+            raise MirrorError(f"{self._path}: {error}") from None
         self._prepared.update(topics)
         warn_of_unknown(unknown)
 
@@ -95,7 +107,7 @@ class DirectoryTarget:
         self.forget([topic_partition])
         aside = _stray_folder(folder, known)
         folder.rename(aside)
-        flush_folder(self._path)
+        sync_folder(self._path)
         self._topic_ids[topic_partition] = topic_id
         _log.warning(
             "a topic was created again at the source, and is mirrored from its start",
@@ -162,6 +174,8 @@ class DirectoryTarget:
     def _appender(self, topic_partition: TopicPartition) -> LogAppender:
         found = self._appenders.get(topic_partition)
         if found is None:
+            if not is_topic_name(topic_partition.topic):
+                raise PartitionError(f"expected the name of a topic, found {topic_partition.topic!r}")
             configs = self._topics.get(topic_partition.topic, TopicConfig()).configs
             try:
                 found = LogAppender(

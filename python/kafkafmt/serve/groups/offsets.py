@@ -14,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kafkafmt._util.files import ensure_regular_or_missing
 from kafkafmt.serve.groups.generation import LOGGED_CHARS, Generation, GenerationMember
 from kafkafmt.types import TopicPartition
 
@@ -101,6 +102,7 @@ class OffsetsFile:
     def __init__(self, path: Path | None, max_bytes: int) -> None:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
+            ensure_regular_or_missing(path)
         self._path = path
         with self._wanted_fit():
             self._connection = sqlite3.connect(

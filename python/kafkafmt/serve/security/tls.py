@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from typing import NoReturn
 
+from kafkafmt._util.files import open_regular
 from kafkafmt.serve.options import TlsOptions
 
 
@@ -15,7 +17,7 @@ class TlsError(ValueError):
 def tls_context(options: TlsOptions) -> ssl.SSLContext:
     """A context for the listener: TLS 1.2 and later. Raises TlsError and OSError."""
     for path in filter(None, (options.certificate, options.key, options.client_ca)):
-        path.open("rb").close()  # an error of the context's does not name the file
+        os.close(open_regular(path))  # an error of the context's does not name the file
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
