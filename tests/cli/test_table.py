@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from datetime import datetime, timezone
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 from cli.logs import command, is_one_line, run, write_log
 from jobs.logs import LogMaker, latest, make_logs
 from kafkafmt.cli.table import table
+from kafkafmt.jobs.table import TableState
 from kafkafmt.types import TopicPartition
 
 pytest.importorskip("rocksdict")
@@ -178,3 +180,47 @@ def test_table_when_extras_are_missing_then_says_all_of_them_and_leaves_nothing_
     result = CliRunner().invoke(table, [str(tmp_path), str(tmp_path / "out.parquet")])
     assert "rocksdict and pyarrow: pip install 'kafkafmt[store,arrow]'" in result.output
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clicks-0"]
+
+
+class _KilledError(BaseException):
+    """Ends a run where a kill would."""
+
+
+@pytest.mark.parametrize("step", ["before the state goes", "while the state goes", "before the rename"])
+def test_table_when_killed_at_its_end_then_the_same_command_succeeds(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    logs, out = make_logs(source), tmp_path / "t.parquet"
+
+    def kill(*_: object) -> None:
+        raise _KilledError
+
+    with monkeypatch.context() as patch:
+        if step == "before the state goes":
+            patch.setattr(TableState, "remove", kill)
+        elif step == "while the state goes":
+            patch.setattr(shutil, "rmtree", kill)
+        else:
+            rename = Path.rename
+            patch.setattr(Path, "rename", lambda path, to: kill() if to == out else rename(path, to))
+        with pytest.raises(_KilledError):
+            run("table", source, out)
+    result = run("table", source, out)
+    assert result.exit_code == 0, result.stderr
+    assert rows_of(out) == expected(logs)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["logs", "t.parquet"]
+    again = run("table", source, out)
+    assert again.exit_code == 2
+    assert "is there already" in again.stderr
+
+
+def test_table_when_a_state_is_kept_and_the_file_is_another_then_it_is_not_replaced(
+    source: Path, tmp_path: Path
+) -> None:
+    make_logs(source)
+    out, state = tmp_path / "t.parquet", tmp_path / "state"
+    assert run("table", source, out, "--state", state).exit_code == 0
+    assert run("table", source, out, "--state", state).exit_code == 2
+    out.write_bytes(b"of a user")
+    assert run("table", source, out, "--state", state).exit_code == 2
+    assert out.read_bytes() == b"of a user"
