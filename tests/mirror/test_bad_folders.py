@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from kafkafmt.log.topic_configs import TopicConfig
+from kafkafmt.memory import MemoryBudget
 from kafkafmt.mirror.moving import PartitionError, SourceTopic
+from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.statistics import Statistics
 from kafkafmt.mirror.targets.directory import DirectoryTarget
-from kafkafmt.mirror.topic_settings import TopicSettings
 from kafkafmt.types import TopicPartition
 from mirror.folders import batch, log_bytes, mirror, put_log
 
@@ -63,7 +64,8 @@ def test_folder_when_its_topic_has_no_legal_name_then_is_no_partition(tmp_path: 
 def test_target_when_a_cluster_names_a_topic_that_leads_elsewhere_then_makes_nothing(
     tmp_path: Path, name: str
 ) -> None:
-    target = DirectoryTarget(tmp_path / "target", Statistics(), TopicSettings())
+    path = tmp_path / "target"
+    target = DirectoryTarget(path, Statistics(MemoryBudget(1024)), MirrorOptions(tmp_path / "source", path))
     try:
         target.prepare({name: SourceTopic(TopicConfig(1)), "orders": SourceTopic(TopicConfig(1))})
         with pytest.raises(PartitionError, match="expected the name of a topic"):

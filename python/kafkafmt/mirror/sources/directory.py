@@ -164,8 +164,11 @@ class DirectorySource:
         return {} if self._options.is_following else self._ends
 
     def reached_by_others(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """A folder has no group: nobody else mirrors its partitions."""
-        return {}
+        """A folder has no group: a partition that was not begun is at its start. One that is deleted has no more."""
+        readers = self._readers
+        return {
+            one: readers[one].start_offset if one in readers else self._ends[one] for one in topic_partitions
+        }
 
     patience = 0.0
 
