@@ -34,6 +34,11 @@ class RecordBatchBuilder(RecordEncoder):
     compression ratio that `estimated_size` reckons with, contingency_factor: what it is multiplied with,
     lest the ratio be too low (KIP-126). capacity: bytes of memory to begin with, for `try_append`.
 
+    Raises ValueError for what Kafka's MemoryRecordsBuilder refuses:
+    - a timestamp type that is not CREATE_TIME or LOG_APPEND_TIME, in v1 and v2;
+    - a producer id without an epoch, or without a base sequence unless the batch is a control batch;
+    - a transactional batch without a producer id.
+
     >>> builder = RecordBatchBuilder(codec=Codec.LZ4)
     >>> builder.append(1_700_000_000_000, b"key", b"value", [("trace", b"1")])
     >>> len(builder.build()) > 61
@@ -68,7 +73,7 @@ class RecordBatchBuilder(RecordEncoder):
                 "log_append_time: expected with timestamp_type LOG_APPEND_TIME, and only with it"
             )
         if magic < 2 and (
-            is_transactional or is_control or producer_id >= 0 or delete_horizon_ms is not None
+            is_transactional or is_control or producer_id != -1 or delete_horizon_ms is not None
         ):
             raise ValueError(
                 f"producer state, control and delete horizon need message format v2, not v{magic}"
@@ -77,8 +82,6 @@ class RecordBatchBuilder(RecordEncoder):
             raise ValueError(f"zstd needs message format v2, not v{magic}")
         if magic == 0 and is_log_append:
             raise ValueError("message format v0 has no timestamps")
-        if is_transactional and producer_id < 0:
-            raise ValueError("a transactional batch needs a producer_id")
         if last_offset is not None and (magic < 2 or not 0 <= last_offset - base_offset < 2**31):
             raise ValueError(
                 f"last_offset: expected {base_offset} to {base_offset + 2**31 - 1}, in format v2, "
@@ -107,6 +110,7 @@ class RecordBatchBuilder(RecordEncoder):
         )
         self._level = level
         self._is_control = is_control
+        self._is_transactional = is_transactional
         self._may_be_empty = last_offset is not None
 
     def append_columns(
@@ -134,9 +138,17 @@ class RecordBatchBuilder(RecordEncoder):
     def append_end_transaction_marker(
         self, timestamp: int, *, commit: bool, coordinator_epoch: int = 0
     ) -> None:
-        """Append the record of a control batch that ends a transaction (KIP-98, "Control Messages")."""
-        if not self._is_control:
-            raise ValueError("a transaction marker belongs into a batch with is_control=True")
+        """Append the record of a control batch that ends a transaction (KIP-98, "Control Messages").
+
+        Raises ValueError unless the batch is a control batch and transactional, and as `append` does.
+        """
+        if not (self._is_control and self._is_transactional):
+            found = f"is_control={self._is_control} and is_transactional={self._is_transactional}"
+            raise ValueError(
+                f"a transaction marker: expected a batch with is_control=True and is_transactional=True, found {found}"
+            )
+        if not -(2**31) <= coordinator_epoch < 2**31:
+            raise ValueError(f"coordinator_epoch: expected an int of 32 bits, found {coordinator_epoch}")
         self.append(timestamp, struct.pack(">hh", 0, int(commit)), struct.pack(">hi", 0, coordinator_epoch))
 
     def build(self) -> bytes:

@@ -272,21 +272,48 @@ def _fill(
 def _builder_like(batch: RecordBatch, done: int, level: int | None) -> RecordBatchBuilder:
     """A builder for a part, `done` sequence numbers into the batch."""
     sequence = batch.base_sequence
+    return builder_like(
+        batch,
+        magic=batch.magic,
+        codec=batch.codec,
+        level=level,
+        base_sequence=(sequence + done) & 0x7FFFFFFF if sequence >= 0 else sequence,
+        is_control=batch.is_control,
+    )
+
+
+def builder_like(
+    batch: RecordBatch,
+    *,
+    magic: int,
+    codec: Codec,
+    level: int | None = None,
+    base_offset: int = 0,
+    last_offset: int | None = None,
+    base_sequence: int,
+    is_control: bool = False,
+) -> RecordBatchBuilder:
+    """Return a builder with the timestamp type, delete horizon, leader epoch and producer of a batch.
+
+    Raises InvalidRecordError if the batch says what no builder takes.
+    """
     is_log_append = batch.timestamp_type == TimestampType.LOG_APPEND_TIME
     try:
         return RecordBatchBuilder(
-            batch.magic,
-            batch.codec,
+            magic,
+            codec,
             level=level,
+            base_offset=base_offset,
+            last_offset=last_offset,
             timestamp_type=TimestampType.LOG_APPEND_TIME if is_log_append else TimestampType.CREATE_TIME,
             log_append_time=batch.max_timestamp if is_log_append else None,
             delete_horizon_ms=batch.delete_horizon_ms,
             partition_leader_epoch=batch.partition_leader_epoch,
             producer_id=batch.producer_id,
             producer_epoch=batch.producer_epoch,
-            base_sequence=(sequence + done) & 0x7FFFFFFF if sequence >= 0 else sequence,
+            base_sequence=base_sequence,
             is_transactional=batch.is_transactional,
-            is_control=batch.is_control,
+            is_control=is_control,
         )
     except ValueError as error:
         raise describe(InvalidRecordError(str(error)), batch.run, batch.number) from None

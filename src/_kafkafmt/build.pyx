@@ -18,7 +18,8 @@ from .column_rows cimport *
 from .crc cimport seal_messages
 from .decode cimport LocatedRecords
 from .encode cimport (
-    check_range, message_size, record_body_size, record_fields_size, seal, wrap, write_message, write_record,
+    check_producer, check_range, message_size, record_body_size, record_fields_size, seal, wrap, write_message,
+    write_record,
 )
 from .layout cimport *
 from .merge cimport MergedRecords
@@ -97,6 +98,9 @@ cdef class RecordEncoder:
         check_range("partition_leader_epoch", partition_leader_epoch, INT32_MIN, INT32_MAX)
         check_range("producer_epoch", producer_epoch, INT16_MIN, INT16_MAX)
         check_range("base_sequence", base_sequence, INT32_MIN, INT32_MAX)
+        check_producer(producer_id, producer_epoch, base_sequence, is_transactional, is_control)
+        if timestamp_type not in (CREATE_TIME, LOG_APPEND_TIME) and (magic > 0 or timestamp_type != NO_TIMESTAMP_TYPE):
+            raise ValueError(f"timestamp_type: expected CREATE_TIME or LOG_APPEND_TIME, found {timestamp_type}")
         memset(&header, 0, sizeof(header))
         header.magic = <int8_t>magic
         header.codec = codec

@@ -97,4 +97,7 @@ cdef inline uint8_t* write_message(
 cdef int seal(uint8_t* at, Py_ssize_t size, const BatchRow* row) except -1
 cdef bytes wrap(object payload, const BatchRow* row)
 cdef int check_range(str name, int64_t value, int64_t least, int64_t most) except -1
+cdef int check_producer(
+    int64_t producer_id, int64_t producer_epoch, int64_t base_sequence, bint is_transactional, bint is_control
+) except -1
 cdef void put_crc(uint8_t* at, Py_ssize_t size) noexcept nogil

@@ -5,7 +5,7 @@ is written into memory sized beforehand; compression stands between encoding and
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 
 from .bytes cimport put_int16, put_int32, put_int64, wrapping_sub
 from .crc cimport batch_crc, seal_messages
@@ -141,6 +141,19 @@ cdef int seal(uint8_t* at, Py_ssize_t size, const BatchRow* row) except -1:
 cdef int check_range(str name, int64_t value, int64_t least, int64_t most) except -1:
     if not least <= value <= most:
         raise ValueError(f"{name}: expected {least}{f' to {most}' if most > least else ''}, found {value}")
+    return 0
+
+
+cdef int check_producer(
+    int64_t producer_id, int64_t producer_epoch, int64_t base_sequence, bint is_transactional, bint is_control
+) except -1:
+    """Refuse what Kafka's MemoryRecordsBuilder refuses. Without a producer id it ignores the epoch and sequence."""
+    check_range("producer_id", producer_id, NO_PRODUCER_ID, INT64_MAX)
+    if producer_id != NO_PRODUCER_ID:
+        check_range("producer_epoch", producer_epoch, 0, INT16_MAX)
+        check_range("base_sequence", base_sequence, NO_SEQUENCE if is_control else 0, INT32_MAX)
+    elif is_transactional:
+        raise ValueError("a transactional batch needs a producer_id")
     return 0
 
 

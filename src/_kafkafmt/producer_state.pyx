@@ -1,9 +1,9 @@
 """Who sends batches, written into their headers when that is known: long after their records were encoded."""
 
-from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
 
 from .bytes cimport get_int32, put_int16, put_int32, put_int64
-from .encode cimport check_range, put_crc
+from .encode cimport check_producer, check_range, put_crc
 from .layout cimport *
 
 
@@ -63,13 +63,8 @@ cdef Py_ssize_t whole_size(const uint8_t* at, Py_ssize_t left) except -1:
 cdef int check_state(
     int64_t producer_id, int64_t producer_epoch, int64_t base_sequence, bint is_transactional, bint is_control
 ) except -1:
-    check_range("producer_id", producer_id, NO_PRODUCER_ID, INT64_MAX)
-    if producer_id != NO_PRODUCER_ID:
-        check_range("producer_epoch", producer_epoch, 0, INT16_MAX)
-        check_range("base_sequence", base_sequence, NO_SEQUENCE if is_control else 0, INT32_MAX)
-        return 0
-    check_range("producer_epoch without a producer_id", producer_epoch, NO_PRODUCER_EPOCH, NO_PRODUCER_EPOCH)
-    check_range("base_sequence without a producer_id", base_sequence, NO_SEQUENCE, NO_SEQUENCE)
-    if is_transactional:
-        raise ValueError("a transactional batch needs a producer_id")
+    check_producer(producer_id, producer_epoch, base_sequence, is_transactional, is_control)
+    if producer_id == NO_PRODUCER_ID:
+        check_range("producer_epoch without a producer_id", producer_epoch, NO_PRODUCER_EPOCH, NO_PRODUCER_EPOCH)
+        check_range("base_sequence without a producer_id", base_sequence, NO_SEQUENCE, NO_SEQUENCE)
     return 0

@@ -36,3 +36,7 @@ def keep_even_offsets(record: Any, partition: kf.TopicPartition) -> Any:
 
 def shout(record: Any, partition: kf.TopicPartition) -> tuple[Any, ...]:
     return record.key, record.value.upper(), record.headers, record.timestamp
+
+
+def as_it_is(record: Any, partition: kf.TopicPartition) -> Any:
+    return record

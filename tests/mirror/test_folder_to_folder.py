@@ -10,6 +10,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -22,6 +23,7 @@ from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs, set_topi
 from log.samples import LOGS, marker, transactional
 from mirror.folders import (
     KEPT,
+    NOW,
     batch,
     batches,
     log_bytes,
@@ -173,6 +175,9 @@ def test_from_latest_begins_at_the_end_and_goes_on_there(tmp_path: Path) -> None
 
 def test_transactions_are_kept_whole_or_left_out_by_isolation(tmp_path: Path) -> None:
     source = tmp_path / "source"
+    v0 = kf.RecordBatchBuilder(0, kf.Codec.GZIP)
+    for number in range(3):
+        v0.append(-1, b"key", b"value-%d" % number)
     data = [
         transactional(0, 7, 3),
         transactional(3, 8, 2),
@@ -399,6 +404,32 @@ def test_deep_handler_sees_each_record_and_offsets_stay(source: Path, tmp_path: 
         if offset % 10 != 3
     ]
     assert records(target) == expected
+
+
+def test_deep_handler_when_batches_are_of_every_kind_then_producers_timestamps_and_horizons_stay(
+    tmp_path: Path,
+) -> None:
+    """A sequence without a producer id is what clients write who ignore both, such as sarama."""
+    builders = [kf.RecordBatchBuilder(magic, kf.Codec.GZIP, base_offset=3 * magic) for magic in (0, 1)]
+    for builder in builders:
+        for number in range(3):
+            builder.append(NOW, b"key", b"value-%d" % number)
+    data = [
+        *(builder.build() for builder in builders),
+        batch(6, 3, base_sequence=0),
+        batch(9, 3, producer_id=5, producer_epoch=1, base_sequence=7, is_transactional=True),
+        marker(12, 5, commit=True),
+        batch(13, 3, delete_horizon_ms=NOW + 9),
+        batch(16, 3, timestamp_type=kf.TimestampType.LOG_APPEND_TIME, log_append_time=NOW),
+    ]
+    source, target = tmp_path / "source", tmp_path / "target"
+    put_log(source / "t-0", data)
+    ended = mirror(source, target, "--deep", "--handler", "mirror.handlers:as_it_is")
+    assert (ended.status, stopped(ended.summary)) == (0, {})
+    assert records(target) == records(source)
+    kept = attrgetter("base_sequence", "producer_id", "is_transactional", "delete_horizon_ms")
+    before, after = (kf.MemoryRecords(log_bytes(path / "t-0")).batches() for path in (source, target))
+    assert [kept(batch) for batch in after] == [kept(batch) for batch in before]
 
 
 @pytest.mark.usefixtures("_handlers")

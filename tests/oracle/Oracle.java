@@ -185,20 +185,23 @@ public final class Oracle {
     }
 
     private static void append(MemoryRecordsBuilder builder, JsonNode spec, JsonNode record) throws java.io.IOException {
-        long offset = record.get("offset").asLong();
         long timestamp = record.path("timestamp").asLong(RecordBatch.NO_TIMESTAMP);
         if (record.hasNonNull("marker")) {
             ControlRecordType type = ControlRecordType.valueOf(record.get("marker").asText());
             EndTransactionMarker marker = new EndTransactionMarker(type, record.path("coordinator_epoch").asInt(0));
+            if (!record.hasNonNull("offset")) {
+                builder.appendEndTxnMarker(timestamp, marker);
+                return;
+            }
             ByteBuffer key = ByteBuffer.allocate(4);
             type.recordKey().writeTo(key);
             key.flip();
-            builder.appendControlRecordWithOffset(offset, new SimpleRecord(timestamp, key, marker.serializeValue()));
+            builder.appendControlRecordWithOffset(record.get("offset").asLong(), new SimpleRecord(timestamp, key, marker.serializeValue()));
             return;
         }
         SimpleRecord simple = new SimpleRecord(timestamp, nullableBytes(record.path("key")),
             nullableBytes(record.path("value")), headers(record));
-        builder.appendWithOffset(offset, simple);
+        builder.appendWithOffset(record.get("offset").asLong(), simple);
     }
 
     private static Header[] headers(JsonNode record) throws java.io.IOException {

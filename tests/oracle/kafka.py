@@ -7,7 +7,8 @@ The fields of a batch to build, all but `magic` optional:
     magic, codec (id), timestamp_type (id), base_offset, last_offset, log_append_time, producer_id,
     producer_epoch, base_sequence, is_transactional, is_control, partition_leader_epoch, delete_horizon_ms,
     records: [{offset, timestamp, key, value, headers: [[str, bytes | None]]}
-              or, in a control batch, {offset, timestamp, marker: "COMMIT" | "ABORT", coordinator_epoch}],
+              or, in a control batch, {offset, timestamp, marker: "COMMIT" | "ABORT", coordinator_epoch};
+              without an offset the marker is appended as brokers append it, with their checks],
     is_empty: a v2 header without records, as the cleaner leaves it,
     stamp_log_append_time, stamp_last_offset: what a broker writes over the finished batch.
 A batch to split, as a producer has it: magic, codec, its own producer state, records, split_batch_size,

@@ -144,6 +144,18 @@ def test_build_when_zstd_has_a_level_then_the_same_records(level):
         ({"base_sequence": 2**31}, "base_sequence: expected -2147483648 to 2147483647"),
         ({"producer_epoch": 2**15}, "producer_epoch: expected -32768 to 32767"),
         ({"partition_leader_epoch": -(2**31) - 1}, "partition_leader_epoch"),
+        (
+            {"timestamp_type": kf.TimestampType.NO_TIMESTAMP},
+            "timestamp_type: expected CREATE_TIME or LOG_APPEND_TIME, found -1",
+        ),
+        ({"timestamp_type": -1, "magic": 1}, "timestamp_type"),
+        ({"timestamp_type": 7}, "timestamp_type: expected CREATE_TIME or LOG_APPEND_TIME, found 7"),
+        ({"timestamp_type": 7, "magic": 0}, "timestamp_type"),
+        ({"producer_id": -2}, "producer_id: expected -1 to"),
+        ({"producer_id": 5, "base_sequence": 0}, "producer_epoch: expected 0 to 32767, found -1"),
+        ({"producer_id": 5, "producer_epoch": 0}, "base_sequence: expected 0 to 2147483647, found -1"),
+        ({"producer_id": 5, "is_control": True}, "producer_epoch"),
+        ({"producer_epoch": 0, "is_transactional": True}, "a transactional batch needs a producer_id"),
         ({"last_offset": 2**31}, "last_offset"),
         ({"estimated_ratio": float("nan")}, "estimated_ratio"),
         ({"estimated_ratio": -0.5}, "estimated_ratio"),
@@ -152,6 +164,27 @@ def test_build_when_zstd_has_a_level_then_the_same_records(level):
 def test_builder_when_arguments_do_not_fit_then_value_error(options, what):
     with pytest.raises(ValueError, match=what):
         kf.RecordBatchBuilder(**options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"is_control": True},
+        {"is_control": True, "producer_id": 5, "producer_epoch": 0},
+        {"is_transactional": True, "producer_id": 5, "producer_epoch": 0, "base_sequence": 0},
+    ],
+)
+def test_end_transaction_marker_when_no_transaction_can_end_with_it_then_value_error(options):
+    builder = kf.RecordBatchBuilder(**options)
+    with pytest.raises(ValueError, match="is_control=True and is_transactional=True"):
+        builder.append_end_transaction_marker(DAY, commit=True)
+    assert len(builder) == 0
+
+
+def test_end_transaction_marker_when_the_coordinator_epoch_is_too_large_then_value_error():
+    builder = kf.RecordBatchBuilder(is_control=True, is_transactional=True, producer_id=5, producer_epoch=0)
+    with pytest.raises(ValueError, match="coordinator_epoch: expected an int of 32 bits, found 2147483648"):
+        builder.append_end_transaction_marker(DAY, commit=True, coordinator_epoch=2**31)
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])

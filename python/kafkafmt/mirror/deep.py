@@ -13,14 +13,13 @@ import numpy as np
 
 from _kafkafmt.scan import BatchRun, scan
 from kafkafmt.batch import RecordBatch
-from kafkafmt.builder import RecordBatchBuilder
 from kafkafmt.columns import BinaryColumn, HeadersColumn
 from kafkafmt.conversion import ConversionOptions
 from kafkafmt.converted_chunks import ConvertedChunks
 from kafkafmt.mirror.handlers import Handler, NewRecord, handled_record
 from kafkafmt.mirror.moving import stretches
 from kafkafmt.records import MemoryRecords
-from kafkafmt.types import TimestampType
+from kafkafmt.split import builder_like
 
 if TYPE_CHECKING:
     from kafkafmt.mirror.running import Transform
@@ -62,18 +61,13 @@ def _rebuilt(
     if batch.is_control:
         yield scan(batch.buffer)[0]
         return
-    is_log_append = batch.timestamp_type == TimestampType.LOG_APPEND_TIME
-    builder = RecordBatchBuilder(
+    builder = builder_like(
+        batch,
+        magic=2,
         codec=batch.codec if codec is None else codec,
         base_offset=batch.base_offset,
-        timestamp_type=batch.timestamp_type,
-        log_append_time=batch.max_timestamp if is_log_append else None,
         last_offset=batch.last_offset,
-        partition_leader_epoch=batch.partition_leader_epoch,
-        producer_id=batch.producer_id,
-        producer_epoch=batch.producer_epoch,
         base_sequence=batch.base_sequence,
-        is_transactional=batch.is_transactional,
     )
     is_empty = True
     for record in batch:

@@ -53,7 +53,14 @@ class Unreached:
 
 
 class PartitionError(Exception):
-    """Why a partition can be mirrored no further; the others can."""
+    """Why a partition can be mirrored no further; the others can.
+
+    offset: the first that was not moved; None for the first of what was to be moved.
+    """
+
+    def __init__(self, message: str, offset: int | None = None) -> None:
+        super().__init__(message)
+        self.offset = offset
 
 
 class Source(Protocol):

@@ -241,9 +241,11 @@ class Mirror:
 
     def _take(self, found: SourceRun) -> None:
         topic_partition, run = found
+        position = first_offset(run)
         try:
             for moved in self._transform(topic_partition, run):
                 self._target.take(topic_partition, moved)
+                position = int(moved.index["last_offset"][-1]) + 1
         except HandlerError as error:
             number = int(run.index["last_offset"].searchsorted(error.resume_offset))
             self._stop(Stopped(topic_partition, first_offset(run, number), str(error)))
@@ -252,10 +254,9 @@ class Mirror:
             self._stop(Stopped(topic_partition, first_offset(run), str(error)))
             raise
         except (PartitionError, KafkaFormatError) as error:
-            offset = error.base_offset if isinstance(error, KafkaFormatError) else None
-            first = first_offset(run)
+            offset = error.base_offset if isinstance(error, KafkaFormatError) else error.offset
             said = self._told(error)
-            self._stop(Stopped(topic_partition, first if offset is None else max(offset, first), said))
+            self._stop(Stopped(topic_partition, position if offset is None else max(offset, position), said))
             return
         held = self._target.held_bytes()
         self._memory.under_way(held)

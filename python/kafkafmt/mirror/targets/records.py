@@ -65,7 +65,7 @@ class RecordSender:
             error.resume_offset = first_offset(run)
             raise
         except KafkaFormatError as error:
-            raise PartitionError(str(error)) from None
+            raise PartitionError(str(error), first_offset(run)) from None
         if not sources:
             return
         futures = [
@@ -88,28 +88,33 @@ class RecordSender:
 
     def _send_columns(self, topic_partition: TopicPartition, run: BatchRun) -> Iterator[Sent]:
         topic, partition = topic_partition
-        for records in stretch_records(run, self._max_decompressed_bytes):
-            first = 0
-            for columns in records.numpy_batches((*_COLUMNS, "offset")):
-                timestamps, keys, values, headers = (cast("Any", columns[name]) for name in _COLUMNS)
-                offsets: Any = columns["offset"]
-                future = self._producer.send_columns(
-                    topic, timestamps, keys, values, headers, partition=partition
-                )
-                number = int(run.index["last_offset"].searchsorted(offsets[0]))
-                stop = int(run.index["last_offset"].searchsorted(offsets[-1])) + 1
-                size = int(run.index["size"][max(first, number) : stop].sum())
-                batches = stop - max(first, number)
-                first = stop
-                yield Sent(
-                    first_offset(run, number),
-                    int(offsets[-1]) + 1,
-                    [future],
-                    batches,
-                    size,
-                    offsets.copy(),
-                    np.ones(len(offsets), np.int64),
-                )
+        position = first_offset(run)
+        try:
+            for records in stretch_records(run, self._max_decompressed_bytes):
+                first = 0
+                for columns in records.numpy_batches((*_COLUMNS, "offset")):
+                    timestamps, keys, values, headers = (cast("Any", columns[name]) for name in _COLUMNS)
+                    offsets: Any = columns["offset"]
+                    future = self._producer.send_columns(
+                        topic, timestamps, keys, values, headers, partition=partition
+                    )
+                    number = int(run.index["last_offset"].searchsorted(offsets[0]))
+                    stop = int(run.index["last_offset"].searchsorted(offsets[-1])) + 1
+                    size = int(run.index["size"][max(first, number) : stop].sum())
+                    batches = stop - max(first, number)
+                    first = stop
+                    position = int(offsets[-1]) + 1
+                    yield Sent(
+                        first_offset(run, number),
+                        position,
+                        [future],
+                        batches,
+                        size,
+                        offsets.copy(),
+                        np.ones(len(offsets), np.int64),
+                    )
+        except KafkaFormatError as error:
+            raise PartitionError(str(error), position) from None
 
     def _seen(
         self, topic_partition: TopicPartition, run: BatchRun
