@@ -109,11 +109,34 @@ def test_control_batches_that_say_neither_commit_nor_abort_end_no_transaction(tm
     emptied = kf.RecordBatchBuilder(base_offset=1, last_offset=1, **fields).build()
     other = kf.RecordBatchBuilder(base_offset=2, **fields)
     other.append(0, b"\0\0\0\2", None)
-    keyless = kf.RecordBatchBuilder(base_offset=3, **fields)
-    keyless.append(0, None, None)
-    data = [transactional(0, 1), emptied, other.build(), keyless.build(), marker(4, 1, commit=False)]
+    data = [transactional(0, 1), emptied, other.build(), marker(4, 1, commit=False)]
     put_segment(tmp_path, 0, data, transaction_index=[(0, 0, 0, 0, 0)])
     assert PartitionLog(tmp_path).aborted_transactions() == [AbortedTransaction(1, 0, 4, 5)]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        (None, bytes(6), "key of a control record: expected 4 bytes or more, found null"),
+        (b"\0\0\0", bytes(6), "key of a control record: expected 4 bytes or more, found 3 bytes"),
+        (b"\xff\xff\0\0", bytes(6), "version of key of a control record: expected 0 or more, found -1"),
+        (bytes(4), None, "value of a transaction marker: expected 6 bytes or more, found null"),
+        (bytes(4), bytes(5), "value of a transaction marker: expected 6 bytes or more, found 5 bytes"),
+    ],
+)
+def test_aborted_transactions_when_a_marker_is_malformed_then_told_with_file_and_position(
+    key: bytes | None, value: bytes | None, message: str, tmp_path: Path
+) -> None:
+    malformed = kf.RecordBatchBuilder(
+        base_offset=1, producer_id=1, producer_epoch=0, is_transactional=True, is_control=True
+    )
+    malformed.append(0, key, value)
+    first = transactional(0, 1)
+    path = put_segment(tmp_path, 0, [first, malformed.build()], transaction_index=[(0, 0, 0, 0, 0)])
+    with pytest.raises(kf.InvalidRecordError, match=message) as caught:
+        PartitionLog(tmp_path).aborted_transactions()
+    assert (caught.value.path, caught.value.position) == (str(path), len(first))
+    assert caught.value.base_offset == 1
 
 
 @pytest.mark.parametrize("folder", ["transactions-0", "open-transaction-0", "none-0", "compacted-0"])

@@ -6,19 +6,18 @@ marker of that producer, and ends with a control batch that says whether it is c
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from _kafkafmt.types import ControlRecordType
 from kafkafmt.batch import RecordBatch
+from kafkafmt.decoding import describe
+from kafkafmt.errors import InvalidRecordError
 from kafkafmt.log.indexes import AbortedTransaction
 from kafkafmt.log.producer_snapshots import snapshot_entries
 
 if TYPE_CHECKING:
     from _kafkafmt.scan import BatchRun
-
-_MARKER_KEY = struct.Struct(">hh")  # version, type
-_ABORT, _COMMIT = 0, 1
 
 
 def parse_producer_snapshot(data: bytes) -> dict[int, int] | None:
@@ -51,7 +50,11 @@ class TransactionTracker:
         return min(self._first_offsets.values(), default=None)
 
     def add(self, run: BatchRun) -> Iterator[AbortedTransaction]:
-        """The transactions that a marker in this run aborts. Raises KafkaFormatError for a damaged marker."""
+        """Yield the transactions that a marker in this run aborts.
+
+        Raises InvalidRecordError for a control record whose key or value Kafka refuses, and KafkaFormatError for a
+        damaged batch.
+        """
         rows = run.index
         for number in rows["is_transactional"].nonzero()[0].tolist():
             producer_id = int(rows["producer_id"][number])
@@ -59,17 +62,21 @@ class TransactionTracker:
                 self._first_offsets.setdefault(producer_id, int(rows["base_offset"][number]))
                 continue
             kind = _marker_type(run, number)
-            if kind in (_ABORT, _COMMIT):
+            if kind in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
                 first_offset = self._first_offsets.pop(producer_id, None)
-                if kind == _ABORT and first_offset is not None:
+                if kind == ControlRecordType.ABORT and first_offset is not None:
                     last_offset = int(rows["last_offset"][number])
                     stable = min(self._first_offsets.values(), default=last_offset + 1)
                     yield AbortedTransaction(producer_id, first_offset, last_offset, stable)
 
 
-def _marker_type(run: BatchRun, number: int) -> int | None:
-    """None for what compaction leaves of a marker whose transaction it has removed: no record."""
-    for record in RecordBatch(run, number):
-        if record.key is not None and len(record.key) >= _MARKER_KEY.size:
-            return int(_MARKER_KEY.unpack_from(record.key)[1])
-    return None
+def _marker_type(run: BatchRun, number: int) -> ControlRecordType | None:
+    """Read the first record, as Kafka does. None for the batch without records that compaction leaves of a marker."""
+    record = next(iter(RecordBatch(run, number)), None)
+    if record is None:
+        return None
+    try:
+        control = record.control
+    except InvalidRecordError as error:
+        raise describe(error, run, number) from None
+    return None if control is None else control.type
