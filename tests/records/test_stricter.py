@@ -1,0 +1,120 @@
+"""What is refused that Kafka reads or builds: the rows of the table in docs/records.md, each run by both."""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kafkafmt as kf
+import reference as ref
+from kafkafmt.log import LogDirectory
+from oracle.kafka import KafkaOracle, validate_request
+from records.samples import DAY
+from records.test_bad_input import HEAD, KEY, NO_HEADERS, VALUE, framed
+from reference import Row
+
+PAGE = (Path(__file__).parents[2] / "docs" / "records.md").read_text()
+SECTION = "## What is refused that Kafka reads\n"
+ROWS = [Row(0, DAY, b"key", b"value"), Row(1, DAY, b"key", b"value")]
+INNER = ref.messages(1, ROWS)
+
+
+def of_format_2(message: bytes) -> bytes:
+    """A message of v1 that says it is one of v2."""
+    covered = b"\2" + message[17:]
+    return message[:12] + struct.pack(">I", zlib.crc32(covered)) + covered
+
+
+def of_v2(body: bytes) -> bytes:
+    return ref.batch(framed(body), 1)
+
+
+# What consumers of Kafka read, and what it is refused for.
+READ: dict[str, tuple[bytes, str]] = {
+    "A size below -1, for null, in a v2 record": (
+        of_v2(HEAD + ref.varint(-2) + VALUE + NO_HEADERS),
+        "key size: expected -1 to",
+    ),
+    "A size below -1, for null, in a v0 or v1 message": (
+        ref.message(1, 0, DAY, None, b"value", key_size=-2),
+        "key size: expected -1 to",
+    ),
+    "A varint with bits beyond its 32 or 64": (
+        of_v2(b"\0\0" + b"\x80\x80\x80\x80\x10" + KEY + VALUE + NO_HEADERS),
+        "varint too long",
+    ),
+    "Bytes behind the value of a v0 or v1 message": (
+        ref.message(1, 0, DAY, b"key", b"value", tail=b"tail"),
+        "message size: expected",
+    ),
+    "A message in a wrapper whose format is above v1": (
+        ref.wrapper(1, ref.GZIP, ROWS[:1], inner=of_format_2(ref.messages(1, ROWS[:1]))),
+        "magic of an inner message: expected 0 or 1, found 2",
+    ),
+}
+PART_OF_A_MESSAGE = "A part of a message at the end of a wrapper: `verify`, `ensure_valid`, `--allow-produce`"
+MALFORMED_CHECKPOINT = "A malformed `log-start-offset-checkpoint`"
+APPEND_TIME_IN_V0 = "`RecordBatchBuilder` of v0 with LOG_APPEND_TIME"
+
+
+def refuse_part_of_a_message(_: Path) -> None:
+    data = ref.wrapper(1, ref.GZIP, ROWS, inner=INNER + INNER[:20])
+    (batch,) = kf.MemoryRecords(data).batches()
+    with pytest.raises(kf.InvalidRecordError, match="message in a wrapper ends early"):
+        batch.ensure_valid()
+    assert len(list(batch)) == 2
+
+
+def refuse_malformed_checkpoint(folder: Path) -> None:
+    (folder / "t-0").mkdir()
+    (folder / "t-0" / f"{0:020d}.log").write_bytes(INNER)
+    (folder / "log-start-offset-checkpoint").write_text("no checkpoint\n")
+    with pytest.raises(kf.KafkaFormatError, match="log-start-offset-checkpoint"):
+        list(LogDirectory(folder).partition(("t", 0)).records())
+
+
+def refuse_append_time_in_v0(_: Path) -> None:
+    with pytest.raises(ValueError, match="v0 has no timestamps"):
+        kf.RecordBatchBuilder(0, timestamp_type=kf.TimestampType.LOG_APPEND_TIME, log_append_time=DAY)
+
+
+OTHERS: dict[str, Callable[[Path], None]] = {
+    PART_OF_A_MESSAGE: refuse_part_of_a_message,
+    MALFORMED_CHECKPOINT: refuse_malformed_checkpoint,
+    APPEND_TIME_IN_V0: refuse_append_time_in_v0,
+}
+
+
+@pytest.mark.parametrize("row", READ)
+def test_records_when_they_are_what_is_refused_on_purpose_then_invalid_record(row: str) -> None:
+    data, message = READ[row]
+    with pytest.raises(kf.KafkaFormatError, match=message):
+        list(kf.MemoryRecords(data).records())
+
+
+@pytest.mark.parametrize("row", OTHERS)
+def test_other_things_when_they_are_what_is_refused_on_purpose_then_refused(row: str, tmp_path: Path) -> None:
+    OTHERS[row](tmp_path)
+
+
+def test_table_when_read_then_has_the_rows_that_are_tested() -> None:
+    section = PAGE[PAGE.index(SECTION) + len(SECTION) :].split("\n## ")[0]
+    rows = re.findall(r"^\| (.+?) \|", section, re.MULTILINE)[1:]
+    assert rows == [*READ, *OTHERS]
+
+
+@pytest.mark.oracle
+@pytest.mark.xdist_group("oracle")
+def test_kafka_when_it_reads_what_is_refused_on_purpose_then_takes_it(oracle: KafkaOracle) -> None:
+    part = ref.wrapper(1, ref.GZIP, ROWS, inner=INNER + INNER[:20])
+    requests = {row: validate_request(data) for row, (data, _) in READ.items()}
+    requests[PART_OF_A_MESSAGE] = validate_request(part)
+    answers = dict(zip(requests, oracle.ask(list(requests.values())), strict=True))
+    assert {row: len(answer.get("values", [])) for row, answer in answers.items()} == {
+        row: 2 if row == PART_OF_A_MESSAGE else 1 for row in requests
+    }, answers
