@@ -70,6 +70,13 @@ def test_first_record_when_larger_than_batch_size_then_it_has_a_batch_of_its_own
     assert batch_values(accumulator) == [[b"a"], [bytes(50_000)], [b"b"]]
 
 
+@pytest.mark.parametrize(("batch_size", "held"), [(200, 200), (1_000_000, 4096)])
+def test_open_batch_when_one_small_record_is_in_it_then_no_more_than_batch_size_is_held(batch_size, held):
+    accumulator = accumulator_of(batch_size=batch_size, linger_ms=1000)
+    append(accumulator, b"value")
+    assert accumulator.budget.held_bytes == held
+
+
 def test_batches_when_the_topic_takes_less_than_batch_size_then_they_end_by_that():
     limits = {"clicks": 300}
     accumulator = accumulator_of(max_message_bytes=limits.get)
