@@ -114,3 +114,29 @@ def test_read_when_committed_then_an_open_transaction_comes_once_it_has_ended(fo
         log.append(marker(7, 7, commit=True))
         reader.refresh()
         assert offsets(reader) == [3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_read_when_segments_before_the_next_one_are_gone_then_tells_of_deleted_offsets_alone(
+    folder: Path, is_deleted: bool
+) -> None:
+    """Retention deletes from the log's start; compaction leaves the start where it was."""
+    with LogAppender(folder, segment_bytes=1) as log:
+        for first in range(0, 50, 10):
+            log.append(batch(first, 10))
+    gone: list[tuple[int, int]] = []
+    reader = LogReader(
+        PARTITION,
+        folder,
+        SegmentCache(),
+        read_memory(),
+        is_committed=False,
+        keeps_control_batches=False,
+        on_gone=lambda *offsets: gone.append(offsets),
+    )
+    assert offsets(reader, 10) == list(range(10))
+    for base_offset in (0, 10, 20) if is_deleted else (10, 20):
+        for path in folder.glob(f"{base_offset:020}.*"):
+            path.unlink()
+    assert offsets(reader) == list(range(30, 50))
+    assert gone == ([(10, 30)] if is_deleted else [])

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +90,16 @@ class Mirror:
     @property
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """It does nothing meanwhile."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """At once, as a crash."""

@@ -283,7 +283,8 @@ def mirror(
             finally:
                 _print_summary(running.statistics, as_json=as_json)
     ended = running.statistics
-    return 1 if ended.stopped or ended.unreached else 0
+    has_lost = bool(ended.gone) and not options.is_following
+    return 1 if ended.stopped or ended.unreached or has_lost else 0
 
 
 @click.command()
@@ -394,5 +395,7 @@ def _print_summary(statistics: Statistics, *, as_json: bool) -> None:
         parts.append(f"stopped: {in_words(len(statistics.stopped), 'partition')}")
     if statistics.unreached:
         parts.append(f"not reached: {in_words(len(statistics.unreached), 'partition')}")
+    if statistics.gone:
+        parts.append(f"deleted before they were mirrored: {in_words(statistics.gone_offsets, 'offset')}")
     parts.append(f"lag {sum(statistics.lag.values()):,}")
     click.echo("mirrored " + "; ".join(parts))

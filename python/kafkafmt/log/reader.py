@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,8 @@ class LogReader:
     open transaction on; keeps_control_batches: without that, whether those are handed out. trims_first_batch: of a
     batch that `offset` is within the records below it are left out. memory: of READ_BYTES, which readers may share.
     from_segment_start: as `PartitionLog` has it; without that nothing below the log start offset is handed out, which
-    may rise at each `refresh`.
+    may rise at each `refresh`. on_gone: called with `offset` and the log start offset if that has risen above it: what
+    lies between them was deleted before it was read.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class LogReader:
         keeps_control_batches: bool,
         trims_first_batch: bool = True,
         from_segment_start: bool = False,
+        on_gone: Callable[[int, int], None] = lambda from_offset, to_offset: None,
     ) -> None:
         self.topic_partition = topic_partition
         self._log = PartitionLog(folder, from_segment_start=from_segment_start, log_starts=cache.log_starts)
@@ -52,6 +55,7 @@ class LogReader:
         self._open: OpenSegment | None = None
         self._position = 0
         self._is_tail_told = False
+        self._on_gone = on_gone
         self.offset = self.start_offset
         self.refresh()
 
@@ -75,7 +79,9 @@ class LogReader:
     def refresh(self) -> None:
         """Look for what was appended, and for how far the log may be read. Raises FileNotFoundError."""
         self._followed.refresh()
-        self.seek(max(self.offset, self.start_offset))
+        if self.start_offset > self.offset:
+            self._on_gone(self.offset, self.start_offset)
+            self.seek(self.start_offset)
         self.end_offset = self._followed.stable_offset if self._is_committed else self._followed.end_offset
 
     def seek(self, offset: int) -> None:
@@ -129,13 +135,18 @@ class LogReader:
                 check_tail(opened.records, self._position, is_active=behind is None)
             if behind is None:
                 return None
-            self._begin(behind)
+            self._pass_deleted_segments(behind)
+            try:
+                self._begin(behind)
+            except FileNotFoundError:  # it was deleted, or merged with the one before it
+                self._open = None
 
     def _find(self) -> OpenSegment | None:
         """The segment that holds the offset, or the first behind it, from where an index leads to."""
         segments = self._log.segments()
         number = sum(segment.base_offset <= self.offset for segment in segments)
         for segment in segments[max(number - 1, 0) :]:
+            self._pass_deleted_segments(segment)
             try:
                 opened = self._begin(segment)
             except FileNotFoundError:  # retention was faster
@@ -143,6 +154,18 @@ class LogReader:
             self._position = segment.search_start(opened.records, self.offset)
             return opened
         return None
+
+    def _pass_deleted_segments(self, segment: Segment) -> None:
+        """Move `offset` to the log start offset if that has risen, unseen by `refresh`, before `segment` is read.
+
+        A gap between segments that the log start offset does not explain is compaction's.
+        """
+        if segment.base_offset <= self.offset:
+            return
+        start = self._log.start_offset
+        if start > self.offset:
+            self._on_gone(self.offset, start)
+            self.offset = start
 
     def _begin(self, segment: Segment) -> OpenSegment:
         limit = self._log.max_decompressed_bytes

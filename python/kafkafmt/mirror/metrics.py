@@ -67,6 +67,11 @@ class _Statistics(Collector):
             value=len(statistics.skipped),
         )
         yield CounterMetricFamily(
+            "kafkafmt_mirror_gone_offsets",
+            "Offsets that the source deleted before they were mirrored.",
+            value=statistics.gone_offsets,
+        )
+        yield CounterMetricFamily(
             "kafkafmt_mirror_possibly_doubled_records",
             "Records that may be at the target twice.",
             value=statistics.possibly_doubled,

@@ -52,6 +52,15 @@ class Unreached:
     to_offset: int
 
 
+@dataclass(frozen=True)
+class OffsetsGone:
+    """Offsets that the source deleted before they were read, `to_offset` not included."""
+
+    topic_partition: TopicPartition
+    from_offset: int
+    to_offset: int
+
+
 class PartitionError(Exception):
     """Why a partition can be mirrored no further; the others can.
 
@@ -75,6 +84,12 @@ class Source(Protocol):
 
     def topics(self) -> Mapping[str, SourceTopic]:
         """The topics that are mirrored, for the target to have them: asked for as they become known."""
+
+    def gone(self) -> Iterable[OffsetsGone]:
+        """Yield each range of offsets that was deleted between a position and the batches after it, once.
+
+        Gaps that compaction leaves are not among them.
+        """
 
     def topic_id(self, topic_partition: TopicPartition) -> UUID | None:
         """Return the id of the topic that the partition is of; None where the source keeps none."""

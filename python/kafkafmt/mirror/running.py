@@ -19,6 +19,7 @@ from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.handlers import HandlerError
 from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.moving import (
+    OffsetsGone,
     PartitionError,
     Source,
     SourceRun,
@@ -83,6 +84,7 @@ class Mirror:
         self._commit_due = time.monotonic() + options.commit_interval
         self._report_due = time.monotonic() + (options.progress_interval or float("inf"))
         self._begin_due = 0.0
+        self._gone_at_begin: list[OffsetsGone] = []
         self._left: dict[TopicPartition, int] | None = None
         self._left_since = 0.0
 
@@ -172,6 +174,7 @@ class Mirror:
         new = [one for one in partitions if one not in self._begun]
         if not new or time.monotonic() < self._begin_due:
             return
+        self._gone_at_begin.clear()
         try:
             self._target.prepare(self._source.topics())
             positions = {
@@ -183,6 +186,8 @@ class Mirror:
             self._begin_due = time.monotonic() + _RETRY_SECONDS
             _log.warning("partitions could not be begun, and are tried again", error=str(error))
             return
+        for one in self._gone_at_begin:
+            self._note_gone(one)
         for topic_partition, position in positions.items():
             self._begun.add(topic_partition)
             if isinstance(position, Stopped):
@@ -197,6 +202,7 @@ class Mirror:
 
     def _position(self, topic_partition: TopicPartition, low: int, high: int) -> int | Stopped:
         """Where a partition goes on, which the target is told."""
+        begins_behind: OffsetsGone | None = None
         try:
             self._target.identify(topic_partition, self._source.topic_id(topic_partition))
             position = self._target.resume_offset(topic_partition)
@@ -211,14 +217,11 @@ class Mirror:
                     "expected the source of what is at the target"
                 )
             if position < low:
-                _log.warning(
-                    "offsets are gone at the source",
-                    partition=str(topic_partition),
-                    first_offset=position,
-                    next_offset=low,
-                )
+                begins_behind = OffsetsGone(topic_partition, position, low)
                 position = low
             self._target.begin(topic_partition, position)
+            if begins_behind is not None:
+                self._gone_at_begin.append(begins_behind)
         except (PartitionError, KafkaFormatError) as error:
             return Stopped(topic_partition, low, str(error))
         return position
@@ -238,6 +241,22 @@ class Mirror:
             else:
                 self._take(found)
         self._memory.fetched(self._source.fetched_bytes)
+        self._collect_gone()
+
+    def _collect_gone(self) -> None:
+        for gone in self._source.gone():
+            if gone.topic_partition not in self.statistics.stopped:
+                self._note_gone(gone)
+
+    def _note_gone(self, gone: OffsetsGone) -> None:
+        self.statistics.gone.append(gone)
+        _log.error(
+            "offsets were deleted at the source before they were mirrored",
+            topic=gone.topic_partition.topic,
+            partition=gone.topic_partition.partition,
+            from_offset=gone.from_offset,
+            to_offset=gone.to_offset,
+        )
 
     def _take(self, found: SourceRun) -> None:
         topic_partition, run = found
@@ -403,4 +422,5 @@ class Mirror:
     def _finish(self) -> None:
         self._target.settle(self._options.shutdown_timeout)
         self._commit()
+        self._collect_gone()
         self.measure_lag()

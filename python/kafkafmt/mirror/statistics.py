@@ -13,7 +13,7 @@ from kafkafmt.forwarding import ForwardingStats, RefusalReason
 if TYPE_CHECKING:
     from kafkafmt.log.reading import SourceDamage
     from kafkafmt.memory import MemoryBudget
-    from kafkafmt.mirror.moving import Stopped, Unreached
+    from kafkafmt.mirror.moving import OffsetsGone, Stopped, Unreached
     from kafkafmt.types import TopicPartition
 
 
@@ -44,6 +44,7 @@ class Statistics:
     skipped: list[SourceDamage] = field(default_factory=list)
     stopped: dict[TopicPartition, Stopped] = field(default_factory=dict)
     unreached: list[Unreached] = field(default_factory=list)
+    gone: list[OffsetsGone] = field(default_factory=list)
     possibly_doubled: int = 0
     lag: dict[TopicPartition, int] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
@@ -64,6 +65,11 @@ class Statistics:
     def left_out(self) -> dict[str, int]:
         """Batches of which nothing goes on, by the reason."""
         return _summed(stats.left_out for stats in self.forwarding)
+
+    @property
+    def gone_offsets(self) -> int:
+        """Offsets that the source deleted before they were mirrored."""
+        return sum(one.to_offset - one.from_offset for one in self.gone.copy())
 
     def as_dict(self) -> dict[str, Any]:
         """The summary for machines."""
@@ -103,6 +109,15 @@ class Statistics:
                     "to_offset": one.to_offset,
                 }
                 for one in self.unreached
+            ],
+            "gone": [
+                {
+                    "topic": one.topic_partition.topic,
+                    "partition": one.topic_partition.partition,
+                    "from_offset": one.from_offset,
+                    "to_offset": one.to_offset,
+                }
+                for one in self.gone
             ],
             "memory": {
                 one.name: {"total_bytes": one.total_bytes, "peak_bytes": one.peak_bytes}

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kafka import KafkaConsumer
 from kafka.consumer.fetcher import ConsumerRecord
 
-from kafkafmt.net.raw_fetcher import FetchOptions, RawFetcher
+from kafkafmt.net.raw_fetcher import FetchOptions, OffsetReset, RawFetcher
 from kafkafmt.net.receiving import DescriptorSelector, ReceivingClient
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kafka.consumer.fetcher import Fetcher
     from kafka.structs import TopicPartition
 
@@ -91,6 +93,10 @@ class RawConsumer(KafkaConsumer):  # type: ignore[misc]
     def fetched_bytes(self) -> int:
         """What was fetched, and not handed out yet."""
         return self._fetcher.fetched_bytes
+
+    def take_offset_resets(self) -> Iterator[OffsetReset]:
+        """Yield each position that `auto_offset_reset` replaced since the last call."""
+        return self._fetcher.take_offset_resets()
 
     def poll(
         self, timeout_ms: float = 0, max_records: int | None = None, update_offsets: bool = True

@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from _kafkafmt.scan import BatchRun
 
 
+_OFFSET_OUT_OF_RANGE = kafka_errors.OffsetOutOfRangeError.errno
+# Only a consumer that never asks for its resets has more of them waiting.
+_MOST_RESETS = 100_000
+
+
 class FetchOptions(NamedTuple):
     """What a RawConsumer is told of its batches; see there."""
 
@@ -41,10 +46,23 @@ class FetchOptions(NamedTuple):
     trims_first_batch: bool
 
 
+class OffsetReset(NamedTuple):
+    """A position that a broker refused, and the one that the consumer's reset policy put in its place.
+
+    from_offset: None if a broker did not refuse the position as out of range.
+    """
+
+    topic_partition: KafkaTopicPartition
+    from_offset: int | None
+    to_offset: int
+
+
 class RawFetcher(Fetcher):  # type: ignore[misc]
     """A Fetcher whose `fetch_records` returns lists of BatchRun, and counts batches where it bounds records."""
 
     _options: FetchOptions
+    _out_of_range: dict[KafkaTopicPartition, int]
+    _resets: deque[OffsetReset]
 
     @classmethod
     def like(cls, made: Fetcher, options: FetchOptions) -> Self:
@@ -52,7 +70,14 @@ class RawFetcher(Fetcher):  # type: ignore[misc]
         fetcher = cls(made._client, made._subscriptions, **{**made.config, "metrics": None})
         fetcher._sensors = made._sensors
         fetcher._options = options
+        fetcher._out_of_range = {}
+        fetcher._resets = deque(maxlen=_MOST_RESETS)
         return fetcher
+
+    def take_offset_resets(self) -> Iterator[OffsetReset]:
+        """Yield each reset of a position once. Safe to call while more come."""
+        while self._resets:
+            yield self._resets.popleft()
 
     @property
     def fetched_bytes(self) -> int:
@@ -83,7 +108,21 @@ class RawFetcher(Fetcher):  # type: ignore[misc]
             told = CorruptBatchError("found damaged by its broker (CORRUPT_MESSAGE)")
             partition = TopicPartition(*completed_fetch.topic_partition)
             raise CorruptRecordError(told, partition, completed_fetch.fetched_offset, None) from None
+        is_out_of_range = completed_fetch.partition_data.error_code == _OFFSET_OUT_OF_RANGE
+        if is_out_of_range and self._subscriptions.is_offset_reset_needed(completed_fetch.topic_partition):
+            self._out_of_range[completed_fetch.topic_partition] = completed_fetch.fetched_offset
         return batches
+
+    def _reset_offset_if_needed(
+        self, partition: KafkaTopicPartition, timestamp: int | None, offset: int
+    ) -> None:
+        is_wanted = self._subscriptions.is_assigned(partition) and self._subscriptions.is_offset_reset_needed(
+            partition
+        )
+        from_offset = self._out_of_range.pop(partition, None)
+        super()._reset_offset_if_needed(partition, timestamp, offset)
+        if is_wanted and not self._subscriptions.is_offset_reset_needed(partition):
+            self._resets.append(OffsetReset(partition, from_offset, offset))
 
     def PartitionRecords(  # noqa: N802 - a class there
         self,

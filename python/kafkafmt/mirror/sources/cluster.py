@@ -26,7 +26,7 @@ from kafkafmt.log.reading import SourceDamage, first_offset
 from kafkafmt.mirror.addresses import ClusterAddress
 from kafkafmt.mirror.clusters import Cluster
 from kafkafmt.mirror.errors import MirrorError
-from kafkafmt.mirror.moving import SourceRun, SourceTopic
+from kafkafmt.mirror.moving import OffsetsGone, SourceRun, SourceTopic
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.net.errors import CorruptRecordError
 from kafkafmt.net.raw_consumer import RawConsumer
@@ -186,7 +186,7 @@ class ClusterSource:
             topic_partition = TopicPartition(*kafka_partition)
             for run in runs:
                 expected = self._positions[topic_partition]
-                # Where the offset is there no more, the consumer begins anew by itself.
+                # If the log was cut off, the consumer begins anew at its start.
                 if run.index["last_offset"][0] < expected:
                     self.hold([topic_partition])
                     found = first_offset(run)
@@ -199,6 +199,14 @@ class ClusterSource:
                 self.hold([topic_partition])
         self._is_handing_out = False
         self._handed_out_bytes = 0
+
+    def gone(self) -> Iterator[OffsetsGone]:
+        for kafka_partition, from_offset, to_offset in self._consumer.take_offset_resets():
+            topic_partition = TopicPartition(*kafka_partition)
+            if from_offset is None:
+                from_offset = self._positions.get(topic_partition)
+            if from_offset is not None and from_offset < to_offset:
+                yield OffsetsGone(topic_partition, from_offset, to_offset)
 
     @property
     def fetched_bytes(self) -> int:

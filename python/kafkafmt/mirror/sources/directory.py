@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -20,7 +21,7 @@ from kafkafmt.log.reading import SourceDamage
 from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs
 from kafkafmt.log.topics import is_internal_topic
 from kafkafmt.mirror.errors import MirrorError
-from kafkafmt.mirror.moving import SourceRun, SourceTopic
+from kafkafmt.mirror.moving import OffsetsGone, SourceRun, SourceTopic
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.serve.descriptors import most_open_segments
 from kafkafmt.types import TopicPartition
@@ -56,6 +57,8 @@ class DirectorySource:
         self._held: set[TopicPartition] = set()
         self._ends: dict[TopicPartition, int] = {}
         self._inodes: dict[TopicPartition, int] = {}
+        self._begun: set[TopicPartition] = set()
+        self._gone: list[OffsetsGone] = []
         self._safe_configs: dict[str, Mapping[str, str]] = {}
         self._listed = float("-inf")
         self._list()
@@ -127,6 +130,14 @@ class DirectorySource:
         if self._options.is_following:
             self._refresh()
 
+    def gone(self) -> Iterator[OffsetsGone]:
+        gone, self._gone = self._gone, []
+        yield from gone
+
+    def _note_gone(self, topic_partition: TopicPartition, from_offset: int, to_offset: int) -> None:
+        if topic_partition in self._begun:
+            self._gone.append(OffsetsGone(topic_partition, from_offset, to_offset))
+
     @property
     def fetched_bytes(self) -> int:
         """What all readers read into; a batch may be larger."""
@@ -146,6 +157,7 @@ class DirectorySource:
 
     def seek(self, topic_partition: TopicPartition, offset: int) -> None:
         self._readers[topic_partition].seek(offset)
+        self._begun.add(topic_partition)
 
     def hold(self, topic_partitions: Iterable[TopicPartition]) -> None:
         self._held.update(topic_partitions)
@@ -198,6 +210,7 @@ class DirectorySource:
                 reader.refresh()
             except FileNotFoundError:
                 del self._readers[topic_partition]
+                self._begun.discard(topic_partition)
                 self._open.pop(topic_partition, None)
         if time.monotonic() - self._listed > _LIST_SECONDS:
             self._list()
@@ -214,6 +227,7 @@ class DirectorySource:
                 self._memory,
                 is_committed=self._options.is_committed,
                 keeps_control_batches=self._options.keeps_control_batches,
+                on_gone=partial(self._note_gone, topic_partition),
             )
             self._readers[topic_partition] = reader
             self._inodes[topic_partition] = folder.stat().st_ino

@@ -1,0 +1,187 @@
+"""Offsets that a source deletes before they are mirrored are reported: no mirror passes over them in silence."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from kafka import KafkaAdminClient
+from kafka import TopicPartition as KafkaTopicPartition
+
+from cli.logs import command
+from kafkafmt.log.checkpoints import LOG_START_OFFSET_CHECKPOINT, log_start_offsets_to_bytes
+from kafkafmt.types import TopicPartition
+from mirror.folders import batches, log_bytes, mirror, put_log
+from mirror.reading import batches_of, end_of
+from mirror.running import QUICKLY, SECONDS, Mirror, address, wait_until
+from mirror.scenarios import Feed
+from net.cluster import Cluster
+
+MakeMirror = Callable[..., Mirror]
+MESSAGE = "offsets were deleted at the source before they were mirrored"
+
+
+def delete_segments(folder: Path, offset: int) -> int:
+    """Delete the segments that end below an offset, as retention does; the log start offset."""
+    logs = sorted(folder.glob("*.log"))
+    starts = [int(path.stem) for path in logs]
+    start = max(one for one in starts if one <= offset)
+    for path, base_offset in zip(logs, starts, strict=True):
+        if base_offset < start:
+            for each in folder.glob(f"{path.stem}.*"):
+                each.unlink()
+    return start
+
+
+def delete_records(folder: Path, offset: int) -> int:
+    """Raise the log start offset, as DeleteRecords does."""
+    topic, partition = folder.name.rsplit("-", 1)
+    entries = {TopicPartition(topic, int(partition)): offset}
+    (folder.parent / LOG_START_OFFSET_CHECKPOINT).write_bytes(log_start_offsets_to_bytes(entries))
+    return offset
+
+
+def gone(topic: str, from_offset: int, to_offset: int) -> dict[str, Any]:
+    return {"topic": topic, "partition": 0, "from_offset": from_offset, "to_offset": to_offset}
+
+
+def told(errors: str) -> list[dict[str, Any]]:
+    """What the lines of the log say."""
+    lines = [json.loads(line) for line in errors.splitlines() if MESSAGE in line]
+    return [{key: line[key] for key in gone("", 0, 0)} for line in lines]
+
+
+@pytest.mark.parametrize("delete", [delete_segments, delete_records])
+def test_offsets_when_a_folder_deleted_them_between_two_runs_then_are_reported(
+    tmp_path: Path, delete: Callable[[Path, int], int]
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    put_log(source / "t-0", batches(0, 100))
+    put_log(source / "u-0", batches(0, 100))
+    assert mirror(source, target).summary["gone"] == []
+    put_log(source / "t-0", batches(100, 600))
+    start = delete(source / "t-0", 400)
+    assert start > 100
+    ended = mirror(source, target)
+    assert (ended.status, ended.summary["gone"]) == (1, [gone("t", 100, start)])
+    assert told(ended.errors) == [gone("t", 100, start)]
+    assert ended.summary["records"] == 600 - start
+    again = mirror(source, target)
+    assert (again.status, again.summary["gone"]) == (0, [])
+
+
+@pytest.mark.parametrize("delete", [delete_segments, delete_records])
+def test_offsets_when_a_mirror_begins_behind_them_then_are_not_lost(
+    tmp_path: Path, delete: Callable[[Path, int], int]
+) -> None:
+    put_log(tmp_path / "source" / "t-0", batches(0, 600))
+    start = delete(tmp_path / "source" / "t-0", 400)
+    ended = mirror(tmp_path / "source", tmp_path / "target")
+    assert (ended.status, ended.summary["gone"]) == (0, [])
+    assert ended.summary["records"] == 600 - start
+
+
+def test_gap_when_compaction_left_it_between_segments_then_is_not_lost(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    put_log(source / "t-0", [*batches(0, 100), *batches(400, 600)], segment_bytes=1000)
+    ended = mirror(source, target)
+    assert (ended.status, ended.summary["gone"]) == (0, [])
+    assert log_bytes(target / "t-0") == log_bytes(source / "t-0")
+
+
+@pytest.mark.parametrize("delete", [delete_segments, delete_records])
+def test_offsets_when_a_followed_folder_deletes_them_then_are_reported_and_counted(
+    tmp_path: Path, delete: Callable[[Path, int], int]
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    put_log(source / "t-0", batches(0, 100))
+    options = ("--follow", "--json", "--metrics-port", 0)
+    with subprocess.Popen(
+        command("mirror", source, target, *options),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        try:
+            assert running.stderr is not None
+            line = next(line for line in running.stderr if line.startswith("metrics are served on "))
+            wait_until(lambda: end_of(target, "t") == 100)
+            running.send_signal(signal.SIGSTOP)
+            put_log(source / "t-0", batches(100, 600))
+            start = delete(source / "t-0", 400)
+            running.send_signal(signal.SIGCONT)
+            wait_until(lambda: end_of(target, "t") == 600)
+            with urlopen(f"http://{line.split()[-1]}/metrics", timeout=SECONDS) as response:
+                assert f"kafkafmt_mirror_gone_offsets_total {start - 100}.0" in response.read().decode()
+            running.send_signal(signal.SIGTERM)
+            printed, errors = running.communicate(timeout=SECONDS)
+        finally:
+            running.kill()
+    assert (running.returncode, json.loads(printed)["gone"]) == (0, [gone("t", 100, start)])
+    assert told(errors) == [gone("t", 100, start)]
+
+
+@pytest.mark.broker
+@pytest.mark.xdist_group("mirror")
+@pytest.mark.parametrize("line", ["3.9", "4.x"])
+@pytest.mark.parametrize("to", ["folder", "cluster"])
+def test_offsets_when_a_broker_deleted_them_between_two_runs_then_are_reported(
+    clusters: dict[str, Cluster], line: str, to: str, topic: str, tmp_path: Path, mirror: MakeMirror
+) -> None:
+    source, other = clusters[line], clusters["4.x" if line == "3.9" else "3.9"]
+    source.create_topic(topic)
+    feed = Feed(source)
+    target = tmp_path / "logs" if to == "folder" else address(other)
+    with feed.producer() as producer:
+        feed.send(producer, topic, feed.orders.take(20))
+        delete_at_broker(source, topic, 5)
+        with mirror(address(source, topic), target, "--once") as running:
+            assert running.summary()["gone"] == []
+        feed.send(producer, topic, feed.orders.take(40))
+    delete_at_broker(source, topic, 50)
+    with mirror(address(source, topic), target, "--once") as running:
+        summary = running.summary(status=1)
+    assert (summary["gone"], summary["records"]) == ([gone(topic, 20, 50)], 10)
+    assert told(running.said) == [gone(topic, 20, 50)]
+    with mirror(address(source, topic), target, "--once") as running:
+        assert running.summary()["gone"] == []
+
+
+@pytest.mark.broker
+@pytest.mark.xdist_group("mirror")
+@pytest.mark.parametrize("line", ["3.9", "4.x"])
+def test_offsets_when_a_followed_broker_deletes_them_then_are_reported(
+    clusters: dict[str, Cluster], line: str, topic: str, tmp_path: Path, mirror: MakeMirror
+) -> None:
+    source, target = clusters[line], tmp_path / "logs"
+    source.create_topic(topic)
+    feed = Feed(source)
+    with feed.producer() as producer, mirror(address(source, topic), target, *QUICKLY) as running:
+        feed.send(producer, topic, feed.orders.take(20))
+        wait_until(lambda: end_of(target, topic) == 20, running)
+        with running.frozen():
+            for _ in range(3):  # a fetch that waits at the broker is answered with the first of them
+                feed.send(producer, topic, feed.orders.take(20))
+            delete_at_broker(source, topic, 70)
+        feed.send(producer, topic, feed.orders.take(20))
+        wait_until(lambda: end_of(target, topic) == 100, running)
+        summary = running.stop()
+    (lost,) = summary["gone"]
+    arrived = [
+        offset for one in batches_of(target, topic) for offset in range(one.base_offset, one.last_offset + 1)
+    ]
+    assert 20 <= lost["from_offset"] < lost["to_offset"] == 70
+    assert arrived == [*range(lost["from_offset"]), *range(70, 100)]
+    assert told(running.said) == [lost]
+
+
+def delete_at_broker(cluster: Cluster, topic: str, offset: int) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    admin.delete_records({KafkaTopicPartition(topic, 0): offset})
+    admin.close()
