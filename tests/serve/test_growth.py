@@ -64,7 +64,7 @@ def test_wait_ends_for_those_whose_log_grows_and_for_no_others(partitions: list[
 
 def test_wait_for_a_log_that_grew_already_ends_at_the_next_look(partitions: list[Partition]) -> None:
     async def scenario(growth: GrowthWatch) -> None:
-        assert partitions[0].end_offset() == 5
+        assert partitions[0].log.end_offset == 5
         assert await asyncio.wait_for(growth.wait({partitions[0]: 4}, SECONDS), SECONDS)
 
     run(scenario)

@@ -15,6 +15,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafkafmt._util.steps import Steps, finish
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.decoding import locate
 from kafkafmt.errors import KafkaFormatError
@@ -104,7 +105,8 @@ class FoundBatch(NamedTuple):
 class FollowedLog:
     """The log in a folder. Not safe for threads.
 
-    Offsets are those of the last `refresh`. from_segment_start: as `PartitionLog` has it.
+    Offsets are those of the last `refresh`. from_segment_start: as `PartitionLog` has it. is_read: it is refreshed
+    at once; else nothing is known before the first `refresh` or `refresh_steps`.
 
     Raises FileNotFoundError or NotADirectoryError for another `path`, and CheckpointError where
     `log-start-offset-checkpoint` is malformed.
@@ -117,6 +119,7 @@ class FollowedLog:
         *,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
         from_segment_start: bool = False,
+        is_read: bool = True,
     ) -> None:
         self._cache = SegmentCache() if cache is None else cache
         self._log = PartitionLog(
@@ -133,7 +136,8 @@ class FollowedLog:
         self._damage: KafkaFormatError | None = None
         self._beginning = 0
         self._transactions: LogTransactions | None = None
-        self.refresh()
+        if is_read:
+            self.refresh()
 
     @property
     def start_offset(self) -> int:
@@ -192,12 +196,19 @@ class FollowedLog:
 
     def refresh(self) -> bool:
         """Look for what is new; was there anything? Raises FileNotFoundError once the folder is gone."""
+        return finish(self.refresh_steps())
+
+    def refresh_steps(self) -> Steps[bool]:
+        """`refresh` in steps of `READ_BYTES`, or one batch that is larger.
+
+        Between them the log may be read, up to what is known of it; it is not to be refreshed.
+        """
         before = (self.start_offset, self._end)
         self._log_start = self._log.log_start_offset
         self._list()
         while True:
             try:
-                self._follow()
+                yield from self._follow()
                 return before != (self.start_offset, self._end)
             except FileNotFoundError:  # a segment that was listed is deleted: so the folder has changed
                 listed, self._folder_stamp = self._segments, None
@@ -210,13 +221,17 @@ class FollowedLog:
 
         Raises KafkaFormatError where damage is in the way.
         """
+        return finish(self.find_steps(offset))
+
+    def find_steps(self, offset: int) -> Steps[FoundBatch | None]:
+        """`find` in steps: what reads far through a segment is handed out to be called."""
         offset = max(offset, self._log_start)
         if offset >= self.end_offset:
             return None
         number = max(bisect_right(self._segments, offset, key=_base_offset) - 1, 0)
         for segment in self._segments[number:]:
             opened = self._open(segment)
-            row = opened.find(offset)
+            row = yield from opened.find_steps(offset)
             if row is not None:
                 position, size = int(row["position"]), int(row["size"])
                 end = self._end_in(opened)
@@ -229,8 +244,14 @@ class FollowedLog:
 
     def find_behind(self, opened: OpenSegment) -> FoundBatch | None:
         """The first batch behind a segment."""
+        return finish(self.find_behind_steps(opened))
+
+    def find_behind_steps(self, opened: OpenSegment) -> Steps[FoundBatch | None]:
+        """`find_behind` in steps, as `find_steps`."""
         behind = self._base_offset_behind(opened)
-        return None if behind is None else self.find(behind)
+        if behind is None:
+            return None
+        return (yield from self.find_steps(behind))
 
     def find_timestamp(self, timestamp: int, turn: Turn = NO_TURN) -> TimestampOffset | None:
         """As `PartitionLog.find_timestamp`. In any thread. turn: is entered while a batch is decompressed."""
@@ -292,7 +313,7 @@ class FollowedLog:
                 self._transactions.forget_before(self.start_offset)
         self._cache.forget_replaced(segments)
 
-    def _follow(self) -> None:
+    def _follow(self) -> Steps[None]:
         """Learn where the log ends now."""
         if not self._segments:
             self._end, self._damage = LogEnd(0, -1, 0), None
@@ -306,15 +327,15 @@ class FollowedLog:
         self._damage = None
         if not self._is_intact():
             self._transactions, self._beginning = None, self._beginning + 1
-            self._begin(last)
+            yield from self._begin(last)
         elif self._end.base_offset != last.base_offset and self._transactions is None:
-            self._begin(last)  # what is between is nobody's concern
+            yield from self._begin(last)  # what is between is nobody's concern
         number = bisect_left(self._segments, self._end.base_offset, key=_base_offset)
         for segment in self._segments[number:]:
             if segment.base_offset > self._end.base_offset:
                 offset = max(self._end.offset, segment.base_offset)
                 self._end, self._damage = LogEnd(offset, segment.base_offset, 0), None
-            self._advance(segment, is_abandoned=not segment.is_active or age > _ABANDONED_NS)
+            yield from self._advance(segment, is_abandoned=not segment.is_active or age > _ABANDONED_NS)
         is_told = self._end.position == found.st_size or age > _ABANDONED_NS
         self._file_stamp = stamp if is_told and age > _SETTLED_NS else None
 
@@ -328,18 +349,18 @@ class FollowedLog:
         is_there = opened.head(end.last_position)[: len(end.last_head)] == end.last_head
         return is_there and opened.records.end_position >= end.position
 
-    def _begin(self, last: Segment) -> None:
+    def _begin(self, last: Segment) -> Steps[None]:
         """Find the end of the last segment, nothing being known: from where its index leads, if the end is there."""
         self._cache.forget(last)
         opened = self._open(last)
         indexed = Segment(last.path).indexes.search_start(opened.records, MAX_OFFSET)
         for position in dict.fromkeys((indexed, 0)):
             self._end = LogEnd(last.base_offset, last.base_offset, position)
-            self._advance(last, is_abandoned=False)
+            yield from self._advance(last, is_abandoned=False)
             if opened.is_over(self._end.position):
                 return
 
-    def _advance(self, segment: Segment, *, is_abandoned: bool) -> None:
+    def _advance(self, segment: Segment, *, is_abandoned: bool) -> Steps[None]:
         """Go through the headers behind the end that is known, to the end of a segment.
 
         is_abandoned: what is no whole batch is damage, and not one that is being written.
@@ -356,6 +377,7 @@ class FollowedLog:
                     return
                 self._take(run, opened)
                 position = run.end_position
+                yield None
             except KafkaFormatError as error:
                 if not is_abandoned:
                     return

@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right, insort
 from typing import TYPE_CHECKING
 
 from _kafkafmt.layout import CRC_LENGTH, CRC_OFFSET, LOG_OVERHEAD
+from kafkafmt._util.steps import Steps, finish
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.segment import Segment
 from kafkafmt.records import RecordsRange
@@ -111,6 +112,10 @@ class OpenSegment:
 
         Raises KafkaFormatError where damage is in the way.
         """
+        return finish(self.find_steps(offset))
+
+    def find_steps(self, offset: int) -> Steps[np.void | None]:
+        """`find` in steps: what reads far through the segment is handed out to be called."""
         number = bisect_right(self._places, offset, key=lambda place: place[0]) - 1
         _, position = self._places[max(number, 0)]
         row = None
@@ -118,7 +123,7 @@ class OpenSegment:
             row = self._find_from(position, position + _NEAR_BYTES, self.records.end_position, offset)
         if row is None:
             # Made anew and dropped: an index of a large segment takes megabytes, and is seldom asked.
-            row = Segment(self.segment.path).indexes.find_row(self.records, offset)
+            row = yield lambda: Segment(self.segment.path).indexes.find_row(self.records, offset)
         if row is not None:
             self.remember(offset, int(row["position"]))
         return row
@@ -178,6 +183,10 @@ class OpenSegment:
         Their headers and CRCs are checked, once; of the batch that `end` is within nothing is. Raises
         KafkaFormatError for the batch at `start`.
         """
+        return finish(self.sound_end_steps(start, end))
+
+    def sound_end_steps(self, start: int, end: int) -> Steps[int]:
+        """`sound_end` in steps of `READ_BYTES`, or one batch that is larger."""
         number = bisect_right(self._sound, (start, self.records.end_position)) - 1
         known = self._sound[number][1] if number >= 0 else 0
         if known >= end:
@@ -189,6 +198,7 @@ class OpenSegment:
                 run.ensure_valid()
                 self.has_zstd = self.has_zstd or bool((run.index["codec"] == Codec.ZSTD).any())
                 reached = run.end_position
+                yield None
         except KafkaFormatError as error:
             reached = max(reached, error.position or 0)
             if reached <= start:

@@ -20,6 +20,7 @@ from kafkafmt.log.directory import FollowedFolders, LogDirectory
 from kafkafmt.log.following import FollowedLog, SegmentCache
 from kafkafmt.log.partition_metadata import read_topic_id
 from kafkafmt.serve.logs import Seldom
+from kafkafmt.serve.turns import by_steps
 from kafkafmt.types import TopicPartition
 
 _log = structlog.get_logger()
@@ -57,37 +58,44 @@ class Partition:
         self.seldom = Seldom()  # for what is to be logged of it, at each fetch else
         self._cache = cache
         self._epochs: tuple[int, list[tuple[int, int]]] = (-1, [])
+        self._log: FollowedLog | None = None
+        self._following = asyncio.Lock()
         self._reading_transactions = asyncio.Lock()
 
-    @cached_property
+    @property
     def log(self) -> FollowedLog:
-        """Its offsets are those of the last `refresh`."""
+        """Its offsets are those of the last time that it was followed."""
+        if self._log is None:
+            self._log = self._unread_log()
+            self._log.refresh()
+        return self._log
+
+    async def follow(self) -> FollowedLog:
+        """The log, with what is new in it; others have their turns while much is read."""
+        async with self._following:
+            log = self._unread_log() if self._log is None else self._log
+            await by_steps(log.refresh_steps())
+            self._log = log
+        return log
+
+    async def start_offset(self) -> int:
+        """The log start offset, as it was when the log was followed last."""
+        log = await self.follow() if self._log is None else self._log
+        return log.start_offset
+
+    def look(self) -> None:
+        """Look for what is new in the log, unless a task is at it."""
+        if not self._following.locked():
+            self.log.refresh()
+
+    def _unread_log(self) -> FollowedLog:
         return FollowedLog(
             self.folder,
             self._cache,
             max_decompressed_bytes=self._max_decompressed_bytes,
             from_segment_start=self._from_segment_start,
+            is_read=False,
         )
-
-    def refresh(self) -> bool:
-        """Look for what is new in the log; was there anything?"""
-        is_known = "log" in self.__dict__
-        return self.log.refresh() if is_known else True
-
-    @property
-    def start_offset(self) -> int:
-        """The log start offset."""
-        return self.log.start_offset
-
-    def end_offset(self) -> int:
-        """The high watermark: all that is there may be read."""
-        self.refresh()
-        return self.log.end_offset
-
-    def stable_offset(self) -> int:
-        """The last stable offset: committed reads end there."""
-        self.refresh()
-        return self.log.stable_offset
 
     async def follow_transactions(self) -> None:
         """Have them at hand for committed reads: what no file tells is read from the log once, in a thread."""

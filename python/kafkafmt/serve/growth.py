@@ -75,7 +75,7 @@ class GrowthWatch:
 def _wake_grown(partition: Partition, waiting: Mapping[asyncio.Future[bool], int]) -> None:
     """Wake those who saw another end of a log than it has now."""
     try:
-        partition.refresh()
+        partition.look()
         end_offset = partition.log.end_offset
     except (KafkaFormatError, OSError):
         end_offset = -1

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
+from kafkafmt._util.steps import Steps
+
 if TYPE_CHECKING:
     from kafkafmt.serve.request_memory import RequestLease
 
@@ -41,6 +43,20 @@ class Turns:
         if self._loop.time() >= self._ends_at:
             await asyncio.sleep(0)
             self._ends_at = self._loop.time() + _TURN_SECONDS
+
+
+async def by_steps(steps: Steps[_Item], turns: Turns | None = None) -> _Item:
+    """What steps make: others have their turns between them, and what may go on in a thread does."""
+    turns = Turns() if turns is None else turns
+    result = None
+    while True:
+        try:
+            step = steps.send(result)
+        except StopIteration as end:
+            made: _Item = end.value
+            return made
+        result = None if step is None else await asyncio.to_thread(step)
+        await turns.give()
 
 
 async def by_turns(items: Iterable[_Item]) -> AsyncIterator[_Item]:

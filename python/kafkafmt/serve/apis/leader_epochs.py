@@ -55,7 +55,8 @@ class OffsetForLeaderEpochApi:
                 code = leader_epoch_error_code(partition, asked.current_leader_epoch)
                 if code == NoError.errno:
                     epochs = partition.leader_epochs()
-                    epoch, end_offset = end_offset_for(epochs, asked.leader_epoch, partition.end_offset())
+                    log = await partition.follow()
+                    epoch, end_offset = end_offset_for(epochs, asked.leader_epoch, log.end_offset)
             except (KafkaFormatError, OSError) as error:
                 code = error_code(partition, error)
         return _TopicResult.EpochEndOffset(

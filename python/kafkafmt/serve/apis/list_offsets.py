@@ -96,6 +96,7 @@ class ListOffsetsApi:
             if code != NoError.errno:
                 return _answered(asked, code)
             if request.version == 0:
+                await partition.follow()
                 offsets = _segment_offsets(partition, asked.timestamp, time.time_ns() // 1_000_000)
                 offsets = offsets[: max(asked.max_num_offsets, 0)]
                 await turns.give(_SEGMENT_OFFSET_BYTES * len(offsets))
@@ -107,21 +108,21 @@ class ListOffsetsApi:
     async def _listed(self, request: Request, partition: Partition, timestamp: int) -> _Listed:
         committed = request.body.isolation_level == IsolationLevel.READ_COMMITTED
         if timestamp in (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL):
-            partition.refresh()
-            start = partition.start_offset
+            start = (await partition.follow()).start_offset
             return _Listed(start, leader_epoch=epoch_of(partition.leader_epochs(), start))
         if timestamp == OffsetSpec.LATEST_TIERED:
             return _Listed()
+        log = await partition.follow()
         if committed:
             await partition.follow_transactions()
-        end = partition.stable_offset() if committed else partition.end_offset()
+        end = log.stable_offset if committed else log.end_offset
         if timestamp == OffsetSpec.LATEST:
             return _Listed(end, leader_epoch=partition.leader_epoch)
         # These read and decode batches, and keep nothing of them.
         if timestamp == OffsetSpec.MAX_TIMESTAMP:
-            found = await self._work.search(partition.log.find_max_timestamp)
+            found = await self._work.search(log.find_max_timestamp)
         else:
-            found = await self._work.search(partial(partition.log.find_timestamp, timestamp))
+            found = await self._work.search(partial(log.find_timestamp, timestamp))
         if found is None or found.offset >= end:
             return _Listed()
         return _Listed(found.offset, found.timestamp, epoch_of(partition.leader_epochs(), found.offset))
@@ -133,8 +134,7 @@ def _segment_offsets(partition: Partition, timestamp: int, now: int) -> list[int
 
     timestamp, now: milliseconds; LATEST is the log's end and all segments, EARLIEST the first one alone.
     """
-    end = partition.end_offset()
-    start = partition.start_offset
+    end, start = partition.log.end_offset, partition.log.start_offset
     if timestamp == OffsetSpec.EARLIEST:
         return [start]
     offsets = {

@@ -25,6 +25,7 @@ from kafkafmt.log.indexes import AbortedTransaction
 from kafkafmt.records import MemoryRecords, Records, RecordsRange
 from kafkafmt.serve.catalog import Partition
 from kafkafmt.serve.partition_errors import error_code, leader_epoch_error_code, refusal_code
+from kafkafmt.serve.turns import by_steps
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
@@ -100,8 +101,7 @@ class PartitionReader:
         failed = leader_epoch_error_code(partition, fetch.current_leader_epoch)
         if failed:
             return PartitionAnswer(failed)
-        partition.refresh()
-        log = partition.log
+        log = await partition.follow()
         if fetch.is_committed:
             await partition.follow_transactions()
         if not log.start_offset <= fetch.offset <= log.end_offset:
@@ -117,7 +117,7 @@ class PartitionReader:
     async def _read(
         self, partition: Partition, fetch: PartitionFetch, answer: PartitionAnswer, lease: Lease
     ) -> None:
-        found = self._find(partition, fetch, answer.stable_offset)
+        found = await self._find(partition, fetch, answer.stable_offset)
         if found is None or (fetch.most_bytes < found.size and not fetch.gets_one):
             return
         opened = found.segment
@@ -133,7 +133,7 @@ class PartitionReader:
                 answer.error_code = refusal_code(partition, UnsupportedCompressionTypeError, fetch.version)
             return
         end = min(found.position + max(fetch.most_bytes, found.size), found.end_position)
-        end = opened.sound_end(found.position, end)
+        end = await by_steps(opened.sound_end_steps(found.position, end))
         known_end = _known_end(opened.between(found.position, end), fetch.version, has_zstd=opened.has_zstd)
         if known_end > found.position:
             answer.records = opened.between(found.position, known_end)
@@ -147,13 +147,15 @@ class PartitionReader:
         if fetch.is_committed:
             answer.aborted = partition.log.aborted_transactions(fetch.offset, opened, end)
 
-    def _find(self, partition: Partition, fetch: PartitionFetch, stable_offset: int) -> FoundBatch | None:
+    async def _find(
+        self, partition: Partition, fetch: PartitionFetch, stable_offset: int
+    ) -> FoundBatch | None:
         """The first batch, and in its segment the end of what may be read."""
         log = partition.log
-        found = log.find(fetch.offset)
+        found = await by_steps(log.find_steps(fetch.offset))
         if found is None or stable_offset == log.end_offset:
             return found
-        limit = log.find(stable_offset)
+        limit = await by_steps(log.find_steps(stable_offset))
         if limit is None or limit.segment is not found.segment:
             return found
         return found._replace(end_position=limit.position) if limit.position > found.position else None
@@ -189,7 +191,7 @@ class PartitionReader:
                     return converted
                 position = converted.passed_position
                 opened.remember_passed((to_magic, fetch.offset), position)
-            found = partition.log.find_behind(opened)
+            found = await by_steps(partition.log.find_behind_steps(opened))
         return None
 
     async def _recoded(

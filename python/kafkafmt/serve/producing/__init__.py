@@ -167,7 +167,7 @@ class Producing:
         limits = settings.max_message_bytes, self._max_decompressed_bytes
         run = await asyncio.to_thread(checked_run, records, request.version, *limits)
         if not len(run):
-            return _Answer(log_start_offset=partition.start_offset)
+            return _Answer(log_start_offset=await partition.start_offset())
         async with self._writers.writer(partition) as writer:
             appended: Appended = await writer.append(run, settings, self._now)
             self._growth.look_at(partition)
@@ -177,7 +177,7 @@ class Producing:
         return _Answer(
             base_offset=appended.base_offset,
             log_append_time=appended.log_append_time,
-            log_start_offset=partition.start_offset,
+            log_start_offset=await partition.start_offset(),
         )
 
 
