@@ -80,7 +80,7 @@ bench-memory: build ## replay and table 4 GB within 256 MB, top-down and bottom-
 
 bench-experiments: build ## run the documents' own experiments: chunk sizes, memory, and connections
 	@tools/system.sh java
-	@for name in chunk_size fetch_memory lazy_memory serve_throughput serve_memory serve_connections spark_memory; do $(JAVA) $(BIN)/python -m bench.experiments.$$name && echo || exit 1; done
+	@for name in chunk_size fetch_memory lazy_memory serve_throughput serve_memory serve_connections serve_hostile spark_memory; do $(JAVA) $(BIN)/python -m bench.experiments.$$name && echo || exit 1; done
 
 wheel: build ## make the sdist and the wheel in dist/
 	rm -rf dist

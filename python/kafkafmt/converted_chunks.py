@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,10 @@ DEFAULT_CHUNK_SIZE = 512 * 1024  # where throughput peaks: bench/experiments/chu
 _MOST_GROWTH = 1.5
 # A chunk of a smaller part of its memory is copied out of it: who keeps the chunk would keep all of that.
 _LEAST_USED = 0.25
+# So much is converted in some 10 ms, however small the records are.
+_QUICK_BYTES = 1024 * 1024
+# What a byte decompresses to at the most, by the format of the codec; zstd has no such bound.
+_MOST_RATIOS = {Codec.NONE: 1, Codec.GZIP: 1032, Codec.SNAPPY: 22, Codec.LZ4: 255}
 _NO_MEMORY = np.empty(0, np.uint8)
 
 
@@ -134,8 +139,7 @@ class ConvertedChunks:
     def read_next(self) -> bool:
         """Read what the next chunk is made of; may converting that take long?
 
-        So it is if a batch is compressed, of which nobody knows what it decompresses to, or alone larger than a chunk.
-        Only with `memory`, of which no other conversion is to read before the chunk is made.
+        See `may_take_long`. Only with `memory`, of which no other conversion is to read before the chunk is made.
         """
         if self._error is None and self._run is None:
             try:
@@ -144,8 +148,7 @@ class ConvertedChunks:
                 self._error = error
         if self._error is not None or self._run is None:
             return False
-        rows = self._run.index
-        return bool((rows["codec"] != Codec.NONE).any() or rows["size"].max() > self._chunk_size)
+        return may_take_long(self._run.index)
 
     def release(self) -> None:
         """Give the memory back until the next chunk is asked for."""
@@ -216,6 +219,13 @@ class ConvertedChunks:
         self._converter.use_memory(_NO_MEMORY)
         self._buffer = None
         return output
+
+
+def may_take_long(rows: NDArray[np.void]) -> bool:
+    """Whether converting batches may take more than some 10 ms, by their headers: for what they may decompress to."""
+    sizes = np.bincount(rows["codec"], weights=rows["size"])
+    most = sum(size * _MOST_RATIOS.get(Codec(codec), math.inf) for codec, size in enumerate(sizes) if size)
+    return bool(most > _QUICK_BYTES)
 
 
 def chunk_memory_bytes(chunk_size: int) -> int:

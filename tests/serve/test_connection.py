@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka.protocol.api_key import ApiKey
 from kafka.protocol.metadata import ApiVersionsRequest
 
+import kafkafmt as kf
+from kafkafmt.serve.security.users import MECHANISMS, read_users
+from kafkafmt.serve.wire import decode_request
 from log.samples import batches, put_segment
 from serve.endpoint_here import Here, serving
 from serve.raw_client import SIZE, frame
 from serve.requests import MIB, Wanted, fetch, metadata
 from serve.test_fetching import FOREVER_MS, partitions, read
+from serve.turns import made_by_turns
 
 OLD, NEW = 3, 12
 SHORT, LONG = 0.05, 3600.0
@@ -141,6 +147,67 @@ def test_frame_of_a_size_that_cannot_be_closes_the_connection(logs: Path, size: 
             await other.ask(ApiVersionsRequest(), 0)
 
     run(logs, scenario, max_request_bytes=1000)
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version"), [(ApiKey.Fetch, 99), (ApiKey.StopReplica, 0), (ApiKey.Fetch, 12)]
+)
+def test_request_that_may_not_be_asked_for_closes_the_connection_when_its_first_bytes_have_come(
+    logs: Path, tmp_path: Path, api_key: int, version: int
+) -> None:
+    """Nothing of its body is read, let alone decoded."""
+    file = tmp_path / "users.ini"
+    file.write_text("[alice]\npassword = wonderland\n")
+    file.chmod(0o600)
+    users = read_users(file, MECHANISMS) if version == 12 else None
+
+    async def scenario(here: Here) -> None:
+        with await here.client() as client:
+            client.socket.send(struct.pack(">ihh", 10_000, api_key, version))
+            assert await client.is_closed()
+
+    run(logs, scenario, users=users, request_timeout=LONG, idle_timeout=LONG)
+
+
+# What takes long
+
+
+def threads(name: str) -> int:
+    return sum(thread.name.startswith(name) for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("codec", [kf.Codec.NONE, kf.Codec.ZSTD, kf.Codec.LZ4])
+def test_batch_that_decompresses_to_much_is_converted_beside_the_loop(
+    tmp_path: Path, codec: kf.Codec
+) -> None:
+    builder = kf.RecordBatchBuilder(codec=codec, batch_size=64 * MIB)
+    for _ in range(8):
+        builder.append(0, None, bytes(MIB))
+    put_segment(tmp_path / "t-0", 0, [builder.build()])
+    put_segment(tmp_path / "small-0", 0, batches(0, 1))
+
+    async def scenario(here: Here) -> None:
+        before = threads("conversion")
+        with await here.client() as client:
+            found = partitions(await client.ask(fetch(Wanted("small")), OLD))["small", 0]
+            assert (found.error_code, threads("conversion")) == (0, before)
+            found = partitions(await client.ask(fetch(Wanted("t")), OLD))["t", 0]
+            assert threads("conversion") == before + 1
+
+    run(tmp_path, scenario, zstd_fallback=kf.Codec.LZ4)
+
+
+@pytest.mark.parametrize("version", [0, OLD, NEW])
+def test_fetch_of_many_topics_that_are_not_there_leaves_others_their_turn(logs: Path, version: int) -> None:
+    async def scenario(here: Here) -> None:
+        service = here.endpoint._service
+        request = fetch(*(Wanted(str(number)) for number in range(20_000)))
+        received = decode_request(frame(request, version, 1)[SIZE.size :], "")
+        response, codes = await made_by_turns(service.fetching.answer(received, service.memory.lease()))
+        assert len(codes) == 20_000
+        assert not response.converts
+
+    run(logs, scenario)
 
 
 # The endpoint's end

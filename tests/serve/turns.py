@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from kafkafmt.serve.request import Handler
 from kafkafmt.serve.wire import decode_request, encode_response_by_turns
 from serve.messages import CORRELATION_ID, frame
+
+_Made = TypeVar("_Made")
 
 # Of the work for an answer at most so much at a time: here a tenth is, at most, and a quarter or more without turns.
 _MOST_OF_ALL = 0.15
@@ -27,6 +29,11 @@ async def answer_by_turns(handlers: Mapping[int, Handler], request: Any) -> byte
         message = await handlers[received.api_key](received)
         return await encode_response_by_turns(CORRELATION_ID, message)
 
+    return await made_by_turns(answer())
+
+
+async def made_by_turns(making: Coroutine[Any, Any, _Made]) -> _Made:
+    """What a coroutine makes. Fails where much of the work for it is done at a time."""
     calls = 0
 
     def count(frame: FrameType, event: str, argument: object) -> None:
@@ -34,7 +41,7 @@ async def answer_by_turns(handlers: Mapping[int, Handler], request: Any) -> byte
         calls += event in ("call", "c_call")
 
     longest = turn = 0
-    answering = asyncio.create_task(answer())
+    answering = asyncio.create_task(making)
     sys.setprofile(count)
     try:
         while not answering.done():

@@ -34,6 +34,7 @@ from kafkafmt.serve.options import ServeOptions, host_and_port
 from kafkafmt.serve.reloading import reloading_at_sighup
 from kafkafmt.serve.security.tls import tls_context
 from kafkafmt.serve.topic_settings import TopicConfigs
+from kafkafmt.serve.turns import freeze_start
 from kafkafmt.serve.workers import Supervisor
 
 _log = structlog.get_logger()
@@ -49,6 +50,7 @@ def run(options: ServeOptions, on_listening: Callable[[str, int], None]) -> None
     raise_limit()
     if options.memory_bytes is not None:
         bound_process()
+    freeze_start()
     with listen(options.host, options.port) as listener:
         serve = _serve_alone if options.workers == 1 else _serve_by_workers
         host, port = listener.getsockname()[:2]

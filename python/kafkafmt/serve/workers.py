@@ -32,6 +32,7 @@ from kafkafmt.serve.relay import Relay, RelayedRequests
 from kafkafmt.serve.reloading import Reloading
 from kafkafmt.serve.request import Handler
 from kafkafmt.serve.topic_settings import TopicConfigs
+from kafkafmt.serve.turns import freeze_start
 
 # How long the place of a dead worker stays empty, in seconds: longer each time, unless it lived for long.
 _FIRST_DELAY, _MOST_DELAY, _LONG_LIFE = 0.1, 10.0, 60.0
@@ -189,6 +190,7 @@ def _work(job: _Job, channel: socket.socket) -> None:
         signal.signal(number, signal.SIG_IGN)
     if job.options.memory_bytes is not None:
         bound_process()
+    freeze_start()
     configure_logs(job.options.log_format, job.options.log_level)
     structlog.contextvars.bind_contextvars(worker=job.number)
     metrics = Metrics()

@@ -37,6 +37,8 @@ from kafkafmt.serve.wire import encode_fetch_response
 MOST_WAIT_SECONDS = 300.0
 # What the records of a partition take until they are sent: ranges of files, and what they are read by.
 RECORDS_BYTES = 1536
+# A response with more topics and partitions is made in a thread: in the loop it would take more than 10 ms.
+_MANY_ELEMENTS = 1000
 # The response has a limit of its own from that version on; before, each partition gets at least one batch.
 _MAX_BYTES_VERSION = 3
 _ISOLATION_VERSION = 4
@@ -128,6 +130,8 @@ class Fetching:
         if first is not None and not lease.try_acquire(first.first_bytes):
             first.forget_first()
         codes = [answer.error_code for answer in plan.answers() if answer.error_code]
+        if sum(1 + len(partitions) for _, _, partitions in plan.topics) > _MANY_ELEMENTS:
+            return await asyncio.to_thread(self._response, request, plan), codes
         return self._response(request, plan), codes
 
     async def _grown(self, request: Request, plan: _Plan, seconds: float) -> bool:

@@ -17,6 +17,7 @@ from kafka.errors import (
     UnsupportedVersionError,
 )
 
+from kafkafmt.converted_chunks import may_take_long
 from kafkafmt.down_conversion import LazyDownConvertRecords
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.errors import UnsupportedCompressionTypeError as NoSuchCodecError
@@ -29,6 +30,7 @@ from kafkafmt.serve.turns import by_steps
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
+    from kafkafmt.log.open_segment import OpenSegment
     from kafkafmt.serve.batch_work import BatchWork
     from kafkafmt.serve.memory import Lease
     from kafkafmt.serve.options import ServeOptions
@@ -41,6 +43,8 @@ _MAGIC = {0: 0, 1: 0, 2: 1, 3: 1}
 _ZSTD_VERSION = 10  # the first whose consumers know zstd (KIP-110)
 # Of zstd batches that are compressed anew for a client of v2, no more than that at a time: it is done beforehand.
 _RECODED_BYTES = 128 * 1024
+# What is read to see the header of a batch.
+_HEAD_BYTES = 4 * 1024
 
 
 @dataclass(frozen=True)
@@ -176,17 +180,17 @@ class PartitionReader:
                 if size is None:
                     break
                 end = min(position + max(fetch.most_bytes, size), found.end_position)
-                # It converts the first batch, which may decompress to much.
-                converted = await self._work.convert(
-                    partial(
-                        LazyDownConvertRecords,
-                        opened.between(position, end),
-                        to_magic,
-                        fetch.offset,
-                        chunk_size=self._options.chunk_bytes,
-                        zstd_fallback=self._options.zstd_fallback,
-                    )
+                convert = partial(
+                    LazyDownConvertRecords,
+                    opened.between(position, end),
+                    to_magic,
+                    fetch.offset,
+                    chunk_size=self._options.chunk_bytes,
+                    zstd_fallback=self._options.zstd_fallback,
                 )
+                # It converts the first batch that is not empty then.
+                is_quick = _is_quick(opened, position, end, fetch.offset)
+                converted = convert() if is_quick else await self._work.convert(convert)
                 if converted.passed_position is None:
                     return converted
                 position = converted.passed_position
@@ -209,6 +213,17 @@ class PartitionReader:
         recoded = (await self._work.convert(partial(records.recompress, codec))).records
         lease.resize(held + recoded.size_in_bytes)
         return recoded
+
+
+def _is_quick(opened: OpenSegment, position: int, end: int, offset: int) -> bool:
+    """Is the first batch one that is converted, and in some milliseconds?"""
+    with contextlib.suppress(KafkaFormatError):
+        run = opened.run_at(position, end, run_bytes=_HEAD_BYTES)
+        if run is not None:
+            rows = run.index[:1]
+            is_converted = (rows["count"] > 0) & ~rows["is_control"] & (rows["last_offset"] >= offset)
+            return bool(is_converted.all()) and not may_take_long(rows)
+    return False
 
 
 def _known_end(records: RecordsRange, version: int, *, has_zstd: bool) -> int:
