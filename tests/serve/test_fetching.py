@@ -544,13 +544,13 @@ def test_segment_that_is_deleted_while_a_fetch_is_planned_is_out_of_range(
     put_segment(folder, 5, batches(5, 8))
 
     async def scenario(here: Here) -> None:
-        original = FollowedLog.find
+        original = FollowedLog.find_steps
 
-        def find(self: FollowedLog, offset: int) -> Any:
+        def find_steps(self: FollowedLog, offset: int) -> Any:
             (folder / name(0)).unlink(missing_ok=True)
             return original(self, offset)
 
-        monkeypatch.setattr(FollowedLog, "find", find)
+        monkeypatch.setattr(FollowedLog, "find_steps", find_steps)
         found = (await ask(here, fetch(Wanted("t", 0, 2)), NEW))["t", 0]
         assert found.error_code == OffsetOutOfRangeError.errno
 
