@@ -122,6 +122,7 @@ def split_unchanged(
         except OSError:
             is_done = False
         if is_done:
+            conversion.remove_lock()
             unchanged.append(report)
         else:
             left.append(task)
@@ -372,6 +373,12 @@ class _Conversion:
             **self.source,
             "to_magic": self.options.to_magic,
         }
+
+    def remove_lock(self) -> None:
+        """Remove the lock file that a killed attempt left; waits for an attempt at work, which removes it itself."""
+        if self.lock.exists():
+            with _locked(self.lock):
+                pass
 
     def adopt_done(self) -> bool:
         """Has this segment been converted already? If so, the report says so."""
