@@ -203,3 +203,16 @@ def test_table_when_a_file_of_its_state_is_a_fifo_then_says_so(
     result = run("table", source, tmp_path / "t.parquet", "--state", tmp_path / "state")
     assert result.exit_code == 2
     assert "Traceback" not in result.output
+
+
+def test_sink_when_a_file_of_its_own_is_a_fifo_then_says_so(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    from kafkafmt.spark.sink.commit import recover
+    from kafkafmt.spark.sink.manifest import StreamBatch
+
+    make_fifo(tmp_path / ".kafkafmt-lock")
+    make_fifo(tmp_path / ".kafkafmt-stream-query")
+    with pytest.raises(NotRegularFileError, match="found a FIFO"):
+        recover(tmp_path)
+    with pytest.raises(NotRegularFileError, match="found a FIFO"):
+        StreamBatch("query", 1).is_committed(tmp_path)

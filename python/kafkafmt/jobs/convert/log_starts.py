@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafkafmt._util.files import replace_file
 from kafkafmt.log.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     LogStartOffsets,
@@ -33,20 +32,10 @@ def carry_log_start(task: SegmentTask) -> None:
     if topic_partition is None or is_log_start_carried(task, LogStartOffsets()):
         return
     directory = task.target_folder.parent
-    with locked_folder(directory) as folder:
+    with locked_folder(directory):
         offsets = read_log_start_offsets(directory)
         if task.log_start_offset is None:
             offsets.pop(topic_partition, None)
         else:
             offsets[topic_partition] = max(offsets.get(topic_partition, 0), task.log_start_offset)
-        _replace(directory / LOG_START_OFFSET_CHECKPOINT, log_start_offsets_to_bytes(offsets))
-        os.fsync(folder)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
+        replace_file(directory / LOG_START_OFFSET_CHECKPOINT, log_start_offsets_to_bytes(offsets))

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from kafkafmt._util.files import read_regular, replace_file
 from kafkafmt.log.segment import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, segment_file_name
 from kafkafmt.spark.sink.staging import MANIFEST, SEGMENT_SUFFIXES, remove, sync
 
@@ -35,13 +35,13 @@ class StreamBatch:
     def is_committed(self, folder: Path) -> bool:
         """Was this batch of the query, or a later one, committed to a log directory?"""
         try:
-            return int(json.loads(self._record(folder).read_text())["batch"]) >= self.number
+            return int(json.loads(read_regular(self._record(folder)))["batch"]) >= self.number
         except FileNotFoundError:
             return False
 
     def note(self, folder: Path) -> None:
         """Have `is_committed` say so, durably."""
-        _write_durably(self._record(folder), {"batch": self.number})
+        replace_file(self._record(folder), json.dumps({"batch": self.number}).encode())
 
     def _record(self, folder: Path) -> Path:
         if not _QUERY.fullmatch(self.query):
@@ -72,13 +72,13 @@ class Manifest:
 
     def write(self, staging: Path) -> None:
         """The commit, durably: until then nothing has happened."""
-        _write_durably(staging / MANIFEST, asdict(self))
+        replace_file(staging / MANIFEST, json.dumps(asdict(self)).encode())
 
     @classmethod
     def read(cls, staging: Path) -> Manifest | None:
         """That of a job; None where it is not committed."""
         try:
-            found = json.loads((staging / MANIFEST).read_text())
+            found = json.loads(read_regular(staging / MANIFEST))
         except FileNotFoundError:
             return None
         return cls(
@@ -122,14 +122,3 @@ def _replace(path: Path, new: Path, old: Path) -> None:
             path.rename(old)
     with contextlib.suppress(FileNotFoundError):
         new.rename(path)
-
-
-def _write_durably(path: Path, content: object) -> None:
-    """Write a file so that it is there as a whole, or not."""
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("w") as file:
-        json.dump(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
-    sync([path.parent])

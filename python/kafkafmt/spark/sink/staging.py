@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 
+from kafkafmt._util.files import open_regular, read_regular
 from kafkafmt.log.segment import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from kafkafmt.log.writer import wait_for_lock
 from kafkafmt.types import TopicPartition
@@ -141,7 +142,7 @@ def stagings(folder: Path) -> list[Path]:
 def owner_of(staging: Path) -> Owner | None:
     """Whose it is; None where that is not told."""
     try:
-        return Owner(**json.loads((staging / _OWNER).read_text()))
+        return Owner(**json.loads(read_regular(staging / _OWNER)))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -164,7 +165,7 @@ def remove(staging: Path) -> None:
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Wait until no other commit is at work in a log directory, and keep others out."""
-    descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    descriptor = open_regular(folder / _LOCK, os.O_RDWR | os.O_CREAT)
     try:
         wait_for_lock(descriptor)
         yield
