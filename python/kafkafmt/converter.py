@@ -26,7 +26,7 @@ import numpy as np
 from _kafkafmt.convert import DONE, NEEDS_ROOM, RunConverter
 from _kafkafmt.decode import LocatedRecords
 from _kafkafmt.encode import encode_messages, encode_records, seal_batch, wrap_messages
-from _kafkafmt.layout import MESSAGE_OVERHEAD_V0, RECORD_BATCH_OVERHEAD
+from _kafkafmt.layout import MESSAGE_OVERHEAD_V0, MESSAGE_OVERHEAD_V1, RECORD_BATCH_OVERHEAD
 from kafkafmt import codecs
 from kafkafmt.batch import seal
 from kafkafmt.conversion import ConversionOptions, ConversionStats
@@ -258,7 +258,7 @@ class Converter:
         row, messages = header[0], self._decompress(run, number)
         count = len(LocatedRecords(run, number, number + 1, [messages], verify=self.options.verify))
         row["codec"] = self.options.codec
-        self._count(int(row["size"]), count, len(messages))
+        self._count(int(row["size"]), count, _wrapper_overhead(int(row["magic"])) + len(messages))
         self._append(wrap_messages(self._compress(int(row["codec"]), messages, int(row["magic"])), header))
 
     def _convert_to_messages(self, run: BatchRun, first: int, stop: int) -> None:
@@ -282,7 +282,9 @@ class Converter:
         row["magic"], row["codec"], row["last_offset"] = magic, codec, offsets[-1]
         base = int(offsets[start]) if magic == 1 and codec != Codec.NONE else 0
         messages = encode_messages(located, start, len(offsets), magic, int(row["timestamp_type"]), base)
-        self._count(_size_of(run, first, stop), len(offsets) - start, len(messages))
+        overhead = _wrapper_overhead(magic) if codec != Codec.NONE else 0
+        self._count(_size_of(run, first, stop), len(offsets) - start, overhead + len(messages))
+        self.stats.partial_messages += located.partial_messages
         if codec == Codec.NONE:
             self._append(messages)
         else:
@@ -294,6 +296,7 @@ class Converter:
         offsets, timestamps = ascending_offsets(located, run, first), located.timestamps()
         batch = encode_records(located, 0, len(located), int(offsets[0]), int(timestamps[0]))
         self._count(_size_of(run, first, stop), len(located), len(batch))
+        self.stats.partial_messages += located.partial_messages
         header = run.index[first : first + 1].copy()
         header["base_offset"], header["last_offset"] = offsets[0], offsets[-1]
         header["base_timestamp"], header["max_timestamp"] = timestamps[0], timestamps.max()
@@ -304,6 +307,10 @@ class Converter:
     def _count(self, source_bytes: int, records: int, converted_bytes: int) -> None:
         self.stats.records_converted += records
         self.stats.temporary_memory_bytes += source_bytes + converted_bytes
+
+
+def _wrapper_overhead(magic: int) -> int:
+    return MESSAGE_OVERHEAD_V1 if magic == 1 else MESSAGE_OVERHEAD_V0
 
 
 def _size_of(run: BatchRun, first: int, stop: int) -> int:

@@ -154,7 +154,7 @@ cdef class RunConverter:
 
     `max_output`: the most bytes of output, but for one batch that is larger. `records` counts the records that
     were converted (not those copied), `temporary_bytes` the sizes of the batches that yielded something and of
-    what was made of them, copies counted once.
+    what was made of them, uncompressed with the header of a wrapper, copies counted once.
     """
 
     cdef BatchRun run
@@ -406,6 +406,8 @@ cdef class RunConverter:
         self.pending_codec = codec
         self.records += self.messages.count
         self.temporary_bytes += row.size + size
+        if codec:
+            self.temporary_bytes += MESSAGE_OVERHEAD_V1 if self.to_magic == 1 else MESSAGE_OVERHEAD_V0
         return 0
 
     cdef int use_scratch(self, Py_ssize_t size) except -1:

@@ -246,6 +246,7 @@ cdef class BatchSections:
     cdef Py_ssize_t acquired
     cdef bint verify             # the CRCs of messages in wrappers
     cdef bint strict             # about what is left at the end of a wrapper
+    cdef Py_ssize_t partial_messages
     cdef const BatchRow* row(self, Py_ssize_t i) noexcept nogil
     cdef object payload(self, Py_ssize_t i)
     cdef int count(self, Py_ssize_t i, Failure* failure) noexcept nogil

@@ -188,6 +188,7 @@ cdef class BatchSections:
         self.size = stop - first
         self.verify = verify
         self.strict = strict
+        self.partial_messages = 0
         self.sections = <Section*>PyMem_Malloc(max(self.size, 1) * sizeof(Section))
         if self.sections == NULL:
             raise MemoryError()
@@ -241,6 +242,7 @@ cdef class BatchSections:
         cdef Py_ssize_t end = 0
         if count_inner(section.data, section.size, self.strict, &section.count, &end, failure) != Status.OK:
             return failure.status
+        self.partial_messages += end < section.size
         return check_inner(section.data, end, failure) if self.verify else Status.OK
 
     cdef int locate(self, Py_ssize_t i, RecordRow* rows, Failure* failure) noexcept nogil:
@@ -332,6 +334,11 @@ cdef class LocatedRecords:
         if first < 0 or stop < first or stop > self.count:
             raise IndexError(f"records {first} to {stop} of {self.count}")
         return 0
+
+    @property
+    def partial_messages(self):
+        """How many wrappers end in a part of a message, which is not among the records."""
+        return self.sections.partial_messages
 
     def first_at_or_above(self, int64_t offset):
         """The number of the first record whose offset is `offset` or more; the count where there is none."""

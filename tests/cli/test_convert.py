@@ -12,7 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from cli.logs import command, content, flip, is_one_line, json_lines, run, run_process, segments, write_log
+import reference as ref
+from cli.logs import (
+    FIRST_TIMESTAMP,
+    command,
+    content,
+    flip,
+    is_one_line,
+    json_lines,
+    run,
+    run_process,
+    segments,
+    write_log,
+)
 from kafkafmt import Codec, FileRecords, LazyDownConvertRecords
 from kafkafmt.jobs.convert import ConvertError, ConvertOptions, convert_in_processes, convert_segment, plan
 from kafkafmt.jobs.convert import segment as segment_module
@@ -321,6 +333,60 @@ def test_damaged_batches_when_on_corrupt_is_skip_then_are_left_out_and_told(
     assert convert(log, target)[1]["failed"] == 1
 
 
+def write_partial_wrappers(folder: Path) -> Path:
+    """A segment of two wrappers that end in a part of a message, and a whole one between them."""
+    folder.mkdir(parents=True)
+    wrappers = []
+    for number, part in enumerate((20, 0, 1)):
+        rows = [ref.Row(2 * number + i, FIRST_TIMESTAMP, b"key", b"value") for i in range(2)]
+        inner = ref.messages(1, rows, rows[0].offset)
+        wrappers.append(ref.wrapper(1, ref.GZIP, rows, inner=inner + inner[:part]))
+    path = folder / f"{0:020d}.log"
+    path.write_bytes(b"".join(wrappers))
+    return path
+
+
+@pytest.mark.parametrize("to_magic", [0, 2])
+def test_part_of_a_message_when_a_wrapper_ends_in_it_then_told_and_in_json(
+    tmp_path: Path, to_magic: int
+) -> None:
+    path = write_partial_wrappers(tmp_path / "logs" / "orders-0")
+    arguments = ("convert", path.parents[1], tmp_path / "out", "--to-magic", to_magic, *IN_ONE_PROCESS)
+    told = run(*arguments)
+    assert told.exit_code == 0
+    assert told.stderr == f"left out: {path}: a part of a message at the end of 2 wrappers\n"
+    again = run(*arguments, "--json")
+    report, summary = json_lines(again.stdout)
+    assert (report["status"], report["partial_messages"]) == ("unchanged", 2)
+    assert summary["summary"]["partial_messages"] == 2
+    offsets = [record.offset for record in FileRecords(tmp_path / "out" / "orders-0" / path.name).records()]
+    assert offsets == list(range(6))
+
+
+def test_part_of_a_message_when_its_batch_is_copied_or_recoded_then_stays_and_is_not_told(
+    tmp_path: Path,
+) -> None:
+    path = write_partial_wrappers(tmp_path / "logs" / "orders-0")
+    for number, arguments in enumerate((("--to-magic", 1), ("--codec", "lz4"))):
+        target = tmp_path / f"out-{number}"
+        told = run("convert", path.parents[1], target, *arguments, *IN_ONE_PROCESS)
+        assert (told.exit_code, told.stderr) == (0, "")
+        batches = list(FileRecords(target / "orders-0" / path.name).batches())
+        assert [batch.is_valid() for batch in batches] == [False, True, False]
+
+
+def test_part_of_a_message_when_damaged_batches_are_skipped_then_its_wrapper_is_converted(
+    tmp_path: Path,
+) -> None:
+    path = write_partial_wrappers(tmp_path / "logs" / "orders-0")
+    flip(path, list(FileRecords(path).batches())[1].position + 40)
+    reports, summary, status = convert(path.parent, tmp_path / "out", "--to-magic", 2, "--on-corrupt", "skip")
+    assert (summary["stretches_left_out"], summary["partial_messages"], status) == (1, 2, 0)
+    assert reports[0]["damage"][0]["kind"] == "corrupt"
+    offsets = [record.offset for record in FileRecords(tmp_path / "out" / "orders-0" / path.name).records()]
+    assert offsets == [0, 1, 4, 5]
+
+
 @pytest.mark.parametrize("tail", [b"\0" * 500, b"\0\0\0\0\0\0\0\x78\0\0\1\0part"])
 def test_tail_when_of_the_last_segment_then_is_left_out_and_elsewhere_is_damage(
     log: Path, tmp_path: Path, tail: bytes
@@ -587,11 +653,20 @@ def test_report_when_in_json_then_has_these_fields(log: Path, tmp_path: Path) ->
     reports, summary, _ = convert(log, tmp_path / "out")
     assert list(reports[0]) == [
         *("path", "target", "topic", "partition", "base_offset", "status", "source_bytes", "target_bytes"),
-        *("records_converted", "seconds", "damage", "removed", "kept", "error", "error_type"),
+        *(
+            "records_converted",
+            "seconds",
+            "damage",
+            "removed",
+            "kept",
+            "partial_messages",
+            "error",
+            "error_type",
+        ),
     ]
     assert list(summary) == [
         *("segments", "converted", "unchanged", "gone", "failed", "removed", "kept"),
-        *("source_bytes", "target_bytes", "records_converted", "stretches_left_out"),
+        *("source_bytes", "target_bytes", "records_converted", "stretches_left_out", "partial_messages"),
     ]
     assert summary["records_converted"] == 120
     sidecar = json.loads((tmp_path / "out" / "orders-0" / "00000000000000000000.converted").read_text())

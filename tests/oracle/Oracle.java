@@ -69,6 +69,7 @@ public final class Oracle {
                     (byte) request.get("to_magic").asInt(), request.get("first_offset").asLong(), Time.SYSTEM);
                 answer.put("bytes", bytes(converted.records().buffer()));
                 answer.put("records_converted", converted.recordConversionStats().numRecordsConverted());
+                answer.put("temporary_memory_bytes", converted.recordConversionStats().temporaryMemoryBytes());
                 answer.set("batches", decode(converted.records()));
                 return answer;
             case "build":

@@ -203,6 +203,7 @@ def check_down_conversion(case: Sample, to_magic: int, first_offset: int, answer
     got = source.down_convert(to_magic, first_offset)
     where = (to_magic, first_offset, case.spec)
     assert got.stats.records_converted == answer["records_converted"], where
+    assert got.stats.temporary_memory_bytes == answer["temporary_memory_bytes"], where
     if any(batch["codec"] for batch in answer["batches"]):
         found = [without(batch, DEPENDS_ON_COMPRESSOR) for batch in rendered(got.records)]
         wanted = [without(batch, DEPENDS_ON_COMPRESSOR) for batch in expected(answer["batches"])]

@@ -10,7 +10,7 @@ import pytest
 
 import kafkafmt as kf
 import reference as ref
-from oracle.kafka import KafkaOracle, validate_request
+from oracle.kafka import KafkaOracle, down_convert_request, validate_request
 from reference import Row
 
 pytestmark = [pytest.mark.oracle, pytest.mark.xdist_group("oracle")]
@@ -89,3 +89,19 @@ def test_lz4_header_when_its_checksum_is_wrong_then_read_or_refused_as_kafka_doe
             else:
                 assert (read(data) is None) == ("error" in answer), (magic, checksum, answer)
             assert "error" not in answer or magic == 1
+
+
+@pytest.mark.parametrize("to_magic", [0, 1])
+@pytest.mark.parametrize("codec", [ref.NONE, ref.GZIP, ref.SNAPPY, ref.LZ4])
+@pytest.mark.parametrize("magic", [1, 2])
+def test_temporary_memory_when_converted_then_is_that_of_kafka(
+    oracle: KafkaOracle, magic: int, codec: int, to_magic: int
+) -> None:
+    data = ref.batch_of(ROWS, codec=codec) if magic == 2 else _old(codec)
+    (answer,) = oracle.ask([down_convert_request(data * 2, to_magic, 0)])
+    found = kf.MemoryRecords(data * 2).down_convert(to_magic)
+    assert found.stats.temporary_memory_bytes == answer["temporary_memory_bytes"]
+
+
+def _old(codec: int) -> bytes:
+    return ref.wrapper(1, codec, ROWS) if codec else ref.messages(1, ROWS)

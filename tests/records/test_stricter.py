@@ -1,4 +1,7 @@
-"""What is refused that Kafka reads or builds: the rows of the table in docs/records.md, each run by both."""
+"""What is refused that Kafka reads or builds: the rows of the table in docs/records.md, each run by kafkafmt.
+
+Kafka's record code runs each of them, too, but for the malformed checkpoint: only a broker that starts reads that.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ import pytest
 
 import kafkafmt as kf
 import reference as ref
+from kafkafmt.cli.sources import find_sources
+from kafkafmt.jobs.verify import check_file
 from kafkafmt.log import LogDirectory
+from kafkafmt.serve.producing.checking import RefusedRecordsError, checked_run
 from oracle.kafka import KafkaOracle, validate_request
 from records.samples import DAY
 from records.test_bad_input import HEAD, KEY, NO_HEADERS, VALUE, framed
@@ -62,12 +68,21 @@ MALFORMED_CHECKPOINT = "A malformed `log-start-offset-checkpoint`"
 APPEND_TIME_IN_V0 = "`RecordBatchBuilder` of v0 with LOG_APPEND_TIME"
 
 
-def refuse_part_of_a_message(_: Path) -> None:
+def refuse_part_of_a_message(folder: Path) -> None:
     data = ref.wrapper(1, ref.GZIP, ROWS, inner=INNER + INNER[:20])
     (batch,) = kf.MemoryRecords(data).batches()
     with pytest.raises(kf.InvalidRecordError, match="message in a wrapper ends early"):
         batch.ensure_valid()
     assert len(list(batch)) == 2
+    (folder / "t-0").mkdir()
+    path = folder / "t-0" / f"{0:020d}.log"
+    path.write_bytes(data)
+    (source,) = find_sources([str(path)])
+    check = check_file(source)
+    assert check.status == "damaged"
+    assert "message in a wrapper ends early" in check.damage[0]["message"]
+    with pytest.raises(RefusedRecordsError, match="message in a wrapper ends early"):
+        checked_run(data, 2, 1 << 20)
 
 
 def refuse_malformed_checkpoint(folder: Path) -> None:
@@ -118,3 +133,12 @@ def test_kafka_when_it_reads_what_is_refused_on_purpose_then_takes_it(oracle: Ka
     assert {row: len(answer.get("values", [])) for row, answer in answers.items()} == {
         row: 2 if row == PART_OF_A_MESSAGE else 1 for row in requests
     }, answers
+
+
+@pytest.mark.oracle
+@pytest.mark.xdist_group("oracle")
+def test_kafka_when_it_builds_v0_with_log_append_time_then_ignores_the_time(oracle: KafkaOracle) -> None:
+    record = {"offset": 0, "timestamp": DAY, "key": b"key", "value": b"value", "headers": []}
+    plain = {"magic": 0, "records": [record]}
+    append_time = {**plain, "timestamp_type": int(kf.TimestampType.LOG_APPEND_TIME), "log_append_time": DAY}
+    assert oracle.build(append_time) == oracle.build(plain)

@@ -133,6 +133,19 @@ def test_wrapper_when_a_part_of_a_message_ends_it_then_readers_get_the_whole_one
     assert len(kf.MemoryRecords(data).to_numpy()["offset"]) == len(ROWS)
 
 
+@pytest.mark.parametrize("to_magic", [0, 2])
+def test_conversion_when_a_part_of_a_message_ends_a_wrapper_then_counted(to_magic: int) -> None:
+    records = kf.MemoryRecords(
+        wrapper(messages(1) + PART) + wrapper(messages(1)) + wrapper(messages(1) + b"\0")
+    )
+    stats = kf.ConversionStats()
+    for expected in (2, 4):
+        list(kf.LazyDownConvertRecords(records, to_magic, chunk_size=1).chunks(stats))
+        assert stats.partial_messages == expected
+    assert records.down_convert(to_magic).stats.partial_messages == 2
+    assert records.down_convert(1).stats.partial_messages == 0
+
+
 @pytest.mark.parametrize("part", [b"\0", PART, LONG_PART])
 def test_wrapper_when_a_part_of_a_message_ends_it_then_checks_are_strict(part: bytes) -> None:
     records = kf.MemoryRecords(wrapper(messages(1) + part))

@@ -146,7 +146,8 @@ def convert(
     offset, so that brokers and kafkafmt do not hand them out. --from-segment-start converts and shows all.
 
     A damaged batch fails its segment, and the others go on; with --on-corrupt skip it is left out and reported. A
-    cut-off batch at the end of the last segment of a log is left out in any case.
+    cut-off batch at the end of the last segment of a log is left out in any case. So is a part of a message at the
+    end of a compressed one of v0 or v1 that is converted: a line tells of it, and the exit status stays.
 
     Below v2 there are no headers, producer ids or transactions: headers and transaction markers are dropped, and
     old consumers see the records of aborted transactions, as they do with a broker's own down-conversion. v0 has
@@ -266,6 +267,9 @@ def _told(reports: Iterable[SegmentReport], *, as_json: bool) -> Iterator[Segmen
         else:
             for stretch in report.damage:
                 tell(f"left out: {damage_in_words(stretch)}")
+            if report.partial_messages:
+                wrappers = in_words(report.partial_messages, "wrapper")
+                tell(f"left out: {report.path}: a part of a message at the end of {wrappers}")
             for path in report.removed:
                 tell(f"removed: {path}: its source is gone")
             for path in report.kept:
@@ -286,6 +290,7 @@ def _summary(reports: Sequence[SegmentReport]) -> dict[str, Any]:
             "target_bytes": sum(report.target_bytes for report in made),
             "records_converted": sum(report.records_converted for report in made),
             "stretches_left_out": sum(len(report.damage) for report in made),
+            "partial_messages": sum(report.partial_messages for report in made),
         }
     }
 

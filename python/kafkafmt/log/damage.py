@@ -71,6 +71,7 @@ def find_damage(
     records: Records,
     *,
     deep: bool = False,
+    strict: bool = True,
     progress: Callable[[int], None] | None = None,
     passed: Callable[[BatchRun, int, int], None] | None = None,
 ) -> Iterator[Damage]:
@@ -82,11 +83,12 @@ def find_damage(
     A tail that is cut off or of zeros is the last thing told; whether that is damage is the caller's to say:
     it is none at the end of a log that may still be written.
 
+    strict: with `deep`, a part of a message at the end of a wrapper is damage; readers leave it out.
     progress: called with the bytes that were passed since its last call; they add up to the size of `records`.
     passed: called with a run and the numbers of the first batch and of that behind the last: batches that are
         sound, each once and in order, so that one walk serves who wants to count them.
     """
-    return _Walk(records, deep, progress, passed).stretches()
+    return _Walk(records, deep, strict, progress, passed).stretches()
 
 
 class _Walk:
@@ -96,6 +98,7 @@ class _Walk:
         self,
         records: Records,
         deep: bool,
+        strict: bool,
         progress: Callable[[int], None] | None,
         passed: Callable[[BatchRun, int, int], None] | None,
     ) -> None:
@@ -104,6 +107,7 @@ class _Walk:
         self._passed = passed
         self._told = records.start_position
         self._deep = deep
+        self._strict = strict
         self._path = records.path if isinstance(records, FileRecords) else None
         self._position = records.start_position
         self._expected_offset: int | None = None
@@ -168,7 +172,8 @@ class _Walk:
         number = first + int(bad.argmax()) if bad.any() else len(run)
         try:
             if self._deep:
-                check_records(run, first, number, self._records.max_decompressed_bytes)
+                limit = self._records.max_decompressed_bytes
+                check_records(run, first, number, limit, strict=self._strict)
             if number == len(run):
                 return None
             run.ensure_valid(number, number + 1)
@@ -261,20 +266,16 @@ def _row_of(error: KafkaFormatError, rows: NDArray[np.void]) -> int:
     return int(rows["position"].searchsorted(error.position))
 
 
-def check_records(run: BatchRun, first: int, stop: int, limit: int) -> None:
+def check_records(run: BatchRun, first: int, stop: int, limit: int, *, strict: bool = True) -> None:
     """Locate every record of batches `first` to `stop`, whose CRCs hold, and check their offsets.
 
-    Raises KafkaFormatError for the first batch that is not sound.
+    Raises KafkaFormatError for the first batch that is not sound. strict: as `find_damage` has it.
     """
     if (run.index["count"][first:stop] < 0).any():
         # How many a wrapper holds, its payload alone knows: one at a time, so that it is known whose they are.
         for number in range(first, stop):
-            _check_offsets(
-                run,
-                number,
-                number + 1,
-                locate(run, number, number + 1, verify=False, limit=limit, strict=True),
-            )
+            located = locate(run, number, number + 1, verify=not strict, limit=limit, strict=strict)
+            _check_offsets(run, number, number + 1, located)
         return
     part = BatchRun(run.buffer, run.index[first:stop], run.origin)
     done = 0

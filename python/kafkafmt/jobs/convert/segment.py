@@ -248,6 +248,7 @@ class _Conversion:
                     self._write_sidecar(targets, {})
                 self.report.target_bytes = sum(writer.size_in_bytes for writer in writers)
                 self.report.records_converted = self.stats.records_converted
+                self.report.partial_messages = self.stats.partial_messages
 
     def _chunks(self, ranges: Sequence[tuple[int, int | None]]) -> Iterator[memoryview]:
         options = self.options
@@ -296,7 +297,7 @@ class _Conversion:
             with self.segment.open(max_decompressed_bytes=limit) as records:
                 damage = [
                     found
-                    for found in find_damage(records, deep=True)
+                    for found in find_damage(records, deep=True, strict=False)
                     if not is_expected_tail(found, is_active=self.segment.is_active)
                 ]
             for found in damage:
@@ -306,7 +307,7 @@ class _Conversion:
         if error.position is None or error.path != str(self.segment.path):
             return []
         with self.segment.open(error.position, max_decompressed_bytes=limit) as records:
-            first = next(find_damage(records, deep=True), None)
+            first = next(find_damage(records, deep=True, strict=False), None)
         return [] if first is None or first.position != error.position else [damage_row(first)]
 
     def _stale(self) -> dict[Path, dict[str, int]]:
@@ -391,6 +392,7 @@ class _Conversion:
         self.report.status, self.report.target_bytes = "unchanged", sum(sizes.values())
         self.report.records_converted = int(found.get("records_converted", 0))
         self.report.damage = list(found.get("damage", []))
+        self.report.partial_messages = int(found.get("partial_messages", 0))
         return True
 
     def _target_sizes(self, found: dict[str, Any]) -> dict[str, int]:
@@ -454,6 +456,7 @@ class _Conversion:
             "targets": targets,
             "outdated": outdated,
             "records_converted": self.stats.records_converted,
+            "partial_messages": self.stats.partial_messages,
             "damage": self.report.damage,
         }
         replace_file(self.task.sidecar, (json.dumps(content) + "\n").encode())

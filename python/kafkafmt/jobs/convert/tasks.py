@@ -111,6 +111,7 @@ class SegmentReport:
     kept: converted segments without a source that begin where the source's log ends, or behind that. Retention and
         compaction do not remove the end of a log, so they stay, and need a look.
     damage: what was left out, or, of a failed segment, what it failed at.
+    partial_messages: wrappers that ended in a part of a message. It was left out, as readers leave it out.
     error, error_type: why it failed, with path, position and offsets where those are known; the exception's class.
     """
 
@@ -127,6 +128,7 @@ class SegmentReport:
     damage: list[dict[str, Any]] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
+    partial_messages: int = 0
     error: str | None = None
     error_type: str | None = None
 

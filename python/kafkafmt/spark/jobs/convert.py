@@ -47,6 +47,7 @@ _COLUMNS = {
     "damage": DAMAGE,
     "removed": "array<string>",
     "kept": "array<string>",
+    "partial_messages": "bigint",
     "error": "string",
     "error_type": "string",
 }
@@ -75,8 +76,8 @@ def convert(
 
     Returns a row a segment: topic, partition, path, target, base_offset, status (converted, unchanged, gone or failed),
     source_bytes, target_bytes, records_converted, seconds, damage (what was left out, or what it failed at), removed
-    and kept (converted segments whose source is gone), error and error_type. Where a segment fails the others go on:
-    look at the status.
+    and kept (converted segments whose source is gone), partial_messages (wrappers that ended in a part of a message,
+    which was left out), error and error_type. Where a segment fails the others go on: look at the status.
 
     Raises ValueError, in one line, for options and folders that cannot be; DirectoryLockedError, before anything is
     touched, if a broker runs on the target; and JobError where Spark gives up: what was done until then is done.
