@@ -9,9 +9,10 @@
 1
 """
 
+from _kafkafmt.crc import crc32c
 from _kafkafmt.decode import Record
 from _kafkafmt.scan import INDEX_DTYPE
-from kafkafmt import log
+from kafkafmt import codecs, log
 from kafkafmt.accumulator import (
     AccumulatorOptions,
     BufferExhaustedError,
@@ -39,7 +40,7 @@ from kafkafmt.memory import MemoryBudget, MemoryBudgetError, MemoryPlan, MemoryP
 from kafkafmt.records import FileRecords, MemoryRecords, Records
 from kafkafmt.remote import RemoteRecords
 from kafkafmt.split import split_batch, split_to_fit
-from kafkafmt.types import Codec, TimestampType, TopicPartition
+from kafkafmt.types import Codec, ControlRecord, ControlRecordType, TimestampType, TopicPartition
 
 __version__ = "0.1.0"
 
@@ -51,6 +52,8 @@ __all__ = [
     "BufferExhaustedError",
     "Codec",
     "CompressionRatioEstimator",
+    "ControlRecord",
+    "ControlRecordType",
     "ConversionOptions",
     "ConversionStats",
     "ConvertedChunks",
@@ -86,6 +89,8 @@ __all__ = [
     "UnsupportedVersionError",
     "build_batches",
     "check_produce",
+    "codecs",
+    "crc32c",
     "log",
     "split_batch",
     "split_to_fit",

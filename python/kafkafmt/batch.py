@@ -18,7 +18,7 @@ from kafkafmt.errors import (
     UnsupportedCompressionTypeError,
     UnsupportedVersionError,
 )
-from kafkafmt.types import Codec, TimestampType
+from kafkafmt.types import Codec, TimestampType, check_int
 
 if TYPE_CHECKING:
     import numpy as np
@@ -122,7 +122,7 @@ class RecordBatch(BatchHeader):
         codec = Codec(number).name if number <= Codec.ZSTD else number
         return (
             f"RecordBatch(magic={self.magic}, {base}last_offset={self.last_offset}, codec={codec}, "
-            f"size_in_bytes={self.size_in_bytes}, position={self.position})"
+            f"timestamp_type={self.timestamp_type.name}, size_in_bytes={self.size_in_bytes}, position={self.position})"
         )
 
     def __reduce__(self) -> tuple[Callable[..., RecordBatch], tuple[bytes, int, int]]:
@@ -146,6 +146,7 @@ class RecordBatch(BatchHeader):
         where there is nothing to leave out. Where no record is left it is empty, from `first_offset` on.
         Raises UnsupportedVersionError below v2 and ValueError where the batch ends before `first_offset`.
         """
+        check_int("first_offset", first_offset)
         if first_offset <= self.base_offset:
             return self
         if self.magic < 2:

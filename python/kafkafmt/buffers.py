@@ -8,12 +8,19 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-def flat_view(data: Buffer) -> memoryview:
-    """A read-only view of the bytes of any C-contiguous buffer, whatever its items and shape; no copy.
+def flat_view(data: Buffer, name: str = "data") -> memoryview:
+    """Return a read-only view of the bytes of any C-contiguous buffer, whatever its items and shape, without a copy.
 
-    TypeError for anything else.
+    Raises TypeError for anything else, which names the argument.
     """
-    view = memoryview(data)
+    try:
+        view = memoryview(data)
+    except TypeError:
+        raise TypeError(f"{name}: expected bytes or another buffer, found {type(data).__name__}") from None
     if not view.nbytes:
         return memoryview(b"")
+    if not view.c_contiguous:
+        raise TypeError(
+            f"{name}: expected a C-contiguous buffer, found {type(data).__name__} with gaps or another order"
+        )
     return view.cast("B").toreadonly()

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, TypedDict
 from _kafkafmt.build import RecordEncoder
 from kafkafmt import codecs
 from kafkafmt.column_rows import column_rows
-from kafkafmt.types import Codec, TimestampType
+from kafkafmt.types import Codec, CodecLike, TimestampType, as_codec, check_int, milliseconds
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from typing_extensions import Unpack
 
     from _kafkafmt.column_rows import ColumnRows
@@ -26,8 +28,8 @@ MAX_CAPACITY = 2**31 - 1
 class RecordBatchBuilder(RecordEncoder):
     """Builds a record batch (v2), or a message set of format v0 or v1: wrapped where compressed, else plain.
 
-    level: the codec's, where it has levels. log_append_time: the timestamp of all records, for
-    timestamp_type LOG_APPEND_TIME. delete_horizon_ms: sets the horizon, which takes the base timestamp's
+    codec: a `Codec`, or its name. level: the codec's, where it has levels. log_append_time: the timestamp of all
+    records, for timestamp_type LOG_APPEND_TIME. delete_horizon_ms: sets the horizon, which takes the base timestamp's
     place. last_offset: the last offset the batch covers, where that is past its last record, as after
     compaction; with it a v2 batch may have no records at all. partition_leader_epoch and those of the
     producer: v2 only. batch_size: what `has_room_for` compares with, in bytes; estimated_ratio: the
@@ -40,21 +42,26 @@ class RecordBatchBuilder(RecordEncoder):
     - a transactional batch without a producer id.
 
     >>> builder = RecordBatchBuilder(codec=Codec.LZ4)
+    Times are milliseconds since the epoch, or aware datetimes.
+
+    >>> builder = RecordBatchBuilder(codec="lz4")
     >>> builder.append(1_700_000_000_000, b"key", b"value", [("trace", b"1")])
     >>> len(builder.build()) > 61
     True
+    >>> builder
+    RecordBatchBuilder(magic=2, codec=LZ4, timestamp_type=CREATE_TIME, base_offset=0, records=1, size_in_bytes=84)
     """
 
     def __init__(
         self,
         magic: int = 2,
-        codec: Codec = Codec.NONE,
+        codec: CodecLike = Codec.NONE,
         *,
         level: int | None = None,
         base_offset: int = 0,
         timestamp_type: TimestampType = TimestampType.CREATE_TIME,
-        log_append_time: int | None = None,
-        delete_horizon_ms: int | None = None,
+        log_append_time: int | datetime | None = None,
+        delete_horizon_ms: int | datetime | None = None,
         last_offset: int | None = None,
         partition_leader_epoch: int = -1,
         producer_id: int = -1,
@@ -67,6 +74,12 @@ class RecordBatchBuilder(RecordEncoder):
         contingency_factor: float = 1.05,
         capacity: int = DEFAULT_CAPACITY,
     ) -> None:
+        check_int("magic", magic)
+        check_int("base_offset", base_offset)
+        codec = as_codec(codec)
+        codecs.check_level(codec, level)
+        log_append_time = _optional_milliseconds("log_append_time", log_append_time)
+        delete_horizon_ms = _optional_milliseconds("delete_horizon_ms", delete_horizon_ms)
         is_log_append = timestamp_type == TimestampType.LOG_APPEND_TIME
         if is_log_append != (log_append_time is not None):
             raise ValueError(
@@ -87,8 +100,6 @@ class RecordBatchBuilder(RecordEncoder):
                 f"last_offset: expected {base_offset} to {base_offset + 2**31 - 1}, in format v2, "
                 f"found {last_offset}"
             )
-        codec = Codec(codec)
-        codecs.check_level(codec, level)
         super().__init__(
             magic,
             codec,
@@ -111,7 +122,15 @@ class RecordBatchBuilder(RecordEncoder):
         self._level = level
         self._is_control = is_control
         self._is_transactional = is_transactional
+        self._timestamp_type = TimestampType(timestamp_type)
         self._may_be_empty = last_offset is not None
+
+    def __repr__(self) -> str:
+        return (
+            f"RecordBatchBuilder(magic={self.magic}, codec={self.codec.name}, "
+            f"timestamp_type={self._timestamp_type.name}, base_offset={self.base_offset}, records={len(self)}, "
+            f"size_in_bytes={self.size_in_bytes})"
+        )
 
     def append_columns(
         self,
@@ -136,7 +155,7 @@ class RecordBatchBuilder(RecordEncoder):
         self._append_columns(column_rows(timestamps, keys, values, headers, offsets))
 
     def append_end_transaction_marker(
-        self, timestamp: int, *, commit: bool, coordinator_epoch: int = 0
+        self, timestamp: int | datetime, *, commit: bool, coordinator_epoch: int = 0
     ) -> None:
         """Append the record of a control batch that ends a transaction (KIP-98, "Control Messages").
 
@@ -164,16 +183,20 @@ class RecordBatchBuilder(RecordEncoder):
         return codecs.compress(self.codec, records, level=self._level, magic=self.magic)
 
 
+def _optional_milliseconds(name: str, value: int | datetime | None) -> int | None:
+    return None if value is None else milliseconds(value, name)
+
+
 class BatchOptions(TypedDict, total=False):
     """Those of `RecordBatchBuilder` that may be the same for many batches."""
 
     magic: int
-    codec: Codec
+    codec: CodecLike
     level: int | None
     base_offset: int
     timestamp_type: TimestampType
-    log_append_time: int | None
-    delete_horizon_ms: int | None
+    log_append_time: int | datetime | None
+    delete_horizon_ms: int | datetime | None
     partition_leader_epoch: int
     producer_id: int
     producer_epoch: int

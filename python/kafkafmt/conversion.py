@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkafmt import codecs
-from kafkafmt.types import Codec
+from kafkafmt.types import Codec, CodecField, check_int
 
 if TYPE_CHECKING:
     from kafkafmt.records import MemoryRecords
@@ -61,23 +61,26 @@ class ConversionOptions:
 
     to_magic: int | None
     first_offset: int = 0
-    zstd_fallback: Codec | None = None
+    zstd_fallback: CodecField[None] = CodecField(None)  # noqa: RUF009, a descriptor
     verify: bool = True
     max_decompressed_bytes: int = codecs.DEFAULT_MAX_DECOMPRESSED_BYTES
     clock: Callable[[], float] = time.perf_counter
-    codec: Codec | None = None
+    codec: CodecField[None] = CodecField(None)  # noqa: RUF009, a descriptor
     level: int | None = None
 
     def __post_init__(self) -> None:
         if self.to_magic is None and self.codec is None:
             raise ValueError("to_magic and codec: expected one of them at the least")
+        if self.to_magic is not None:
+            check_int("to_magic", self.to_magic)
+        check_int("first_offset", self.first_offset)
         if self.to_magic not in (None, 0, 1, 2):
             raise ValueError(f"to_magic: expected 0, 1 or 2, found {self.to_magic!r}")
         if self.codec is not None:
             self._check_codec(self.codec)
         elif self.level is not None:
             raise ValueError(f"level: expected a codec with it, found {self.level} alone")
-        if self.zstd_fallback is not None and self.zstd_fallback not in set(Codec) - {Codec.ZSTD}:
+        if self.zstd_fallback == Codec.ZSTD:
             raise ValueError(f"zstd_fallback: expected a codec other than zstd, found {self.zstd_fallback!r}")
         if self.max_decompressed_bytes < 0:
             raise ValueError(
@@ -85,8 +88,6 @@ class ConversionOptions:
             )
 
     def _check_codec(self, codec: Codec) -> None:
-        if codec not in set(Codec):
-            raise ValueError(f"codec: expected one of Codec, found {codec!r}")
         if codec == Codec.ZSTD and self.to_magic in (0, 1):
             raise ValueError(f"codec: message format v{self.to_magic} has no zstd, expected another one")
         if self.zstd_fallback is not None:

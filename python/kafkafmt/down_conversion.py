@@ -23,11 +23,11 @@ from kafkafmt.conversion import ConversionOptions, ConversionStats
 from kafkafmt.converted_chunks import DEFAULT_CHUNK_SIZE, ChunkMemory, ConvertedChunks
 from kafkafmt.converter import Converter
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.types import Codec, TopicPartition
+from kafkafmt.records import Records
+from kafkafmt.types import Codec, CodecLike, TopicPartition, check_int
 
 if TYPE_CHECKING:
     from _kafkafmt.scan import BatchRun
-    from kafkafmt.records import Records
 
 _FILLER = memoryview(bytes(16 * 1024))
 # What is read to find the first batch that converts to something.
@@ -58,9 +58,15 @@ class LazyDownConvertRecords:
         *,
         topic_partition: TopicPartition | None = None,
         chunk_size: int = DEFAULT_CHUNK_SIZE,
-        zstd_fallback: Codec | None = None,
+        zstd_fallback: CodecLike | None = None,
         verify: bool = True,
     ) -> None:
+        if not isinstance(records, Records):
+            raise TypeError(
+                f"records: expected MemoryRecords, FileRecords or other Records, found {type(records).__name__}"
+            )
+        check_int("to_magic", to_magic)
+        check_int("chunk_size", chunk_size)
         if chunk_size < 1:
             raise ValueError(f"chunk_size: expected 1 or more, found {chunk_size}")
         self.records = records
@@ -82,6 +88,16 @@ class LazyDownConvertRecords:
             self._size = max(records.size_in_bytes, len(self._first))
         else:
             self._size = LOG_OVERHEAD if self._rest_position > records.start_position else 0
+
+    def __repr__(self) -> str:
+        options = self._options
+        fallback = (
+            f", zstd_fallback={options.zstd_fallback.name}" if options.zstd_fallback is not None else ""
+        )
+        return (
+            f"LazyDownConvertRecords({self.records!r}, to_magic={options.to_magic}, "
+            f"first_offset={options.first_offset}{fallback}, size_in_bytes={self.size_in_bytes})"
+        )
 
     @property
     def size_in_bytes(self) -> int:

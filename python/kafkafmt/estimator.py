@@ -7,7 +7,7 @@ import threading
 from collections import defaultdict, deque
 from typing import Protocol, runtime_checkable
 
-from kafkafmt.types import Codec
+from kafkafmt.types import Codec, CodecLike, as_codec
 
 
 @runtime_checkable
@@ -61,28 +61,28 @@ class CompressionRatioEstimator:
         self._ratios: dict[tuple[str, Codec], float] = {}
         self._lock = threading.Lock()
 
-    def estimate(self, topic: str, codec: Codec) -> float:
+    def estimate(self, topic: str, codec: CodecLike) -> float:
         """The ratio to expect of the next batch."""
         with self._lock:
-            return self._ratios.get((topic, codec), 1.0)
+            return self._ratios.get((topic, as_codec(codec)), 1.0)
 
-    def observe(self, topic: str, codec: Codec, ratio: float) -> float:
+    def observe(self, topic: str, codec: CodecLike, ratio: float) -> float:
         """Learn the ratio of a batch; return the new estimate. ValueError for a negative ratio."""
         _check_ratio(ratio)
         with self._lock:
-            current = self._ratios.get((topic, codec), 1.0)
+            current = self._ratios.get((topic, as_codec(codec)), 1.0)
             if ratio > current:
                 current = max(current + self.deteriorating_step, ratio)
             elif ratio < current:
                 current = max(current - self.improving_step, ratio)
-            self._ratios[topic, codec] = current
+            self._ratios[topic, as_codec(codec)] = current
             return current
 
-    def set(self, topic: str, codec: Codec, ratio: float) -> None:
+    def set(self, topic: str, codec: CodecLike, ratio: float) -> None:
         """Expect this ratio from now on. ValueError for a negative ratio."""
         _check_ratio(ratio)
         with self._lock:
-            self._ratios[topic, codec] = ratio
+            self._ratios[topic, as_codec(codec)] = ratio
 
     def reset(self, topic: str) -> None:
         """Forget what was learned of a topic, for every codec, after one of its batches was split."""
@@ -113,25 +113,25 @@ class RecentRatioEstimator:
         self._ratios: defaultdict[tuple[str, Codec], deque[float]] = defaultdict(lambda: deque(maxlen=latest))
         self._lock = threading.Lock()
 
-    def estimate(self, topic: str, codec: Codec) -> float:
+    def estimate(self, topic: str, codec: CodecLike) -> float:
         """The ratio to expect of the next batch."""
         with self._lock:
-            return max(self._ratios.get((topic, codec), ()), default=1.0)
+            return max(self._ratios.get((topic, as_codec(codec)), ()), default=1.0)
 
-    def observe(self, topic: str, codec: Codec, ratio: float) -> float:
+    def observe(self, topic: str, codec: CodecLike, ratio: float) -> float:
         """Learn the ratio of a batch; return the new estimate. ValueError for a negative ratio."""
         _check_ratio(ratio)
         with self._lock:
-            ratios = self._ratios[topic, codec]
+            ratios = self._ratios[topic, as_codec(codec)]
             ratios.append(ratio)
             return max(ratios)
 
-    def set(self, topic: str, codec: Codec, ratio: float) -> None:
+    def set(self, topic: str, codec: CodecLike, ratio: float) -> None:
         """Expect this ratio, and forget those that were observed. ValueError for a negative ratio."""
         _check_ratio(ratio)
         with self._lock:
-            self._ratios[topic, codec].clear()
-            self._ratios[topic, codec].append(ratio)
+            self._ratios[topic, as_codec(codec)].clear()
+            self._ratios[topic, as_codec(codec)].append(ratio)
 
     def reset(self, topic: str) -> None:
         """Forget what was learned of a topic, for every codec."""

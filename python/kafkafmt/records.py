@@ -33,7 +33,7 @@ from kafkafmt.conversion import ConversionOptions, ConvertedRecords
 from kafkafmt.converter import Converter
 from kafkafmt.decoding import locate_in_groups
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.types import Codec, TopicPartition
+from kafkafmt.types import CodecLike, TopicPartition, as_codec, check_int, checked_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,8 +72,19 @@ class Records(ABC):
 
     @property
     def size_in_bytes(self) -> int:
-        """All bytes, a partial batch at the end included."""
+        """All bytes, a partial batch at the end included: see `valid_bytes`."""
         return self.end_position - self.start_position
+
+    @functools.cached_property
+    def valid_bytes(self) -> int:
+        """Bytes of the whole batches, without a partial batch or zeros at the end, as Kafka's validBytes.
+
+        Their headers are read once; CRCs are not checked. Raises as `runs` does.
+        """
+        end = self.start_position
+        for run in self._runs(end, RUN_BYTES, self._memory(min(RUN_BYTES, self.size_in_bytes))):
+            end = run.end_position
+        return end - self.start_position
 
     def _range(self, position: int | None, length: int | None) -> tuple[int, int]:
         """The bytes that a write is to take, within these records."""
@@ -184,14 +195,23 @@ class Records(ABC):
                 break
         return True
 
-    def batches(self) -> Iterator[RecordBatch]:
-        """The batches, shallow: nothing is decompressed, and no CRC is checked."""
-        for run in self.runs():
+    def batches(self, position: int | None = None) -> Iterator[RecordBatch]:
+        """Iterate the batches, shallow: nothing is decompressed, and no CRC is checked.
+
+        position: where a batch begins, as `position_after` tells of the first one behind damage; the start without it.
+        Raises as `runs` does, and ValueError if `position` is outside these records.
+        """
+        return self._batches(self.runs(self._checked(position)))
+
+    def _batches(self, runs: Iterator[BatchRun]) -> Iterator[RecordBatch]:
+        for run in runs:
             for number in range(len(run)):
                 yield RecordBatch(run, number, self.max_decompressed_bytes)
 
-    def records(self, *, verify: bool = True, control: bool = False) -> Iterator[Record]:
-        """Iterate the records of all batches.
+    def records(
+        self, position: int | None = None, *, verify: bool = True, control: bool = False
+    ) -> Iterator[Record]:
+        """Iterate the records of all batches, or of those from `position` on, as `batches` has it.
 
         Control batches, such as the markers that end transactions, are left out, as consumers leave them out;
         `control` keeps them, and `Record.is_control` tells them. Records of aborted transactions are not left out:
@@ -200,16 +220,26 @@ class Records(ABC):
         With `verify` the CRC of every batch is checked, of control batches too. Raises as `RecordBatch` does; the
         records before a damaged batch come first.
         """
-        return RecordChain(self._located(verify=verify, control=control))
+        return RecordChain(self._located(self.runs(self._checked(position)), verify=verify, control=control))
 
-    def _located(self, *, verify: bool, control: bool) -> Iterator[LocatedRecords]:
+    def _located(self, runs: Iterator[BatchRun], *, verify: bool, control: bool) -> Iterator[LocatedRecords]:
         try:
-            for run in self.runs():
+            for run in runs:
                 yield from locate_in_groups(
                     run, verify=verify, control=control, limit=self.max_decompressed_bytes
                 )
         except KafkaFormatError as error:
             raise self.described(error) from None
+
+    def _checked(self, position: int | None) -> int:
+        """Return where to read from: the start without a position."""
+        if position is None:
+            return self.start_position
+        check_int("position", position)
+        if not self.start_position <= position <= self.end_position:
+            within = f"{self.start_position} to {self.end_position}"
+            raise ValueError(f"position: expected a batch's beginning within {within}, found {position}")
+        return position
 
     def index(self) -> NDArray[np.void]:
         """The shallow index: a structured array (`INDEX_DTYPE`) with a row a batch, all header fields in it.
@@ -272,7 +302,12 @@ class Records(ABC):
         )
 
     def down_convert(
-        self, to_magic: int, first_offset: int = 0, *, zstd_fallback: Codec | None = None, verify: bool = True
+        self,
+        to_magic: int,
+        first_offset: int = 0,
+        *,
+        zstd_fallback: CodecLike | None = None,
+        verify: bool = True,
     ) -> ConvertedRecords:
         """Convert all of it at once, as Kafka's RecordsUtil.downConvert; to_magic 2 converts v0 and v1 up.
 
@@ -285,17 +320,21 @@ class Records(ABC):
         )
         return self._convert(options)
 
-    def recompress(self, codec: Codec, *, level: int | None = None, verify: bool = True) -> ConvertedRecords:
+    def recompress(
+        self, codec: CodecLike, *, level: int | None = None, verify: bool = True
+    ) -> ConvertedRecords:
         """All batches with one codec, each in its own format: one that has it already is copied as it is.
 
         Of a v2 batch all header fields but size, codec and CRC are kept. Control batches and those without
         records are never compressed; messages of v0 and v1 that stand alone are gathered into wrappers.
 
+        codec: a `Codec` or its name.
+
         Raises ValueError for a level that the codec has not, and UnsupportedCompressionTypeError for zstd where
         a batch of v0 or v1 is met. The lazy way, in bounded memory, is `ConvertedChunks`.
         """
         limit = self.max_decompressed_bytes
-        options = ConversionOptions(None, 0, None, verify, limit, codec=codec, level=level)
+        options = ConversionOptions(None, 0, None, verify, limit, codec=as_codec(codec), level=level)
         return self._convert(options)
 
     def _convert(self, options: ConversionOptions) -> ConvertedRecords:
@@ -367,7 +406,8 @@ class MemoryRecords(Records):
         return restored, (bytes(self._data),)
 
     def __repr__(self) -> str:
-        return f"MemoryRecords(size_in_bytes={self.size_in_bytes})"
+        named = "" if self.topic_partition is None else f", topic_partition={self.topic_partition}"
+        return f"MemoryRecords(size_in_bytes={self.size_in_bytes}{named})"
 
     @property
     def buffer(self) -> memoryview:
@@ -397,11 +437,11 @@ class FileRecords(Records, Closing):
         topic_partition: TopicPartition | None = None,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
     ) -> None:
-        self.path = Path(path)
+        self.path = checked_path(path)
+        check_range(start, end)
         self._descriptor = open_regular(self.path)
         try:
             size = os.fstat(self._descriptor).st_size
-            check_range(start, end)
             if topic_partition is None:
                 topic_partition = partition_of_segment(self.path.absolute())
             end = size if end is None else min(end, size)
@@ -416,7 +456,9 @@ class FileRecords(Records, Closing):
         return _reopened, (type(self), *arguments, self.topic_partition, self.max_decompressed_bytes)
 
     def __repr__(self) -> str:
-        return f"FileRecords({str(self.path)!r}, start={self.start_position}, end={self.end_position})"
+        range_ = f"start={self.start_position}, end={self.end_position}"
+        named = "" if self.topic_partition is None else f", topic_partition={self.topic_partition}"
+        return f"{type(self).__name__}({str(self.path)!r}, {range_}{named})"
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
@@ -484,7 +526,10 @@ class RecordsRange(Records):
 
 
 def check_range(start: int, end: int | None) -> None:
-    """Raises ValueError for what is no range of bytes in a file; an `end` of None is the file's."""
+    """Raise TypeError or ValueError for what is no range of bytes in a file; an `end` of None is the file's."""
+    check_int("start", start)
+    if end is not None:
+        check_int("end", end)
     if start < 0 or (end is not None and end < start):
         raise ValueError(f"start {start}, end {end}: expected 0 <= start <= end")
 

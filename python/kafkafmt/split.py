@@ -47,6 +47,7 @@ def split_batch(
     Raises RecordTooLargeError for a batch of one record, which cannot be split, ValueError for a level that the
     codec has not, and what reading the batch raises.
     """
+    _check_batch(batch)
     codecs.check_level(batch.codec, level)
     located = batch._locate(verify=True)
     if len(located) < 2:
@@ -81,6 +82,7 @@ def split_to_fit(batch: RecordBatch, max_size: int, *, level: int | None = None)
     >>> [(part.count, part.size_in_bytes) for part in split_to_fit(batch, 700)]
     [(43, 696), (42, 691), (15, 286)]
     """
+    _check_batch(batch)
     parts: list[RecordBatch] = []
     too_large: list[TooLargeRecord] = []
     for part in measured_parts(batch, max_size, level=level):
@@ -98,6 +100,11 @@ def split_to_fit(batch: RecordBatch, max_size: int, *, level: int | None = None)
         error = RecordTooLargeError(message, records=too_large, parts=parts)
         raise describe(error, batch.run, batch.number)
     return parts
+
+
+def _check_batch(batch: object) -> None:
+    if not isinstance(batch, RecordBatch):
+        raise TypeError(f"batch: expected a RecordBatch, found {type(batch).__name__}")
 
 
 class Part(NamedTuple):

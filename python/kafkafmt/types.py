@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import os
 import re
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from operator import index
+from pathlib import Path
+from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
-from _kafkafmt.types import Codec, TimestampType, TooLargeRecord
+from _kafkafmt.types import (
+    Codec,
+    CodecLike,
+    ControlRecord,
+    ControlRecordType,
+    TimestampType,
+    TooLargeRecord,
+    as_codec,
+    milliseconds,
+)
 
 __all__ = [
     "ISOLATIONS",
     "Codec",
+    "CodecField",
+    "CodecLike",
+    "ControlRecord",
+    "ControlRecordType",
     "Isolation",
     "TimestampType",
     "TooLargeRecord",
     "TopicPartition",
+    "as_codec",
+    "check_int",
+    "checked_path",
     "is_committed",
+    "milliseconds",
 ]
 
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
@@ -42,6 +62,45 @@ class TopicPartition(NamedTuple):
         """
         match = _FOLDER_NAME.fullmatch(name)
         return cls(match["topic"], int(match["partition"])) if match else None
+
+
+_Unset = TypeVar("_Unset", bound=Codec | None)
+
+
+class CodecField(Generic[_Unset]):
+    """A field of a dataclass that is set to a codec or to the name of one, and is a `Codec` when read."""
+
+    def __init__(self, default: _Unset) -> None:
+        self._default = default
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object | None, owner: type) -> Codec | _Unset:
+        if instance is None:
+            return self._default
+        found: Codec | _Unset = instance.__dict__[self._name]
+        return found
+
+    def __set__(self, instance: object, value: CodecLike | _Unset) -> None:
+        is_unset = value is None and self._default is None
+        instance.__dict__[self._name] = None if is_unset else as_codec(cast(CodecLike, value), self._name)
+
+
+def check_int(name: str, value: object) -> None:
+    """Raise TypeError if an argument of this name is no integer."""
+    try:
+        index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name}: expected an int, found {type(value).__name__}") from None
+
+
+def checked_path(path: str | os.PathLike[str]) -> Path:
+    """Return an argument named `path` as a `Path`. Raises TypeError if it is none."""
+    found = path if isinstance(path, str) else getattr(type(path), "__fspath__", None) and os.fspath(path)
+    if not isinstance(found, str):
+        raise TypeError(f"path: expected a str or a path, found {type(path).__name__}")
+    return Path(found)
 
 
 def is_committed(isolation: Isolation) -> bool:

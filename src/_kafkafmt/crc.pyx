@@ -1,5 +1,6 @@
 """CRC-32 (v0, v1) and CRC-32C (v2), computed by the kernel that suits the machine, chosen at import."""
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from .bytes cimport get_int32, unlikely
@@ -104,11 +105,60 @@ def crc32(const uint8_t[::1] data):
     return crc
 
 
-def crc32c(const uint8_t[::1] data):
-    """CRC-32C (Castagnoli) of `data`."""
-    cdef uint32_t crc
+cdef enum:
+    # Bit 31 is the coefficient of x^0, as everywhere in a reflected CRC.
+    CASTAGNOLI = 0x82F63B78
+    X_TO_0 = 0x80000000
+    X_TO_8 = 0x00800000
+
+
+cdef uint32_t product(uint32_t a, uint32_t b) noexcept nogil:
+    """Of two polynomials, modulo that of CRC-32C."""
+    cdef uint32_t result = 0
+    cdef int i
+    for i in range(32):
+        if a & (<uint32_t>X_TO_0 >> i):
+            result ^= b
+        b = (b >> 1) ^ (<uint32_t>CASTAGNOLI if b & 1 else 0)
+    return result
+
+
+cdef uint32_t behind_zeros(uint32_t value, size_t size) noexcept nogil:
+    """What `value` contributes to a CRC-32C of `size` more bytes: CRCs are linear."""
+    cdef uint32_t shift = X_TO_0, square = X_TO_8
+    while size:
+        if size & 1:
+            shift = product(square, shift)
+        square = product(square, square)
+        size >>= 1
+    return product(value, shift)
+
+
+def crc32c(data, value=0):
+    """Return the CRC-32C (Castagnoli) of the bytes of any C-contiguous buffer, as record batches of format v2 store it.
+
+    value: the CRC of the bytes before these, to compute one CRC in steps.
+
+    Raises TypeError if `data` is no buffer or `value` no int, ValueError if `value` is no CRC.
+
+    >>> crc32c(b"123456789") == crc32c(b"6789", crc32c(b"12345")) == 0xE3069283
+    True
+    """
+    cdef Py_buffer view
+    cdef uint32_t crc, before
+    if not PyObject_CheckBuffer(data):
+        raise TypeError(f"data: expected bytes or another buffer, found {type(data).__name__}")
+    if not isinstance(value, int):
+        raise TypeError(f"value: expected a CRC as an int, found {type(value).__name__}")
+    if not 0 <= value <= 0xFFFFFFFF:
+        raise ValueError(f"value: expected a CRC of 0 to 2^32 - 1, found {value}")
+    before = value
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     with nogil:
-        crc = kf_crc32c(&data[0], data.shape[0])
+        crc = kf_crc32c(<const uint8_t*>view.buf, view.len)
+        if before:
+            crc ^= behind_zeros(before, view.len)
+    PyBuffer_Release(&view)
     return crc
 
 

@@ -3,17 +3,47 @@
 from datetime import datetime, timedelta, timezone
 from enum import IntEnum
 from operator import index
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 
 class Codec(IntEnum):
-    """Compression codec, as the low three bits of the attributes name it."""
+    """Compression codec, as the low three bits of the attributes name it.
+
+    Its name in any case makes one, too.
+
+    >>> Codec("lz4")
+    <Codec.LZ4: 3>
+    """
 
     NONE = 0
     GZIP = 1
     SNAPPY = 2
     LZ4 = 3
     ZSTD = 4
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Codec | None":
+        return cls.__members__.get(value.upper()) if isinstance(value, str) else None
+
+
+CodecLike: TypeAlias = Codec | str
+
+
+def as_codec(value: CodecLike, name: str = "codec") -> Codec:
+    """Return the codec that an argument of this name says: a `Codec`, its number, or its name in any case.
+
+    Raises ValueError for another number or name, and TypeError for anything else; both name the argument.
+    """
+    if type(value) is Codec:
+        return value
+    try:
+        return Codec[value.upper()] if isinstance(value, str) else Codec(index(value))
+    except TypeError:
+        message = f"{name}: expected a Codec or the name of one, found {type(value).__name__}"
+        raise TypeError(message) from None
+    except (KeyError, ValueError):
+        names = ", ".join(codec.name.lower() for codec in Codec)
+        raise ValueError(f"{name}: expected one of {names}, found {value!r}") from None
 
 
 class TimestampType(IntEnum):

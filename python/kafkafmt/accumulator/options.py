@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kafkafmt import codecs
 from kafkafmt.builder import DEFAULT_BATCH_SIZE
-from kafkafmt.types import Codec
+from kafkafmt.types import Codec, CodecField
 
 _LEAST = {
     "batch_size": 0,
@@ -31,7 +31,7 @@ class AccumulatorOptions:
     batch_size: int = DEFAULT_BATCH_SIZE
     buffer_memory: int = 32 * 1024 * 1024
     linger_ms: float = 0
-    codec: Codec = Codec.NONE
+    codec: CodecField[Codec] = CodecField(Codec.NONE)  # noqa: RUF009, a descriptor
     level: int | None = None
     delivery_timeout_ms: float = 120_000
     retry_backoff_ms: float = 100
@@ -44,4 +44,4 @@ class AccumulatorOptions:
                 raise TypeError(f"{name}: expected a number, found {value!r}")
             if not value >= least:
                 raise ValueError(f"{name}: expected {least} or more, found {value}")
-        codecs.check_level(Codec(self.codec), self.level)
+        codecs.check_level(self.codec, self.level)

@@ -21,8 +21,11 @@ from kafkafmt.column_rows import column_rows
 from kafkafmt.estimator import CompressionRatioEstimator
 from kafkafmt.memory.budget import MemoryBudget
 from kafkafmt.memory.errors import MemoryBudgetError
+from kafkafmt.types import milliseconds
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from _kafkafmt.reservations import Reservation
     from _kafkafmt.scan import BatchRun
     from kafkafmt.accumulator.sequences import Sequences
@@ -89,7 +92,7 @@ class RecordAccumulator(SenderSide):
     def append(
         self,
         topic_partition: TopicPartition,
-        timestamp: int,
+        timestamp: int | datetime,
         key: bytes | None,
         value: bytes | None,
         headers: Collection[tuple[str | bytes, bytes | None]] = (),
@@ -100,13 +103,16 @@ class RecordAccumulator(SenderSide):
     ) -> tuple[RecordFuture, bool] | None:
         """Append a record; returns its future, and whether there is news for the sender.
 
-        timestamp: milliseconds since the epoch, -1 for none. headers: keys are str, or bytes that need not be UTF-8.
+        timestamp: milliseconds since the epoch, -1 for none, or an aware datetime.
+        headers: keys are str, or bytes that need not be UTF-8.
         Waits up to `max_block_ms` (None: as the options say) for memory. abort_on_new_batch: return None where
         the record would begin a batch, so that a sticky partitioner may choose again (KIP-480).
 
         Raises BufferExhaustedError, AccumulatorClosedError, RecordTooLargeError where the record is larger than
         the whole budget, and what `RecordBatchBuilder.append` raises.
         """
+        if type(timestamp) is not int:
+            timestamp = milliseconds(timestamp)
         if headers and not hasattr(headers, "__len__"):
             raise TypeError("headers: expected a sequence, found an iterator, which would be used up")
         new: ProducerBatch | None = None

@@ -16,7 +16,7 @@ from kafkafmt.buffers import flat_view
 from kafkafmt.codecs import gzip_, lz4_, snappy_, zstd_
 from kafkafmt.codecs.streams import PayloadStream
 from kafkafmt.errors import UnsupportedCompressionTypeError
-from kafkafmt.types import Codec
+from kafkafmt.types import Codec, CodecLike, as_codec
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -66,16 +66,18 @@ CODECS: dict[int, CodecImplementation] = {
 
 
 def decompress(
-    codec: Codec | int, data: Buffer, *, limit: int = DEFAULT_MAX_DECOMPRESSED_BYTES, magic: int = 2
+    codec: CodecLike | int, data: Buffer, *, limit: int = DEFAULT_MAX_DECOMPRESSED_BYTES, magic: int = 2
 ) -> bytes | bytearray | memoryview:
     """Return what `data`, the compressed part of a record batch of format `magic`, holds.
 
-    `Codec.NONE` returns the data itself, without copy and whatever its size.
+    codec: a `Codec`, its number, or its name. `Codec.NONE` returns the data itself, without copy and whatever its size.
 
     Raises `DecompressionLimitError` once the output would pass `limit` bytes, `CorruptRecordError` for a
     damaged, a cut or an empty payload, `UnsupportedCompressionTypeError` for an id that Kafka has not given
     out and for zstd before message format v2, `TypeError` for what is no C-contiguous buffer.
     """
+    if isinstance(codec, str):
+        codec = as_codec(codec)
     implementation = CODECS.get(codec)
     if implementation is None or magic < implementation.first_magic:
         raise unsupported_error(codec, magic)
@@ -88,12 +90,14 @@ def decompress(
 
 
 def open_stream(
-    codec: Codec | int, data: Buffer, *, limit: int = DEFAULT_MAX_DECOMPRESSED_BYTES, magic: int = 2
+    codec: CodecLike | int, data: Buffer, *, limit: int = DEFAULT_MAX_DECOMPRESSED_BYTES, magic: int = 2
 ) -> PayloadStream:
     """What `decompress` returns, as a stream to read from its start on.
 
     Opening and reading raise what `decompress` does, each where it comes to that: what is in front of damage is read.
     """
+    if isinstance(codec, str):
+        codec = as_codec(codec)
     implementation = CODECS.get(codec)
     if implementation is None or magic < implementation.first_magic:
         raise unsupported_error(codec, magic)
@@ -105,13 +109,18 @@ def open_stream(
     return implementation.open_stream(flat, limit)
 
 
-def compress(codec: Codec | int, data: Buffer, *, level: int | None = None, magic: int = 2) -> bytes:
+def compress(codec: CodecLike | int, data: Buffer, *, level: int | None = None, magic: int = 2) -> bytes:
     """Return `data` compressed as Kafka's own producer frames it in message format `magic`.
+
+    >>> decompress("lz4", compress("lz4", b"value"))
+    b'value'
 
     `level` is gzip's 1 to 9, lz4's 1 to 17 or zstd's -7 to 22, as in Kafka's `compression.<codec>.level`;
     None is the codec's fast default. Raises `ValueError` for a level outside that range and for any level
     where the codec has none, else as `decompress`.
     """
+    if isinstance(codec, str):
+        codec = as_codec(codec)
     implementation = CODECS.get(codec)
     if implementation is None or magic < implementation.first_magic:
         raise unsupported_error(codec, magic)
@@ -126,9 +135,11 @@ def _is_flat(data: Buffer) -> TypeGuard[bytes | memoryview]:
     )
 
 
-def unsupported_error(codec: Codec | int, magic: int) -> UnsupportedCompressionTypeError:
+def unsupported_error(codec: int, magic: int) -> UnsupportedCompressionTypeError:
     """The error for a codec that `CODECS` has not, or not in format `magic`."""
     if codec not in CODECS:
+        if not hasattr(codec, "__index__"):
+            raise TypeError(f"codec: expected a Codec or the name of one, found {type(codec).__name__}")
         return UnsupportedCompressionTypeError(f"compression type: expected 0 to 4, found {codec}")
     expected = f"message format v{CODECS[codec].first_magic} or later"
     return UnsupportedCompressionTypeError(
@@ -136,7 +147,7 @@ def unsupported_error(codec: Codec | int, magic: int) -> UnsupportedCompressionT
     )
 
 
-def check_level(codec: Codec | int, level: int | None) -> None:
+def check_level(codec: int, level: int | None) -> None:
     """Raise ValueError for a level that a codec of `CODECS` has not; None is every codec's own."""
     levels = CODECS[codec].levels
     if level is None or level in levels:

@@ -115,8 +115,8 @@ class LogAppender(Closing):
             self._producers = self._read_producers()
         return self._producers
 
-    def append(self, data: Buffer) -> None:
-        """Append whole batches.
+    def append(self, data: RecordBatch | Buffer) -> None:
+        """Append a batch, or the bytes of whole batches.
 
         Raises KafkaFormatError for bytes that are no batches, and InvalidRecordError for offsets that do not ascend;
         ValueError for a part of a batch; OSError where it cannot be written. The log is as it was before then.

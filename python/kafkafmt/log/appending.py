@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from _kafkafmt.scan import scan
+from kafkafmt.batch import RecordBatch
 from kafkafmt.buffers import flat_view
 from kafkafmt.errors import InvalidRecordError
 from kafkafmt.log.indexes import DEFAULT_INDEX_INTERVAL_BYTES, IndexBuilder, TimestampOffset
@@ -121,12 +122,12 @@ def ensure_ascending(rows: NDArray[np.void], next_offset: int, path: Path) -> No
         )
 
 
-def whole_batches(data: Buffer, origin: int) -> BatchRun:
-    """The batches that `data` is, as a run from position `origin` on.
+def whole_batches(data: RecordBatch | Buffer, origin: int) -> BatchRun:
+    """The batches that `data` is, one or the bytes of several, as a run from position `origin` on.
 
     Raises KafkaFormatError for bytes that are none, and ValueError for a part of one at the end.
     """
-    view = flat_view(data)
+    view = flat_view(data.buffer if isinstance(data, RecordBatch) else data)
     run, consumed, _, _, error = scan(view, origin)
     if error is not None:
         raise error

@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, overload
 
 from _kafkafmt.scan import BatchRun
 from kafkafmt.batch import RecordBatch
@@ -31,9 +31,11 @@ from kafkafmt.log.indexes import AbortedTransaction, TimestampOffset
 from kafkafmt.log.segment import NO_TURN, Segment, SegmentRecords, Turn, is_segment_file_name
 from kafkafmt.log.transactions import TransactionTracker
 from kafkafmt.records import RUN_BYTES
-from kafkafmt.types import Isolation, TopicPartition, is_committed
+from kafkafmt.types import Isolation, TopicPartition, check_int, checked_path, is_committed, milliseconds
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from _kafkafmt.decode import Record
     from kafkafmt.log.committed import CommittedView
 
@@ -67,15 +69,41 @@ class LogDirectory:
         """All partitions, or those of one topic; sorted by topic, then number."""
         return sorted(found for found in self.folders() if topic in (None, found.topic))
 
+    def __repr__(self) -> str:
+        return f"LogDirectory({str(self.path)!r})"
+
+    @overload
     def partition(
         self,
-        topic_partition: TopicPartition | tuple[str, int],
+        topic: TopicPartition | tuple[str, int],
+        *,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+        from_segment_start: bool = False,
+    ) -> PartitionLog: ...
+
+    @overload
+    def partition(
+        self,
+        topic: str,
+        number: int,
+        *,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+        from_segment_start: bool = False,
+    ) -> PartitionLog: ...
+
+    def partition(
+        self,
+        topic: str | TopicPartition | tuple[str, int],
+        number: int | None = None,
         *,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
         from_segment_start: bool = False,
     ) -> PartitionLog:
-        """The log of a partition. Raises FileNotFoundError where there is none here."""
-        wanted = TopicPartition(*topic_partition)
+        """Return the log of a partition: of a topic and a number, or of a `TopicPartition`.
+
+        Raises FileNotFoundError if it is not here.
+        """
+        wanted = _wanted_partition(topic, number)
         folder = self.folders().get(wanted)
         if folder is None:
             raise FileNotFoundError(errno.ENOENT, f"no segments of partition {wanted}", str(self.path))
@@ -114,6 +142,19 @@ class LogDirectory:
                 if topic_partition is not None:
                     found[topic_partition] = self.path / entry.name
         return found
+
+
+def _wanted_partition(topic: str | TopicPartition | tuple[str, int], number: int | None) -> TopicPartition:
+    if isinstance(topic, str):
+        if number is None:
+            raise TypeError(f"number: expected that of a partition of topic {topic!r}, found none")
+        check_int("number", number)
+        return TopicPartition(topic, number)
+    if not isinstance(topic, tuple) or len(topic) != 2:
+        raise TypeError(f"topic: expected a name, or a pair of topic and number, found {topic!r}")
+    if number is not None:
+        raise TypeError(f"number: expected none beside {topic!r}, found {number!r}")
+    return TopicPartition(*topic)
 
 
 class FollowedFolders:
@@ -203,6 +244,10 @@ class PartitionLog:
         self.from_segment_start = from_segment_start
         self._log_starts = LogStartOffsets() if log_starts is None else log_starts
 
+    def __repr__(self) -> str:
+        start = ", from_segment_start=True" if self.from_segment_start else ""
+        return f"PartitionLog({str(self.path)!r}, topic_partition={self.topic_partition}{start})"
+
     @property
     def topic_partition(self) -> TopicPartition | None:
         """The partition that the folder is named for."""
@@ -264,30 +309,31 @@ class PartitionLog:
 
         return self._search(search)
 
-    def find_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record, in the order of offsets, with `timestamp` (milliseconds) or a higher one.
+    def find_timestamp(self, timestamp: int | datetime) -> TimestampOffset | None:
+        """The first record, in the order of offsets, with `timestamp` or a higher one.
 
-        None where there is none. As Kafka's ListOffsets. Raises ValueError for a negative one: those stand
-        for the log's ends in ListOffsets, which `start_offset` and `end_offset` are here; and
-        KafkaFormatError where damage is in the way.
+        timestamp: milliseconds, or an aware datetime. None where there is none. As Kafka's ListOffsets. Raises
+        ValueError for a naive datetime and for a negative timestamp: those stand for the log's ends in ListOffsets,
+        which `start_offset` and `end_offset` are here; and KafkaFormatError where damage is in the way.
         """
         return self.find_timestamp_from(self.log_start_offset, timestamp)
 
     def find_timestamp_from(
-        self, start_offset: int, timestamp: int, turn: Turn = NO_TURN
+        self, start_offset: int, timestamp: int | datetime, turn: Turn = NO_TURN
     ) -> TimestampOffset | None:
         """`find_timestamp` among the records from `start_offset` on, whatever the log start offset is.
 
         turn: is entered while a batch is decompressed.
         """
-        if timestamp < 0:
+        wanted_ms = milliseconds(timestamp)
+        if wanted_ms < 0:
             raise ValueError(f"timestamp: expected 0 or more, found {timestamp}")
 
         def search(segments: list[Segment]) -> TimestampOffset | None:
             wanted = _from_offset(segments, start_offset)
             limit = self.max_decompressed_bytes
             found = (
-                segment.find_timestamp(timestamp, start_offset, max_decompressed_bytes=limit, turn=turn)
+                segment.find_timestamp(wanted_ms, start_offset, max_decompressed_bytes=limit, turn=turn)
                 for segment in wanted
             )
             return next((one for one in found if one is not None), None)
@@ -487,7 +533,7 @@ class PartitionLog:
 
 
 def _folder(path: str | os.PathLike[str]) -> Path:
-    folder = Path(path)
+    folder = checked_path(path)
     if not folder.is_dir():
         if folder.exists():
             raise NotADirectoryError(errno.ENOTDIR, "expected a folder, found a file", str(folder))

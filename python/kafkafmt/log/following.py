@@ -27,6 +27,8 @@ from kafkafmt.log.open_segment import HEAD_BYTES, READ_BYTES, OpenSegment
 from kafkafmt.log.segment import MAX_OFFSET, NO_TURN, Segment, Turn, check_tail
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from _kafkafmt.scan import BatchRun
 
 # File systems keep times of changes in steps of milliseconds: what changed just now may change again unseen.
@@ -253,7 +255,7 @@ class FollowedLog:
             return None
         return (yield from self.find_steps(behind))
 
-    def find_timestamp(self, timestamp: int, turn: Turn = NO_TURN) -> TimestampOffset | None:
+    def find_timestamp(self, timestamp: int | datetime, turn: Turn = NO_TURN) -> TimestampOffset | None:
         """As `PartitionLog.find_timestamp`. In any thread. turn: is entered while a batch is decompressed."""
         return self._log.find_timestamp_from(self._log_start, timestamp, turn)
 

@@ -28,9 +28,11 @@ from kafkafmt.log.indexes import (
     read_transaction_index,
 )
 from kafkafmt.records import RUN_BYTES, FileRecords, Records, RecordsRange
-from kafkafmt.types import TopicPartition
+from kafkafmt.types import TopicPartition, milliseconds
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import numpy as np
 
     from _kafkafmt.scan import BatchRun
@@ -233,19 +235,22 @@ class Segment:
 
     def find_timestamp(
         self,
-        timestamp: int,
+        timestamp: int | datetime,
         start_offset: int = 0,
         *,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
         turn: Turn = NO_TURN,
     ) -> TimestampOffset | None:
-        """The first record with `timestamp` (milliseconds) or a higher one; None where there is none.
+        """The first record with `timestamp` or a higher one; None where there is none.
+
+        timestamp: milliseconds, or an aware datetime.
 
         start_offset: records below it are passed over. turn: is entered while a batch is decompressed. As Kafka's
         LogSegment.findOffsetByTimestamp. Raises KafkaFormatError where damage is in the way.
         """
+        wanted_ms = milliseconds(timestamp)
         with self.open(max_decompressed_bytes=max_decompressed_bytes) as records:
-            return self.indexes.find_timestamp(records, timestamp, start_offset, turn)
+            return self.indexes.find_timestamp(records, wanted_ms, start_offset, turn)
 
     def find_next_offset(self) -> int:
         """The offset behind its last whole batch; its base offset where it holds none.

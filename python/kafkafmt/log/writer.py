@@ -105,8 +105,8 @@ class SegmentWriter:
         """The offset behind the last batch; the base offset before there is one."""
         return self._appender.next_offset
 
-    def append(self, data: Buffer) -> None:
-        """Append whole batches.
+    def append(self, data: RecordBatch | Buffer) -> None:
+        """Append a batch, or the bytes of whole batches.
 
         Raises KafkaFormatError for bytes that are no batches, and InvalidRecordError for offsets that do not
         ascend or are below the base offset; ValueError for a part of a batch, and for more than fits into a
@@ -245,9 +245,10 @@ class PartitionLogWriter:
         """The offset behind the last batch, of the log that was there before where nothing is appended."""
         return self._committed_offset if self._segment is None else self._segment.next_offset
 
-    def append(self, data: Buffer) -> None:
-        """Append whole batches, to as many segments as they need; raises as `SegmentWriter.append`.
+    def append(self, data: RecordBatch | Buffer) -> None:
+        """Append a batch, or the bytes of whole batches, to as many segments as they need.
 
+        Raises as `SegmentWriter.append`.
         Offsets ascend across segments, too. Where writing fails, segments that were full may hold a part of `data`.
         """
         run = whole_batches(data, 0)

@@ -31,9 +31,11 @@ from kafkafmt.net.partitions import PartitionsByTopic, TopicPartitions
 from kafkafmt.net.sender import ProducerSender
 from kafkafmt.net.sender_accumulator import ProducerAccumulator, SenderAccumulator
 from kafkafmt.net.transactions import ProducerTransactions
-from kafkafmt.types import Codec, TopicPartition
+from kafkafmt.types import Codec, TopicPartition, milliseconds
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from kafka.producer.record_accumulator import RecordAccumulator as KafkaPythonAccumulator
     from kafka.producer.sender import Sender
     from kafka.producer.transaction_manager import TransactionManager
@@ -185,12 +187,13 @@ class Producer(KafkaProducer):  # type: ignore[misc]
         key: Any = None,
         headers: list[tuple[str, bytes]] | None = None,
         partition: int | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: int | datetime | None = None,
     ) -> RecordFuture | FailedSend:
         """Append a record to the batches that are sent; returns its future. As KafkaProducer.send.
 
         value, key: bytes, bytearray, memoryview or None, or what the serializers make such of. headers: pairs of str
-        and bytes. partition: None for the partitioner's choice. timestamp_ms: None for now.
+        and bytes. partition: None for the partitioner's choice. timestamp_ms: milliseconds, an
+        aware datetime, or None for now.
 
         Raises KafkaTimeoutError where `max_block_ms` went by without metadata, and BufferExhaustedError, which is
         one, without room. TypeError and ValueError for what cannot be sent; ProducerClosedError after `close`.
@@ -199,6 +202,8 @@ class Producer(KafkaProducer):  # type: ignore[misc]
             raise ProducerClosedError("KafkaProducer already closed!")
         if value is None and key is None:
             raise ValueError("Need at least one: key or value")
+        if timestamp_ms is not None and type(timestamp_ms) is not int:
+            timestamp_ms = milliseconds(timestamp_ms, "timestamp_ms")
         size = _MAX_OVERHEAD
         if headers is None:
             headers = []

@@ -1,0 +1,300 @@
+"""What the public functions take: codecs by name, datetimes for milliseconds; and how they name what they refuse."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from datetime import datetime, timezone
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import crc32c as other_crc32c
+import numpy as np
+import pytest
+
+import kafkafmt as kf
+from kafkafmt.log import LogDirectory, PartitionLog, PartitionLogWriter
+from records.samples import DAY, EVERY_KIND, SAMPLES
+
+NAMES = [codec.name for codec in kf.Codec]
+MOMENT = datetime.fromtimestamp(DAY // 1000, timezone.utc)
+NAIVE = datetime(2024, 1, 1)
+BATCH = SAMPLES["v2 none"]
+
+
+def built(**options: Any) -> bytes:
+    builder = kf.RecordBatchBuilder(**options)
+    builder.append(DAY, b"key", b"value" * 20)
+    return builder.build()
+
+
+@pytest.mark.parametrize("name", [form for name in NAMES for form in (name.lower(), name, name.title())])
+def test_codec_when_given_by_name_then_as_the_codec(name: str) -> None:
+    codec = kf.Codec[name.upper()]
+    assert kf.Codec(name) is codec
+    assert kf.RecordBatchBuilder(codec=name).codec is codec
+    assert built(codec=name) == built(codec=codec)
+    assert kf.codecs.decompress(name, kf.codecs.compress(name, b"value")) == b"value"
+    assert kf.codecs.open_stream(name, kf.codecs.compress(codec, b"value")).read(9) == b"value"
+    (batch,) = kf.MemoryRecords(built()).recompress(name).records.batches()
+    assert batch.codec is codec
+    assert kf.AccumulatorOptions(codec=name) == kf.AccumulatorOptions(codec=codec)
+    assert kf.AccumulatorOptions(codec=name).codec is codec
+    assert kf.ConversionOptions(None, codec=name).codec is codec
+    columns = {"timestamps": np.array([DAY]), "keys": None, "values": None}
+    (data,) = kf.build_batches(**columns, codec=name)
+    assert next(kf.MemoryRecords(data).batches()).codec is codec
+
+
+def test_zstd_fallback_when_given_by_name_then_as_the_codec() -> None:
+    records = kf.MemoryRecords(built(codec="zstd"))
+    (batch,) = records.down_convert(1, zstd_fallback="lz4").records.batches()
+    assert batch.codec is kf.Codec.LZ4
+    lazy = kf.LazyDownConvertRecords(records, 1, zstd_fallback="lz4")
+    assert bytes(batch) == b"".join(lazy.chunks())
+
+
+@pytest.mark.parametrize("make", [kf.CompressionRatioEstimator, kf.RecentRatioEstimator])
+def test_estimator_when_set_then_expects_that_ratio_and_goes_on_from_it(
+    make: Callable[[], kf.CompressionRatioEstimator | kf.RecentRatioEstimator],
+) -> None:
+    estimator = make()
+    estimator.observe("clicks", kf.Codec.LZ4, 1.7)
+    estimator.set("clicks", "lz4", 0.25)
+    assert estimator.estimate("clicks", kf.Codec.LZ4) == estimator.estimate("clicks", "LZ4") == 0.25
+    assert estimator.estimate("clicks", "gzip") == estimator.estimate("views", "lz4") == 1.0
+    assert estimator.observe("clicks", "lz4", 0.5) == 0.5
+    for ratio in (-0.1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="ratio"):
+            estimator.set("clicks", "lz4", ratio)
+    estimator.reset("clicks")
+    assert estimator.estimate("clicks", "lz4") == 1.0
+
+
+def test_options_when_copied_or_pickled_then_the_codec_stays() -> None:
+    for options in (kf.AccumulatorOptions(codec="lz4"), kf.ConversionOptions(1, codec="lz4")):
+        assert pickle.loads(pickle.dumps(options)) == options
+        assert replace(options, level=3).codec is kf.Codec.LZ4
+        assert "LZ4" in repr(options)
+    assert kf.AccumulatorOptions().codec is kf.Codec.NONE
+    assert kf.ConversionOptions(1).codec is None
+
+
+TAKE_CODEC: dict[str, Callable[[Any], Any]] = {
+    "builder": lambda codec: kf.RecordBatchBuilder(codec=codec),
+    "recompress": lambda codec: kf.MemoryRecords(BATCH).recompress(codec),
+    "compress": lambda codec: kf.codecs.compress(codec, b""),
+    "decompress": lambda codec: kf.codecs.decompress(codec, b""),
+    "open_stream": lambda codec: kf.codecs.open_stream(codec, b""),
+    "accumulator": lambda codec: kf.AccumulatorOptions(codec=codec),
+    "conversion": lambda codec: kf.ConversionOptions(1, codec=codec or "none"),
+    "estimate": lambda codec: kf.CompressionRatioEstimator().estimate("clicks", codec),
+    "set": lambda codec: kf.RecentRatioEstimator().set("clicks", codec, 1.0),
+}
+
+
+@pytest.mark.parametrize("take", TAKE_CODEC.values(), ids=TAKE_CODEC)
+def test_codec_when_the_name_is_none_of_them_then_a_value_error_lists_them(
+    take: Callable[[Any], Any],
+) -> None:
+    expected = "codec: expected one of none, gzip, snappy, lz4, zstd, found 'lz5'"
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        take("lz5")
+
+
+def test_zstd_fallback_when_the_name_is_none_then_the_error_names_the_argument() -> None:
+    with pytest.raises(ValueError, match=r"zstd_fallback: expected one of none, .*, found 'lz5'"):
+        kf.MemoryRecords(BATCH).down_convert(1, zstd_fallback="lz5")
+
+
+@pytest.mark.parametrize("take", TAKE_CODEC.values(), ids=TAKE_CODEC)
+def test_codec_when_it_is_of_another_type_then_a_type_error_names_it(take: Callable[[Any], Any]) -> None:
+    with pytest.raises(TypeError, match="codec: expected a Codec or the name of one, found float"):
+        take(1.5)
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "data int": (lambda: kf.MemoryRecords(5), "data: expected bytes or another buffer, found int"),  # type: ignore[arg-type]
+    "data str": (lambda: kf.MemoryRecords("x"), "data: expected bytes or another buffer, found str"),  # type: ignore[arg-type]
+    "data with gaps": (
+        lambda: kf.MemoryRecords(memoryview(b"abcd")[::2]),
+        "data: expected a C-contiguous buffer",
+    ),
+    "compress": (lambda: kf.codecs.compress("lz4", 5), "data: expected bytes or another buffer, found int"),  # type: ignore[arg-type]
+    "crc32c": (lambda: kf.crc32c("x"), "data: expected bytes or another buffer, found str"),  # type: ignore[arg-type]
+    "crc32c value": (lambda: kf.crc32c(b"", "x"), "value: expected a CRC as an int, found str"),  # type: ignore[arg-type]
+    "to_magic": (lambda: kf.MemoryRecords(BATCH).down_convert("1"), "to_magic: expected an int, found str"),  # type: ignore[arg-type]
+    "first_offset": (
+        lambda: kf.MemoryRecords(BATCH).down_convert(1, 1.5),  # type: ignore[arg-type]
+        "first_offset: expected an int, found float",
+    ),
+    "lazy records": (
+        lambda: kf.LazyDownConvertRecords(BATCH, 1),  # type: ignore[arg-type]
+        "records: expected MemoryRecords, FileRecords or other Records, found bytes",
+    ),
+    "lazy to_magic": (
+        lambda: kf.LazyDownConvertRecords(kf.MemoryRecords(BATCH), None),  # type: ignore[arg-type]
+        "to_magic: expected an int, found NoneType",
+    ),
+    "chunk_size": (
+        lambda: kf.LazyDownConvertRecords(kf.MemoryRecords(BATCH), 1, chunk_size="1m"),  # type: ignore[arg-type]
+        "chunk_size: expected an int, found str",
+    ),
+    "magic": (lambda: kf.RecordBatchBuilder("2"), "magic: expected an int, found str"),  # type: ignore[arg-type]
+    "base_offset": (
+        lambda: kf.RecordBatchBuilder(base_offset="2"),
+        "base_offset: expected an int, found str",
+    ),  # type: ignore[arg-type]
+    "trim": (
+        lambda: next(kf.MemoryRecords(BATCH).batches()).trim("1"),  # type: ignore[arg-type]
+        "first_offset: expected an int, found str",
+    ),
+    "split": (lambda: kf.split_batch(BATCH, 100), "batch: expected a RecordBatch, found bytes"),  # type: ignore[arg-type]
+    "split to fit": (lambda: kf.split_to_fit(BATCH, 100), "batch: expected a RecordBatch, found bytes"),  # type: ignore[arg-type]
+    "start": (lambda: kf.FileRecords("x.log", "0"), "start: expected an int, found str"),  # type: ignore[arg-type]
+    "path": (lambda: kf.FileRecords(b"x.log"), "path: expected a str or a path, found bytes"),  # type: ignore[arg-type]
+    "log path": (lambda: PartitionLog(7), "path: expected a str or a path, found int"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize(("call", "told"), REFUSED.values(), ids=REFUSED)
+def test_argument_when_of_another_type_then_a_type_error_names_it(call: Callable[[], Any], told: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(told)):
+        call()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> PartitionLog:
+    with PartitionLogWriter(tmp_path / "views-0") as writer:
+        writer.append(built())
+        writer.append(
+            built(base_offset=1, timestamp_type=kf.TimestampType.LOG_APPEND_TIME, log_append_time=DAY + 1000)
+        )
+    return LogDirectory(tmp_path).partition("views", 0)
+
+
+def test_find_timestamp_when_it_is_a_datetime_then_as_its_milliseconds(log: PartitionLog) -> None:
+    assert log.find_timestamp(MOMENT) == log.find_timestamp(DAY) == (DAY, 0)
+    assert log.segments()[0].find_timestamp(MOMENT) == (DAY, 0)
+    with pytest.raises(ValueError, match="timestamp: expected a datetime with a timezone, found the naive"):
+        log.find_timestamp(NAIVE)
+    with pytest.raises(
+        TypeError, match="timestamp: expected milliseconds as an int, or a datetime, found str"
+    ):
+        log.find_timestamp("today")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["log_append_time", "delete_horizon_ms"])
+def test_builder_when_its_times_are_datetimes_then_as_their_milliseconds(name: str) -> None:
+    options: dict[str, Any] = {"timestamp_type": kf.TimestampType.LOG_APPEND_TIME} if "log" in name else {}
+    assert built(**options, **{name: MOMENT}) == built(**options, **{name: DAY})
+    with pytest.raises(ValueError, match=f"{name}: expected a datetime with a timezone"):
+        built(**options, **{name: NAIVE})
+
+
+def test_marker_when_its_timestamp_is_a_datetime_then_as_its_milliseconds() -> None:
+    def marker(timestamp: int | datetime) -> bytes:
+        state = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True, "is_control": True}
+        builder = kf.RecordBatchBuilder(**state)
+        builder.append_end_transaction_marker(timestamp, commit=True)
+        return builder.build()
+
+    assert marker(MOMENT) == marker(DAY)
+    with pytest.raises(ValueError, match="timestamp: expected a datetime with a timezone"):
+        marker(NAIVE)
+
+
+def test_accumulator_when_a_timestamp_is_a_datetime_then_record_and_future_have_its_milliseconds() -> None:
+    accumulator = kf.RecordAccumulator(kf.AccumulatorOptions(codec="lz4"))
+    partition = kf.TopicPartition("views", 0)
+    appended = accumulator.append(partition, MOMENT, None, b"value", now_ms=0)
+    assert appended is not None
+    assert appended[0].timestamp == DAY
+    with pytest.raises(ValueError, match="timestamp: expected a datetime with a timezone"):
+        accumulator.append(partition, NAIVE, None, b"value", now_ms=0)
+
+
+def test_repr_when_printed_then_names_and_no_numbers(log: PartitionLog, tmp_path: Path) -> None:
+    folder = tmp_path / "views-0"
+    path = log.segments()[0].path
+    records = kf.MemoryRecords(built(codec="zstd"), topic_partition=kf.TopicPartition("views", 0))
+    size = records.size_in_bytes
+    assert repr(records) == f"MemoryRecords(size_in_bytes={size}, topic_partition=views-0)"
+    assert "codec=ZSTD, timestamp_type=CREATE_TIME" in repr(next(records.batches()))
+    with kf.FileRecords(path) as file:
+        size = file.size_in_bytes
+        assert repr(file) == f"FileRecords({str(path)!r}, start=0, end={size}, topic_partition=views-0)"
+    lazy = kf.LazyDownConvertRecords(records, 1, zstd_fallback="lz4")
+    options = f"to_magic=1, first_offset=0, zstd_fallback=LZ4, size_in_bytes={lazy.size_in_bytes}"
+    assert repr(lazy) == f"LazyDownConvertRecords({records!r}, {options})"
+    builder = repr(kf.RecordBatchBuilder(codec="gzip"))
+    named = "magic=2, codec=GZIP, timestamp_type=CREATE_TIME, base_offset=0, records=0"
+    assert builder.startswith(f"RecordBatchBuilder({named}, size_in_bytes=")
+    assert repr(log) == f"PartitionLog({str(folder)!r}, topic_partition=views-0)"
+    assert repr(LogDirectory(tmp_path)) == f"LogDirectory({str(tmp_path)!r})"
+
+
+def test_partition_when_topic_and_number_are_given_then_as_the_pair(
+    log: PartitionLog, tmp_path: Path
+) -> None:
+    directory = LogDirectory(tmp_path)
+    assert directory.partition("views", 0).path == directory.partition(("views", 0)).path == log.path
+    with pytest.raises(FileNotFoundError, match="views-1"):
+        directory.partition("views", 1)
+    for arguments, told in [
+        (("views",), "number: expected that of a partition of topic 'views'"),
+        (("views", "0"), "number: expected an int, found str"),
+        ((("views", 0), 0), "number: expected none beside"),
+        ((7,), "topic: expected a name, or a pair of topic and number, found 7"),
+    ]:
+        with pytest.raises(TypeError, match=re.escape(told)):
+            directory.partition(*arguments)  # type: ignore[call-overload]
+
+
+def test_writers_when_given_a_batch_then_append_it(tmp_path: Path) -> None:
+    first, second = kf.MemoryRecords(built() + built(base_offset=1)).batches()
+    with PartitionLogWriter(tmp_path / "views-0") as writer:
+        writer.append(first)
+    with kf.log.LogAppender(tmp_path / "views-0") as appender:
+        appender.append(second)
+    assert [record.offset for record in LogDirectory(tmp_path).partition("views", 0).records()] == [0, 1]
+    with PartitionLogWriter(tmp_path / "views-1") as writer, pytest.raises(TypeError, match="data: expected"):
+        writer.append(5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 63, 64, 1000, 100_000])
+def test_crc32c_when_computed_in_steps_then_as_at_once(size: int) -> None:
+    data = np.random.default_rng(size).bytes(size)
+    whole = other_crc32c.crc32c(data)
+    assert kf.crc32c(data) == whole
+    for cut in {0, 1, size // 3, size // 2, size - 1, size} & set(range(size + 1)):
+        assert kf.crc32c(memoryview(data)[cut:], kf.crc32c(data[:cut])) == whole
+        assert kf.crc32c(data[cut:], 0xFFFFFFFF) == other_crc32c.crc32c(data[cut:], 0xFFFFFFFF)
+
+
+def test_crc32c_when_the_buffer_has_items_then_of_their_bytes_and_of_no_crc_a_value_error() -> None:
+    numbers = np.arange(10)
+    assert kf.crc32c(numbers) == kf.crc32c(numbers.tobytes())
+    for value in (-1, 1 << 32):
+        with pytest.raises(ValueError, match=f"value: expected a CRC of 0 to .*, found {value}"):
+            kf.crc32c(b"", value)
+
+
+def test_control_record_when_named_from_the_package_then_what_control_returns() -> None:
+    (marker,) = (record for record in kf.MemoryRecords(EVERY_KIND).records(control=True) if record.is_control)
+    assert isinstance(marker.control, kf.ControlRecord)
+    assert isinstance(marker.control.type, kf.ControlRecordType)
+
+
+def values_of(records: list[kf.Record]) -> list[kf.Record]:
+    return records
+
+
+def test_record_when_sent_to_another_process_and_back_then_the_same() -> None:
+    records = [record for batch in kf.MemoryRecords(EVERY_KIND).batches() for record in batch]
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        assert pool.submit(values_of, records).result() == records
