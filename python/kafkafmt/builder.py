@@ -49,7 +49,7 @@ class RecordBatchBuilder(RecordEncoder):
     >>> len(builder.build()) > 61
     True
     >>> builder
-    RecordBatchBuilder(magic=2, codec=LZ4, timestamp_type=CREATE_TIME, base_offset=0, records=1, size_in_bytes=84)
+    RecordBatchBuilder(magic=2, codec=LZ4, timestamp_type=CREATE_TIME, base_offset=0, records=1, size_in_bytes=23)
     """
 
     def __init__(
