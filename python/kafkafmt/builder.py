@@ -36,13 +36,12 @@ class RecordBatchBuilder(RecordEncoder):
     compression ratio that `estimated_size` reckons with, contingency_factor: what it is multiplied with,
     lest the ratio be too low (KIP-126). capacity: bytes of memory to begin with, for `try_append`.
 
+    Times are milliseconds since the epoch, or aware datetimes.
+
     Raises ValueError for what Kafka's MemoryRecordsBuilder refuses:
     - a timestamp type that is not CREATE_TIME or LOG_APPEND_TIME, in v1 and v2;
     - a producer id without an epoch, or without a base sequence unless the batch is a control batch;
     - a transactional batch without a producer id.
-
-    >>> builder = RecordBatchBuilder(codec=Codec.LZ4)
-    Times are milliseconds since the epoch, or aware datetimes.
 
     >>> builder = RecordBatchBuilder(codec="lz4")
     >>> builder.append(1_700_000_000_000, b"key", b"value", [("trace", b"1")])
