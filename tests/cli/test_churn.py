@@ -112,6 +112,38 @@ def test_offsets_when_segments_are_named_in_another_order_then_none_is_left_out(
     assert sorted(shown(*reversed(paths))) == list(range(30))
 
 
+@pytest.fixture
+def stale_end(tmp_path: Path) -> Path:
+    """Another one: the last segments are stale, and end before the merged one."""
+    folder = tmp_path / "stale" / "orders-0"
+    put_segment(folder, 0, batches(0, 30, 5))
+    put_segment(folder, 10, batches(10, 20, 5))
+    put_segment(folder, 20, batches(20, 25, 5))
+    return folder.parent
+
+
+@pytest.mark.parametrize("command", ["replay", "table"])
+def test_overlap_when_last_segment_is_stale_then_all_records_are_read_and_it_is_told(
+    stale_end: Path, tmp_path: Path, command: str
+) -> None:
+    pytest.importorskip("rocksdict")
+    line = "orders-0: 2 segments with offsets of others, read once: kafkafmt verify tells which"
+    result = run(command, stale_end, tmp_path / "one")
+    assert (result.exit_code, result.stderr.splitlines()[-1:]) == (0, [line])
+    (summary,) = json_lines(run(command, stale_end, tmp_path / "other", "--json").stdout)
+    assert summary["records"] == 30
+    assert summary["overlapping_segments"] == [{"topic": "orders", "partition": 0, "segments": 2}]
+
+
+def test_overlap_when_mirrored_then_all_records_are_there_and_it_is_told(
+    stale_end: Path, tmp_path: Path
+) -> None:
+    result = run("mirror", stale_end, tmp_path / "mirrored", "--once")
+    assert result.exit_code == 0, result.stderr
+    assert "segments have offsets of segments before them: each offset is mirrored once" in result.stderr
+    assert shown(tmp_path / "mirrored") == list(range(30))
+
+
 def test_overlap_when_verified_then_is_a_finding(overlapping: Path) -> None:
     result = run("verify", overlapping, "--json")
     assert findings(result) == [

@@ -138,6 +138,7 @@ def replay(
         "partitions": len(reading.folders),
         "damaged_stretches": reading.damaged,
         "unread_tails": reading.unread_tails,
+        "overlapping_segments": reading.overlapping_segments,
         "memory_bytes": memory_bytes,
         "peak_bytes": peak_bytes,
         "seconds": round(time.monotonic() - began, 3),

@@ -154,6 +154,7 @@ def table(
         "partitions": len(reading.folders),
         "damaged_stretches": reading.damaged,
         "unread_tails": reading.unread_tails,
+        "overlapping_segments": reading.overlapping_segments,
         "memory_bytes": memory_bytes,
         "seconds": round(time.monotonic() - began, 3),
     }

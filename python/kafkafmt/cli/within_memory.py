@@ -118,6 +118,14 @@ class Reading:
             for (topic, partition), tail in sorted(self.readers.unread_tails.items())
         ]
 
+    @property
+    def overlapping_segments(self) -> list[dict[str, Any]]:
+        """How many segments of a log have offsets of segments before them, as fields of a summary."""
+        return [
+            {"topic": topic, "partition": partition, "segments": count}
+            for (topic, partition), count in sorted(self.readers.overlapping_segments.items())
+        ]
+
     def _tell(self, damage: SourceDamage) -> None:
         self.damaged += 1
         end = "the end" if damage.next_offset is None else f"offset {damage.next_offset}"
@@ -186,6 +194,11 @@ def print_summary(
         most, given = size_in_words(summary["peak_bytes"]), size_in_words(summary["memory_bytes"])
         text += f"; memory: at most {most} of {given}"
     (tell if beside_records else click.echo)(text)
+    for one in summary["overlapping_segments"]:
+        tell(
+            f"{one['topic']}-{one['partition']}: {in_words(one['segments'], 'segment')} with offsets of others, "
+            "read once: kafkafmt verify tells which"
+        )
     for tail in summary["unread_tails"]:
         tell(
             f"not read: {tail['topic']}-{tail['partition']}: {in_words(tail['size_in_bytes'], 'byte')} from position "

@@ -67,7 +67,8 @@ class PartitionReaders:
     `on_damage` is called with it; else CorruptRecordError is raised, which names partition and offset.
     from_segment_start: records below the log start offset are read, too.
 
-    unread_tails: what stood behind the last whole batch of each log that was begun.
+    unread_tails: what stood behind the last whole batch of each log that was begun. overlapping_segments: of each log
+    that was begun, how many have offsets that segments before them have, too, and that are read once.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class PartitionReaders:
         from_segment_start: bool = False,
     ) -> None:
         self.unread_tails: dict[TopicPartition, UnreadTail] = {}
+        self.overlapping_segments: dict[TopicPartition, int] = {}
         self._from_segment_start = from_segment_start
         self._folders = folders
         self._is_committed = is_committed
@@ -149,6 +151,8 @@ class PartitionReaders:
             )
             if (tail := reader.unread_tail) is not None:
                 self.unread_tails[topic_partition] = tail
+            if reader.overlaps:
+                self.overlapping_segments[topic_partition] = len(reader.overlaps)
         return reader
 
 

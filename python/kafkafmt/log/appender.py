@@ -22,6 +22,7 @@ from kafkafmt._util.files import (
     sync_folder,
     write_durably,
 )
+from kafkafmt._util.steps import finish
 from kafkafmt.batch import RecordBatch
 from kafkafmt.closing import Closing
 from kafkafmt.log.appending import MAX_INT32, ensure_ascending, whole_batches, write_all
@@ -212,6 +213,10 @@ class LogAppender(Closing):
             sync_folder(self.folder)
             sync_folder(self.folder.parent)
         _cut_off_transactions(segment)
+        read = finish(PartitionLog(self.folder).read_segments()).segments
+        if read and read[-1].base_offset != segment.base_offset:  # its offsets are in segments before it, too
+            segment.close()
+            return self._create(read[-1].find_next_offset())
         if segments[0].base_offset == segment.base_offset and not segment.size_in_bytes:
             self._producers = ProducerStates()
         return segment
@@ -259,7 +264,7 @@ class LogAppender(Closing):
         return self.folder / segment_file_name(base_offset, suffix)
 
     def _read_producers(self) -> ProducerStates:
-        segments = PartitionLog(self.folder).segments()
+        segments = finish(PartitionLog(self.folder).read_segments()).segments
         states = None
         with contextlib.suppress(FileNotFoundError):
             states = ProducerStates.from_snapshot(

@@ -15,19 +15,20 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, overload
 
 from _kafkafmt.scan import BatchRun
+from kafkafmt._util.steps import Steps, finish
 from kafkafmt.batch import RecordBatch
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.decoding import locate_in_groups
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.checkpoints import LogStartOffsets
 from kafkafmt.log.indexes import AbortedTransaction, TimestampOffset
+from kafkafmt.log.overlaps import ReadSegments, SegmentEnds
 from kafkafmt.log.segment import NO_TURN, Segment, SegmentRecords, Turn, is_segment_file_name
 from kafkafmt.log.transactions import TransactionTracker
 from kafkafmt.records import RUN_BYTES
@@ -225,7 +226,7 @@ class PartitionLog:
     The folder may have any name; one like `page-views-12` tells the `topic_partition`, which is None else.
 
     from_segment_start: reads begin at the first segment, and `log-start-offset-checkpoint` is not read. log_starts:
-    what read that file for the other logs of the directory.
+    what read that file for the other logs of the directory. segment_ends: what is known of segments of these logs.
 
     Raises FileNotFoundError or NotADirectoryError for another `path`. What reads, raises CheckpointError where
     `log-start-offset-checkpoint` is malformed.
@@ -238,11 +239,13 @@ class PartitionLog:
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
         from_segment_start: bool = False,
         log_starts: LogStartOffsets | None = None,
+        segment_ends: SegmentEnds | None = None,
     ) -> None:
         self.path = _folder(path)
         self.max_decompressed_bytes = max_decompressed_bytes
         self.from_segment_start = from_segment_start
         self._log_starts = LogStartOffsets() if log_starts is None else log_starts
+        self._segment_ends = SegmentEnds() if segment_ends is None else segment_ends
 
     def __repr__(self) -> str:
         start = ", from_segment_start=True" if self.from_segment_start else ""
@@ -260,6 +263,14 @@ class PartitionLog:
                 entry.name for entry in entries if is_segment_file_name(entry.name) and entry.is_file()
             )
         return [Segment(self.path / name, is_active=name == names[-1]) for name in names]
+
+    def read_segments(self, segments: list[Segment] | None = None) -> Steps[ReadSegments]:
+        """Choose, in steps, the segments that reads read: not those whose offsets are in segments before them, too.
+
+        The end of each closed segment is read once, by its index. segments: all there are, if they were listed.
+        """
+        listed = self.segments() if segments is None else segments
+        return self._segment_ends.read_segments(self.path, listed)
 
     @property
     def log_start_offset(self) -> int:
@@ -281,7 +292,7 @@ class PartitionLog:
 
         Never below the log start offset: a broker goes on there, too.
         """
-        end = self._search(lambda segments: segments[-1].find_next_offset() if segments else 0)
+        end = self._search(lambda chosen: chosen.segments[-1].find_next_offset() if chosen.segments else 0)
         return max(end, self.log_start_offset)
 
     def closed_end_offset(self) -> int:
@@ -290,7 +301,9 @@ class PartitionLog:
         Raises CorruptRecordError for a batch that is cut off at the end, and for zeros there: once another segment is
         behind them they are damage, and hide what follows.
         """
-        return self._search(lambda segments: Segment(segments[-1].path).find_next_offset() if segments else 0)
+        return self._search(
+            lambda chosen: Segment(chosen.segments[-1].path).find_next_offset() if chosen.segments else 0
+        )
 
     def find_offset(self, offset: int) -> LogPosition | None:
         """The batch that holds `offset`, or where compaction left none the first behind it.
@@ -300,8 +313,8 @@ class PartitionLog:
 
         wanted = max(offset, self.log_start_offset)
 
-        def search(segments: list[Segment]) -> LogPosition | None:
-            for segment in _from_offset(segments, wanted):
+        def search(chosen: ReadSegments) -> LogPosition | None:
+            for segment in chosen.from_offset(wanted):
                 position = segment.find_offset(wanted)
                 if position is not None:
                     return LogPosition(segment, position)
@@ -329,8 +342,8 @@ class PartitionLog:
         if wanted_ms < 0:
             raise ValueError(f"timestamp: expected 0 or more, found {timestamp}")
 
-        def search(segments: list[Segment]) -> TimestampOffset | None:
-            wanted = _from_offset(segments, start_offset)
+        def search(chosen: ReadSegments) -> TimestampOffset | None:
+            wanted = chosen.from_offset(start_offset)
             limit = self.max_decompressed_bytes
             found = (
                 segment.find_timestamp(wanted_ms, start_offset, max_decompressed_bytes=limit, turn=turn)
@@ -349,9 +362,9 @@ class PartitionLog:
         `.txnindex` files; where one says what cannot be, out of the log, read whole.
         """
 
-        def search(segments: list[Segment]) -> list[AbortedTransaction]:
+        def search(chosen: ReadSegments) -> list[AbortedTransaction]:
             found = []
-            for segment in _from_offset(segments, start_offset):
+            for segment in chosen.from_offset(start_offset):
                 transactions = segment.aborted_transactions()
                 if transactions is None:
                     return list(self.scan_aborted_transactions())
@@ -389,9 +402,9 @@ class PartitionLog:
         """Runs of whole batches, segment after segment, as `Records.runs`; none spans two segments.
 
         From the batch that holds `start_offset`, or the first behind it, to the one that holds the last
-        offset in front of `end_offset`; never from in front of the one that holds the log start offset. A batch
-        whose offsets were all handed out, as segments overlap, is left out. Positions are those in the segment's
-        file.
+        offset in front of `end_offset`; never from in front of the one that holds the log start offset. If segments
+        overlap, a batch whose offsets were all handed out is left out, and one of which some were is handed out
+        whole: `records` leaves those out. Positions are those in the segment's file.
 
         With isolation `read_committed` batches of aborted transactions are left out, and reading ends in front of the
         first transaction that is open when it begins. Control batches are among the batches either way. To know
@@ -488,7 +501,7 @@ class PartitionLog:
     ) -> Iterator[tuple[SegmentRecords, BatchRun, int]]:
         """Runs, what they are read from, and the lowest offset that is wanted of each."""
         reached, has_read = start_offset, False
-        segments = _from_offset(self.segments(), start_offset)
+        segments = finish(self.read_segments()).from_offset(start_offset)
         while segments:
             if end_offset is not None and segments[0].base_offset >= end_offset:
                 return
@@ -511,7 +524,7 @@ class PartitionLog:
 
     def _find_again(self, gone: Segment, wanted: int, *, was_reached: bool) -> list[Segment]:
         """The segments from `wanted` on, after `gone` was found to be deleted."""
-        segments = _from_offset(self.segments(), wanted)
+        segments = finish(self.read_segments()).from_offset(wanted)
         if segments and segments[0].path == gone.path:
             raise FileNotFoundError(errno.ENOENT, "segment is listed and cannot be opened", str(gone.path))
         if was_reached and (not segments or segments[0].base_offset > wanted):
@@ -520,15 +533,15 @@ class PartitionLog:
             raise FileNotFoundError(errno.ENOENT, message, str(gone.path))
         return segments
 
-    def _search(self, search: Callable[[list[Segment]], _Found]) -> _Found:
+    def _search(self, search: Callable[[ReadSegments], _Found]) -> _Found:
         """The outcome of a search, done again where segments were deleted meanwhile."""
-        segments = self.segments()
+        chosen = finish(self.read_segments())
         while True:
             try:
-                return search(segments)
+                return search(chosen)
             except FileNotFoundError:
-                before, segments = segments, self.segments()
-                if segments == before:
+                before, chosen = chosen, finish(self.read_segments())
+                if chosen.segments == before.segments:
                     raise
 
 
@@ -583,13 +596,6 @@ def _holds_segments(path: str | Path) -> bool:
         if error.errno == errno.ELOOP:  # a link that leads to itself
             return False
         raise
-
-
-def _from_offset(segments: list[Segment], offset: int | None) -> list[Segment]:
-    """The segments from the one that `offset` belongs to on."""
-    if offset is None:
-        return segments
-    return segments[max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0) :]
 
 
 def _rows_between(run: BatchRun, start_offset: int, end_offset: int | None) -> tuple[int, int]:

@@ -24,6 +24,7 @@ from kafkafmt.log.directory import PartitionLog
 from kafkafmt.log.indexes import NO_TIMESTAMP, AbortedTransaction, TimestampOffset
 from kafkafmt.log.log_transactions import LogTransactions, UnreadTransactions
 from kafkafmt.log.open_segment import HEAD_BYTES, READ_BYTES, OpenSegment
+from kafkafmt.log.overlaps import Overlap, ReadSegments, SegmentEnds
 from kafkafmt.log.segment import MAX_OFFSET, NO_TURN, Segment, Turn, check_tail
 
 if TYPE_CHECKING:
@@ -41,10 +42,12 @@ class SegmentCache:
     """Segments that are open, of many logs, for one thread; those not asked for longest are let go.
 
     What is let go is closed once nothing reads it any more. log_starts: the log start offsets of these logs.
+    segment_ends: where their closed segments end.
     """
 
     def __init__(self, most: int = 512) -> None:
         self.log_starts = LogStartOffsets()
+        self.segment_ends = SegmentEnds()
         self._most = most
         self._open: OrderedDict[Path, OpenSegment] = OrderedDict()
         self._memory = bytearray(READ_BYTES)
@@ -129,9 +132,11 @@ class FollowedLog:
             max_decompressed_bytes=max_decompressed_bytes,
             from_segment_start=from_segment_start,
             log_starts=self._cache.log_starts,
+            segment_ends=self._cache.segment_ends,
         )
         self._log_start = 0
-        self._segments: list[Segment] = []
+        self._read = ReadSegments([], [], [])
+        self._last_segment: Segment | None = None
         self._folder_stamp: tuple[int, int] | None = None
         self._file_stamp: tuple[int, int, int] | None = None
         self._end = LogEnd(0, -1, 0)
@@ -166,6 +171,21 @@ class FollowedLog:
         if opened.is_over(position, look_behind_zeros=True):
             return None
         return UnreadTail(opened.segment.path, position, opened.records.end_position - position)
+
+    @property
+    def _segments(self) -> list[Segment]:
+        """Those that are read, by base offset; none whose offsets are all in segments before it."""
+        return self._read.segments
+
+    @property
+    def overlaps(self) -> list[Overlap]:
+        """The offsets of segments that are left out, as segments before them have them, too."""
+        return self._read.overlaps
+
+    def read_segments(self) -> ReadSegments:
+        """Return the segments that readers read now."""
+        finish(self._list())
+        return self._read
 
     @property
     def stable_offset(self) -> int:
@@ -207,14 +227,14 @@ class FollowedLog:
         """
         before = (self.start_offset, self._end)
         self._log_start = self._log.log_start_offset
-        self._list()
+        yield from self._list()
         while True:
             try:
                 yield from self._follow()
                 return before != (self.start_offset, self._end)
             except FileNotFoundError:  # a segment that was listed is deleted: so the folder has changed
                 listed, self._folder_stamp = self._segments, None
-                self._list()
+                yield from self._list()
                 if self._segments == listed:
                     raise
 
@@ -230,8 +250,7 @@ class FollowedLog:
         offset = max(offset, self._log_start)
         if offset >= self.end_offset:
             return None
-        number = max(bisect_right(self._segments, offset, key=_base_offset) - 1, 0)
-        for segment in self._segments[number:]:
+        for segment in self._read.from_offset(offset):
             opened = self._open(segment)
             row = yield from opened.find_steps(offset)
             if row is not None:
@@ -250,7 +269,7 @@ class FollowedLog:
 
     def find_behind_steps(self, opened: OpenSegment) -> Steps[FoundBatch | None]:
         """`find_behind` in steps, as `find_steps`."""
-        behind = self._base_offset_behind(opened)
+        behind = self._first_offset_behind(opened)
         if behind is None:
             return None
         return (yield from self.find_steps(behind))
@@ -265,9 +284,8 @@ class FollowedLog:
         In any thread. turn: is entered while a batch is decompressed.
         """
         start, limit = self._log_start, self._log.max_decompressed_bytes
-        number = max(bisect_right(self._segments, start, key=_base_offset) - 1, 0)
         highest = max(
-            (_max_timestamp(segment, start, limit, turn) for segment in self._segments[number:]),
+            (_max_timestamp(segment, start, limit, turn) for segment in self._read.from_offset(start)),
             default=NO_TIMESTAMP,
         )
         return None if highest == NO_TIMESTAMP else self._log.find_timestamp_from(start, highest, turn)
@@ -278,7 +296,7 @@ class FollowedLog:
         """Those with records from `start_offset` to in front of `position` of a segment; perhaps some behind that."""
         bound = opened.offset_bound(position)
         if bound is None:
-            behind = self._base_offset_behind(opened)
+            behind = self._first_offset_behind(opened)
             bound = self.end_offset if behind is None else behind
         return list(self._followed_transactions().overlapping(start_offset, bound))
 
@@ -296,24 +314,29 @@ class FollowedLog:
         is_last = opened.segment.base_offset == self._end.base_offset
         return self._end.position if is_last else opened.records.end_position
 
-    def _base_offset_behind(self, opened: OpenSegment) -> int | None:
+    def _first_offset_behind(self, opened: OpenSegment) -> int | None:
         number = bisect_right(self._segments, opened.segment.base_offset, key=_base_offset)
-        return self._segments[number].base_offset if number < len(self._segments) else None
+        return self._read.first_offsets[number] if number < len(self._segments) else None
 
-    def _list(self) -> None:
+    def _list(self) -> Steps[None]:
         """List the segments, where the folder has changed."""
         changed, now = self._log.path.stat().st_mtime_ns, time.time_ns()
-        if self._folder_stamp is not None:
+        is_last_read = self._last_segment is None or self._segments[-1:] == [self._last_segment]
+        if (
+            self._folder_stamp is not None and is_last_read
+        ):  # else the last may come to reach past those before it
             known, listed_at = self._folder_stamp
             if changed == known and listed_at - changed > _SETTLED_NS:
                 return
-        self._folder_stamp = changed, now
         segments = self._log.segments()
-        if segments != self._segments:
-            self._segments, self._file_stamp = segments, None
+        read = yield from self._log.read_segments(segments)
+        self._folder_stamp, self._last_segment = (changed, now), segments[-1] if segments else None
+        is_new, self._read = read.segments != self._segments, read
+        if is_new:
+            self._file_stamp = None
             if self._transactions is not None:
                 self._transactions.forget_before(self.start_offset)
-        self._cache.forget_replaced(segments)
+        self._cache.forget_replaced(read.segments)
 
     def _follow(self) -> Steps[None]:
         """Learn where the log ends now."""

@@ -9,12 +9,21 @@ A log that was converted before a compaction merged its segments, or a compactio
 The rule, for all readers: an offset belongs to the first segment, in the order of base offsets, that reaches past it.
 So each segment hands out offsets from the highest end of the segments before it. Nothing that is in any segment
 behind that end is lost, and a reader that goes from segment to segment need only remember how far it came.
+
+A segment that reaches no further than those before it hands out nothing: readers leave it out. The ends of those that
+are left ascend, so that the last of them has the end of the log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
+
+from kafkafmt._util.steps import Steps
+from kafkafmt.errors import KafkaFormatError
+from kafkafmt.log.segment import Segment
 
 
 class SegmentOffsets(NamedTuple):
@@ -63,3 +72,90 @@ def find_overlaps(segments: Iterable[SegmentOffsets]) -> list[Overlap]:
         for segment, first in zip(known, first_offsets(known), strict=True)
         if segment.base_offset < min(first, segment.next_offset)
     ]
+
+
+class ReadSegments(NamedTuple):
+    """The segments of a log that readers read, by base offset; the lowest offset of each; and what is left out."""
+
+    segments: list[Segment]
+    first_offsets: list[int]
+    overlaps: list[Overlap]
+
+    def number_of(self, offset: int) -> int:
+        """Return the number of the segment that an offset belongs to; 0 for an offset below all segments."""
+        return max(bisect_right(self.first_offsets, offset) - 1, 0)
+
+    def from_offset(self, offset: int | None) -> list[Segment]:
+        """Return the segments from the one that an offset belongs to on; all of them for None."""
+        return self.segments if offset is None else self.segments[self.number_of(offset) :]
+
+
+_Stamp = tuple[int, int, int]
+
+
+class SegmentEnds:
+    """The ends of closed segments of logs, by their folders.
+
+    The end of a segment is read once, and again if the file is another one or has changed. The end of the last segment
+    is read only if segments before it reach into it: its log may grow. Threads may share it.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Path, dict[Path, tuple[_Stamp, int | None]]] = {}
+
+    def read_segments(self, folder: Path, segments: Sequence[Segment]) -> Steps[ReadSegments]:
+        """Choose the segments that readers read of a log, in steps that may take place in another thread.
+
+        segments: all of the log in the folder. A segment whose end cannot be found, as it is damaged or gone, stays
+        among them and hides no other.
+        """
+        closed = segments[:-1]
+        before, known = self._known.get(folder, {}), {}
+        unread = []
+        for segment in closed:
+            stamp = _stamp(segment)
+            found = before.get(segment.path)
+            if found is not None and found[0] == stamp:
+                known[segment.path] = found
+            elif stamp is not None:
+                unread.append((segment, stamp))
+        if unread:
+            known |= yield lambda: {one.path: (stamp, _end(one)) for one, stamp in unread}
+        self._known[folder] = known
+        ends = [known[one.path][1] if one.path in known else None for one in closed]
+        if segments:
+            last = segments[-1]
+            reached = max((end for end in ends if end is not None), default=0)
+            ends.append((yield lambda: _end(last)) if reached > last.base_offset else None)
+        return _chosen(segments, ends)
+
+
+def _chosen(segments: Sequence[Segment], ends: Sequence[int | None]) -> ReadSegments:
+    """Leave out what hands out nothing. ends: None where the end is unknown."""
+    offsets = [
+        SegmentOffsets(one.base_offset, one.base_offset if end is None else end)
+        for one, end in zip(segments, ends, strict=True)
+    ]
+    firsts = first_offsets(offsets)
+    kept = [
+        number
+        for number, (segment, end) in enumerate(zip(segments, ends, strict=True))
+        if end is None or firsts[number] == segment.base_offset or end > firsts[number]
+    ]
+    overlaps = find_overlaps(offsets)
+    return ReadSegments([segments[number] for number in kept], [firsts[number] for number in kept], overlaps)
+
+
+def _stamp(segment: Segment) -> _Stamp | None:
+    try:
+        found = segment.path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _end(segment: Segment) -> int | None:
+    try:
+        return segment.find_next_offset()
+    except (KafkaFormatError, OSError):
+        return None

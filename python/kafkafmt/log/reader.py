@@ -17,6 +17,7 @@ from kafkafmt.log.segment import check_tail
 
 if TYPE_CHECKING:
     from _kafkafmt.scan import BatchRun
+    from kafkafmt.log.overlaps import Overlap
     from kafkafmt.log.segment import Segment
     from kafkafmt.types import TopicPartition
 
@@ -75,6 +76,11 @@ class LogReader:
     def unread_tail(self) -> UnreadTail | None:
         """As `FollowedLog.unread_tail`."""
         return self._followed.unread_tail
+
+    @property
+    def overlaps(self) -> list[Overlap]:
+        """As `FollowedLog.overlaps`."""
+        return self._followed.overlaps
 
     def refresh(self) -> None:
         """Look for what was appended, and for how far the log may be read. Raises FileNotFoundError."""
@@ -143,9 +149,7 @@ class LogReader:
 
     def _find(self) -> OpenSegment | None:
         """The segment that holds the offset, or the first behind it, from where an index leads to."""
-        segments = self._log.segments()
-        number = sum(segment.base_offset <= self.offset for segment in segments)
-        for segment in segments[max(number - 1, 0) :]:
+        for segment in self._followed.read_segments().from_offset(self.offset):
             self._pass_deleted_segments(segment)
             try:
                 opened = self._begin(segment)
@@ -174,7 +178,7 @@ class LogReader:
         return self._open
 
     def _behind(self, segment: Segment) -> Segment | None:
-        segments = self._log.segments()
+        segments = self._followed.read_segments().segments
         return next((one for one in segments if one.base_offset > segment.base_offset), None)
 
     def _in_front_of(self, end_offset: int, run: BatchRun) -> BatchRun | None:

@@ -59,6 +59,7 @@ class Partition:
         self._cache = cache
         self._epochs: tuple[int, list[tuple[int, int]]] = (-1, [])
         self._log: FollowedLog | None = None
+        self._overlaps_told = 0
         self._following = asyncio.Lock()
         self._reading_transactions = asyncio.Lock()
 
@@ -76,6 +77,13 @@ class Partition:
             log = self._unread_log() if self._log is None else self._log
             await by_steps(log.refresh_steps())
             self._log = log
+        if len(log.overlaps) > self._overlaps_told:
+            self._overlaps_told = len(log.overlaps)
+            _log.warning(
+                "segments have offsets of segments before them: each offset is served once",
+                partition=str(self.topic_partition),
+                segments=len(log.overlaps),
+            )
         return log
 
     async def start_offset(self) -> int:

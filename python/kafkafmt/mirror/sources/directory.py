@@ -229,6 +229,12 @@ class DirectorySource:
                 keeps_control_batches=self._options.keeps_control_batches,
                 on_gone=partial(self._note_gone, topic_partition),
             )
+            if reader.overlaps:
+                _log.warning(
+                    "segments have offsets of segments before them: each offset is mirrored once",
+                    partition=str(topic_partition),
+                    segments=len(reader.overlaps),
+                )
             self._readers[topic_partition] = reader
             self._inodes[topic_partition] = folder.stat().st_ino
             self._held.add(topic_partition)

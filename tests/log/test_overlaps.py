@@ -1,0 +1,121 @@
+"""Segments of a log that overlap: every reader hands out each offset once, and none is lost."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from kafkafmt.log import FollowedLog, LogAppender, PartitionLog
+from kafkafmt.log.following import SegmentCache
+from kafkafmt.log.reader import LogReader, read_memory
+from kafkafmt.types import TopicPartition
+from log.samples import DAY, batches, name, put_segment
+from log.test_reader import offsets, reader_of
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """As a compaction leaves it that was killed: the last segments are stale, and end before the merged one."""
+    folder = tmp_path / "orders-0"
+    put_segment(folder, 0, batches(0, 30, 5))
+    put_segment(folder, 10, batches(10, 20, 5))
+    put_segment(folder, 20, batches(20, 25, 5))
+    return folder
+
+
+def test_end_offset_when_last_segment_ends_before_others_then_is_highest_end(folder: Path) -> None:
+    assert PartitionLog(folder).end_offset == 30
+    assert PartitionLog(folder).closed_end_offset() == 30
+    assert FollowedLog(folder).end_offset == 30
+    assert reader_of(folder).end_offset == 30
+
+
+@pytest.mark.parametrize("start", range(0, 31, 3))
+def test_reader_when_last_segment_ends_before_others_then_all_offsets_come_once(
+    folder: Path, start: int
+) -> None:
+    reader = reader_of(folder)
+    reader.seek(start)
+    assert [offset for offset in offsets(reader) if offset >= start] == list(range(start, 30))
+
+
+@pytest.mark.parametrize("offset", range(30))
+def test_find_when_nearest_segment_does_not_hold_offset_then_finds_where_it_is(
+    folder: Path, offset: int
+) -> None:
+    found = PartitionLog(folder).find_offset(offset)
+    assert found is not None
+    assert (found.segment.base_offset, found.position) == (0, _position(folder, offset))
+    followed = FollowedLog(folder).find(offset)
+    assert followed is not None
+    assert (followed.segment.segment.base_offset, followed.position) == (0, _position(folder, offset))
+
+
+def _position(folder: Path, offset: int) -> int:
+    size = (folder / name(20)).stat().st_size
+    return offset // 5 * size
+
+
+@pytest.mark.parametrize("start", [0, 12, 22, 27])
+def test_log_when_segments_overlap_then_batches_and_records_come_once(folder: Path, start: int) -> None:
+    log = PartitionLog(folder)
+    assert [record.offset for record in log.records(start)] == list(range(start, 30))
+    assert [batch.base_offset for batch in log.batches(start)] == list(range(start // 5 * 5, 30, 5))
+
+
+def test_timestamps_when_last_segment_ends_before_others_then_are_found(folder: Path) -> None:
+    for log in (PartitionLog(folder), FollowedLog(folder)):
+        assert log.find_timestamp(DAY + 27) == (DAY + 27, 27)
+    assert FollowedLog(folder).find_max_timestamp() == (DAY + 29, 29)
+
+
+def test_last_segment_when_it_grows_past_others_then_what_is_behind_them_is_read(folder: Path) -> None:
+    reader = reader_of(folder)
+    assert offsets(reader) == list(range(30))
+    with (folder / name(20)).open("ab") as file:
+        file.write(b"".join(batches(25, 40, 5)))
+    reader.refresh()
+    assert offsets(reader) == list(range(30, 40))
+    assert FollowedLog(folder).end_offset == PartitionLog(folder).end_offset == 40
+
+
+def test_appender_when_last_segment_ends_before_others_then_goes_on_behind_them(folder: Path) -> None:
+    with LogAppender(folder) as log:
+        assert log.next_offset == 30
+        log.append(batches(30, 35, 5)[0])
+    assert offsets(reader_of(folder)) == list(range(35))
+
+
+def test_ends_of_closed_segments_when_a_log_is_followed_then_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "orders-0"
+    for base_offset in range(0, 100, 10):
+        put_segment(folder, base_offset, batches(base_offset, base_offset + 10, 5))
+    read: list[int] = []
+    whole = PartitionLog.segments.__globals__["Segment"].find_next_offset
+
+    def counted(segment):  # type: ignore[no-untyped-def]
+        read.append(segment.base_offset)
+        return whole(segment)
+
+    monkeypatch.setattr("kafkafmt.log.segment.Segment.find_next_offset", counted)
+    cache = SegmentCache()
+    log = FollowedLog(folder, cache)
+    assert sorted(read) == list(range(0, 90, 10))
+    for base_offset in (100, 110):
+        put_segment(folder, base_offset, batches(base_offset, base_offset + 10, 5))
+        log.refresh()
+    reader = LogReader(
+        TopicPartition("orders", 0),
+        folder,
+        cache,
+        read_memory(),
+        is_committed=False,
+        keeps_control_batches=False,
+    )
+    assert offsets(reader) == list(range(120))
+    assert sorted(read) == list(range(0, 110, 10))
+    assert all(first < second for first, second in pairwise(sorted(read)))
