@@ -26,6 +26,10 @@ class NotRegularFileError(OSError):
     """The path leads to something that is no regular file."""
 
 
+class FolderNotFileError(NotRegularFileError, IsADirectoryError):
+    """The path leads to a folder."""
+
+
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
     """Open a regular file; return its descriptor.
 
@@ -35,7 +39,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: i
         mode: of a file that is created.
 
     Raises:
-        NotRegularFileError: the path leads to a folder, a FIFO, a socket or a device.
+        NotRegularFileError: the path leads to a FIFO, a socket or a device; of a folder it is an IsADirectoryError, too.
         OSError: as `os.open`.
     """
     try:
@@ -63,8 +67,10 @@ def ensure_regular(found: os.stat_result, path: str | os.PathLike[str]) -> None:
     if stat.S_ISREG(found.st_mode):
         return
     kind = next((name for is_kind, name in _KINDS if is_kind(found.st_mode)), "something else")
-    number = errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.EINVAL
-    raise NotRegularFileError(number, f"expected a regular file, found {kind}", os.fspath(path))
+    message = f"expected a regular file, found {kind}"
+    if stat.S_ISDIR(found.st_mode):
+        raise FolderNotFileError(errno.EISDIR, message, os.fspath(path))
+    raise NotRegularFileError(errno.EINVAL, message, os.fspath(path))
 
 
 def ensure_regular_or_missing(path: str | os.PathLike[str]) -> None:
