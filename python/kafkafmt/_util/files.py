@@ -39,7 +39,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: i
         mode: of a file that is created.
 
     Raises:
-        NotRegularFileError: the path leads to a FIFO, a socket or a device; of a folder it is an IsADirectoryError, too.
+        NotRegularFileError: the path leads to a FIFO, a socket or a device; to a folder, FolderNotFileError.
         OSError: as `os.open`.
     """
     try:
