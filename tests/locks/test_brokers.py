@@ -44,7 +44,8 @@ def test_writer_when_a_broker_runs_then_is_refused_and_the_broker_goes_on(
     end = LogDirectory(any_broker.log_dir).partition(("orders", 0)).end_offset
     assert produce(any_broker, "orders", batch()) == 0
     assert LogDirectory(any_broker.log_dir).partition(("orders", 0)).end_offset == end + 1
-    assert run("inspect", "--verify", folder).exit_code == 0
+    verified = run("inspect", "--verify", folder)
+    assert verified.exit_code == 0, verified.output
 
 
 @pytest.mark.slow
