@@ -35,6 +35,10 @@ class IndexCheck:
         self._found: dict[str, str] = {}
         self._is_active = is_active
         self._base_offset = base_offset
+        if is_active:  # of preallocated zeros the first ones would be an entry
+            index, time_index = (
+                None if data is None else _without_zeros(data) for data in (index, time_index)
+            )
         offset_entries = OffsetIndex.from_bytes(index or b"", base_offset).entries
         time_entries = TimeIndex.from_bytes(time_index or b"", base_offset).entries
         for suffix, data, entries, dtype in (
@@ -117,3 +121,8 @@ class IndexCheck:
 
     def _note(self, suffix: str, number: int, message: str) -> None:
         self._found.setdefault(suffix, f"entry {number}: {message}")
+
+
+def _without_zeros(data: bytes) -> bytes:
+    """The bytes of an index, none if all of them are zero: it has no entry yet."""
+    return data if data.strip(b"\0") else b""
