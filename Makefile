@@ -3,7 +3,7 @@
 
 BIN := .venv/bin
 JAVA := tools/with_java.sh
-NO_JVM := not broker and not clients and not oracle and not spark
+NO_JVM := not broker and not clients and not oracle and not spark and not exhaustive
 SANITIZED_TESTS := tests/records tests/fuzz tests/memory/test_cache.py tests/memory/test_group.py tests/memory/test_merged.py
 TEST_ARGS ?=
 BENCH_ARGS ?=
@@ -11,7 +11,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build lint test-asan fuzz coverage bench bench-spark bench-serve bench-mirror bench-memory bench-experiments wheel clean
+.PHONY: help demo test build lint test-faults test-asan fuzz coverage bench bench-spark bench-serve bench-mirror bench-memory bench-experiments wheel clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 26
@@ -28,7 +28,7 @@ test: ## run all checks and tests (TEST_ARGS="-k crc" picks some)
 	@$(JAVA) $(BIN)/python tests/broker/jars.py
 	@$(BIN)/python tests/clients/install.py
 	@$(BIN)/python tests/clients/install_go_node.py
-	@$(JAVA) $(BIN)/python -m pytest -n auto --dist loadgroup $(TEST_ARGS)
+	@$(JAVA) $(BIN)/python -m pytest -n auto --dist loadgroup -m "not exhaustive" $(TEST_ARGS)
 ifndef TEST_ARGS
 	@! tools/sanitized.sh --available || tools/sanitized.sh $(SANITIZED_TESTS)
 endif
@@ -43,6 +43,9 @@ lint: build ## check style and types, and the stubs against the kernels
 	$(BIN)/mypy
 	PATH=$(CURDIR)/$(BIN):$$PATH cython-lint src/_kafkafmt
 	MYPYPATH=src $(BIN)/stubtest _kafkafmt
+
+test-faults: build ## strike every write, rename and flush of the writers in turn, and count the records: 12 minutes
+	@$(BIN)/python -m pytest -n auto -m exhaustive tests/faults $(TEST_ARGS)
 
 test-asan: build ## run the tests that need no JVM under ASan and UBSan
 	@tools/sanitized.sh $(TEST_ARGS)

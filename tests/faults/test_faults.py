@@ -227,7 +227,7 @@ def test_job_when_some_changes_are_struck_then_the_next_run_has_each_record_once
                 raise AssertionError(f"{kind_name} at change {strike} of {changes}: {error}") from None
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", JOBS)
