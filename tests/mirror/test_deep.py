@@ -125,6 +125,7 @@ def test_deep_handler_when_it_drops_and_changes_records_then_the_target_has_what
             options = (
                 "--once",
                 "--deep",
+                "--append",  # the second mirror's map knows nothing of what the first one made
                 "--handler",
                 f"mirror.handlers:{handler}",
                 "--group",
