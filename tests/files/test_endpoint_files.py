@@ -12,7 +12,7 @@ from kafkafmt._util.files import NotRegularFileError
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.offset_stores import FileOffsetMapStore
 from kafkafmt.serve.catalog import Catalog
-from kafkafmt.serve.groups.offsets import OffsetsFile
+from kafkafmt.serve.groups.offsets import OffsetsFile, OffsetsFileError
 from kafkafmt.serve.options import TlsOptions
 from kafkafmt.serve.security.tls import tls_context
 
@@ -50,7 +50,7 @@ def test_certificate_when_it_is_a_fifo_then_is_refused(tmp_path: Path) -> None:
 
 def test_offsets_when_their_file_is_a_fifo_then_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(OSError, match="expected a regular file, found a FIFO"):
+    with pytest.raises(OffsetsFileError, match="expected a regular file, found a FIFO"):
         OffsetsFile(tmp_path / "fifo", 1024)
     with pytest.raises(MirrorError, match="expected a regular file, found a FIFO"):
         FileOffsetMapStore(tmp_path / "fifo", "source")

@@ -176,7 +176,7 @@ def test_zstd_when_a_batch_is_of_v1_then_is_refused_at_that_batch() -> None:
     [
         ({"to_magic": None}, "to_magic and codec: expected one of them"),
         ({"to_magic": 1, "codec": kf.Codec.ZSTD}, "v1 has no zstd"),
-        ({"to_magic": 2, "codec": 7}, "codec: expected one of Codec"),
+        ({"to_magic": 2, "codec": 7}, "codec: expected one of none, gzip"),
         ({"to_magic": None, "codec": kf.Codec.SNAPPY, "level": 3}, "snappy has no compression levels"),
         ({"to_magic": None, "codec": kf.Codec.GZIP, "level": 10}, "gzip level must be 1 to 9"),
         ({"to_magic": 2, "level": 3}, "level: expected a codec with it"),

@@ -268,10 +268,7 @@ class Connection:
             if needed := send.needed_bytes:
                 await self._lease.acquire(needed)  # and the turn to convert, until it is resized
                 with self._service.metrics.conversion():
-                    if send.read_next():
-                        taken = await self._service.work.convert(partial(send.write_to, channel))
-                    else:
-                        taken = send.write_to(channel)
+                    taken = send.write_to(channel)
             else:
                 taken = send.write_to(channel)
             self._lease.resize(send.held_bytes)

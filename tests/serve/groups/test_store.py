@@ -249,7 +249,7 @@ def test_file_when_it_is_none_of_sqlite_then_one_line_and_it_stays(tmp_path: Pat
 
 def test_file_when_a_folder_is_in_its_place_then_one_line(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).mkdir()
-    assert "unable to open database file" in line_for(tmp_path)
+    assert "found a folder" in line_for(tmp_path)
 
 
 def test_file_when_it_is_of_another_application_then_one_line_and_it_stays(tmp_path: Path) -> None:

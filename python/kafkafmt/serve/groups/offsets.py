@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kafkafmt._util.files import ensure_regular_or_missing
+from kafkafmt._util.files import NotRegularFileError, ensure_regular_or_missing
 from kafkafmt.serve.groups.generation import LOGGED_CHARS, Generation, GenerationMember
 from kafkafmt.types import TopicPartition
 
@@ -102,9 +102,10 @@ class OffsetsFile:
     def __init__(self, path: Path | None, max_bytes: int) -> None:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            ensure_regular_or_missing(path)
         self._path = path
         with self._wanted_fit():
+            if path is not None:
+                ensure_regular_or_missing(path)
             self._connection = sqlite3.connect(
                 path or ":memory:", timeout=0, isolation_level=None, check_same_thread=False
             )
@@ -120,7 +121,7 @@ class OffsetsFile:
         """Whatever is wrong is said of the file."""
         try:
             yield
-        except (sqlite3.Error, ValueError) as error:
+        except (sqlite3.Error, ValueError, NotRegularFileError) as error:
             expected = f"{self._path}: expected a file of committed offsets that nobody else has open"
             raise OffsetsFileError(f"{expected}, found: {' '.join(str(error).split())}") from error
 
