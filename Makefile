@@ -4,14 +4,15 @@
 BIN := .venv/bin
 JAVA := tools/with_java.sh
 NO_JVM := not broker and not clients and not oracle and not spark and not exhaustive
-SANITIZED_TESTS := tests/records tests/fuzz tests/memory/test_cache.py tests/memory/test_group.py tests/memory/test_merged.py
+SANITIZED_TESTS := tests/kernels tests/records tests/columns tests/build tests/convert tests/fuzz tests/streams/test_cache.py tests/streams/test_group.py tests/streams/test_merged.py
+PARALLEL := -n auto --dist loadgroup
 TEST_ARGS ?=
 BENCH_ARGS ?=
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build lint test-faults test-asan fuzz coverage bench bench-spark bench-serve bench-mirror bench-memory bench-experiments wheel clean
+.PHONY: help demo test test-all test-rest build lint docs test-faults test-asan fuzz coverage bench bench-spark bench-serve bench-mirror bench-memory bench-experiments bench-report wheel clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 26
@@ -21,14 +22,19 @@ demo: ## convert real topics to message format v1 on a local Spark, and check th
 	@tools/install.sh
 	@$(JAVA) tools/demo.sh
 
-test: ## run all checks and tests (TEST_ARGS="-k crc" picks some)
-	@tools/system.sh python compiler java maven kcat
+test: ## run all checks and tests but the longest, with one Kafka and the newest clients (TEST_ARGS="-k crc" picks some)
+	@tools/system.sh python compiler java maven kcat graphviz
 	@tools/install.sh
 	@$(MAKE) --no-print-directory lint
 	@$(JAVA) $(BIN)/python tests/broker/jars.py
 	@$(BIN)/python tests/clients/install.py
 	@$(BIN)/python tests/clients/install_go_node.py
-	@$(JAVA) $(BIN)/python -m pytest -n auto --dist loadgroup -m "not exhaustive" $(TEST_ARGS)
+	@$(JAVA) $(BIN)/python -m pytest $(PARALLEL) -m "not full and not exhaustive" $(TEST_ARGS)
+
+test-all: test test-rest ## run `make test`, and what it leaves out: Kafka 3.9, old clients, kills, pages, ASan and UBSan
+
+test-rest:
+	@$(JAVA) $(BIN)/python -m pytest $(PARALLEL) -m "full and not exhaustive" $(TEST_ARGS)
 ifndef TEST_ARGS
 	@! tools/sanitized.sh --available || tools/sanitized.sh $(SANITIZED_TESTS)
 endif
@@ -43,6 +49,11 @@ lint: build ## check style and types, and the stubs against the kernels
 	$(BIN)/mypy
 	PATH=$(CURDIR)/$(BIN):$$PATH cython-lint src/_kafkafmt
 	MYPYPATH=src $(BIN)/stubtest _kafkafmt
+
+docs: build ## build the documentation site into build/docs, without the network
+	@tools/system.sh graphviz
+	@$(BIN)/sphinx-build -q -W --keep-going -E -d build/doctrees docs build/docs
+	@echo "build/docs/index.html"
 
 test-faults: build ## strike every write, rename and flush of the writers in turn, and count the records: 12 minutes
 	@$(BIN)/python -m pytest -n auto -m exhaustive tests/faults $(TEST_ARGS)
@@ -78,12 +89,14 @@ bench-mirror: build ## compare mirroring raw, deep and by confluent-kafka betwee
 	@$(JAVA) $(BIN)/python -m bench.mirror $(BENCH_ARGS)
 
 bench-memory: build ## replay and table 4 GB within 256 MB, top-down and bottom-up, and what buffers and caches take
-	@$(BIN)/python -c "import cachetools, rocksdict" 2>/dev/null || $(BIN)/pip install -q "cachetools>=7" "rocksdict>=0.3.29"
 	@$(BIN)/python -m bench.memory $(BENCH_ARGS)
 
 bench-experiments: build ## run the documents' own experiments: chunk sizes, memory, and connections
 	@tools/system.sh java
 	@for name in chunk_size fetch_memory lazy_memory serve_throughput serve_memory serve_connections serve_hostile spark_memory; do $(JAVA) $(BIN)/python -m bench.experiments.$$name && echo || exit 1; done
+
+bench-report: ## make bench/RESULTS.md and its charts from bench/results
+	@$(BIN)/python -m bench.report
 
 wheel: build ## make the sdist and the wheel in dist/
 	rm -rf dist

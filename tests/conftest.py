@@ -9,17 +9,22 @@ import importlib.util
 import os
 import random
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
+    from pyarrow.fs import FileSystem
+
+    from broker.broker import Broker, Kafka
     from oracle.kafka import KafkaOracle
 
 
 SEED = "KAFKAFMT_SEED"
+LOGS = Path(__file__).parent / "data" / "logs"
 
 
 def lacks(*modules: str) -> bool:
@@ -28,13 +33,19 @@ def lacks(*modules: str) -> bool:
 
 # What needs the extras `serve` and `net` is left out where those are not installed.
 collect_ignore = [
-    *(["clients", "serve", "cli/test_serve.py"] if lacks("kafka", "scramp", "structlog") else []),
-    *(["net"] if lacks("kafka", "confluent_kafka") else []),
+    *(["clients", "serve", "server", "cli/test_serve.py"] if lacks("kafka", "scramp", "structlog") else []),
+    *(["client"] if lacks("kafka", "confluent_kafka") else []),
 ]
 
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault(SEED, str(random.randrange(2**32)))  # the workers of a parallel run inherit it
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark each test that needs a broker of Kafka 3.9: it runs with `make test-all`."""
+    if {"broker_3", "clusters", "reading_broker"} & set(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.full)
 
 
 def pytest_report_header() -> str:
@@ -48,24 +59,37 @@ def seed() -> int:
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A running broker, one for a worker: `.bootstrap`, `.log_dir`, `.create_topic()`, `.dump_log()`."""
-    from broker.broker import Broker  # needs kafka-python, which a run without Java does not
+def broker(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Broker:
+    """A running broker of Kafka 4, one for all workers: `.bootstrap`, `.log_dir`, `.create_topic()`, `.dump_log()`."""
+    from broker.broker import KAFKA_4
 
-    with Broker(tmp_path_factory.mktemp("broker")) as running:
-        yield running
+    return shared(pytestconfig, tmp_path_factory, KAFKA_4)
 
 
 @pytest.fixture(scope="session")
-def broker_4(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """The same of Kafka 4."""
-    from broker.broker import KAFKA_4, Broker
+def broker_3(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Broker:
+    """The same of Kafka 3.9, the last line that keeps message formats v0 and v1; its tests run with `make test-all`."""
+    from broker.broker import KAFKA_3
 
-    with Broker(tmp_path_factory.mktemp("broker-4"), kafka=KAFKA_4) as running:
-        yield running
+    return shared(pytestconfig, tmp_path_factory, KAFKA_3)
 
 
-@pytest.fixture(scope="session", params=["broker", "broker_4"], ids=["3.9", "4.x"])
+def shared(config: pytest.Config, tmp_path_factory: pytest.TempPathFactory, kafka: Kafka) -> Broker:
+    """The broker of this run. It is stopped after all tests, since a test's teardown has too little time to wait."""
+    from broker.shared import shared_broker  # needs kafka-python, which a run without Java does not
+
+    folder = tmp_path_factory.getbasetemp()
+    if hasattr(config, "workerinput"):
+        folder = folder.parent  # which all workers have
+    stack = ExitStack()
+    config.add_cleanup(stack.close)
+    return stack.enter_context(shared_broker(folder / f"broker-{kafka.name}", kafka))
+
+
+@pytest.fixture(
+    scope="session",
+    params=[pytest.param("broker_3", id="3.9", marks=pytest.mark.full), pytest.param("broker", id="4.x")],
+)
 def any_broker(request: pytest.FixtureRequest) -> Broker:
     """The one, then the other."""
     running: Broker = request.getfixturevalue(request.param)
@@ -94,9 +118,41 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """A test that fails with the broker shows the end of its log; one with random batches, their seed."""
     report = yield
     used = getattr(item, "funcargs", {})
-    for name in ("broker", "broker_4", "any_broker", "cluster"):
+    for name in ("broker", "broker_3", "any_broker", "cluster"):
         if report.failed and name in used:
             report.sections.append((f"log of {name}", used[name].log_tail()))
     if report.failed and "oracle" in used:
         report.sections.append(("random batches", f"{SEED}={os.environ[SEED]}"))
     return report
+
+
+@pytest.fixture(scope="session")
+def s3_options() -> Iterator[dict[str, str]]:
+    """An S3 server on loopback, one for a worker: the options that reach it."""
+    from file_systems import s3_server  # needs pyarrow
+
+    with s3_server() as options:
+        yield options
+
+
+@pytest.fixture(scope="session")
+def s3(s3_options: Mapping[str, str]) -> FileSystem:
+    """That server, with the bucket BUCKET in it; others may be made."""
+    from pyarrow import fs
+
+    from file_systems import BUCKET
+
+    store = fs.S3FileSystem(**s3_options, allow_bucket_creation=True)
+    store.create_dir(BUCKET)
+    return store
+
+
+@pytest.fixture(scope="session")
+def s3_logs(s3: FileSystem) -> str:
+    """The committed logs in a bucket."""
+    from pyarrow import fs
+
+    from file_systems import BUCKET
+
+    fs.copy_files(str(LOGS), f"{BUCKET}/my logs", destination_filesystem=s3)
+    return f"s3://{BUCKET}/my logs"

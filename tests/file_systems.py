@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyarrow.fs import FileInfo, FileSystemHandler, FileType, LocalFileSystem
 
 LOOPBACK = "127.0.0.1"
+BUCKET = "bucket"
 _SERVER_LOG = logging.getLogger("werkzeug")
 _REQUEST = re.compile(r"((?:GET|HEAD|PUT|POST|DELETE) \S+) HTTP")
 

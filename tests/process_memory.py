@@ -27,6 +27,11 @@ def peak_mib(process: int | str = THIS) -> float:
     return _kibibytes("VmHWM", process) / 1024
 
 
+def resident_mib(process: int | str = THIS) -> float:
+    """What is resident now."""
+    return _kibibytes("VmRSS", process) / 1024
+
+
 def virtual_bytes(process: int | str = THIS) -> int:
     return _kibibytes("VmSize", process) * 1024
 
@@ -56,15 +61,16 @@ def family_peak_mib(command: Sequence[str | Path]) -> tuple[float, subprocess.Co
 
 def _watch(process: subprocess.Popen[str], peaks: dict[int, float]) -> None:
     while process.returncode is None:
-        for one in _family(process.pid):
+        for one in family(process.pid):
             with contextlib.suppress(OSError, StopIteration):  # it has ended
                 peaks[one] = max(peaks.get(one, 0), peak_mib(one))
         time.sleep(_LOOK_SECONDS)
 
 
-def _family(process: int) -> Iterator[int]:
+def family(process: int) -> Iterator[int]:
+    """The ids of a process and of all processes that it started, and so on."""
     yield process
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{process}/task").iterdir():
             for child in (task / "children").read_text().split():
-                yield from _family(int(child))
+                yield from family(int(child))

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -17,45 +21,36 @@ PACKAGE = ROOT / "python" / "kafkafmt"
 KERNELS = ROOT / "src" / "_kafkafmt"
 
 # From the bottom up. A name places its module and, where it is a package, all modules in it.
+# Within a row modules import each other as they need, but never in a circle.
 LAYERS = {
     "kernels": ["_kafkafmt"],
-    "foundations": [
-        "kafkafmt._util",
-        "kafkafmt.buffers",
-        "kafkafmt.closing",
-        "kafkafmt.errors",
-        "kafkafmt.ini",
-        "kafkafmt.sizes",
-        "kafkafmt.types",
-    ],
-    "codecs": ["kafkafmt.codecs"],
+    "foundations": ["kafkafmt._util", "kafkafmt.errors", "kafkafmt.types"],
     "records": [
-        "kafkafmt.arrow_arrays",
-        "kafkafmt.batch",
-        "kafkafmt.builder",
-        "kafkafmt.channel",
-        "kafkafmt.column_rows",
+        "kafkafmt.codecs",
         "kafkafmt.columns",
-        "kafkafmt.conversion",
-        "kafkafmt.converter",
-        "kafkafmt.decoding",
-        "kafkafmt.log",
+        # `Records.down_convert` converts at once: the engine knows formats, and no policy.
+        "kafkafmt.convert.engine",
+        "kafkafmt.convert.options",
         "kafkafmt.records",
-        "kafkafmt.remote",
     ],
-    "flows": [
+    "flows": ["kafkafmt.build", "kafkafmt.convert", "kafkafmt.memory"],
+    "logs": ["kafkafmt.log", "kafkafmt.storage"],
+    "engines": ["kafkafmt.client", "kafkafmt.jobs", "kafkafmt.server", "kafkafmt.streams"],
+    "the public names": [
+        "kafkafmt",
         "kafkafmt.accumulator",
-        "kafkafmt.converted_chunks",
-        "kafkafmt.down_conversion",
-        "kafkafmt.estimator",
-        "kafkafmt.fetch_response",
-        "kafkafmt.forwarding",
-        "kafkafmt.memory",
-        "kafkafmt.split",
+        "kafkafmt.memory.cache",
+        "kafkafmt.memory.store",
+        "kafkafmt.net",
     ],
-    "the public names": ["kafkafmt"],
-    "jobs": ["kafkafmt.jobs"],
-    "applications": ["kafkafmt.cli", "kafkafmt.mirror", "kafkafmt.net", "kafkafmt.serve", "kafkafmt.spark"],
+    "applications": ["kafkafmt.cli", "kafkafmt.mirror", "kafkafmt.serve", "kafkafmt.spark"],
+}
+# Which other applications an application may import.
+APPLICATIONS = {
+    "kafkafmt.cli": {"kafkafmt.mirror", "kafkafmt.serve", "kafkafmt.spark"},
+    "kafkafmt.mirror": set(),
+    "kafkafmt.serve": set(),
+    "kafkafmt.spark": set(),
 }
 HEIGHT = {name: height for height, names in enumerate(LAYERS.values()) for name in names}
 
@@ -63,7 +58,7 @@ MODULES = {
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted(PACKAGE.rglob("*.py"))
 }
-KERNEL_SOURCES = sorted(path for path in KERNELS.iterdir() if path.suffix in {".py", ".pyi", ".pyx", ".pxd"})
+KERNEL_SOURCES = sorted(path for path in KERNELS.rglob("*") if path.suffix in {".py", ".pyi", ".pyx", ".pxd"})
 
 
 def height(module: str) -> int:
@@ -106,8 +101,64 @@ def test_module_imports_only_from_its_own_layer_or_below(module: str) -> None:
     assert not upward, f"{module} imports upward, {'; '.join(upward)}"
 
 
-@pytest.mark.parametrize("source", KERNEL_SOURCES, ids=lambda path: path.name)
+@pytest.mark.parametrize("source", KERNEL_SOURCES, ids=lambda path: str(path.relative_to(KERNELS)))
 def test_kernel_imports_nothing_of_kafkafmt(source: Path) -> None:
     pattern = re.compile(r"^\s*(?:from|c?import)\s+.*(?<![\w.])kafkafmt\b", re.MULTILINE)
     found = [line.strip() for line in pattern.findall(source.read_text())]
     assert not found
+
+
+def application(module: str) -> str | None:
+    """The application that a module is of; None for all others."""
+    name = ".".join(module.split(".")[:2])
+    return name if name in APPLICATIONS else None
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if application(module)])
+def test_application_imports_only_the_applications_that_the_table_allows(module: str) -> None:
+    own = application(module)
+    found = {(line, name) for line, name in imports(module) if application(name) not in {None, own}}
+    wrong = [
+        f"line {line}: {name}" for line, name in sorted(found) if application(name) not in APPLICATIONS[own]
+    ]
+    assert not wrong, f"{module} imports another application, {'; '.join(wrong)}"
+
+
+def test_import_of_the_package_when_nothing_else_is_imported_then_no_application_is() -> None:
+    names = [*APPLICATIONS, "pyarrow", "pyspark", "kafka"]
+    program = f"import kafkafmt, sys; print(*(name for name in {names} if name in sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == []
+
+
+def test_modules_import_each_other_in_no_circle() -> None:
+    """Type-only and local imports included. A package and what is in it count as one where they import each other."""
+    graph = {
+        module: {name for _, name in imports(module) if may_close_a_circle(module, name)}
+        for module in MODULES
+    }
+    try:
+        tuple(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(" <- ".join(error.args[1]))
+
+
+def may_close_a_circle(module: str, name: str) -> bool:
+    return (
+        name in MODULES
+        and not f"{module}.".startswith(f"{name}.")
+        and not f"{name}.".startswith(f"{module}.")
+    )
+
+
+def test_names_when_imported_from_where_they_were_documented_then_are_the_same_objects() -> None:
+    moved = {
+        "kafkafmt.accumulator": ("RecordAccumulator", "kafkafmt.client.accumulator"),
+        "kafkafmt.memory": ("PartitionGroup", "kafkafmt.streams"),
+        "kafkafmt.memory.cache": ("ThreadCache", "kafkafmt.streams.cache"),
+        "kafkafmt.memory.store": ("RocksDBStore", "kafkafmt.streams.store"),
+    }
+    for old, (name, new) in moved.items():
+        assert getattr(import_module(old), name) is getattr(import_module(new), name)
+    assert import_module("kafkafmt.memory").Taken is import_module("kafkafmt.streams").RecordSlice
+    assert import_module("kafkafmt.log").FollowedLog is import_module("kafkafmt.log.tail").LogTail

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# See that the system has what is asked for: `system.sh python compiler clang java maven kcat`.
+# See that the system has what is asked for: `system.sh python compiler clang java maven kcat graphviz`.
 # What lacks is installed through apt where the user may (root, or sudo without a password), and named with the command
 # to type where not. Where nothing lacks, this does nothing.
 set -euo pipefail
@@ -59,6 +59,12 @@ check_maven() {
 check_kcat() {
     if ! command -v kcat >/dev/null; then
         lacks "kcat" kcat
+    fi
+}
+
+check_graphviz() {
+    if ! command -v dot >/dev/null; then
+        lacks "Graphviz" graphviz
     fi
 }
 

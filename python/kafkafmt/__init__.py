@@ -9,21 +9,24 @@
 1
 """
 
-from _kafkafmt.crc import crc32c
-from _kafkafmt.decode import Record
-from _kafkafmt.scan import INDEX_DTYPE
-from kafkafmt import codecs, log
-from kafkafmt.accumulator import (
+from _kafkafmt.batches.scan import INDEX_DTYPE
+from _kafkafmt.crc.checksums import crc32c
+from _kafkafmt.records.decode import Record
+from kafkafmt import accumulator, codecs, log
+from kafkafmt.build.builder import RecordBatchBuilder, build_batches
+from kafkafmt.build.estimator import CompressionRatioEstimator, RecentRatioEstimator
+from kafkafmt.build.forwarding import BatchForwarder, ProduceRefusal, RefusalReason, check_produce
+from kafkafmt.build.split import split_batch, split_to_fit
+from kafkafmt.client.accumulator import (
     AccumulatorOptions,
     BufferExhaustedError,
     RecordAccumulator,
 )
-from kafkafmt.batch import RecordBatch
-from kafkafmt.builder import RecordBatchBuilder, build_batches
-from kafkafmt.columns import BinaryColumn, HeadersColumn
-from kafkafmt.conversion import ConversionOptions, ConversionStats, ConvertedRecords
-from kafkafmt.converted_chunks import ConvertedChunks
-from kafkafmt.down_conversion import LazyDownConvertRecords, LazyDownConvertSend
+from kafkafmt.columns.read import BinaryColumn, HeadersColumn
+from kafkafmt.convert.chunks import ConvertedChunks
+from kafkafmt.convert.fetch_response import FetchResponse, FetchSend
+from kafkafmt.convert.lazy import LazyDownConvertRecords, LazyDownConvertSend
+from kafkafmt.convert.options import ConversionOptions, ConversionStats
 from kafkafmt.errors import (
     CorruptRecordError,
     DecompressionLimitError,
@@ -33,13 +36,11 @@ from kafkafmt.errors import (
     UnsupportedCompressionTypeError,
     UnsupportedVersionError,
 )
-from kafkafmt.estimator import CompressionRatioEstimator, RecentRatioEstimator
-from kafkafmt.fetch_response import FetchResponse, FetchSend
-from kafkafmt.forwarding import BatchForwarder, ProduceRefusal, RefusalReason, check_produce
 from kafkafmt.memory import MemoryBudget, MemoryBudgetError, MemoryPlan, MemoryPlanError
-from kafkafmt.records import FileRecords, MemoryRecords, Records
-from kafkafmt.remote import RemoteRecords
-from kafkafmt.split import split_batch, split_to_fit
+from kafkafmt.records.base import ConvertedRecords, MemoryRecords, Records
+from kafkafmt.records.batch import RecordBatch
+from kafkafmt.records.file import FileRecords
+from kafkafmt.records.remote import RemoteRecords
 from kafkafmt.types import Codec, ControlRecord, ControlRecordType, TimestampType, TopicPartition
 
 __version__ = "0.1.0"
@@ -87,6 +88,7 @@ __all__ = [
     "TopicPartition",
     "UnsupportedCompressionTypeError",
     "UnsupportedVersionError",
+    "accumulator",
     "build_batches",
     "check_produce",
     "codecs",

@@ -1,9 +1,9 @@
-"""The errors that data causes. Wrong arguments are `ValueError` and `TypeError`, as everywhere.
+"""The errors that data causes. Wrong arguments raise `ValueError` or `TypeError`.
 
-They are defined beside the kernels, which raise them; this is where users find them.
+The kernels raise these errors and define them. This module exports them for users.
 """
 
-from _kafkafmt.status import (
+from _kafkafmt.wire.status import (
     CorruptRecordError,
     DecompressionLimitError,
     InvalidRecordError,

@@ -54,7 +54,7 @@ class TopicPartition(NamedTuple):
 
     @classmethod
     def from_folder_name(cls, name: str) -> TopicPartition | None:
-        """The partition whose log a broker keeps in a folder of that name, or None.
+        """Return the partition whose log a broker keeps in a folder of this name, or None if no broker names one so.
 
         >>> TopicPartition.from_folder_name("page-views-12")
         TopicPartition(topic='page-views', partition=12)
@@ -68,7 +68,10 @@ _Unset = TypeVar("_Unset", bound=Codec | None)
 
 
 class CodecField(Generic[_Unset]):
-    """A field of a dataclass that is set to a codec or to the name of one, and is a `Codec` when read."""
+    """A dataclass field that accepts a `Codec` or its name, and returns a `Codec` when read.
+
+    It accepts None, too, if its default is None.
+    """
 
     def __init__(self, default: _Unset) -> None:
         self._default = default
@@ -88,7 +91,7 @@ class CodecField(Generic[_Unset]):
 
 
 def check_int(name: str, value: object) -> None:
-    """Raise TypeError if an argument of this name is no integer."""
+    """Raise TypeError, with the name of the argument, if `value` is not an integer."""
     try:
         index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -96,7 +99,7 @@ def check_int(name: str, value: object) -> None:
 
 
 def checked_path(path: str | os.PathLike[str]) -> Path:
-    """Return an argument named `path` as a `Path`. Raises TypeError if it is none."""
+    """Return an argument named `path` as a `Path`. Raises TypeError if it is neither a str nor a path of str."""
     found = path if isinstance(path, str) else getattr(type(path), "__fspath__", None) and os.fspath(path)
     if not isinstance(found, str):
         raise TypeError(f"path: expected a str or a path, found {type(path).__name__}")
@@ -104,7 +107,9 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
 
 
 def is_committed(isolation: Isolation) -> bool:
-    """Whether a read of that isolation leaves out what was not committed (KIP-98). ValueError for another word.
+    """Return whether reads with this isolation level return committed records only (KIP-98).
+
+    Raises ValueError for a name that is not in `ISOLATIONS`.
 
     >>> is_committed("read_committed"), is_committed("read_uncommitted")
     (True, False)

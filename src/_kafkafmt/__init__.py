@@ -1,1 +1,1 @@
-"""Compiled kernels of kafkafmt: nogil loops over buffers. Private: import `kafkafmt` instead."""
+"""Compiled kernels of kafkafmt: loops over buffers without the GIL. Private: import `kafkafmt` instead."""

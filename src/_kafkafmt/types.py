@@ -1,4 +1,4 @@
-"""The plain types of the record format. `kafkafmt.types` is where users find them."""
+"""The plain types of the record format. Users import them from `kafkafmt.types`."""
 
 from datetime import datetime, timedelta, timezone
 from enum import IntEnum
@@ -7,9 +7,9 @@ from typing import NamedTuple, TypeAlias
 
 
 class Codec(IntEnum):
-    """Compression codec, as the low three bits of the attributes name it.
+    """A compression codec, with its id in the low three bits of the attributes.
 
-    Its name in any case makes one, too.
+    `Codec` accepts an id, or a name in upper or lower case.
 
     >>> Codec("lz4")
     <Codec.LZ4: 3>
@@ -30,9 +30,9 @@ CodecLike: TypeAlias = Codec | str
 
 
 def as_codec(value: CodecLike, name: str = "codec") -> Codec:
-    """Return the codec that an argument of this name says: a `Codec`, its number, or its name in any case.
+    """Return the codec for a `Codec`, its number, or its name in upper or lower case.
 
-    Raises ValueError for another number or name, and TypeError for anything else; both name the argument.
+    Raises ValueError for another number or name, and TypeError for anything else. Both name the argument by `name`.
     """
     if type(value) is Codec:
         return value
@@ -55,7 +55,7 @@ class TimestampType(IntEnum):
 
 
 class ControlRecordType(IntEnum):
-    """What a control record says, as its key names it; UNKNOWN for a type that Kafka has not given out."""
+    """The type of a control record, from its key; UNKNOWN for a type that Kafka does not define."""
 
     UNKNOWN = -1
     ABORT = 0
@@ -68,7 +68,7 @@ class ControlRecordType(IntEnum):
 
 
 class ControlRecord(NamedTuple):
-    """What a control record says. coordinator_epoch: of COMMIT and ABORT, None for other types."""
+    """The content of a control record. coordinator_epoch: set for COMMIT and ABORT, None for other types."""
 
     type: ControlRecordType
     coordinator_epoch: int | None
@@ -79,9 +79,9 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def milliseconds(value: int | datetime, name: str = "timestamp") -> int:
-    """Return milliseconds since the epoch, of an int or of an aware datetime, which is rounded down.
+    """Return milliseconds since the epoch for an int of milliseconds, or an aware datetime, which is rounded down.
 
-    Raises ValueError for a naive datetime, and TypeError for anything else; both name the argument.
+    Raises ValueError for a naive datetime, and TypeError for anything else. Both name the argument by `name`.
 
     >>> milliseconds(datetime(2024, 1, 1, tzinfo=timezone.utc))
     1704067200000
@@ -98,9 +98,9 @@ def milliseconds(value: int | datetime, name: str = "timestamp") -> int:
 
 
 class TooLargeRecord(NamedTuple):
-    """A record that is larger than a batch may be: its number in the batch that it stands in, and its offset there.
+    """A record that is too large for a batch: its number and its offset in the batch that contains it.
 
-    `size_in_bytes` is that of a batch which it has to itself.
+    `size_in_bytes` is the size of a batch with this record alone.
     """
 
     batch_index: int

@@ -119,6 +119,8 @@ class Broker:
         self._config = {**DEFAULTS, **(config or {})}
         self._jvm_options = jvm_options
         self.kafka = kafka
+        self.pid = -1
+        """Of the JVM; a broker that was started again has another."""
         self._process: subprocess.Popen[bytes] | None = None
         self._cluster_id = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
         self._launched_at = 0  # where in the log this process's lines begin
@@ -127,11 +129,12 @@ class Broker:
     def bootstrap(self) -> str:
         return f"{HOST}:{self.port}"
 
-    @property
-    def pid(self) -> int:
-        """Of the JVM; a broker that was started again has another."""
-        assert self._process is not None
-        return self._process.pid
+    @classmethod
+    def running(cls, folder: Path, kafka: Kafka, port: int, pid: int) -> Broker:
+        """The broker that another process started in `folder`; only that process can stop it."""
+        broker = cls(folder, kafka=kafka)
+        broker.port, broker.pid = port, pid
+        return broker
 
     def __enter__(self) -> Broker:
         self.start()
@@ -274,6 +277,7 @@ class Broker:
                 cwd=self.folder,
                 preexec_fn=_die_with_parent if sys.platform == "linux" else None,
             )
+        self.pid = self._process.pid
 
     def _wait_until_ready(self) -> bool:
         assert self._process is not None

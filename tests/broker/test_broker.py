@@ -23,7 +23,7 @@ from data.real_logs import LOGS, ExpectedRecord, expected
 from kafkafmt.log import LogDirectory, PartitionLogWriter
 from oracle.kafka import KafkaOracle
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("broker")]
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("oracle")]
 
 LIST_OFFSETS_VERSION = 1
 NOW_MS = 1_700_000_000_000
@@ -140,12 +140,12 @@ def test_produce_when_a_batch_was_split_then_the_broker_takes_every_part(
 def test_produce_when_the_crc_is_wrong_then_the_broker_refuses_what_kafkafmt_refuses(
     any_broker: Broker,
 ) -> None:
-    any_broker.create_topic("damaged")
+    any_broker.create_topic("built-damaged")
     damaged = bytearray(a_batch())
     damaged[-1] ^= 1
     (batch,) = kf.MemoryRecords(damaged).batches()
     assert not batch.is_valid()
-    assert produce(any_broker, "damaged", bytes(damaged)) != 0
+    assert produce(any_broker, "built-damaged", bytes(damaged)) != 0
 
 
 # Segments, from the log folder

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cli.logs import json_lines, run, segments, write_log
+from cli.logs import flip, json_lines, run, segments, write_log
 from kafkafmt import FileRecords
-from kafkafmt.cli import sources as sources_module
 from kafkafmt.jobs.verify import FileCheck, check_logs
 from kafkafmt.log.checkpoints import LOG_START_OFFSET_CHECKPOINT, log_start_offsets_to_bytes
+from kafkafmt.log.listing import Listing
 from kafkafmt.types import TopicPartition
 from log.samples import batch, batches, name, put_segment
 
@@ -155,7 +156,7 @@ def test_overlap_when_verified_then_is_a_finding(overlapping: Path) -> None:
     assert told.stdout.splitlines()[-1] == (
         "3 files, 11 batches, 55 records, "
         f"{sum(path.stat().st_size for path in segments(overlapping)):,} bytes: "
-        "0 damaged stretches, 2 findings, 0 notes"
+        "0 damaged ranges, 2 findings, 0 notes"
     )
 
 
@@ -282,13 +283,14 @@ def test_segment_when_deleted_after_it_was_listed_then_is_told_as_gone_and_the_r
     log: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     gone = segments(log)[0]
-    listed = sources_module._of_log
+    find = Listing.find
 
-    def churning(found: Any) -> Any:
-        yield from list(listed(found))
+    def churning(*arguments: Any) -> Any:
+        found = find(*arguments)
         gone.unlink(missing_ok=True)
+        return found
 
-    monkeypatch.setattr(sources_module, "_of_log", churning)
+    monkeypatch.setattr(Listing, "find", churning)
     monkeypatch.chdir(tmp_path)
     result = run(*command, log)
     assert result.exit_code == 0, result.output
@@ -318,7 +320,7 @@ def test_log_when_cut_in_its_last_batch_then_the_summary_says_what_was_not_read(
     path, position, size = cut
     line = (
         f"not read: orders-0: {size} bytes from position {position} of {path} on: "
-        "no whole batch, which was cut off or is being written"
+        "a partial batch, which was cut off or is being written"
     )
     result = run(command, log, tmp_path / "one")
     assert (result.exit_code, result.stderr.splitlines()[-1:]) == (0, [line])
@@ -327,6 +329,27 @@ def test_log_when_cut_in_its_last_batch_then_the_summary_says_what_was_not_read(
     assert summary["unread_tails"] == [
         {"topic": "orders", "partition": 0, "path": str(path), "position": position, "size_in_bytes": size}
     ]
+
+
+def test_offsets_when_deleted_between_two_runs_of_a_table_then_the_summary_names_them(
+    log: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("rocksdict")
+    table = ("table", log, tmp_path / "orders.parquet", "--state", tmp_path / "state", "--force")
+    assert "gone" not in run(*table).stderr
+    folder = write_log(tmp_path / "more" / "orders-0", 12, records=5, segment_bytes=600)
+    shutil.rmtree(log / "orders-0")
+    folder.rename(log / "orders-0")
+    starts = [int(path.stem) for path in segments(log)]
+    start = next(offset for offset in starts if offset > 40)
+    for path in list((log / "orders-0").iterdir()):
+        if path.stem.isdecimal() and int(path.stem) < start:
+            path.unlink()
+    result = run(*table)
+    line = f"gone: orders-0: offsets 30 to {start - 1}, deleted before they were read"
+    assert (result.exit_code, result.stderr.splitlines()[-1:]) == (0, [line])
+    (summary,) = json_lines(run(*table, "--json").stdout)
+    assert (summary["records"], summary["gone"], summary["deleted_partitions"]) == (0, [], [])
 
 
 @pytest.mark.parametrize("end", [b"", bytes(5000)])
@@ -356,7 +379,7 @@ def test_deleted_records_when_tabled_then_are_left_out_unless_asked_for(log: Pat
     assert run("table", log, target, *state).exit_code == 0
     assert sorted(parquet.read_table(target)["offset"].to_pylist()) == list(range(13, 30))
     refused = run("table", log, target, "--from-segment-start")
-    assert (refused.exit_code, "is there already: --force replaces it" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "already exists: --force replaces it" in refused.stderr) == (2, True)
     other = run("table", log, target, *state, "--from-segment-start", "--force")
     assert (other.exit_code, "is the state of a table with from_segment_start False" in other.stderr) == (
         2,
@@ -364,6 +387,54 @@ def test_deleted_records_when_tabled_then_are_left_out_unless_asked_for(log: Pat
     )
     assert run("table", log, target, "--from-segment-start", "--force").exit_code == 0
     assert sorted(parquet.read_table(target)["offset"].to_pylist()) == list(range(30))
+
+
+def test_deleted_records_when_mirrored_then_are_left_out_unless_asked_for(log: Path, tmp_path: Path) -> None:
+    delete_records(log, 13)
+    for start, asked in ((13, ()), (0, ("--from-segment-start",))):
+        target = tmp_path / f"from-{start}"
+        result = run("mirror", log, target, "--once", *asked)
+        assert result.exit_code == 0, result.stderr
+        assert shown(target) == list(range(start, 30))
+    refused = run("mirror", "kafka://localhost:1/orders", tmp_path / "x", "--from-segment-start")
+    assert (refused.exit_code, "--from-segment-start needs a folder as source" in refused.stderr) == (2, True)
+
+
+def test_deleted_records_when_verified_by_inspect_then_are_read_with_the_option_and_without(
+    log: Path,
+) -> None:
+    delete_records(log, 13)
+    for asked in ((), ("--from-segment-start",)):
+        result = run("inspect", "--verify", log, "--json", *asked)
+        assert result.exit_code == 0, result.stderr
+        assert sum(row["records"] for row in json_lines(result.stdout)) == 30
+
+
+# Damage that is left out
+
+
+@pytest.mark.parametrize(
+    ("command", "earlier"),
+    [
+        (("replay",), "stop"),
+        (("table",), "stop"),
+        (("mirror", "--once"), "stop"),
+        (("convert", "--codec", "zstd", "--jobs", 1), None),
+    ],
+)
+def test_damage_when_met_then_on_corrupt_has_one_name_and_status_in_all_commands(
+    log: Path, tmp_path: Path, command: tuple[object, ...], earlier: str | None
+) -> None:
+    pytest.importorskip("rocksdict")
+    path = segments(log)[0]
+    flip(path, path.stat().st_size - 1)
+    name, *options = command
+    answers = {"fail": 1, "skip": 0, "stop": 1 if earlier else 2}
+    for number, (answer, status) in enumerate(answers.items()):
+        result = run(name, log, tmp_path / str(number), *options, "--on-corrupt", answer)
+        assert result.exit_code == status, result.stderr
+    assert run(name, log, tmp_path / "default", *options).exit_code == 1
+    assert "[fail|skip]" in run(name, "--help-all").output
 
 
 # Files that are there
@@ -376,7 +447,7 @@ def test_parquet_file_when_it_is_there_then_is_replaced_with_force_alone(log: Pa
     result = run("inspect", log, "--records", "--parquet", path)
     assert (result.exit_code, result.stderr) == (
         2,
-        f"kafkafmt: {path}: is there already: --force replaces it\n",
+        f"kafkafmt: {path}: already exists: --force replaces it\n",
     )
     assert path.read_bytes() == b"of someone else"
     assert run("inspect", log, "--records", "--parquet", path, "--force").exit_code == 0

@@ -239,7 +239,9 @@ def is_running(group: int) -> bool:
 
 
 def test_kill_when_converting_then_the_second_run_does_what_is_missing(tmp_path: Path) -> None:
-    log = write_log(tmp_path / "logs" / "orders-0", 300, codec=Codec.GZIP, segment_bytes=60_000, records=1500)
+    log = write_log(tmp_path / "logs" / "orders-0", 30, codec=Codec.GZIP, segment_bytes=60_000, records=1500)
+    for partition in range(1, 10):  # enough to be at it still when the signal comes
+        shutil.copytree(log, log.parent / f"orders-{partition}", copy_function=os.link)
     wanted, target = tmp_path / "wanted", tmp_path / "out"
     assert run("convert", log.parent, wanted, "--to-magic", 1).exit_code == 0
     process = subprocess.Popen(
@@ -254,12 +256,12 @@ def test_kill_when_converting_then_the_second_run_does_what_is_missing(tmp_path:
     while is_running(process.pid):  # the workers notice, and end
         time.sleep(0.002)
     left = [path for path in segments(target) if not path.name.startswith(".")]
-    assert 3 <= len(left) < len(segments(log))
+    assert 3 <= len(left) < len(segments(log.parent))
     assert all(path.read_bytes() == (wanted / path.relative_to(target)).read_bytes() for path in left)
     _, summary, status = convert(log, target)
     assert (summary["unchanged"], summary["converted"], status) == (
         len(left),
-        len(segments(log)) - len(left),
+        len(segments(log.parent)) - len(left),
         0,
     )
     assert content(target) == content(wanted)
@@ -354,7 +356,7 @@ def test_part_of_a_message_when_a_wrapper_ends_in_it_then_told_and_in_json(
     arguments = ("convert", path.parents[1], tmp_path / "out", "--to-magic", to_magic, *IN_ONE_PROCESS)
     told = run(*arguments)
     assert told.exit_code == 0
-    assert told.stderr == f"left out: {path}: a part of a message at the end of 2 wrappers\n"
+    assert told.stderr == f"left out: {path}: a partial message at the end of 2 wrappers\n"
     again = run(*arguments, "--json")
     report, summary = json_lines(again.stdout)
     assert (report["status"], report["partial_messages"]) == ("unchanged", 2)

@@ -10,9 +10,10 @@ import pytest
 
 import kafkafmt as kf
 from cli.logs import command, is_one_line, json_lines, run
-from kafkafmt.converted_chunks import DEFAULT_CHUNK_SIZE
-from kafkafmt.jobs.convert import ConvertMemory, ConvertMemoryError
+from kafkafmt.convert.chunks import DEFAULT_CHUNK_SIZE
+from kafkafmt.jobs.convert import ConvertMemory
 from kafkafmt.log import PartitionLogWriter
+from kafkafmt.memory import MemoryPlanError
 from process_memory import MIB, family_peak_mib
 
 JOBS = 2
@@ -108,9 +109,8 @@ def test_batch_when_it_is_larger_than_the_memory_then_its_segment_fails_and_what
     failed = run(*wanted, "--memory", "32M", "--json")
     assert failed.exit_code == 1
     report, _ = json_lines(failed.stdout)
-    assert report["error_type"] == "ConvertMemoryError"
-    words = report["error"].split()
-    enough = words[words.index("--memory") + 1]
+    assert report["error_type"] == "MemoryPlanError"
+    enough = report["error"].split("at least ")[1].split(",")[0]
     assert run(*wanted, "--memory", enough, "--json").exit_code == 0
 
 
@@ -119,7 +119,7 @@ def test_batch_when_it_is_stored_in_more_than_the_memory_then_it_is_not_read(tmp
     options = ("--to-magic", 1, "--jobs", 1, "--memory", "32M", "--on-corrupt", "skip", "--json")
     failed = run("convert", tmp_path / "logs", tmp_path / "out", *options)
     report, _ = json_lines(failed.stdout)
-    assert report["error_type"] == "ConvertMemoryError"
+    assert report["error_type"] == "MemoryPlanError"
     assert not report["damage"]
 
 
@@ -131,7 +131,7 @@ def test_batch_when_it_is_larger_than_the_memory_then_it_is_not_left_out_as_dama
     path.write_bytes(data)
     options = ("--codec", "gzip", "--jobs", 1, "--memory", "32M", "--on-corrupt", "skip", "--json")
     report, _ = json_lines(run("convert", tmp_path / "logs", tmp_path / "out", *options).stdout)
-    assert report["error_type"] == "ConvertMemoryError"
+    assert report["error_type"] == "MemoryPlanError"
 
 
 def test_convert_when_the_memory_is_too_small_then_one_line_says_what_would_do(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_convert_when_the_memory_is_too_small_then_one_line_says_what_would_do(t
     failed = run(*wanted, "1M")
     assert failed.exit_code == 2
     assert is_one_line(failed.stderr)
-    enough = failed.stderr.split("expected ")[1].split()[0]
+    enough = failed.stderr.split("at least ")[1].split(",")[0]
     assert run(*wanted, enough).exit_code == 0
 
 
@@ -151,5 +151,5 @@ def test_jobs_when_none_are_given_then_are_as_many_as_have_room_for_large_batche
     assert jobs(64) == 1
     assert jobs(8 * 1024) == 8
     assert jobs(1024) == 6
-    with pytest.raises(ConvertMemoryError):
+    with pytest.raises(MemoryPlanError):
         jobs(8)

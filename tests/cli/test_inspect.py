@@ -116,7 +116,7 @@ def test_parquet_when_a_source_cannot_be_read_then_the_error_names_the_source(
         raise OSError(5, "Input/output error")
 
     source, target = segments(log)[0], tmp_path / "rows.parquet"
-    monkeypatch.setattr(FileRecords, "_read", refuse)
+    monkeypatch.setattr(FileRecords, "read_at", refuse)
     result = run("inspect", source, "--parquet", target)
     assert is_one_line(result.stderr, (f"{source}: Input/output error",))
     assert list(tmp_path.glob("*.parquet*")) == []
@@ -125,6 +125,29 @@ def test_parquet_when_a_source_cannot_be_read_then_the_error_names_the_source(
 def test_pattern_and_folder_and_file_when_given_then_each_file_is_shown_once(log: Path) -> None:
     found = run("inspect", log.parent, log, f"{log}/*.log", segments(log)[0], "--json")
     assert len(json_lines(found.stdout)) == 12
+
+
+@pytest.mark.parametrize(
+    "pattern", ["{orders,users}-0", "**/orders-0/*.log", "**/*.log", "*/", "orders-[0-9]"]
+)
+def test_pattern_when_relative_then_the_files_that_match_are_shown_under_relative_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    log = write_log(tmp_path / "orders-0")
+    (tmp_path / "meta.properties").touch()
+    monkeypatch.chdir(tmp_path)
+    rows = json_lines(run("inspect", pattern, "--json").stdout)
+    assert {row["path"] for row in rows} == {f"orders-0/{path.name}" for path in segments(log)}
+
+
+def test_files_that_match_a_pattern_when_one_has_no_batch_then_is_refused(log: Path) -> None:
+    other = log / "other.bin"
+    other.write_bytes(segments(log)[0].read_bytes())
+    shown = json_lines(run("inspect", f"{log}/*.bin", "--json").stdout)
+    assert {row["path"] for row in shown} == {str(other)}
+    (log / "no.bin").write_bytes(bytes(100) + b"x")
+    result = run("inspect", f"{log}/*.bin")
+    assert is_one_line(result.stderr, (f"{log}/no.bin: no log",))
 
 
 def test_control_record_when_shown_then_tells_its_type(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from cli.logs import is_one_line, run
 from kafkafmt import MemoryPlan
 from kafkafmt.memory import Task, spread
+from kafkafmt.spark.memory_settings import spark_conf
 
 GIB = 1024**3
 
@@ -97,7 +98,7 @@ def test_memory_when_printed_for_spark_then_conf_options_of_the_same_plan():
     words = shlex.split(result.stdout)
     assert words[::2] == ["--conf"] * (len(words) // 2)
     found = dict(word.split("=", 1) for word in words[1::2])
-    assert found == MemoryPlan("4g", 2).spark_conf(4, heap_bytes="2g", task=Task(1, 1))
+    assert found == spark_conf(MemoryPlan("4g", 2), 4, heap_bytes="2g", task=Task(1, 1))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -119,11 +120,13 @@ def test_folder_when_it_cannot_be_finished_then_nothing_is_there(source: Path, t
 
 @pytest.mark.usefixtures("interrupts")
 def test_folder_when_interrupted_then_nothing_is_there(source: Path, tmp_path: Path) -> None:
-    write_log(source / "orders-0", batches=300, records=1000, segment_bytes=10**8)
+    log = write_log(source / "orders-0", batches=300, records=1000, segment_bytes=10**8)
+    for partition in range(1, 40):  # more than any machine replays before the signal comes
+        shutil.copytree(log, source / f"orders-{partition}", copy_function=os.link)
     folder = tmp_path / "merged"
     arguments = command("replay", source, folder, "--by-time", "--codec", "zstd")
     with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
-        while not list(tmp_path.glob(".merged.*")):
+        while not list(tmp_path.glob(".merged.*/orders-0")):
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
@@ -150,13 +153,13 @@ def test_folder_when_it_cannot_be_written_then_names_it_and_nothing_is_there(
         (["nowhere"], ["nowhere", "no such folder"]),
         (["."], ["expected folders of partitions"]),
         (["logs", "--topics", "x*"], ["no topic matches 'x*'"]),
-        (["logs", "logs"], ["is there already"]),
-        (["logs", "--memory", "many"], ["'many' is not a size"]),
+        (["logs", "logs"], ["already exists"]),
+        (["logs", "--memory", "many"], ["expected a size of 1 byte to 64G", "found 'many'"]),
         (["logs", "--by-time", "--memory", "4m"], ["4 partitions", "at least 7M", "found 4M"]),
         (["logs", "--codec", "zstd"], ["--codec is for a folder or a cluster"]),
         (["logs", "out", "--repartition"], ["are for a cluster"]),
         (["logs", "nowhere/out"], ["nowhere"]),
-        (["logs", "kafka://localhost:1/a,b"], ["expected one topic"]),
+        (["logs", "kafka://localhost:1/a,b"], ["expected at most one topic"]),
         (["logs", "kafka://localhost"], ["expected HOST:PORT"]),
     ],
 )
@@ -174,7 +177,7 @@ def test_wrong_arguments_are_one_line(
 STAGING = """
 import sys
 from pathlib import Path
-from kafkafmt.jobs.replay.staging import StagedFolder
+from kafkafmt._util.staging import StagedFolder
 
 staged = StagedFolder(Path(sys.argv[1]))
 (staged.path / "a-0").mkdir()
@@ -216,3 +219,13 @@ def test_replay_to_a_folder_when_a_killed_one_left_its_part_then_begins_anew(
     assert result.exit_code == 0, result.stderr
     assert PartitionLog(tmp_path / "merged" / "orders-0").end_offset > 0
     assert not left.parent.exists()
+
+
+def test_cluster_when_its_settings_are_not_utf_8_then_one_line_names_the_byte(
+    source: Path, tmp_path: Path
+) -> None:
+    settings = tmp_path / "target.properties"
+    settings.write_bytes(b"client_id=\xff\n")
+    result = run("replay", source, "kafka://127.0.0.1:1", "--target-config-file", settings)
+    assert result.exit_code == 2
+    assert is_one_line(result.stderr, ["target.properties", "expected UTF-8, found 0xff at byte 10"])

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from _kafkafmt.murmur2 import murmur2
+from _kafkafmt.client.murmur2 import murmur2
 from cli.logs import is_one_line, run
+from endpoints.endpoint_process import EndpointProcess
 from jobs.logs import Row, make_logs, merged
 from kafkafmt.log import LogDirectory
 from kafkafmt.types import TopicPartition
-from serve.endpoint_process import EndpointProcess
 
-pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("net")]
+pytestmark = pytest.mark.clients
 
 Record = tuple[int, bytes | None, bytes | None, tuple[Any, ...]]
 

@@ -144,7 +144,7 @@ def test_damage_when_summarized_then_is_counted_and_the_rest_is_told(log: Path) 
     (row,) = json_lines(result.stdout)
     assert (row["batches"], row["damaged_stretches"], row["damaged_bytes"]) == (11, 1, second.size_in_bytes)
     assert result.exit_code == 1
-    assert "orders: 1 damaged stretch" in result.stderr
+    assert "orders: 1 damaged range" in result.stderr
 
 
 def test_empty_segment_when_summarized_then_has_nothing(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_table_when_killed_then_the_next_run_goes_on_and_ends_with_the_same(
         assert not out.exists()
     result = run("table", source, out, "--json")
     assert result.exit_code == 0, result.stderr
-    assert "goes on from there" in result.stderr
+    assert "continues from this state" in result.stderr
     assert json.loads(result.stdout)["records"] < 3 * 200 * 300
     assert rows_of(out) == rows_of(whole)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["logs", "t.parquet", "whole.parquet"]
@@ -149,9 +149,9 @@ def test_table_when_the_disk_is_full_then_says_so_and_the_next_run_goes_on(
     ("arguments", "words"),
     [
         (["nowhere", "out"], ["nowhere", "no such folder"]),
-        (["logs", "logs"], ["is there already"]),
+        (["logs", "logs"], ["already exists"]),
         (["logs", "out", "--topics", "x*"], ["no topic matches 'x*'"]),
-        (["logs", "out", "--memory", "1.5x"], ["'1.5x' is not a size"]),
+        (["logs", "out", "--memory", "1.5x"], ["expected a size of 1 byte to 64G", "found '1.5x'"]),
         (["logs", "out", "--memory", "1m"], ["at least", "found 1M"]),
         (["logs", "out", "--state", "logs"], ["expected the state of a table"]),
         (["logs", "nowhere/out"], ["nowhere"]),
@@ -211,7 +211,7 @@ def test_table_when_killed_at_its_end_then_the_same_command_succeeds(
     assert sorted(one.name for one in tmp_path.iterdir()) == ["logs", "t.parquet"]
     again = run("table", source, out)
     assert again.exit_code == 2
-    assert "is there already" in again.stderr
+    assert "already exists" in again.stderr
 
 
 def test_table_when_a_state_is_kept_and_the_file_is_another_then_it_is_not_replaced(

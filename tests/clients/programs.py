@@ -10,10 +10,15 @@ from base64 import b64decode
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+import pytest
 
 from clients.install import site
 from clients.tap import Fetch, Tap
+
+if TYPE_CHECKING:
+    from _pytest.mark import ParameterSet
 
 DRIVERS = Path(__file__).with_name("drivers")
 UNCOMMITTED, COMMITTED = "read_uncommitted", "read_committed"
@@ -198,3 +203,13 @@ KAFKA_PYTHON = [
 AIOKAFKA = [Program("aiokafka-current", "aiokafka_.py", cannot_read=LZ4_OF_V0)]
 PROGRAMS = [*OLD_KAFKA_PYTHON, *PYKAFKA, *LIBRDKAFKA, *KAFKA_PYTHON, *AIOKAFKA]
 TRANSACTIONAL = [program for program in PROGRAMS if program.fetch_version is None]
+# The newest release of each family, told nothing of the broker's version where it asks for that.
+NEWEST = {program.name for program in TRANSACTIONAL} | {PYKAFKA[-1].name, OLD_KAFKA_PYTHON[-1].name}
+
+
+def parameters(programs: Iterable[Program]) -> list[ParameterSet]:
+    """Mark each program that is not the newest of its family: it runs with `make test-all`."""
+    return [
+        pytest.param(one, id=one.name, marks=[] if one.name in NEWEST else pytest.mark.full)
+        for one in programs
+    ]

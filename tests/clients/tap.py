@@ -157,7 +157,7 @@ class Tap:
     def _fetched(self, request: Any, response: Any) -> Iterator[Fetch]:
         version = request.API_VERSION
         for topic in response.responses:
-            name = topic.topic if version < FETCH_BY_TOPIC_ID else self._topic_names[topic.topic_id]
+            name = topic.topic if version < FETCH_BY_TOPIC_ID else self._topic_names.get(topic.topic_id, "")
             for partition in topic.partitions:
                 yield Fetch(
                     version=version,

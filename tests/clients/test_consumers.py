@@ -14,11 +14,20 @@ from itertools import zip_longest
 import pytest
 
 from clients.logs import real_log
-from clients.programs import COMMITTED, PROGRAMS, TRANSACTIONAL, UNCOMMITTED, Program, Range, Reading
+from clients.programs import (
+    COMMITTED,
+    PROGRAMS,
+    TRANSACTIONAL,
+    UNCOMMITTED,
+    Program,
+    Range,
+    Reading,
+    parameters,
+)
 from clients.real_broker import serving_broker
 from clients.tap import Fetch, Tap
 from data.real_logs import LOGS, NAMES
-from serve.endpoint_process import EndpointProcess
+from endpoints.endpoint_process import EndpointProcess
 
 pytestmark = pytest.mark.clients
 NOWHERE = ("127.0.0.1", 0)
@@ -56,7 +65,9 @@ class Server:
     scope="module",
     params=[
         pytest.param("endpoint", marks=pytest.mark.xdist_group("clients")),
-        pytest.param("broker", marks=[pytest.mark.broker, pytest.mark.xdist_group("clients-broker")]),
+        pytest.param(
+            "broker", marks=[pytest.mark.broker, pytest.mark.full, pytest.mark.xdist_group("clients-broker")]
+        ),
     ],
 )
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
@@ -103,21 +114,21 @@ def assert_fetched(program: Program, reading: Reading, read: Range, isolation: s
     assert (read.log, found) == (read.log, real_log(read.log).wanted_magics(program, read.start))
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+@pytest.mark.parametrize("program", parameters(PROGRAMS))
 def test_consume_when_it_starts_at_the_beginning_then_gets_every_record(
     server: Server, program: Program
 ) -> None:
     read(server, program, dict.fromkeys(NAMES, 0), UNCOMMITTED)
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+@pytest.mark.parametrize("program", parameters(PROGRAMS))
 def test_consume_when_it_starts_in_the_middle_of_a_batch_then_gets_nothing_before(
     server: Server, program: Program
 ) -> None:
     read(server, program, {name: real_log(name).middle for name in NAMES}, UNCOMMITTED)
 
 
-@pytest.mark.parametrize("program", TRANSACTIONAL, ids=str)
+@pytest.mark.parametrize("program", parameters(TRANSACTIONAL))
 def test_consume_when_it_wants_committed_records_then_the_aborted_and_the_open_are_left_out(
     server: Server, program: Program
 ) -> None:
@@ -133,7 +144,7 @@ def refusing_zstd() -> Iterator[Tap]:
 
 
 @pytest.mark.xdist_group("clients")
-@pytest.mark.parametrize("program", BEFORE_ZSTD, ids=str)
+@pytest.mark.parametrize("program", parameters(BEFORE_ZSTD))
 def test_consume_when_it_cannot_have_zstd_then_gets_what_is_before_and_an_error(
     refusing_zstd: Tap, program: Program
 ) -> None:

@@ -18,7 +18,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from kafka import KafkaConsumer
 
 from cli.logs import write_log
-from serve.endpoint_process import EndpointProcess
+from endpoints.endpoint_process import EndpointProcess
 from serve.groups.consumers import Aiokafka, Confluent, Consumer, KafkaPython, kafka_python_of_0_9
 
 pytestmark = pytest.mark.clients

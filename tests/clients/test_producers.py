@@ -14,9 +14,9 @@ from kafka import KafkaConsumer
 
 from clients.install import site
 from clients.programs import DRIVERS
+from endpoints.endpoint_process import EndpointProcess
 from kafkafmt.log import PartitionLog
 from kafkafmt.log.topic_configs import TopicConfig, set_topic_config
-from serve.endpoint_process import EndpointProcess
 
 pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("producers")]
 COUNT, SECONDS = 300, 60

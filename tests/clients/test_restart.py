@@ -17,14 +17,14 @@ import pytest
 
 from clients.programs import PROGRAMS, Program, Range
 from clients.tap import Tap
+from endpoints.endpoint_process import HOST, EndpointProcess
 from kafkafmt import Codec, RecordBatchBuilder
 from kafkafmt.log import PartitionLogWriter
-from serve.endpoint_process import HOST, EndpointProcess
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("clients-restart")]
+pytestmark = [pytest.mark.clients, pytest.mark.full, pytest.mark.xdist_group("clients-restart")]
 
 PARTITIONS = 3
 BATCHES, RECORDS = 80, 25  # of a partition, of a batch

@@ -21,7 +21,7 @@ _IMPORTED = (
     "kafkafmt.mirror.handlers",
     "kafkafmt.mirror.opening",
     "kafkafmt.mirror.progress",
-    "kafkafmt.serve.logs",
+    "kafkafmt.server.structured_logging",
     "pyarrow.parquet",
     "rocksdict",
     "faults.jobs",

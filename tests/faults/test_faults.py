@@ -16,6 +16,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,10 @@ import pytest
 import reference
 from cli.logs import write_log
 from kafkafmt import Codec
+from kafkafmt.log.partition_metadata import read_topic_id, write_topic_id
 from kafkafmt.log.topic_configs import TopicConfig, set_topic_config
+from kafkafmt.log.writer import PartitionLogWriter
+from log.samples import marker, transactional
 
 pytest.importorskip("rocksdict")
 pytest.importorskip("pyspark")
@@ -35,6 +39,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler"),
 ]
 
+OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=2)
 _HERE = Path(__file__).parent
 _CONTROL = struct.Struct("=qqq")
 KILL = 0
@@ -42,8 +47,8 @@ KINDS = {"killed": KILL, "EIO": errno.EIO, "ENOSPC": errno.ENOSPC}
 # Of all changes of a command as many are struck where not all are.
 _FEW = 5
 _NEEDLESS = re.compile(
-    r"\.lock|\.kafkafmt-lock|\.kafkafmt-stream-query|topics\.ini|\d{20}\.(log|index|timeindex|snapshot|converted)"
-    r"|out\.parquet|orders-\d"
+    r"\.lock|\.kafkafmt-lock|\.kafkafmt-stream-query|topics\.ini|\d{20}\.(log|index|timeindex|txnindex|snapshot|converted)"
+    r"|out\.parquet|orders-\d|partition\.metadata|kafkafmt-mirror-position|orders-\d\.[0-9a-f]{32}-stray"
 )
 Rows = dict[str, list[tuple[int, bytes | None, bytes | None]]]
 
@@ -110,6 +115,8 @@ def source(folder: Path) -> Path:
     path = folder.parent / "source"
     for number in range(2):
         write_log(path / f"orders-{number}", 6, codec=Codec.GZIP, segment_bytes=700)
+        write_topic_id(path / f"orders-{number}", NEW)
+    _write_transactions(_transactions(path) / "orders-0")
     set_topic_config(path, "orders", TopicConfig(2, {"segment.bytes": "700"}))
     return path
 
@@ -129,10 +136,64 @@ class Job:
 
     arguments: Callable[[Path, Path], list[str]]
     check: Callable[[Path, Path], None]
+    prepare: Callable[[Path], None] = lambda work: None
 
 
 def _same(source: Path, work: Path) -> None:
     assert rows_under(work) == rows_under(source)
+
+
+def _transactions(source: Path) -> Path:
+    return source.with_name("transactions")
+
+
+def _write_transactions(folder: Path) -> None:
+    """Transactions that were committed and aborted in turn, the last one aborted, in several segments."""
+    data = [
+        batch
+        for number in range(6)
+        for batch in (
+            transactional(number * 11, 7, 10),
+            marker(number * 11 + 10, 7, commit=number % 2 == 0),
+        )
+    ]
+    with PartitionLogWriter(folder, segment_bytes=700) as writer:
+        for batch in data:
+            writer.append(batch)
+
+
+def _same_transactions(source: Path, work: Path) -> None:
+    assert _bytes_under(work) == _bytes_under(_transactions(source))
+
+
+def _committed(source: Path, work: Path) -> None:
+    wanted = [
+        row for row in rows_under(_transactions(source))["orders-0"] if row[0] % 22 < 10
+    ]  # 10 records and a marker each
+    assert len(wanted) == 30
+    assert rows_under(work)["orders-0"] == wanted
+
+
+def _bytes_under(directory: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(directory.glob("orders-0/*.log")))
+
+
+def _put_old_topic(work: Path) -> None:
+    """What an earlier run mirrored of the topic before it was created again."""
+    for number in range(2):
+        write_log(work / f"orders-{number}", 3, codec=Codec.LZ4)
+        write_topic_id(work / f"orders-{number}", OLD)
+
+
+def _restarted(source: Path, work: Path) -> None:
+    found = rows_under(work)
+    assert {name: found.pop(name) for name in ("orders-0", "orders-1")} == rows_under(source)
+    old = source.with_name("old")
+    if not old.exists():
+        _put_old_topic(old)
+    assert {name.partition(".")[0]: rows for name, rows in found.items()} == rows_under(old)
+    ids = {name: read_topic_id(work / name) for name in (*found, "orders-0", "orders-1")}
+    assert ids == {**dict.fromkeys(found, OLD), "orders-0": NEW, "orders-1": NEW}
 
 
 def _replayed(source: Path, work: Path) -> None:
@@ -173,6 +234,28 @@ JOBS = {
     "convert": Job(
         lambda source, work: ["convert", str(source), str(work), "--codec", "zstd", "--jobs", "1"], _same
     ),
+    "convert in processes": Job(
+        lambda source, work: ["convert", str(source), str(work), "--codec", "zstd", "--jobs", "2"], _same
+    ),
+    "convert transactions": Job(
+        lambda source, work: ["convert", str(_transactions(source)), str(work), "--jobs", "1"],
+        _same_transactions,
+    ),
+    "mirror transactions": Job(
+        lambda source, work: ["mirror", str(_transactions(source)), str(work), "--once"], _same_transactions
+    ),
+    "mirror committed": Job(
+        lambda source, work: [
+            *("mirror", str(_transactions(source)), str(work)),
+            *("--once", "--isolation", "read_committed"),
+        ],
+        _committed,
+    ),
+    "mirror a topic that was created again": Job(
+        lambda source, work: ["mirror", str(source), str(work), "--once", "--restart-recreated"],
+        _restarted,
+        _put_old_topic,
+    ),
     "replay": Job(lambda source, work: ["replay", str(source), str(work / "merged")], _replayed),
     "table": Job(lambda source, work: ["table", str(source), str(work / "out.parquet")], _tabled),
     "sink": Job(lambda source, work: ["sink", str(work)], _sunk),
@@ -189,6 +272,7 @@ def _struck(server: Server, source: Path, work: Path, job: Job, strike: int, kin
     """Strike one change, then run the command again, and look at what is there. False: there was no such change."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
+    job.prepare(work)
     arguments = job.arguments(source, work)
     status, said, changes = server.run(arguments, strike, kind)
     assert "Traceback" not in said, said
@@ -208,13 +292,14 @@ def _struck(server: Server, source: Path, work: Path, job: Job, strike: int, kin
     return True
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", ["mirror", "convert", "replay", "table", "sink"])
 def test_job_when_some_changes_are_struck_then_the_next_run_has_each_record_once(
     server: Server, source: Path, folder: Path, name: str
 ) -> None:
     job = JOBS[name]
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
+    job.prepare(folder)
     status, said, changes = server.run(job.arguments(source, folder))
     assert status == 0, said
     assert changes > _FEW, "the shim sees nothing"

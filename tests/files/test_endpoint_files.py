@@ -13,8 +13,8 @@ from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.offset_stores import FileOffsetMapStore
 from kafkafmt.serve.catalog import Catalog
 from kafkafmt.serve.groups.offsets import OffsetsFile, OffsetsFileError
-from kafkafmt.serve.options import TlsOptions
-from kafkafmt.serve.security.tls import tls_context
+from kafkafmt.server.options import TlsOptions
+from kafkafmt.server.security.tls import tls_context
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -83,7 +83,7 @@ def test_open_when_the_path_is_no_file_then_says_what_it_is(
     with pytest.raises(NotRegularFileError, match=f"expected a regular file, found a {kind}|FIFO") as caught:
         open_regular(path, flags)
     assert caught.value.filename == str(path)
-    assert len(list(Path("/dev/fd").iterdir())) == before
+    assert len(list(Path("/dev/fd").iterdir())) <= before
 
 
 def test_open_when_the_file_is_not_there_then_the_error_is_that_of_open(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_convert_when_a_lock_is_a_fifo_then_says_so(source: Path, tmp_path: Path
     assert "expected a regular file, found a FIFO" in result.stderr
 
 
-@pytest.mark.parametrize("name", ["table.json", "store/.kafkafmt-store.json"])
+@pytest.mark.parametrize("name", ["table.json", "store/kafkafmt-store.json"])
 def test_table_when_a_file_of_its_state_is_a_fifo_then_says_so(
     source: Path, tmp_path: Path, name: str
 ) -> None:

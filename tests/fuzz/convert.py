@@ -25,7 +25,7 @@ from fuzz.oracle import (
     trusting_codecs,
     until_error,
 )
-from kafkafmt.converter import GATHERED_BATCH_BYTES
+from kafkafmt.convert.engine import GATHERED_BATCH_BYTES
 from records.samples import as_row, as_rows, converted_rows, sent, without_sequence
 from reference import Row
 

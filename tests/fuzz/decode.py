@@ -23,8 +23,8 @@ from fuzz.oracle import (
     trusting_codecs,
     until_error,
 )
-from kafkafmt.columns import numpy_batches
-from kafkafmt.split import measured_parts
+from kafkafmt.build.split import measured_parts
+from kafkafmt.columns.read import numpy_batches
 from records.samples import as_row, as_rows, rows_of_columns, without_sequence
 
 OPTIONS_LENGTH = 1

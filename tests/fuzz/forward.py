@@ -23,7 +23,7 @@ from fuzz.oracle import (
     trusting_codecs,
     until_error,
 )
-from kafkafmt.forwarding import ForwardedRun
+from kafkafmt.build.forwarding import ForwardedRun
 from records.samples import as_rows
 
 OPTIONS_LENGTH = 1

@@ -15,7 +15,7 @@ import crc32c
 
 import kafkafmt as kf
 import reference as ref
-from _kafkafmt import layout
+from _kafkafmt.wire import layout
 from kafkafmt import codecs
 
 Mutate = Callable[[bytes], bytes]  # of bytes without a meaning

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from _kafkafmt.scan import BatchRun, scan
-from _kafkafmt.stamp import assign_offsets
+from _kafkafmt.batches.scan import BatchRun, scan
+from _kafkafmt.batches.stamp import assign_offsets
 from kafkafmt.serve.producing.checking import RefusedRecordsError, checked_run
 
 OPTIONS_LENGTH = 1

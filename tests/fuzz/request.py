@@ -21,18 +21,19 @@ from kafka.protocol.api_key import ApiKey
 from data.real_logs import LOGS
 from kafkafmt.memory import MemoryBudget
 from kafkafmt.serve import apis
-from kafkafmt.serve.batch_work import BatchWork
 from kafkafmt.serve.catalog import Catalog
 from kafkafmt.serve.fetching import Fetching
 from kafkafmt.serve.growth import GrowthWatch
-from kafkafmt.serve.memory import DownConversionMemory
-from kafkafmt.serve.metrics import Metrics
-from kafkafmt.serve.node import Node
 from kafkafmt.serve.options import ServeOptions
-from kafkafmt.serve.request import Request
 from kafkafmt.serve.topic_settings import TopicConfigs
-from kafkafmt.serve.wire import SUPPORTED, RequestError, decode_request, encode_response
-from serve.messages import frame, response_class
+from kafkafmt.server.batch_work import BatchWork
+from kafkafmt.server.down_conversion_memory import DownConversionMemory
+from kafkafmt.server.errors import RequestError
+from kafkafmt.server.metrics import Metrics
+from kafkafmt.server.node import Node
+from kafkafmt.server.request import Request
+from kafkafmt.server.wire import SUPPORTED, decode_request, encode_response
+from server.messages import frame, response_class
 
 OPTIONS_LENGTH = 0
 CLIENT_HOST = "127.0.0.1"

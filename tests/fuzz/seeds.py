@@ -16,12 +16,13 @@ from pathlib import Path
 from kafka.protocol.api_key import ApiKey
 
 import reference as ref
+from endpoints import raw_client
+from endpoints.requests import Wanted, fetch, list_offsets, metadata, offset_for_leader_epoch
 from fuzz.log import SIZES
-from kafkafmt.serve.wire import SUPPORTED
+from kafkafmt.server.wire import SUPPORTED
 from records.samples import DAY, EVERY_KIND, SAMPLES, end_marker
 from reference import Row
-from serve import messages, raw_client
-from serve.requests import Wanted, fetch, list_offsets, metadata, offset_for_leader_epoch
+from server import messages
 
 VECTORS = Path(__file__).resolve().parents[3] / "shared" / "golden" / "records.jsonl.xz"
 MAX_VECTORS, MAX_VECTOR_BYTES = 100, 4000

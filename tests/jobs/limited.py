@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pyarrow.parquet  # noqa: F401 - what is imported counts as the program's own
 
-from kafkafmt.cli.within_memory import plan_for
+from kafkafmt.jobs.memory import plan_for
 from kafkafmt.jobs.partition_readers import PartitionReaders, select_logs
 from kafkafmt.jobs.replay import LogTarget, Merge
 from kafkafmt.jobs.table import Table, TableState, bound_threads
+from kafkafmt.memory import Part
 from kafkafmt.memory.process import bound_process
 from kafkafmt.types import Codec, TopicPartition
 from process_memory import MIB, limit_virtual_bytes, peak_mib
@@ -45,7 +46,7 @@ def told(digest: int, topic_partition: TopicPartition, offset: int, value: bytes
 def replayed(folder: Path, seed: int) -> tuple[int, int]:
     digest = records = 0
     target = LogTarget(folder / "merged", codec=Codec.LZ4)
-    plan = plan_for(MEMORY_BYTES, 64, producer_bytes=lambda size: size // 16)
+    plan = plan_for(MEMORY_BYTES, 64, writing=Part("writing", one_in=16))
     with Merge(PartitionReaders(select_logs(folder / "logs")), plan) as merge:
         for wanted in assignments(merge.partitions, seed):
             merge.revoke(set(merge.assigned) - wanted)
@@ -66,7 +67,7 @@ def replayed(folder: Path, seed: int) -> tuple[int, int]:
 
 
 def tabled(folder: Path, seed: int) -> int:
-    plan = plan_for(MEMORY_BYTES, 1, 1, producer_bytes=lambda _: 0)
+    plan = plan_for(MEMORY_BYTES, 1, 1)
     state = TableState(folder / "state", folder / "logs", topics=None, isolation="read_committed")
     with Table(PartitionReaders(select_logs(folder / "logs")), state, plan) as table:
         partitions = sorted(select_logs(folder / "logs"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ from kafkafmt.errors import CorruptRecordError
 from kafkafmt.jobs.partition_readers import READER_BYTES, PartitionReaders, select_logs
 from kafkafmt.jobs.replay import Merge
 from kafkafmt.log import PartitionLogWriter
-from kafkafmt.log.reading import SourceDamage
-from kafkafmt.memory import MemoryBudget, MemoryPlan, MemoryPlanError, Merged
+from kafkafmt.log.gaps import OffsetsGone, SourceDamage
+from kafkafmt.memory import MemoryBudget, MemoryPlan, MemoryPlanError
+from kafkafmt.streams import Merged
 from kafkafmt.types import TopicPartition
 
 
@@ -199,16 +201,19 @@ def test_take_when_damage_is_in_front_of_what_was_refused_then_it_is_told_once(t
     for buffered_bytes in range(100_000, 200_000, 10_000):
         told: list[SourceDamage] = []
         readers = PartitionReaders(select_logs(tmp_path), skips_damage=True, on_damage=told.append)
-        with Merge(readers, plan_of().replaced(buffered_bytes_per_partition=buffered_bytes)) as merge:
+        with Merge(readers, replace(plan_of(), buffered_bytes_per_partition=buffered_bytes)) as merge:
             merge.assign(merge.partitions)
             assert len(all_of(merge)) == 79
         assert len(told) == 1
 
 
-def test_take_when_the_log_loses_what_was_refused_then_goes_on_behind_it(tmp_path: Path) -> None:
+def test_take_when_the_log_loses_what_was_refused_then_goes_on_behind_it_and_it_is_told(
+    tmp_path: Path,
+) -> None:
     written(tmp_path / "a-0", 100)
-    plan = plan_of().replaced(buffered_bytes_per_partition=60_000)
-    with Merge(PartitionReaders(select_logs(tmp_path)), plan) as merge:
+    plan = replace(plan_of(), buffered_bytes_per_partition=60_000)
+    readers = PartitionReaders(select_logs(tmp_path))
+    with Merge(readers, plan) as merge:
         merge.assign(merge.partitions)
         taken = merge.take(1)
         assert taken is not None
@@ -216,8 +221,32 @@ def test_take_when_the_log_loses_what_was_refused_then_goes_on_behind_it(tmp_pat
         for segment in segments[:2]:
             segment.unlink()
         rest = [row.offset for _, row in all_of(merge)]
-    assert rest[0] == 1
-    assert rest == sorted(rest)
-    assert [offset for offset in rest if offset >= int(segments[2].stem)] == list(
-        range(int(segments[2].stem), 100)
-    )
+    start = int(segments[2].stem)
+    (gone,) = readers.gone
+    assert rest == [*range(1, gone.from_offset), *range(start, 100)]
+    assert gone == OffsetsGone(TopicPartition("a", 0), gone.from_offset, start)
+
+
+def test_take_when_a_partition_is_deleted_then_the_others_come_and_it_is_told(tmp_path: Path) -> None:
+    """One while it is read, and one before: as brokers do, the folder is renamed, and removed later."""
+    partitions = [TopicPartition("a", number) for number in range(3)]
+    for one in partitions:
+        written(tmp_path / str(one), 60)
+    plan = replace(plan_of(), buffered_bytes_per_partition=60_000)
+    readers = PartitionReaders(select_logs(tmp_path))
+    found = []
+    with Merge(readers, plan) as merge:
+        merge.assign(partitions[:1])
+        while (taken := merge.take(1)) is not None:
+            found += rows_of(taken)
+            if len(found) == 1:
+                for one in partitions[:2]:
+                    (tmp_path / str(one)).rename(tmp_path / f"{one}.{'0' * 32}-delete")
+        merge.assign(partitions[1:])
+        found += all_of(merge)
+    (gone,) = readers.gone
+    assert (gone.topic_partition, gone.to_offset) == (partitions[0], 60)
+    assert readers.deleted == [partitions[1]]
+    assert [row.offset for one, row in found if one == partitions[0]] == list(range(gone.from_offset))
+    assert [row.offset for one, row in found if one == partitions[1]] == []
+    assert [row.offset for one, row in found if one == partitions[2]] == list(range(60))

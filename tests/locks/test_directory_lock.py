@@ -226,7 +226,7 @@ def test_lock_when_the_file_system_has_none_then_a_warning_says_so(
 
     monkeypatch.setattr(directory_lock, "_set_lock", no_locks)
     with lock_log_directory(tmp_path):
-        assert "written without a lock" in caplog.text
+        assert "writing without a lock" in caplog.text
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is nothing to fall back from")

@@ -15,9 +15,9 @@ import pytest
 from tests.log.samples import batch, batches, entries, marker, name, offsets, put_segment, transactional
 
 import kafkafmt as kf
-from kafkafmt.log import FollowedLog, LogAppender, LogDirectory, PartitionLog, SegmentWriter
-from kafkafmt.log.appending import whole_batches
+from kafkafmt.log import LogAppender, LogDirectory, LogTail, PartitionLog, SegmentWriter
 from kafkafmt.log.producer_states import ProducerStates
+from kafkafmt.records.runs import whole_batches
 
 
 def contents(folder: Path) -> bytes:
@@ -38,7 +38,7 @@ def test_log_when_there_is_none_then_it_is_an_empty_segment(tmp_path: Path) -> N
 
 def test_append_when_done_then_followers_see_it_at_once(tmp_path: Path) -> None:
     with LogAppender(tmp_path) as log:
-        followed = FollowedLog(tmp_path)
+        followed = LogTail(tmp_path)
         for number, data in enumerate(batches(0, 30, 3)):
             log.append(data)
             followed.refresh()
@@ -59,12 +59,12 @@ def test_empty_log_when_begun_at_an_offset_then_goes_on_there_once_opened_anew(t
     with LogAppender(tmp_path) as log:
         log.begin_at(500)
         log.begin_at(700)
-        with pytest.raises(ValueError, match="expected to go on at 700"):
+        with pytest.raises(ValueError, match="expected to continue at 700"):
             log.begin_at(699)
     with LogAppender(tmp_path) as log:
         assert (log.next_offset, segments(tmp_path)) == (700, [name(700)])
         log.append(batch(700))
-        with pytest.raises(ValueError, match="expected to go on at 701"):
+        with pytest.raises(ValueError, match="expected to continue at 701"):
             log.begin_at(1000)
 
 
@@ -97,7 +97,7 @@ def test_run_when_larger_than_what_is_left_then_goes_to_the_next_segment_whole(t
 
 def test_run_when_a_part_is_appended_then_only_that_is(tmp_path: Path) -> None:
     parts = batches(0, 10)
-    run = whole_batches(b"".join(parts), 0)
+    run = whole_batches(b"".join(parts))
     with LogAppender(tmp_path) as log:
         log.append_run(run, 2, 5)
         log.append_run(run, 7)
@@ -261,7 +261,7 @@ def test_aborts_when_the_log_is_rolled_and_opened_anew_then_each_segment_tells_i
     assert [
         one for segment in log_there.segments() for one in segment.aborted_transactions() or ()
     ] == expected
-    followed = FollowedLog(tmp_path)
+    followed = LogTail(tmp_path)
     assert followed.stable_offset == 8
     assert all(path.with_suffix(".snapshot").exists() for path in tmp_path.glob("*.log"))
 
@@ -303,7 +303,7 @@ def test_producers_when_the_log_is_read_then_tell_the_offset_of_each_sequence_nu
 
 def test_producers_when_sequence_numbers_begin_anew_behind_the_largest_then_go_on() -> None:
     states = ProducerStates()
-    states.add(whole_batches(sequenced(0, 3, 2**31 - 2) + sequenced(3, 2, 1), 0), 0, 2)
+    states.add(whole_batches(sequenced(0, 3, 2**31 - 2) + sequenced(3, 2, 1)), 0, 2)
     state = states.get(9)
     assert state is not None
     assert (state.next_sequence, state.find(0, 3), state.find(2**31 - 1, 2)) == (3, 2, 1)
@@ -351,7 +351,7 @@ def test_log_when_read_while_it_grows_then_only_whole_batches_are_seen(tmp_path:
 
     def read() -> None:
         try:
-            followed, log, last = FollowedLog(tmp_path), PartitionLog(tmp_path), 0
+            followed, log, last = LogTail(tmp_path), PartitionLog(tmp_path), 0
             while not ended.is_set():
                 followed.refresh()
                 assert followed.end_offset >= last

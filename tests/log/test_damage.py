@@ -54,8 +54,8 @@ def test_segment_of_a_real_broker_has_no_damage_but_a_preallocated_tail(path: Pa
 def test_batch_that_a_sound_one_follows_is_told_without_reading_on(monkeypatch: pytest.MonkeyPatch) -> None:
     data = [flipped(one, SIZE - 20) if n % 2 else one for n, one in enumerate(batches(0, 200, 2))]
     records, reads = kf.MemoryRecords(b"".join(data)), []
-    original = records._read
-    monkeypatch.setattr(records, "_read", lambda *wanted: reads.append(wanted) or original(*wanted))
+    original = records.read_at
+    monkeypatch.setattr(records, "read_at", lambda *wanted: reads.append(wanted) or original(*wanted))
     found = list(find_damage(records, deep=True))
     wanted = [(n * SIZE, (n + 1) * SIZE, 2 * n, 2 * n + 2) for n in range(1, 99, 2)]
     assert [
@@ -151,7 +151,7 @@ def test_zeros_between_batches_are_damage_and_at_the_end_a_tail() -> None:
     assert (middle.kind, middle.position, middle.size_in_bytes) == ("corrupt", 2 * SIZE, 500)
     assert (tail.kind, tail.position, tail.size_in_bytes) == ("zero tail", 5 * SIZE + 500, 700)
     assert (tail.expected_offset, tail.next_offset) == (10, None)
-    assert tail.message == "zeros behind the last batch: 700 bytes"
+    assert tail.message == "zeros after the last batch: 700 bytes"
 
 
 @pytest.mark.parametrize("size", [1, 11, 12, 17, 60, len(batch(2**62)) - 1])

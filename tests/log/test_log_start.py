@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import kafkafmt as kf
-from kafkafmt.log import FollowedLog, LogDirectory, PartitionLog
+from kafkafmt.log import LogDirectory, LogTail, PartitionLog
 from kafkafmt.log.checkpoints import LOG_START_OFFSET_CHECKPOINT, CheckpointError, log_start_offsets_to_bytes
-from kafkafmt.log.following import SegmentCache
+from kafkafmt.log.gaps import SourceDamage
 from kafkafmt.log.reader import LogReader, read_memory
-from kafkafmt.log.reading import SourceDamage
+from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.types import TopicPartition
 from log.samples import DAY, batch, batches, marker, offsets, put_segment, transactional
 
@@ -80,7 +80,7 @@ def test_log_when_asked_from_the_segment_start_then_hands_out_all(folder: Path, 
     assert (log.start_offset, offsets(log.records())) == (0, list(range(30)))
     log = LogDirectory(tmp_path).partition(PARTITION, from_segment_start=True)
     assert offsets(log.records()) == list(range(30))
-    assert FollowedLog(folder, from_segment_start=True).start_offset == 0
+    assert LogTail(folder, from_segment_start=True).start_offset == 0
     assert read_on(reader_of(folder, from_segment_start=True)) == list(range(30))
 
 
@@ -88,7 +88,7 @@ def test_log_when_the_checkpoint_is_malformed_then_nothing_is_handed_out(
     folder: Path, tmp_path: Path
 ) -> None:
     (tmp_path / LOG_START_OFFSET_CHECKPOINT).write_text("0\n1\nt zero 5\n")
-    for read in (lambda: list(PartitionLog(folder).records()), lambda: FollowedLog(folder)):
+    for read in (lambda: list(PartitionLog(folder).records()), lambda: LogTail(folder)):
         with pytest.raises(
             CheckpointError, match=r"log-start-offset-checkpoint: line 3: expected a partition"
         ):
@@ -116,7 +116,7 @@ def test_log_when_its_folder_is_opened_as_the_working_directory_then_has_its_sta
 def test_followed_log_when_records_are_deleted_then_its_start_rises_at_the_next_look(
     folder: Path, tmp_path: Path
 ) -> None:
-    log = FollowedLog(folder)
+    log = LogTail(folder)
     assert (log.start_offset, log.end_offset) == (0, 30)
     start_at(13, tmp_path)
     assert log.refresh()
@@ -134,7 +134,7 @@ def test_followed_log_when_timestamps_are_asked_for_then_deleted_records_have_no
     folder = tmp_path / str(PARTITION)
     put_segment(folder, 0, [batch(0, 5, timestamp=DAY + 900), batch(5, 5, timestamp=DAY + 100)])
     put_segment(folder, 10, [batch(10, 5, timestamp=DAY + 200)])
-    log = FollowedLog(folder)
+    log = LogTail(folder)
     assert log.find_max_timestamp() == (DAY + 900, 0)
     start_at(2, tmp_path)
     log.refresh()
@@ -153,7 +153,7 @@ def test_followed_log_when_a_transaction_is_open_below_the_start_then_the_stable
     folder = tmp_path / str(PARTITION)
     put_segment(folder, 0, [transactional(0, 1, 3), batch(3, 5)])
     start_at(5, tmp_path)
-    assert FollowedLog(folder).stable_offset == 5
+    assert LogTail(folder).stable_offset == 5
 
 
 @pytest.mark.parametrize("trims", [True, False])

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kafkafmt as kf
+from kafkafmt._util.steps import finish
 from kafkafmt.log import Segment, SegmentRecords, open_segment
 from kafkafmt.log.open_segment import OpenSegment
 from log.samples import batch, batches, put_segment
@@ -46,14 +47,14 @@ def plain_sound_end(broken: set[int], start: int, end: int) -> int | None:
     st.sampled_from([2, 1024]),
 )
 def test_sound_end_in_any_order_is_that_of_a_plain_check(
-    broken: set[int], asked: list[tuple[int, int, int]], read_bytes: int, most_stretches: int
+    broken: set[int], asked: list[tuple[int, int, int]], read_bytes: int, most_ranges: int
 ) -> None:
     data = [bytearray(one) for one in DATA]
     for number in broken:
         data[number][-1] ^= 1
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(open_segment, "READ_BYTES", read_bytes)
-        patch.setattr(open_segment, "_MOST_STRETCHES", most_stretches)
+        patch.setattr(open_segment, "_MOST_RANGES", most_ranges)
         segment = opened(put_segment(Path(folder), 0, map(bytes, data)))
         for start, length, more in asked:
             # Of the batch that an end is within it is not asked whether it is sound.
@@ -61,10 +62,10 @@ def test_sound_end_in_any_order_is_that_of_a_plain_check(
             expected = plain_sound_end(broken, start, end)
             if expected is None:
                 with pytest.raises(kf.CorruptRecordError) as caught:
-                    segment.sound_end(STARTS[start], end)
+                    finish(segment.sound_end_steps(STARTS[start], end))
                 assert caught.value.position == STARTS[start]
             else:
-                assert segment.sound_end(STARTS[start], end) == expected
+                assert finish(segment.sound_end_steps(STARTS[start], end)) == expected
         segment.records.close()
 
 
@@ -83,28 +84,28 @@ def test_sound_end_when_any_part_of_a_batch_is_damaged_then_in_front_of_it(
     segment = opened(path)
     end = path.stat().st_size
     if position:
-        assert segment.sound_end(0, end) == position
+        assert finish(segment.sound_end_steps(0, end)) == position
     else:
         with pytest.raises(kf.KafkaFormatError) as caught:
-            segment.sound_end(0, end)
+            finish(segment.sound_end_steps(0, end))
         assert (caught.value.path, caught.value.position) == (str(path), 0)
 
 
 def test_sound_end_of_what_was_checked_reads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     segment = opened(put_segment(tmp_path, 0, DATA))
-    assert segment.sound_end(STARTS[4], STARTS[9]) == STARTS[9]
-    assert segment.sound_end(STARTS[9], STARTS[12]) == STARTS[12]
-    monkeypatch.setattr(SegmentRecords, "_read", None)
+    assert finish(segment.sound_end_steps(STARTS[4], STARTS[9])) == STARTS[9]
+    assert finish(segment.sound_end_steps(STARTS[9], STARTS[12])) == STARTS[12]
+    monkeypatch.setattr(SegmentRecords, "read_at", None)
     for start in range(4, 12):
         for stop in range(start + 1, 13):
-            assert segment.sound_end(STARTS[start], STARTS[stop]) == STARTS[stop]
+            assert finish(segment.sound_end_steps(STARTS[start], STARTS[stop])) == STARTS[stop]
 
 
 def test_offset_bound_is_above_all_in_front_of_a_position(tmp_path: Path) -> None:
     segment = opened(put_segment(tmp_path, 0, DATA))
     assert segment.offset_bound(STARTS[5]) is None
     for number in (3, 9, 20):
-        segment.sound_end(STARTS[number], STARTS[number + 2])
+        finish(segment.sound_end_steps(STARTS[number], STARTS[number + 2]))
     for number, position in enumerate(STARTS):
         bound = segment.offset_bound(position)
         assert bound is None or bound >= 2 * number
@@ -122,10 +123,10 @@ def test_batch_that_is_larger_than_what_is_read_at_a_time_is_found(tmp_path: Pat
     large = batch(1, size=5 << 20)
     segment = opened(put_segment(tmp_path, 0, [batch(0), large, batch(2)]))
     for offset, position in ((2, len(batch(0)) + len(large)), (1, len(batch(0))), (0, 0)):
-        row = segment.find(offset)
+        row = finish(segment.find_steps(offset))
         assert row is not None
         assert row["position"] == position
-    assert segment.find(3) is None
+    assert finish(segment.find_steps(3)) is None
 
 
 def test_what_is_passed_over_is_remembered_within_bounds(tmp_path: Path) -> None:

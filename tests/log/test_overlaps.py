@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkafmt.log import FollowedLog, LogAppender, PartitionLog
-from kafkafmt.log.following import SegmentCache
+from kafkafmt.log import LogAppender, LogTail, PartitionLog
 from kafkafmt.log.reader import LogReader, read_memory
+from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.types import TopicPartition
 from log.samples import DAY, batches, name, put_segment
 from log.test_reader import offsets, reader_of
@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 def test_end_offset_when_last_segment_ends_before_others_then_is_highest_end(folder: Path) -> None:
     assert PartitionLog(folder).end_offset == 30
     assert PartitionLog(folder).closed_end_offset() == 30
-    assert FollowedLog(folder).end_offset == 30
+    assert LogTail(folder).end_offset == 30
     assert reader_of(folder).end_offset == 30
 
 
@@ -48,7 +48,7 @@ def test_find_when_nearest_segment_does_not_hold_offset_then_finds_where_it_is(
     found = PartitionLog(folder).find_offset(offset)
     assert found is not None
     assert (found.segment.base_offset, found.position) == (0, _position(folder, offset))
-    followed = FollowedLog(folder).find(offset)
+    followed = LogTail(folder).find(offset)
     assert followed is not None
     assert (followed.segment.segment.base_offset, followed.position) == (0, _position(folder, offset))
 
@@ -66,9 +66,9 @@ def test_log_when_segments_overlap_then_batches_and_records_come_once(folder: Pa
 
 
 def test_timestamps_when_last_segment_ends_before_others_then_are_found(folder: Path) -> None:
-    for log in (PartitionLog(folder), FollowedLog(folder)):
+    for log in (PartitionLog(folder), LogTail(folder)):
         assert log.find_timestamp(DAY + 27) == (DAY + 27, 27)
-    assert FollowedLog(folder).find_max_timestamp() == (DAY + 29, 29)
+    assert LogTail(folder).find_max_timestamp() == (DAY + 29, 29)
 
 
 def test_last_segment_when_it_grows_past_others_then_what_is_behind_them_is_read(folder: Path) -> None:
@@ -78,7 +78,7 @@ def test_last_segment_when_it_grows_past_others_then_what_is_behind_them_is_read
         file.write(b"".join(batches(25, 40, 5)))
     reader.refresh()
     assert offsets(reader) == list(range(30, 40))
-    assert FollowedLog(folder).end_offset == PartitionLog(folder).end_offset == 40
+    assert LogTail(folder).end_offset == PartitionLog(folder).end_offset == 40
 
 
 def test_appender_when_last_segment_ends_before_others_then_goes_on_behind_them(folder: Path) -> None:
@@ -103,7 +103,7 @@ def test_ends_of_closed_segments_when_a_log_is_followed_then_are_read_once(
 
     monkeypatch.setattr("kafkafmt.log.segment.Segment.find_next_offset", counted)
     cache = SegmentCache()
-    log = FollowedLog(folder, cache)
+    log = LogTail(folder, cache)
     assert sorted(read) == list(range(0, 90, 10))
     for base_offset in (100, 110):
         put_segment(folder, base_offset, batches(base_offset, base_offset + 10, 5))

@@ -8,11 +8,11 @@ import pytest
 
 import kafkafmt as kf
 from kafkafmt.log import LogAppender
-from kafkafmt.log.following import SegmentCache
+from kafkafmt.log.gaps import SourceDamage
 from kafkafmt.log.reader import LogReader, read_memory
-from kafkafmt.log.reading import SourceDamage
+from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.types import TopicPartition
-from log.samples import batch, marker, transactional
+from log.samples import batch, batches, marker, put_segment, transactional
 
 PARTITION = TopicPartition("t", 0)
 
@@ -62,6 +62,20 @@ def test_read_when_bounded_then_what_is_behind_comes_when_the_bound_is_lifted(fo
     reader = reader_of(folder)
     assert offsets(reader, 20) == list(range(20))
     assert offsets(reader) == list(range(20, 50))
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_read_when_the_bound_is_within_a_batch_or_wrapper_then_that_comes_whole(
+    folder: Path, magic: int
+) -> None:
+    folder.mkdir()
+    fields = {"magic": magic, "codec": kf.Codec.GZIP, "timestamp": -1 if magic == 0 else None}
+    put_segment(folder, 0, batches(0, 50, 10, **fields))
+    reader = reader_of(folder)
+    assert offsets(reader, 15) == list(range(20))
+    reader.seek(0)
+    assert offsets(reader, 5) == list(range(10))
+    assert offsets(reader, 30) == list(range(10, 30))
 
 
 def test_read_when_bounded_in_bytes_then_runs_are_as_small_or_one_batch(folder: Path) -> None:

@@ -113,13 +113,13 @@ def test_search_with_an_index_reads_a_small_part_of_the_segment(
     path = put_segment(tmp_path, 0, data, index=index, time_index=[(DAY + n, n) for n, _ in index])
     read = []
 
-    original = SegmentRecords._read
+    original = SegmentRecords.read_at
 
     def counting(self: SegmentRecords, position: int, size: int, *rest: Any) -> memoryview | bytes:
         read.append(size)
         return original(self, position, size, *rest)
 
-    monkeypatch.setattr(SegmentRecords, "_read", counting)
+    monkeypatch.setattr(SegmentRecords, "read_at", counting)
     assert Segment(path).find_offset(1500) == index[749][1]
     assert Segment(path).find_timestamp(DAY + 1900) == (DAY + 1900, 1900)
     assert Segment(path).find_next_offset() == 2000

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from calls import calls_of
-from kafkafmt.ini import IniError
+from kafkafmt._util.ini import IniError
 from kafkafmt.log.topic_configs import (
     TopicConfig,
     read_topic_configs,

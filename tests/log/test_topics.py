@@ -81,11 +81,28 @@ def test_verify_when_nothing_is_asked_for_then_checks_all_files(logs: Path, tmp_
     assert verify(logs, tmp_path) == set(TOPICS)
 
 
-def test_convert_and_inspect_when_they_leave_topics_out_then_say_so(logs: Path, tmp_path: Path) -> None:
-    told = run("convert", logs, tmp_path / "made", "--codec", "zstd", "--jobs", 1).stderr
-    names = "left out: __cluster_metadata, __consumer_offsets, Kafka's own; "
-    assert f"{names}--topics '*' converts them, too" in told
-    assert f"{names}'{logs}/__*' names them" in run("inspect", "--summary", logs).stderr
+@pytest.mark.parametrize(
+    ("command", "remedy"),
+    [
+        (("convert", "LOGS", "OUT", "--codec", "zstd", "--jobs", 1), "--topics '*' converts them, too"),
+        (("inspect", "--summary", "LOGS"), "'LOGS/__*' names them"),
+        (("replay", "LOGS", "OUT"), "--topics '*' reads them, too"),
+        (("table", "LOGS", "OUT"), "--topics '*' reads them, too"),
+        (("mirror", "LOGS", "OUT", "--once"), "a mirror does not copy them"),
+    ],
+)
+def test_command_when_it_leaves_topics_out_then_one_line_names_them(
+    logs: Path, tmp_path: Path, command: tuple[object, ...], remedy: str
+) -> None:
+    places = {"LOGS": str(logs), "OUT": str(tmp_path / "made")}
+    told = run(*(places.get(str(argument), argument) for argument in command)).stderr
+    remedy = remedy.replace("LOGS", str(logs))
+    line = f"left out: __cluster_metadata, __consumer_offsets, Kafka's own; {remedy}"
+    assert told.count("left out: ") == 1
+    assert line in told
+
+
+def test_verify_when_it_checks_all_topics_then_none_is_told_as_left_out(logs: Path) -> None:
     assert "left out" not in run("verify", logs).stderr
 
 

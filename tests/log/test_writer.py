@@ -8,15 +8,18 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import kafkafmt as kf
-from _kafkafmt.scan import BatchRun
+from _kafkafmt.batches.scan import BatchRun
 from kafkafmt.log import (
     AbortedTransaction,
+    LogAppender,
     PartitionLog,
     PartitionLogWriter,
     Segment,
@@ -188,7 +191,7 @@ def test_indexes_that_a_dead_writer_left_without_a_log_are_replaced(tmp_path: Pa
 def test_bytes_that_are_no_whole_batches_are_refused_and_nothing_of_them_written(tmp_path: Path) -> None:
     with SegmentWriter(tmp_path, 0) as writer:
         writer.append(batch(0))
-        with pytest.raises(ValueError, match="a part of one"):
+        with pytest.raises(ValueError, match="a partial batch"):
             writer.append(batch(1) + batch(2)[:-1])
         with pytest.raises(kf.CorruptRecordError):
             writer.append(batch(1) + b"\xff" * 40)
@@ -223,7 +226,7 @@ def test_offset_too_far_for_the_index_is_refused(tmp_path: Path) -> None:
 def test_more_bytes_than_a_position_can_say_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafkafmt.log.appending.MAX_INT32", 500)
+    monkeypatch.setattr("kafkafmt.log.batch_writer.MAX_INT32", 500)
     with SegmentWriter(tmp_path, 0) as writer:
         writer.append(batch(0))
         with pytest.raises(ValueError, match="bytes in a segment"):
@@ -528,3 +531,15 @@ def test_reader_beside_a_writer_sees_whole_segments_with_indexes_only(tmp_path: 
     reader.join()
     assert problems == []
     assert max(seen) == 120
+
+
+@pytest.mark.parametrize("opened", [LogAppender, PartitionLogWriter, partial(SegmentWriter, base_offset=0)])
+def test_writer_when_given_a_uri_then_is_refused_and_nothing_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: Callable[[str], object]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        OSError, match="cannot be written: remote folders are only read: 's3://bucket/orders-0'"
+    ):
+        opened("s3://key:secret@bucket/orders-0?region=eu-west-1")
+    assert list(tmp_path.iterdir()) == []

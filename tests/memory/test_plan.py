@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import pickle
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
 from kafkafmt import MemoryPlan, MemoryPlanError
-from kafkafmt.memory import Task, spread
-from kafkafmt.sizes import parse_size
+from kafkafmt._util.sizes import parse_size
+from kafkafmt.memory import Part, Task, spread
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 LOGGER = "kafkafmt.memory"
@@ -358,3 +360,45 @@ def test_plan_when_written_as_json_then_all_of_it_in_bytes():
     assert [thread["partitions"] for thread in found["thread_plans"]] == [3, 0]
     assert found["thread_plans"][0]["rest_bytes"] == plan.thread_plan(3).rest_bytes
     assert parse_size(found["thread_bytes"]) == 512 * MIB
+
+
+# Parts, and what changes
+
+
+def test_plan_when_it_has_parts_then_each_thread_holds_them_before_its_tasks_get_any():
+    plan = MemoryPlan("64m", 2, 0, 0, parts=(Part("reading", 9 * MIB), Part("writing", one_in=16)))
+    assert plan.fixed_bytes == {"producer": 0, "consumer": 0, "reading": 9 * MIB, "writing": 2 * MIB}
+    thread = plan.thread_plan(4)
+    assert plan.usable_bytes == 21 * MIB
+    assert thread.buffer_bytes + thread.cache_bytes == 21 * MIB
+
+
+def test_plan_when_its_parts_leave_no_batch_then_the_error_names_them_and_the_least_total():
+    parts = (Part("reading", 9 * MIB), Part("writing", one_in=16))
+    with pytest.raises(
+        MemoryPlanError, match="beside Producer and Consumer and reading and writing"
+    ) as error:
+        MemoryPlan("4m", 1, 0, 0, parts=parts)
+    least = error.value.least_total_bytes
+    assert MemoryPlan(least, 1, 0, 0, parts=parts).usable_bytes == MIB + 12
+    with pytest.raises(MemoryPlanError):
+        MemoryPlan(least - 1, 1, 0, 0, parts=parts)
+
+
+def test_plan_when_replaced_then_clients_that_were_not_given_are_divided_anew():
+    small = MemoryPlan("64m", consumer_bytes="4m")
+    assert replace(small, total_bytes="1g") == MemoryPlan("1g", consumer_bytes="4m")
+    assert replace(replace(small, total_bytes="1g"), total_bytes="64m") == small
+    assert replace(MemoryPlan("64m", producer_bytes="8m"), total_bytes="1g").producer_bytes == 8 * MIB
+
+
+def test_plan_when_changed_in_place_then_is_not():
+    with pytest.raises(FrozenInstanceError):
+        MemoryPlan("64m").total_bytes = 1
+
+
+def test_error_when_pickled_then_says_the_same():
+    with pytest.raises(MemoryPlanError) as error:
+        MemoryPlan("1m")
+    again = pickle.loads(pickle.dumps(error.value))
+    assert (str(again), again.least_total_bytes) == (str(error.value), error.value.least_total_bytes)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafmt.sizes import parse_size, size_text
+from kafkafmt._util.sizes import parse_size, size_text
 
 
 @pytest.mark.parametrize(

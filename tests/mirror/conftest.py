@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from broker.broker import KAFKA_3, KAFKA_4
+from client.cluster import Cluster, named_after
 from mirror.running import Mirror, address
 from mirror.scenarios import MIB, Direction, fill
-from net.cluster import Cluster, named_after
 
 JVM_OPTIONS = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 CONFIG = {"message.max.bytes": MIB + 12}

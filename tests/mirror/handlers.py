@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+from pathlib import Path
 from typing import Any
 
 import kafkafmt as kf
@@ -40,3 +43,10 @@ def shout(record: Any, partition: kf.TopicPartition) -> tuple[Any, ...]:
 
 def as_it_is(record: Any, partition: kf.TopicPartition) -> Any:
     return record
+
+
+def wait_at_200(batch: kf.RecordBatch, partition: kf.TopicPartition) -> kf.RecordBatch:
+    """Let the batches from offset 200 on wait until the file of this name is there."""
+    while batch.base_offset >= 200 and not Path(os.environ["MAY_GO_ON"]).exists():
+        time.sleep(0.02)
+    return batch

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
 
+from client.cluster import Cluster
 from mirror.scenarios import SECONDS
-from net.cluster import Cluster
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -28,7 +28,7 @@ SECONDS = 90
 
 def section_of_readme() -> str:
     section = re.search(
-        r"^## Mirror\n.*?(?=^## )", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE
+        r"^### Mirror\n.*?(?=^##)", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE
     )
     assert section is not None
     return section[0]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from confluent_kafka import Consumer, TopicPartition
 
 import kafkafmt as kf
+from client.cluster import messages_up_to
 from kafkafmt.log import LogDirectory
-from net.cluster import messages_up_to
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -14,14 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from net.cluster import Cluster
+from client.cluster import Cluster
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 KAFKAFMT = str(Path(sys.executable).with_name("kafkafmt"))
 TESTS = str(Path(__file__).resolve().parents[1])
-SECONDS = 60
+SECONDS = 150
 TAIL = 3000
 # Options of a mirror that finds soon what is new, and commits soon what has arrived.
 QUICKLY = ("--source-config", "metadata_max_age_ms=300", "--commit-interval", 0.2)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Producer
 
-from net.cluster import Cluster
+from client.cluster import Cluster
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 MIB = 1 << 20

@@ -60,8 +60,8 @@ def test_address_that_is_none_is_refused_in_a_line_that_has_it(text: str) -> Non
 def test_topics_that_are_meant(topics: str, meant: list[str], others: list[str]) -> None:
     address = parse_address(f"kafka://a:1{topics}")
     assert isinstance(address, ClusterAddress)
-    assert [address.means(topic) for topic in meant] == [True] * len(meant)
-    assert [address.means(topic) for topic in others] == [False] * len(others)
+    assert [address.matches(topic) for topic in meant] == [True] * len(meant)
+    assert [address.matches(topic) for topic in others] == [False] * len(others)
 
 
 @pytest.mark.parametrize("text", ["kafka://a:1", "kafka://a:1,b:2/t,u.*"])

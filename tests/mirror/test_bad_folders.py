@@ -8,8 +8,8 @@ import pytest
 
 from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.memory import MemoryBudget
-from kafkafmt.mirror.moving import PartitionError, SourceTopic
 from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.mirror.protocols import PartitionError, SourceTopic
 from kafkafmt.mirror.statistics import Statistics
 from kafkafmt.mirror.targets.directory import DirectoryTarget
 from kafkafmt.types import TopicPartition

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 ARGUMENTS = ("--size", "1", "--rounds", "1", "-k", "zstd, batches of 144")
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.slow]
 
 
 def test_the_benchmark_mirrors_every_record_by_every_contender(tmp_path: Path) -> None:
@@ -25,6 +25,6 @@ def test_the_benchmark_mirrors_every_record_by_every_contender(tmp_path: Path) -
         text=True,
     )
     assert done.returncode == 0, done.stdout
-    (row,) = json.loads(found.read_text())["rows"]
+    (row,) = json.loads(found.read_text())["measured"]["rows"]
     assert all(row["runs"][name]["runs"] for name in ("raw", "deep", "deep, handler", "confluent-kafka"))
     assert "raw/deep" in done.stdout

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from endpoints.endpoint_process import EndpointProcess
 from mirror.folders import batch, mirror, put_log
 from mirror.running import address
-from serve.endpoint_process import EndpointProcess
 
-pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("net")]
+pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("client-options")]
 
 
 @pytest.fixture(scope="module")

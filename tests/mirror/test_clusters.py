@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, NewPartitions, ResourceType
 
 import kafkafmt as kf
+from client.cluster import Cluster
 from mirror.reading import Reader, batches_of, end_of, records_section
 from mirror.running import QUICKLY, SECONDS, Mirror, address, wait_until
 from mirror.scenarios import PARTITIONS, SCENARIOS, Direction, Feed
-from net.cluster import Cluster
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("mirror")]
 

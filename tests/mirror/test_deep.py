@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import kafkafmt as kf
+from client.cluster import Cluster
+from endpoints.endpoint_process import EndpointProcess
 from mirror.reading import Reader, batches_of
 from mirror.running import Mirror, address
 from mirror.scenarios import PARTITIONS, Direction, Feed
-from net.cluster import Cluster
-from serve.endpoint_process import EndpointProcess
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("mirror")]
 

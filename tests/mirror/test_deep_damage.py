@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 import reference as ref
+from endpoints.endpoint_process import EndpointProcess
 from log.samples import put_segment
 from mirror.folders import NOW, batches, mirror, records, stopped
 from mirror.running import address
 from reference import Row
-from serve.endpoint_process import EndpointProcess
 
-pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("net")]
+pytestmark = pytest.mark.clients
 
 WAYS = {
     "columns": ("cluster", ()),

@@ -15,13 +15,14 @@ from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaTopicPartition
 
 from cli.logs import command
+from client.cluster import Cluster
 from kafkafmt.log.checkpoints import LOG_START_OFFSET_CHECKPOINT, log_start_offsets_to_bytes
 from kafkafmt.types import TopicPartition
+from log.samples import marker, transactional
 from mirror.folders import batches, log_bytes, mirror, put_log
 from mirror.reading import batches_of, end_of
 from mirror.running import QUICKLY, SECONDS, Mirror, address, wait_until
 from mirror.scenarios import Feed
-from net.cluster import Cluster
 
 MakeMirror = Callable[..., Mirror]
 MESSAGE = "offsets were deleted at the source before they were mirrored"
@@ -85,6 +86,28 @@ def test_offsets_when_a_mirror_begins_behind_them_then_are_not_lost(
     ended = mirror(tmp_path / "source", tmp_path / "target")
     assert (ended.status, ended.summary["gone"]) == (0, [])
     assert ended.summary["records"] == 600 - start
+
+
+@pytest.mark.parametrize("delete", [delete_segments, delete_records])
+def test_offsets_when_read_committed_left_them_out_before_they_were_deleted_then_are_not_lost(
+    tmp_path: Path, delete: Callable[[Path, int], int]
+) -> None:
+    """The log ends with an aborted transaction, which leaves nothing in the folder."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    aborted = [
+        *(transactional(offset, 7, 10) for offset in range(100, 200, 10)),
+        marker(200, 7, commit=False),
+    ]
+    put_log(source / "t-0", [*batches(0, 100), *aborted], segment_bytes=300)
+    options = ("--isolation", "read_committed")
+    assert mirror(source, target, *options).summary["records"] == 100
+    put_log(source / "t-0", batches(201, 401), segment_bytes=300)
+    start = delete(source / "t-0", 250)
+    assert start > 201
+    ended = mirror(source, target, *options)
+    assert (ended.status, ended.summary["gone"]) == (1, [gone("t", 201, start)])
+    again = mirror(source, target, *options)
+    assert (again.status, again.summary["gone"]) == (0, [])
 
 
 def test_gap_when_compaction_left_it_between_segments_then_is_not_lost(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from kafka import KafkaAdminClient
 
+from endpoints.endpoint_process import EndpointProcess
 from kafkafmt.log import LogAppender, LogDirectory
 from kafkafmt.types import TopicPartition
 from mirror.folders import batch, batches, log_bytes, mirror, put_log
 from mirror.running import Mirror, address, wait_until
-from serve.endpoint_process import EndpointProcess
 
-pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("net")]
+pytestmark = pytest.mark.clients
 
 HANDLER = """
 def fail_at_the_other(batch, partition, seen=[]):

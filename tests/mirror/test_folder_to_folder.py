@@ -247,7 +247,10 @@ def test_source_that_is_behind_the_target_is_refused(tmp_path: Path) -> None:
     put_log(target / "t-0", batches(0, 100))
     ended = mirror(source, target)
     assert ended.status == 1
-    assert "the source ends at offset 50, and 100 is where to go on" in ended.summary["stopped"][0]["message"]
+    assert (
+        "the source ends at offset 50, and the mirror continues at 100"
+        in ended.summary["stopped"][0]["message"]
+    )
 
 
 def test_second_mirror_into_a_folder_is_refused(tmp_path: Path) -> None:
@@ -356,7 +359,7 @@ def test_handler_puts_other_batches_in_place_at_the_offsets_of_the_source(
 @pytest.mark.parametrize(
     ("handler", "offset", "message"),
     [
-        ("too_many", 0, "expected 10 offsets at the most, found 11"),
+        ("too_many", 0, "expected at most 10 offsets, found 11"),
         ("nonsense", 0, "expected whole batches"),
         ("failing", 150, "KeyError: 'what is it?'"),
     ],
@@ -380,7 +383,7 @@ def test_handler_that_fails_ends_the_mirror_in_front_of_its_batch(
         ("mirror_handlers", "expected MODULE:CALLABLE"),
         ("mirror_handlers:no", "has no attribute 'no'"),
         ("missing:no", "No module named 'missing'"),
-        ("kafkafmt:__version__", "expected something to call, found str"),
+        ("kafkafmt:__version__", "expected a callable, found str"),
     ],
 )
 @pytest.mark.usefixtures("_handlers")
@@ -453,7 +456,7 @@ def test_deep_with_a_codec_recompresses(source: Path, tmp_path: Path) -> None:
     ("options", "message"),
     [
         (["--codec", "gzip"], "need --deep"),
-        (["--deep"], "--deep into a folder needs a codec or a handler"),
+        (["--deep"], "--deep into a folder needs --codec or --handler"),
         (["--deep", "--repartition"], "needs a cluster as target"),
         (["--source-config", "x"], "expected KEY=VALUE"),
     ],

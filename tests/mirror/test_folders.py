@@ -13,12 +13,12 @@ import pytest
 
 from broker.broker import HOST
 from cli.logs import flip
+from client.cluster import Cluster
 from clients.tap import Tap
+from endpoints.endpoint_process import EndpointProcess
 from mirror.reading import Reader, batches_of, log_of, records_section
 from mirror.running import QUICKLY, SECONDS, Mirror, address, wait_until
 from mirror.scenarios import PARTITIONS, SCENARIOS, Direction, Feed
-from net.cluster import Cluster
-from serve.endpoint_process import EndpointProcess
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("mirror")]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,18 +11,17 @@ import pytest
 from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
+from client.cluster import Cluster
 from mirror.load import Load, doubled, numbers_of
-from mirror.reading import Reader, batches_of, log_of
+from mirror.reading import Reader, batches_of, end_of, log_of
 from mirror.running import SECONDS, Mirror, address, wait_until
 from mirror.scenarios import Feed
-from net.cluster import Cluster
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.xdist_group("mirror")]
+pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.slow, pytest.mark.xdist_group("mirror")]
 
 MakeMirror = Callable[..., Mirror]
 PARTITIONS = 3
-KILLED_FOR_SECONDS = 40
-RUN_SECONDS = (2.0, 4.0)
+MIRROR_KILLS = 3  # of each mirror, in any order; each broker is killed once among them
 # A killed mirror is out of its group soon; a broker that comes back is seen soon, also by a mirror that just starts.
 QUICKLY = (
     *("--commit-interval", 0.5),
@@ -51,28 +49,23 @@ def assert_same_log(source: Cluster, folder: Path, load: Load) -> None:
 def test_mirrors_when_they_and_their_brokers_are_killed_then_nothing_is_lost(
     old: Cluster, new: Cluster, topic: str, tmp_path: Path, mirror: MakeMirror, seed: int
 ) -> None:
-    """One into a cluster, one into a folder; each is killed every few seconds, each broker once."""
+    """One into a cluster, one into a folder. Each is killed after it has copied something since its last start."""
     old.create_topic(topic, PARTITIONS)
     chance = random.Random(seed)
     folder = tmp_path / "logs"
     to_cluster = mirror(address(old, topic), address(new), *QUICKLY, "--group", f"{topic}-1")
     static = ("--source-config", f"group_instance_id={topic}")  # it has its partitions again at once
     to_folder = mirror(address(old, topic), folder, *QUICKLY, "--group", f"{topic}-2", *static)
+    targets = {to_cluster: new.broker.log_dir, to_folder: folder}
+    killed_in_turn: list[Mirror | Cluster] = MIRROR_KILLS * [to_cluster, to_folder] + [new, old]
+    chance.shuffle(killed_in_turn)
     with Load(old, topic, PARTITIONS) as load, to_cluster, to_folder:
-        begun = time.monotonic()
-        brokers = [(0.3, new), (0.6, old)]
-        while (passed := time.monotonic() - begun) < KILLED_FOR_SECONDS:
-            time.sleep(chance.uniform(*RUN_SECONDS))
-            if brokers and passed > brokers[0][0] * KILLED_FOR_SECONDS:
-                _, cluster = brokers.pop(0)
-                cluster.kill()
-                time.sleep(chance.uniform(0.1, 1))
-                cluster.start()
-            else:
-                killed = chance.choice([to_cluster, to_folder])
-                assert killed.is_running, killed.tail
-                killed.kill()
-                killed.start()
+        for killed in killed_in_turn:
+            mirrors = targets if isinstance(killed, Cluster) else [killed]
+            for running in mirrors:
+                wait_until_it_copies(running, targets[running], topic)
+            killed.kill()
+            killed.start()
     # Who was killed has its share of the partitions until it is given up.
     wait_until(lambda: is_empty(old, f"{topic}-1"))
     for killed in (to_cluster, to_folder):
@@ -80,6 +73,14 @@ def test_mirrors_when_they_and_their_brokers_are_killed_then_nothing_is_lost(
         killed.summary()
     assert_same_log(old, folder, load)
     assert assert_all_arrived(new, load) <= counted_doubles(to_cluster.said)
+
+
+def wait_until_it_copies(running: Mirror, target: Path, topic: str) -> None:
+    def copied() -> int:
+        return sum(end_of(target, topic, partition) for partition in range(PARTITIONS))
+
+    before = copied()
+    wait_until(lambda: copied() > before, running)
 
 
 def counted_doubles(said: str) -> int:

@@ -11,16 +11,17 @@ import numpy as np
 import pytest
 
 import kafkafmt as kf
+from client.cluster import Cluster
+from endpoints.endpoint_process import EndpointProcess
 from kafkafmt.log import PartitionLogWriter
+from kafkafmt.memory import MemoryPlanError
 from kafkafmt.mirror.addresses import parse_address
 from kafkafmt.mirror.errors import MirrorError
-from kafkafmt.mirror.memory import HeldMemory, MirrorMemory, MirrorMemoryError
+from kafkafmt.mirror.memory import HeldMemory, MirrorMemory
 from kafkafmt.mirror.options import MirrorOptions
 from mirror.folders import batches, log_bytes, mirror, put_log
 from mirror.running import KAFKAFMT, address
-from net.cluster import Cluster
 from process_memory import MIB, family_peak_mib
-from serve.endpoint_process import EndpointProcess
 
 TOPIC = "memory"
 MEMORY_MIB = 64
@@ -94,7 +95,7 @@ def start_mib(tmp_path_factory: pytest.TempPathFactory) -> float:
 
 @linux
 @pytest.mark.clients
-@pytest.mark.xdist_group("net")
+@pytest.mark.xdist_group("mirror-memory")
 @pytest.mark.parametrize("way", WAYS)
 def test_mirror_between_endpoints_when_it_has_so_much_memory_then_takes_no_more(
     raw_logs: Path, deep_logs: Path, target: EndpointProcess, tmp_path: Path, start_mib: float, way: str
@@ -108,7 +109,7 @@ def test_mirror_between_endpoints_when_it_has_so_much_memory_then_takes_no_more(
 
 @linux
 @pytest.mark.clients
-@pytest.mark.xdist_group("net")
+@pytest.mark.xdist_group("mirror-memory")
 def test_mirror_from_a_folder_when_its_target_is_slower_then_takes_no_more_than_its_memory(
     raw_logs: Path, target: EndpointProcess, start_mib: float
 ) -> None:
@@ -118,7 +119,7 @@ def test_mirror_from_a_folder_when_its_target_is_slower_then_takes_no_more_than_
 
 @linux
 @pytest.mark.broker
-@pytest.mark.xdist_group("net")
+@pytest.mark.xdist_group("mirror")
 def test_mirror_between_clusters_when_it_has_so_much_memory_then_takes_no_more(
     raw_logs: Path, old: Cluster, new: Cluster, start_mib: float
 ) -> None:
@@ -132,17 +133,19 @@ def test_mirror_between_clusters_when_it_has_so_much_memory_then_takes_no_more(
 
 
 @pytest.mark.parametrize(("is_deep", "as_objects"), [(False, False), (True, False), (True, True)])
-def test_memory_when_it_is_too_small_then_what_is_said_would_do(*, is_deep: bool, as_objects: bool) -> None:
-    with pytest.raises(MirrorMemoryError, match=r"expected \d+M or more") as raised:
+def test_memory_when_it_is_too_small_then_what_is_said_is_the_least_that_does(
+    *, is_deep: bool, as_objects: bool
+) -> None:
+    with pytest.raises(MemoryPlanError, match=r"expected a total of at least \d+M") as raised:
         MirrorMemory(MIB, is_deep, as_objects)
-    least = int(str(raised.value).split("expected ")[1].split("M")[0])
-    assert MirrorMemory(least * MIB, is_deep, as_objects).max_decompressed_bytes >= MIB
-    with pytest.raises(MirrorMemoryError):
-        MirrorMemory((least - 4) * MIB, is_deep, as_objects)
+    least = raised.value.least_total_bytes
+    assert MirrorMemory(least, is_deep, as_objects).max_decompressed_bytes == MIB
+    with pytest.raises(MemoryPlanError):
+        MirrorMemory(least - 1, is_deep, as_objects)
 
 
 def test_memory_of_a_mirror_when_it_is_too_small_then_it_does_not_begin(tmp_path: Path) -> None:
-    with pytest.raises(MirrorError, match="--memory: expected "):
+    with pytest.raises(MirrorError, match=r"--memory: .*: expected a total of at least "):
         MirrorOptions(tmp_path, parse_address("kafka://localhost:9092"), memory_bytes=MIB)
 
 
@@ -195,7 +198,7 @@ def test_budget_when_a_batch_is_larger_than_it_then_counts_it_and_has_nobody_wai
 
 
 @pytest.mark.clients
-@pytest.mark.xdist_group("net")
+@pytest.mark.xdist_group("mirror-memory")
 def test_summary_when_a_mirror_has_ended_then_tells_the_most_that_was_held_of_each_part(
     target: EndpointProcess, tmp_path: Path
 ) -> None:

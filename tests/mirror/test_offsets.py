@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from client.cluster import Cluster
 from mirror.reading import Reader
 from mirror.running import KAFKAFMT, SECONDS, Mirror, address
 from mirror.scenarios import Direction, Feed
-from net.cluster import Cluster
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("mirror")]
 

@@ -12,18 +12,14 @@ from confluent_kafka import Consumer, ConsumerGroupState, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 
+from client.cluster import Cluster
+from endpoints.endpoint_process import EndpointProcess
 from mirror.folders import batches, log_bytes, mirror, put_log
 from mirror.reading import end_of, log_of
 from mirror.running import QUICKLY, SECONDS, Mirror, address, wait_until
 from mirror.scenarios import Feed
-from net.cluster import Cluster
-from serve.endpoint_process import EndpointProcess
 
-
-def on_endpoints(test: Callable[..., None]) -> Callable[..., None]:
-    return pytest.mark.clients(pytest.mark.xdist_group("net")(test))
-
-
+on_endpoints = pytest.mark.clients
 on_brokers = [pytest.mark.broker, pytest.mark.xdist_group("mirror")]
 MakeMirror = Callable[..., Mirror]
 PARTITIONS = 4
@@ -100,7 +96,7 @@ def test_once_when_another_member_keeps_partitions_then_says_which_were_not_reac
     assert 0 < len(unreached) < PARTITIONS
     for number, one in unreached.items():
         assert one == {"topic": "t", "partition": number, "from_offset": 0, "to_offset": RECORDS}
-        line = next(line for line in ended.errors.splitlines() if f'"partition": "t-{number}", "from' in line)
+        (line,) = [line for line in ended.errors.splitlines() if f'"partition": "t-{number}", "from' in line]
         assert f'"from_offset": 0, "to_offset": {RECORDS}' in line
     expected = {f"t-{number}": RECORDS if number in unreached else 0 for number in range(PARTITIONS)}
     assert ended.summary["lag"] == expected

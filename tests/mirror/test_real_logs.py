@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from client.cluster import Cluster
 from data.real_logs import LOGS, NAMES, expected
 from mirror.reading import Reader, log_of
 from mirror.running import Mirror, address
-from net.cluster import Cluster
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("mirror")]
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from kafka import KafkaAdminClient
 
+from client.cluster import Cluster
+from endpoints.endpoint_process import EndpointProcess
 from kafkafmt.log.partition_metadata import read_topic_id, write_topic_id
 from mirror.folders import batches, log_bytes, mirror, put_log, stopped
 from mirror.reading import Reader, end_of
 from mirror.running import QUICKLY, Mirror, address, wait_until
 from mirror.scenarios import Feed
-from net.cluster import Cluster
-from serve.endpoint_process import EndpointProcess
 
 MakeMirror = Callable[..., Mirror]
 OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=2)
@@ -43,6 +43,7 @@ def test_recreated_topic_when_a_folder_has_the_old_one_then_stops_its_partition_
     ended = mirror(source, target)
     assert (ended.status, list(stopped(ended.summary))) == (1, ["t-0"])
     assert "the topic was deleted and created again at the source" in ended.summary["stopped"][0]["message"]
+    assert ended.errors.count("deleted and created again") == 1
     assert log_bytes(target / "t-0") == before
     assert log_bytes(target / "v-0") == log_bytes(source / "v-0")
 
@@ -74,7 +75,6 @@ def test_topic_id_when_the_folder_has_none_then_is_that_of_the_source_from_now_o
 
 
 @pytest.mark.clients
-@pytest.mark.xdist_group("net")
 @pytest.mark.parametrize("kept_in", ["a topic", "a file"])
 def test_recreated_topic_when_a_cluster_has_the_old_one_then_stops_until_it_is_restarted(
     tmp_path: Path, kept_in: str
@@ -94,6 +94,37 @@ def test_recreated_topic_when_a_cluster_has_the_old_one_then_stops_until_it_is_r
         again = mirror(source, address(endpoint.address), *options)
         assert (again.status, again.summary["records"]) == (0, 0)
         assert end_of(target, "t") == 400
+
+
+@pytest.mark.clients
+@pytest.mark.parametrize("kept_in", ["a topic", "a file"])
+def test_topic_of_the_target_when_it_is_recreated_then_is_mirrored_again_unless_it_has_records(
+    tmp_path: Path, kept_in: str
+) -> None:
+    source, target = topic_of(tmp_path / "source", OLD, 100), tmp_path / "target"
+    target.mkdir()
+    options = ("--offset-map", tmp_path / "offsets.db") if kept_in == "a file" else ()
+    with EndpointProcess(target, "--allow-produce", log=tmp_path / "serve.log") as endpoint:
+        assert mirror(source, address(endpoint.address), *options).status == 0
+    topic_of(target, NEW, 150)  # records of something else, beyond where the mirror ended
+    with EndpointProcess(target, "--allow-produce", log=tmp_path / "serve.log") as endpoint:
+        for _ in range(2):
+            ended = mirror(source, address(endpoint.address), *options)
+            assert (ended.status, stopped(ended.summary)) == (1, {"t-0": 0})
+            message = ended.summary["stopped"][0]["message"]
+            assert (
+                "t-0 has offsets 0 to 149 at the target, whose topic was deleted and created again" in message
+            )
+            assert f"found {NEW}, or --append" in message
+        appended = mirror(source, address(endpoint.address), *options, "--append")
+        assert (appended.status, appended.summary["records"]) == (0, 100)
+        assert mirror(source, address(endpoint.address), *options).summary["records"] == 0
+    assert end_of(target, "t") == 250
+    topic_of(target, OLD, 0)
+    with EndpointProcess(target, "--allow-produce", log=tmp_path / "serve.log") as endpoint:
+        again = mirror(source, address(endpoint.address), *options)
+        assert (again.status, again.summary["records"]) == (0, 100)
+        assert again.errors.count("created again at the target") == 1
 
 
 @pytest.mark.broker
@@ -136,11 +167,62 @@ def test_recreated_topic_when_a_mirror_follows_then_is_never_spliced(
     assert end_of(tmp_path / "logs", topic) == 10
 
 
-def fill(cluster: Cluster, topic: str, records: int) -> None:
+@pytest.mark.broker
+@pytest.mark.xdist_group("mirror")
+@pytest.mark.parametrize("fetches_by", ["topic id", "topic name"])
+@pytest.mark.parametrize("line", ["3.9", "4.x"])
+def test_recreated_topic_when_it_was_filled_past_the_position_between_two_fetches_then_is_never_spliced(
+    clusters: dict[str, Cluster], line: str, fetches_by: str, topic: str, tmp_path: Path, mirror: MakeMirror
+) -> None:
+    """To a client of 2.8 a broker offers ids in Metadata, and none in Fetch."""
+    source, target = clusters[line], tmp_path / "logs"
+    fill(source, topic, 10)
+    config = () if fetches_by == "topic id" else ("--source-config", "api_version=2.8")
+    with mirror(address(source, topic), target, *QUICKLY, *config) as running:
+        wait_until(lambda: end_of(target, topic) == 10, running)
+        before = log_bytes(target / f"{topic}-0")
+        with running.frozen():
+            delete(source, topic)
+            fill(source, topic, 40)
+        summary = running.summary(status=1)
+        assert running.said.count("deleted and created again") == 1
+    assert stopped(summary) == {f"{topic}-0": 10}
+    assert log_bytes(target / f"{topic}-0") == before
+
+
+@pytest.mark.broker
+@pytest.mark.xdist_group("mirror")
+@pytest.mark.parametrize("fetches_by", ["topic id", "topic name"])
+def test_deleted_topic_when_the_mirror_does_not_follow_then_stops_its_partition_and_ends(
+    old: Cluster,
+    fetches_by: str,
+    topic: str,
+    tmp_path: Path,
+    mirror: MakeMirror,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fill(old, topic, 50, batches=20)
+    target, may_go_on = tmp_path / "logs", tmp_path / "may go on"
+    monkeypatch.setenv("MAY_GO_ON", str(may_go_on))
+    config = () if fetches_by == "topic id" else ("--source-config", "api_version=2.8")
+    one_batch = ("--source-config", "max_partition_fetch_bytes=1", "--source-config", "fetch_max_bytes=1")
+    options = ("--once", "--handler", "mirror.handlers:wait_at_200", *QUICKLY, *config, *one_batch)
+    with mirror(address(old, topic), target, *options) as running:
+        wait_until(lambda: end_of(target, topic) > 0, running)
+        delete(old, topic)
+        may_go_on.touch()
+        summary = running.summary(status=1)
+    assert stopped(summary) == {f"{topic}-0": end_of(target, topic)}
+    assert end_of(target, topic) < 1000
+    assert summary["stopped"][0]["message"] == "the topic was deleted at the source while it was mirrored"
+
+
+def fill(cluster: Cluster, topic: str, records: int, *, batches: int = 1) -> None:
     cluster.create_topic(topic)
     feed = Feed(cluster)
     with feed.producer() as producer:
-        feed.send(producer, topic, feed.orders.take(records))
+        for _ in range(batches):
+            feed.send(producer, topic, feed.orders.take(records))
 
 
 def delete(cluster: Cluster, topic: str) -> None:

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from endpoints.endpoint_process import EndpointProcess
+from kafkafmt.client.client_config import parse_client_config
 from kafkafmt.mirror.addresses import parse_address
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.net import Producer
-from kafkafmt.net.client_config import parse_client_config
 from mirror.folders import batches, mirror, put_log
 from mirror.running import Mirror, address
-from serve.endpoint_process import EndpointProcess
 
 PASSWORD = "hunter2-and-more"
 USERS = f"[mirror]\npassword = {PASSWORD}\n"
 
-pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("net")]
+pytestmark = pytest.mark.clients
 
 
 @pytest.fixture

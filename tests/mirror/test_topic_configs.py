@@ -9,13 +9,13 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 import kafkafmt as kf
+from client.cluster import Cluster
+from endpoints.endpoint_process import EndpointProcess
 from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs, set_topic_config
 from mirror.folders import KEPT, NOW, batch, batches, mirror, put_log
 from mirror.reading import Reader
 from mirror.running import Mirror, address
 from mirror.test_clusters import configuration
-from net.cluster import Cluster
-from serve.endpoint_process import EndpointProcess
 
 # Of a topic that was compacted: it stays one, and no record is old enough to be cleaned.
 NEVER_CLEANED = {**KEPT, "cleanup.policy": "compact", "min.compaction.lag.ms": str(2**63 - 1)}

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import kafkafmt as kf
 import reference as ref
-from kafkafmt.columns import arrow_batches
+from kafkafmt.columns.read import arrow_batches
 from measure import peak_bytes
 from records.samples import DAY, EVERY_KIND, SAMPLES, Sink, as_rows, rows_of
 from reference import Row

@@ -20,10 +20,11 @@ import pytest
 
 import kafkafmt as kf
 import reference as ref
-from _kafkafmt.build import RecordEncoder
-from _kafkafmt.decode import BatchSections, LocatedRecords, compressed_batches
-from _kafkafmt.encode import encode_messages, encode_records, seal_batch, wrap_messages
-from _kafkafmt.scan import INDEX_DTYPE, scan
+from _kafkafmt.batches.scan import INDEX_DTYPE, scan
+from _kafkafmt.records.build import RecordEncoder
+from _kafkafmt.records.decode import LocatedRecords, compressed_batches
+from _kafkafmt.records.encode import encode_messages, encode_records, seal_batch, wrap_messages
+from _kafkafmt.records.record_ranges import RecordRanges
 from records.samples import DAY, EVERY_KIND, SAMPLES, as_rows, rows_of
 from reference import Row
 
@@ -363,7 +364,7 @@ def test_kernels_when_given_none_or_what_was_never_made_then_an_error_and_no_mem
     nothing = LocatedRecords.__new__(LocatedRecords)
     for call in (
         lambda: compressed_batches(None, 0, 0),
-        lambda: BatchSections(None, 0, 0, None),
+        lambda: RecordRanges(None, 0, 0, None),
         lambda: LocatedRecords(None),
         lambda: encode_records(None, 0, 0, 0, 0),
         lambda: encode_messages(None, 0, 0, 1, 0),

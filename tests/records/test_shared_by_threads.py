@@ -15,9 +15,9 @@ import pytest
 
 import kafkafmt as kf
 import reference as ref
-from _kafkafmt.decode import LocatedRecords, RecordChain
+from _kafkafmt.records.decode import LocatedRecords, RecordChain
 from kafkafmt import codecs
-from kafkafmt.memory import PartitionGroup
+from kafkafmt.streams import PartitionGroup
 from records.samples import DAY
 from reference import Row
 

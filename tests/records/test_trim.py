@@ -6,6 +6,10 @@ import pytest
 
 import kafkafmt as kf
 import reference as ref
+from _kafkafmt.batches.scan import BatchRun
+from kafkafmt.records.runs import whole_batches
+from kafkafmt.records.trimming import rows_between
+from log.samples import batch
 from records.samples import DAY, GAPS, ROWS, SAMPLES, WITH_HEADERS, as_rows
 
 
@@ -77,7 +81,7 @@ def test_trim_when_below_v2_then_unsupported_version_unless_nothing_is_left_out(
 
 
 def test_trim_when_past_the_batch_then_value_error():
-    with pytest.raises(ValueError, match="past the last offset"):
+    with pytest.raises(ValueError, match="first_offset: expected 12 at most, found 13"):
         only_batch(SAMPLES["v2 none"]).trim(13)
 
 
@@ -86,3 +90,40 @@ def test_trim_when_damaged_then_corrupt():
     data[-1] ^= 1
     with pytest.raises(kf.CorruptRecordError):
         only_batch(data).trim(11)
+
+
+# Between offsets: which batches of a run have any
+
+
+def run_of(magic: int, codec: int, *firsts: int) -> BatchRun:
+    """Batches of three records each, from these offsets on."""
+    return whole_batches(
+        b"".join(
+            batch(first, 3, magic=magic, codec=kf.Codec(codec), timestamp=-1 if magic == 0 else DAY)
+            for first in firsts
+        )
+    )
+
+
+@pytest.mark.parametrize(("magic", "codec"), [(0, 1), (1, 1), (2, 0), (2, 1)])
+def test_rows_between_when_a_bound_is_within_a_batch_or_wrapper_then_it_is_among_them(magic, codec):
+    run = run_of(magic, codec, 0, 3, 10, 13)
+    held = [range(first, first + 3) for first in (0, 3, 10, 13)]
+    for start in range(18):
+        for end in range(start, 18):
+            first, stop = rows_between(run, start, end)
+            assert range(first, stop) == range(
+                sum(one[-1] < start for one in held), max(first, sum(one[0] < end for one in held))
+            )
+        assert rows_between(run, start) == (first, 4)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_rows_between_when_a_wrapper_cannot_be_decompressed_then_its_reader_gets_it(magic):
+    run = run_of(magic, 1, 0, 10)
+    assert rows_between(run, end_offset=11, max_decompressed_bytes=1) == (0, 2)
+    assert rows_between(run, end_offset=10, max_decompressed_bytes=1) == (0, 2)
+    assert rows_between(run, end_offset=3, max_decompressed_bytes=1) == (
+        0,
+        1,
+    )  # the batch before it ends there

@@ -12,7 +12,7 @@ import kafkafmt as kf
 import reference as ref
 from kafkafmt.cli import main
 from kafkafmt.log import find_damage
-from kafkafmt.memory import PartitionGroup
+from kafkafmt.streams import PartitionGroup
 from records.samples import DAY, rows_of
 from reference import Row
 
@@ -91,7 +91,7 @@ def test_records_when_a_later_wrapper_is_corrupt_inside_then_those_before_it_com
 
 
 @pytest.mark.parametrize("verify", [True, False])
-def test_windows_when_a_message_in_a_wrapper_is_corrupt_then_an_error(verify: bool) -> None:
+def test_take_when_a_message_in_a_wrapper_is_corrupt_then_an_error(verify: bool) -> None:
     group, tp = PartitionGroup(1 << 20, verify=verify), kf.TopicPartition("t", 0)
     group.add(tp)
     (run,) = kf.MemoryRecords(wrapper(messages(1, 5))).runs()

@@ -6,17 +6,28 @@ For comparison alone: `python eager_endpoint.py DIR --listen HOST:PORT`, and the
 from __future__ import annotations
 
 import sys
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 SERVE_EAGERLY = (sys.executable, str(Path(__file__).resolve()))
 
 
 def main() -> None:
     from kafkafmt.cli import main
-    from kafkafmt.serve import running
+    from kafkafmt.convert.lazy import LazyDownConvertRecords
+    from kafkafmt.records.base import MemoryRecords
+    from kafkafmt.serve import endpoint
 
-    running.Endpoint = partial(running.Endpoint, convert_eagerly=True)  # type: ignore[misc]
+    class EagerFetching(endpoint.Fetching):
+        """Has all records converted, in memory, before a response is made of them."""
+
+        def _response(self, request: Any, plan: Any) -> Any:
+            for answer in plan.answers():
+                if isinstance(answer.records, LazyDownConvertRecords):
+                    answer.records = MemoryRecords(b"".join(answer.records.chunks()))
+            return super()._response(request, plan)
+
+    endpoint.Fetching = EagerFetching  # type: ignore[misc]
     main(["serve", *sys.argv[1:]])
 
 

@@ -11,9 +11,9 @@ from kafka.protocol.admin import CreateTopicsRequest
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
 import kafkafmt as kf
-from _kafkafmt.crc import crc32c
-from serve.raw_client import RawClient
-from serve.requests import NO_ID
+from _kafkafmt.crc.checksums import crc32c
+from endpoints.raw_client import RawClient
+from endpoints.requests import NO_ID
 
 PRODUCE_BY_TOPIC_ID = 13
 ALL, NONE, LEADER = -1, 0, 1  # acks

@@ -17,7 +17,7 @@ import numpy as np
 from kafka.protocol.consumer import FetchRequest
 
 import kafkafmt as kf
-from _kafkafmt.scan import scan
+from _kafkafmt.batches.scan import scan
 
 MIB = 1024 * 1024
 CLIENT_ID = "raw-consumer"

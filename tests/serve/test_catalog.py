@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import shutil
 import uuid
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
-from calls import calls_of
+from calls import calls_of, traced_calls
 from kafkafmt.log.appender import create_log
 from kafkafmt.serve.catalog import Catalog
+from log.samples import batch, batches, put_segment
 
 
 def topics(catalog: Catalog) -> dict[str, list[int]]:
@@ -80,7 +83,7 @@ def test_folders_when_files_in_them_are_gone_then_are_looked_into_again(tmp_path
     create_log(tmp_path / "t-0")
     catalog = Catalog(tmp_path)
     next((tmp_path / "t-0").glob("*.log")).unlink()
-    catalog.look_anew()
+    catalog.invalidate()
     assert topics(catalog) == {}
 
 
@@ -98,3 +101,36 @@ def test_folder_when_it_comes_to_many_then_those_are_not_looked_into(tmp_path: P
 
     few, many = calls_for_one_more(10), calls_for_one_more(110)
     assert many - few <= 100 * 6
+
+
+def test_log_when_its_segments_overlap_then_is_followed_and_told_of_once(tmp_path: Path) -> None:
+    for base_offset, end in ((0, 30), (10, 20), (30, 40)):
+        put_segment(tmp_path / "orders-0", base_offset, batches(base_offset, end, 5))
+    partition = Catalog(tmp_path).topics()[0].partitions[0]
+
+    async def follow() -> list[int]:
+        return [(await partition.follow()).end_offset for _ in range(2)]
+
+    with capture_logs() as logged:
+        assert asyncio.run(follow()) == [40, 40]
+    (warning,) = logged
+    assert (warning["log_level"], warning["partition"], warning["segments"]) == ("warning", "orders-0", 1)
+    assert "each offset is served once" in warning["event"]
+
+
+def test_log_of_many_segments_when_its_listing_changes_then_the_loop_asks_for_none_of_them(
+    tmp_path: Path,
+) -> None:
+    """Neither when it is listed first: what is done for each segment is done in a thread."""
+    segments, first = 500, tmp_path / "t-0"
+    for offset in range(segments):
+        put_segment(first, offset, [batch(offset)])
+    partition = Catalog(tmp_path).partition("t", 0)
+    assert partition is not None
+    with asyncio.Runner() as runner:
+        for end_offset in (segments, segments + 1):
+            calls = traced_calls(lambda: runner.run(partition.follow()))
+            assert partition.log.end_offset == end_offset
+            assert calls.count("stat") < 20
+            assert len(calls) < 4 * segments  # a look at what is open for each segment
+            put_segment(first, end_offset, [batch(end_offset)])

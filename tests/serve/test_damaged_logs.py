@@ -13,10 +13,10 @@ import pytest
 
 import kafkafmt as kf
 from data.real_logs import LOGS, expected
+from endpoints.raw_client import RawClient, plain
+from endpoints.requests import MIB, Wanted, fetch, list_offsets, metadata
+from endpoints.served import Served
 from kafkafmt.log import PartitionLog
-from serve.raw_client import RawClient, plain
-from serve.requests import MIB, Wanted, fetch, list_offsets, metadata
-from serve.served import Served
 
 CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, OFFSET_OUT_OF_RANGE = 2, 3, 1
 Break: TypeAlias = Callable[[bytearray, kf.RecordBatch], None]

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from cli.logs import write_log
-from serve.endpoint_process import SERVE
-from serve.logged_endpoint import LoggedEndpoint
-from serve.raw_client import RawClient
-from serve.requests import Wanted, fetch, metadata
-from serve.scraping import metric
+from endpoints.endpoint_process import SERVE
+from endpoints.logged_endpoint import LoggedEndpoint
+from endpoints.raw_client import RawClient
+from endpoints.requests import Wanted, fetch, metadata
+from endpoints.scraping import metric
 
 SECONDS = 30
 FEW, MORE = 96, 120
@@ -42,7 +42,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_files_when_shared_then_connections_leave_room_for_segments(
     limit: int, connections: int, segments: int
 ) -> None:
-    program = "from kafkafmt.serve.descriptors import *; print(most_connections(), most_open_segments())"
+    program = "from kafkafmt._util.descriptors import *; print(most_connections(), most_open_segments())"
     command = limited(limit, limit, sys.executable, "-c", program)
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert done.stdout.split() == [str(connections), str(segments)]

@@ -1,8 +1,8 @@
-"""What docs/serve.md and the README say of the endpoint: blocks that are run print what stands below them, and tables
-of APIs, options and metrics have what there is.
+"""What docs/serve.md, the operator's tutorial and the README say of the endpoint.
 
-A block of shell that ends in `kafkafmt serve` starts an endpoint, on a free port, in place of the one before. `/backup`
-and other folders at the root are in a temporary one; `/backup` has the committed logs.
+Blocks that are run print what stands below them, and tables of APIs and metrics have what there is. A block of shell
+that ends in `kafkafmt serve` starts an endpoint, on a free port, in place of the one before. `/backup` and other
+folders at the root are in a temporary one; `/backup` has the committed logs.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
 from data.real_logs import LOGS
-from kafkafmt.cli.serve import serve
-from kafkafmt.serve.metrics import PrometheusMetrics
-from kafkafmt.serve.wire import SUPPORTED, api_name
-from serve.endpoint_process import EndpointProcess
+from endpoints.endpoint_process import EndpointProcess
+from kafkafmt.server.prometheus import PrometheusMetrics
+from kafkafmt.server.wire import SUPPORTED, api_name
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "serve.md").read_text()
 README = (ROOT / "README.md").read_text()
-SECTION = re.compile(r"^## Serve a log directory.*?(?=^## )", re.DOTALL | re.MULTILINE)
+TUTORIAL = (ROOT / "docs" / "tutorials" / "operator.md").read_text()
+SECTION = re.compile(r"^### Serve to old consumers.*?(?=^##)", re.DOTALL | re.MULTILINE)
 BLOCK = re.compile(
     r"```(?P<language>sh|python)\n(?P<code>.*?)```\n(?:\n```text\n(?P<printed>.*?)```\n)?", re.DOTALL
 )
@@ -91,7 +90,7 @@ class Session:
 
 
 @pytest.mark.clients
-@pytest.mark.parametrize("text", [PAGE, README], ids=["page", "readme"])
+@pytest.mark.parametrize("text", [PAGE, README, TUTORIAL], ids=["page", "readme", "tutorial"])
 def test_text_when_run_then_prints_what_it_says(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,15 +124,6 @@ def test_page_when_it_lists_apis_then_has_all_of_them_with_their_versions() -> N
         (api_name(key), str(versions[0]), str(versions[-1])) for key, versions in sorted(SUPPORTED.items())
     ]
     assert rows == served
-
-
-def test_page_when_it_names_options_then_names_all_there_are() -> None:
-    names = [
-        {*parameter.opts, *parameter.secondary_opts}
-        for parameter in serve.params
-        if isinstance(parameter, click.Option)
-    ]
-    assert [options for options in names if options.isdisjoint(re.findall(r"--[\w-]+", PAGE))] == []
 
 
 def test_page_when_it_lists_metrics_then_has_all_of_them() -> None:

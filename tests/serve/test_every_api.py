@@ -11,10 +11,10 @@ from kafka.protocol.api_key import ApiKey
 from kafka.protocol.metadata import ApiVersionsRequest
 
 from data.real_logs import LOGS
-from kafkafmt.serve.wire import SUPPORTED, api_name
-from serve.messages import request_class
-from serve.raw_client import RawClient
-from serve.served import Served
+from endpoints.raw_client import RawClient
+from endpoints.served import Served
+from kafkafmt.server.wire import SUPPORTED, api_name
+from server.messages import request_class
 
 VERSIONS = [
     pytest.param(api_key, version, id=f"{api_name(api_key)}-v{version}")

@@ -20,17 +20,15 @@ from kafka.errors import (
 )
 
 import kafkafmt as kf
+from endpoints.endpoint_here import Here, serving
+from endpoints.fetched import FOREVER_MS, NEW, OLD, ask, read
+from endpoints.requests import MIB, READ_COMMITTED, Wanted, fetch
 from kafkafmt.log import SegmentWriter
-from kafkafmt.log.following import FollowedLog
-from kafkafmt.log.log_transactions import LogTransactions, UnreadTransactions
+from kafkafmt.log.tail import LogTail
 from kafkafmt.log.topic_configs import TopicConfig, set_topic_config
+from kafkafmt.log.transactions import LogTransactions, UnreadTransactions
 from kafkafmt.serve.topics_file import TopicsFile
-from log.samples import batch, batches, marker, name, offsets, put_segment, transactional
-from serve.endpoint_here import Here, serving
-from serve.requests import MIB, READ_COMMITTED, Wanted, fetch
-
-OLD, NEW = 3, 12  # versions of Fetch: of format v1, and of v2
-FOREVER_MS = 3_600_000
+from log.samples import batch, batches, marker, name, put_segment, transactional
 
 
 def run(directory: Path, scenario: Callable[[Here], Awaitable[None]], **options: Any) -> None:
@@ -39,27 +37,6 @@ def run(directory: Path, scenario: Callable[[Here], Awaitable[None]], **options:
             await scenario(here)
 
     asyncio.run(main())
-
-
-async def ask(here: Here, request: Any, version: int) -> dict[tuple[str, int], Any]:
-    """The partitions of the answer to a client of its own."""
-    with await here.client() as client:
-        return partitions(await client.ask(request, version))
-
-
-def partitions(answer: Any) -> dict[tuple[str, int], Any]:
-    return {
-        (topic.topic, partition.partition_index): partition
-        for topic in answer.responses
-        for partition in topic.partitions
-    }
-
-
-def read(partition: Any, start: int = 0) -> list[int]:
-    """The offsets of the records in an answer, from the one on that was asked for."""
-    return [
-        o for o in offsets(kf.MemoryRecords(partition.records or b"").records(control=True)) if o >= start
-    ]
 
 
 def magics(partition: Any) -> set[int]:
@@ -427,7 +404,7 @@ def test_markers_alone_are_passed_over_once_for_all_fetches(tmp_path: Path) -> N
         for _ in range(3):
             found = (await ask(here, fetch(Wanted("t", 0, 0, 200)), OLD))["t", 0]
             assert (found.error_code, found.records or b"", found.high_watermark) == (0, b"", 1000)
-        partition = here.endpoint._service.fetching._catalog.partition("t", 0)
+        partition = here.endpoint.server.service.fetching._catalog.partition("t", 0)
         assert partition is not None
         first = partition.log.find(0)
         assert first is not None
@@ -544,13 +521,13 @@ def test_segment_that_is_deleted_while_a_fetch_is_planned_is_out_of_range(
     put_segment(folder, 5, batches(5, 8))
 
     async def scenario(here: Here) -> None:
-        original = FollowedLog.find_steps
+        original = LogTail.find_steps
 
-        def find_steps(self: FollowedLog, offset: int) -> Any:
+        def find_steps(self: LogTail, offset: int) -> Any:
             (folder / name(0)).unlink(missing_ok=True)
             return original(self, offset)
 
-        monkeypatch.setattr(FollowedLog, "find_steps", find_steps)
+        monkeypatch.setattr(LogTail, "find_steps", find_steps)
         found = (await ask(here, fetch(Wanted("t", 0, 2)), NEW))["t", 0]
         assert found.error_code == OffsetOutOfRangeError.errno
 

@@ -21,8 +21,8 @@ def run(scenario: Callable[[GrowthWatch], Awaitable[None]]) -> None:
         growth = GrowthWatch()
         await scenario(growth)
         assert not growth._waiting
-        if growth._looking is not None:
-            await growth._looking  # it ends by itself
+        if growth._polling is not None:
+            await growth._polling  # it ends by itself
 
     asyncio.run(main())
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import select
 import socket
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,21 @@ from kafka.protocol.api_key import ApiKey
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, FindCoordinatorRequest
 
 import kafkafmt as kf
+from endpoints.endpoint_process import SERVE, EndpointProcess
+from endpoints.raw_client import SIZE, RawClient, frame, plain
+from endpoints.requests import MIB, Wanted, fetch, list_offsets, metadata
+from endpoints.served import Served
 from kafkafmt.log import PartitionLogWriter
-from kafkafmt.serve.wire import SUPPORTED
-from serve.endpoint_process import SERVE, EndpointProcess
-from serve.raw_client import SIZE, RawClient, frame, plain
-from serve.requests import MIB, Wanted, fetch, list_offsets, metadata
-from serve.served import Served
+from kafkafmt.server.wire import SUPPORTED
 
 UNSUPPORTED_VERSION = 35
 MOST_REQUEST_BYTES = 10_000
 RESET = struct.pack("ii", 1, 0)  # of SO_LINGER: closing resets the connection
 HEADER = struct.Struct(">hhih")  # API key, version, correlation id, length of the client id
-SHORT = 0.3
+SHORT = 0.6
+# Of others before a large request is answered: here 59 or more, and one if it is answered at once.
+LEAST_TURNS = 4
+MOST_ATTEMPTS = 100
 LARGE_BATCHES, LARGE_VALUE_BYTES = 40, 512 * 1024
 
 
@@ -242,8 +246,13 @@ def test_clients_when_they_take_all_descriptors_then_others_are_served_once_they
             for _ in range(100):
                 crowd.enter_context(socket.create_connection(address))
             first.ask(metadata(), 1)  # a connection that is there stays
-        with RawClient(address) as later:
-            assert_serves(later)
+        for attempt in range(MOST_ATTEMPTS):  # the endpoint may not know yet that all have gone
+            with (
+                RawClient(address) as later,
+                nullcontext() if attempt == MOST_ATTEMPTS - 1 else suppress(OSError),
+            ):
+                assert_serves(later)
+                break
 
 
 def open_files() -> int:
@@ -253,7 +262,7 @@ def open_files() -> int:
 
 def assert_files_are_closed(other: RawClient, before: int) -> None:
     """In time: requests of another client are how it passes."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while open_files() > before and time.monotonic() < deadline:
         assert_serves(other)
     assert open_files() <= before
@@ -288,13 +297,11 @@ def test_request_when_it_names_as_many_as_it_can_then_others_have_their_turn(
 ) -> None:
     with Served(logs) as served, RawClient(served.address) as greedy, RawClient(served.address) as other:
         greedy.send(request_, version)
-        longest = 0.0
-        deadline = time.monotonic() + 3
-        while time.monotonic() < deadline:
-            begun = time.monotonic()
+        turns = 0
+        while not select.select([greedy.socket], [], [], 0)[0]:
             other.ask(metadata(["large"]), 9)
-            longest = max(longest, time.monotonic() - begun)
-        assert longest < 2  # most of it is kafka-python's decoding
+            turns += 1
+        assert turns > LEAST_TURNS
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux's /proc")

@@ -20,13 +20,13 @@ from kafka.protocol.api_key import ApiKey
 from kafka.protocol.metadata import ApiVersionsRequest
 
 import kafkafmt as kf
+from endpoints.endpoint_process import EndpointProcess
+from endpoints.group_requests import join, sync
+from endpoints.raw_client import SIZE, RawClient, frame
+from endpoints.requests import list_offsets, metadata
 from kafkafmt.log import PartitionLogWriter
 from log.samples import batches, put_segment
-from process_memory import MIB, peak_mib
-from serve.endpoint_process import EndpointProcess
-from serve.groups.requests import join, sync
-from serve.raw_client import SIZE, RawClient, frame
-from serve.requests import list_offsets, metadata
+from process_memory import MIB, family, peak_mib
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of another process by /proc")
 
@@ -34,6 +34,7 @@ KIB = 1024
 FOREVER_MS = 2**31 - 1
 FLEXIBLE_FETCH = 12
 SECONDS = 60
+TWO_WORKERS = ("--workers", "2")
 NO_TOPIC = b"\x01\x01\0"  # without a name, partitions or tagged fields
 _HEADER = struct.Struct(">hhih")
 
@@ -47,12 +48,17 @@ class Crowd(NamedTuple):
 
     @property
     def taken_mib(self) -> float:
-        """The most that was ever resident of the process, less what was when it took its first connection."""
-        return peak_mib(self.endpoint.pid) - self.start_mib
+        """The most that was ever resident of each process, less what was when the first connection was taken."""
+        return family_peak_mib(self.endpoint) - self.start_mib
 
     def open(self) -> int:
         """How many of the connections the endpoint has not closed."""
         return sum(not _is_closed(each) for each in self.sockets)
+
+
+def family_peak_mib(endpoint: EndpointProcess) -> float:
+    """The peaks of the processes of an endpoint, added up."""
+    return sum(peak_mib(pid) for pid in family(endpoint.pid))
 
 
 def _is_closed(connection: socket.socket) -> bool:
@@ -71,11 +77,12 @@ def cpu_ticks(pid: int) -> int:
 
 
 def until_idle(pid: int, seconds: float = 0.4) -> None:
-    """Until a process has done nothing for some time."""
-    deadline, idle_since, ticks = time.monotonic() + SECONDS, time.monotonic(), cpu_ticks(pid)
+    """Until a process and those that it started have done nothing for some time."""
+    pids = list(family(pid))
+    deadline, idle_since, ticks = time.monotonic() + SECONDS, time.monotonic(), sum(map(cpu_ticks, pids))
     while time.monotonic() < deadline and time.monotonic() - idle_since < seconds:
         time.sleep(0.05)
-        now = cpu_ticks(pid)
+        now = sum(map(cpu_ticks, pids))
         if now - ticks > 1:
             ticks, idle_since = now, time.monotonic()
 
@@ -87,7 +94,7 @@ def crowded(endpoint: EndpointProcess, requests: Iterable[bytes]) -> Iterator[Cr
     with RawClient(address) as first:
         first.ask(ApiVersionsRequest(), 0)
     with ExitStack() as stack:
-        crowd = Crowd(endpoint, peak_mib(endpoint.pid), [])
+        crowd = Crowd(endpoint, family_peak_mib(endpoint), [])
         for request in requests:
             connection = stack.enter_context(socket.socket())
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -149,20 +156,59 @@ def test_answers_when_nobody_reads_them_then_the_process_takes_no_more_than_its_
         assert crowd.taken_mib < 64
 
 
+def describe(groups: list[str]) -> bytes:
+    return frame(DescribeGroupsRequest(groups=groups, include_authorized_operations=False), 4, 1)
+
+
+def large_groups(endpoint: EndpointProcess, stack: ExitStack, count: int) -> list[str]:
+    """The names of groups, each of a member that stays connected and has metadata of 900 KiB."""
+    names = [f"group-{number}" for number in range(count)]
+    for name in names:
+        client = stack.enter_context(RawClient((endpoint.host, endpoint.port)))
+        member = client.ask(join(group=name, metadata=bytes(900 * KIB)), 3)
+        assert member.error_code == 0
+        assigned = sync(member.member_id, member.generation_id, {member.member_id: b""}, group=name)
+        assert client.ask(assigned, 3).error_code == 0
+    return names
+
+
 def test_groups_when_nobody_reads_their_descriptions_then_the_process_takes_no_more_than_its_memory(
     logs: Path,
 ) -> None:
-    names = [f"group-{number}" for number in range(7)]
     with serving(logs, "128m") as endpoint, ExitStack() as stack:
-        for name in names:
-            client = stack.enter_context(RawClient((endpoint.host, endpoint.port)))
-            member = client.ask(join(group=name, metadata=bytes(900 * KIB)), 3)
-            assert member.error_code == 0
-            assigned = sync(member.member_id, member.generation_id, {member.member_id: b""}, group=name)
-            assert client.ask(assigned, 3).error_code == 0
-        described = frame(DescribeGroupsRequest(groups=names, include_authorized_operations=False), 4, 1)
-        with crowded(endpoint, [described] * 60) as crowd:
+        request = describe(large_groups(endpoint, stack, 7))
+        with crowded(endpoint, [request] * 60) as crowd:
             assert crowd.taken_mib < 128
+
+
+def test_workers_when_nobody_reads_descriptions_of_groups_then_all_processes_take_no_more_than_their_memory(
+    logs: Path,
+) -> None:
+    with serving(logs, "256m", *TWO_WORKERS) as endpoint, ExitStack() as stack:
+        request = describe(large_groups(endpoint, stack, 3))
+        with crowded(endpoint, [request] * 120) as crowd:
+            assert crowd.taken_mib < 256
+            assert crowd.open() > 0
+        with RawClient((endpoint.host, endpoint.port)) as other:
+            assert other.ask(join(group="others", metadata=bytes(500 * KIB)), 3).error_code == 0
+
+
+def test_workers_when_nobody_reads_large_metadata_then_all_processes_take_no_more_than_their_memory(
+    logs: Path,
+) -> None:
+    request = frame(metadata(), 9, 1)
+    with serving(logs, "192m", *TWO_WORKERS) as endpoint, crowded(endpoint, [request] * 60) as crowd:
+        assert crowd.taken_mib < 192
+
+
+def test_workers_when_many_pass_on_large_requests_then_all_processes_take_no_more_than_their_memory(
+    logs: Path,
+) -> None:
+    """Requests of 33 kB that take megabytes once they are decoded and answered."""
+    request = describe([f"none-{number}" for number in range(3000)])
+    with serving(logs, "256m", *TWO_WORKERS) as endpoint, crowded(endpoint, [request] * 30) as crowd:
+        assert crowd.taken_mib < 256
+        assert crowd.open() > 0
 
 
 @pytest.fixture(scope="module")

@@ -16,12 +16,12 @@ from kafka.protocol.admin import DeleteTopicsRequest
 import kafkafmt as kf
 from broker.broker import Broker
 from broker.client import JavaClient, Message
+from endpoints.raw_client import RawClient
+from endpoints.requests import Wanted, fetch, list_offsets
+from endpoints.served import Served
 from oracle.kafka import KafkaOracle
-from serve.raw_client import RawClient
-from serve.requests import Wanted, fetch, list_offsets
-from serve.served import Served
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("live")]
+pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.xdist_group("live")]
 
 SECONDS = 90
 ROUNDS = 40

@@ -10,12 +10,12 @@ import pytest
 from kafka.errors import KafkaStorageError, OffsetOutOfRangeError
 
 import kafkafmt as kf
+from endpoints.endpoint_here import Here, serving
+from endpoints.requests import Wanted, fetch, list_offsets
 from kafkafmt.log import LogAppender
 from kafkafmt.log.checkpoints import LOG_START_OFFSET_CHECKPOINT, CheckpointError, log_start_offsets_to_bytes
 from kafkafmt.types import TopicPartition
 from log.samples import batch, batches, offsets, put_segment
-from serve.endpoint_here import Here, serving
-from serve.requests import Wanted, fetch, list_offsets
 
 FETCH, LIST_OFFSETS = 12, 5
 EARLIEST = -2

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 import kafkafmt as kf
+from endpoints.endpoint_process import SERVE, EndpointProcess
 from kafkafmt.log import PartitionLogWriter
 from process_memory import MIB, limit_virtual_bytes, peak_mib
 from serve.crowd import Member, Pace, consume_together
 from serve.eager_endpoint import SERVE_EAGERLY
-from serve.endpoint_process import SERVE, EndpointProcess
 from serve.raw_consumer import Consumed, Consumption, consume
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and reads another process by /proc")

@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 
 import kafkafmt as kf
+from endpoints.endpoint_process import EndpointProcess
 from kafkafmt.log import PartitionLogWriter
+from kafkafmt.memory import MemoryPlanError
 from kafkafmt.net import Producer
-from kafkafmt.serve.memory_plan import ServeMemoryError, within_memory
+from kafkafmt.serve.memory_plan import within_memory
 from kafkafmt.serve.options import GroupOptions, ServeOptions
 from log.samples import batches, put_segment
 from process_memory import MIB, peak_mib
 from serve.crowd import Member, Pace, consume_together
-from serve.endpoint_process import EndpointProcess
 
 MEMORY_MIB = 128
 PARTITIONS = 16
@@ -101,12 +102,12 @@ def test_memory_when_it_is_too_small_then_what_is_said_is_the_least_that_does(
     workers: int, allow_produce: bool
 ) -> None:
     options = replace(OPTIONS, workers=workers, allow_produce=allow_produce)
-    with pytest.raises(ServeMemoryError, match=r"expected \d+M or more") as raised:
+    with pytest.raises(MemoryPlanError, match=r"expected a total of at least \d+M") as raised:
         within_memory(MIB, options)
-    least = int(str(raised.value).split("expected ")[1].split("M")[0])
-    assert within_memory(least * MIB, options).max_decompressed_bytes >= MIB
-    with pytest.raises(ServeMemoryError):
-        within_memory((least - 1) * MIB, options)
+    least = raised.value.least_total_bytes
+    assert within_memory(least, options).max_decompressed_bytes >= MIB
+    with pytest.raises(MemoryPlanError):
+        within_memory(least - 1, options)
 
 
 def test_memory_when_divided_then_all_that_is_spoken_of_is_within_it() -> None:
@@ -137,7 +138,7 @@ def test_memory_when_options_are_given_then_they_stay_and_others_get_what_is_lef
     assert planned.max_downconversion_bytes == 8 * MIB
     assert planned.max_connections == 100
     assert planned.max_decompressed_bytes > alone.max_decompressed_bytes
-    with pytest.raises(ServeMemoryError):
+    with pytest.raises(MemoryPlanError):
         within_memory(
             256 * MIB, replace(given, max_downconversion_bytes=250 * MIB), {"max_downconversion_bytes"}
         )

@@ -15,9 +15,12 @@ from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.api_key import ApiKey
 
 import kafkafmt as kf
-from kafkafmt.log import FollowedLog, LogAppender, LogDirectory, PartitionLog, growing_segment
+from endpoints.endpoint_process import EndpointProcess
+from endpoints.raw_client import SIZE, RawClient
+from endpoints.requests import MIB, Wanted, fetch, metadata
+from endpoints.served import Served
+from kafkafmt.log import LogAppender, LogDirectory, LogTail, PartitionLog, growing_segment
 from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs, set_topic_config
-from serve.endpoint_process import EndpointProcess
 from serve.produced import (
     ALL,
     LEADER,
@@ -29,9 +32,6 @@ from serve.produced import (
     init_producer_id,
     produce,
 )
-from serve.raw_client import SIZE, RawClient
-from serve.requests import MIB, Wanted, fetch, metadata
-from serve.served import Served
 
 NO_ERROR, UNKNOWN_TOPIC, TOO_LARGE, TOO_LONG_A_LIST, NO_TRANSACTIONS = 0, 3, 10, 18, 53
 OUT_OF_ORDER, STORAGE_ERROR, INVALID_RECORD, INVALID_REQUEST = 45, 56, 87, 42
@@ -151,7 +151,7 @@ def test_client_when_it_is_gone_behind_its_requests_then_they_count(directory: P
     with RawClient(served.address) as client:
         for _ in range(50):
             client.send(produce(batch(2), acks=NONE), VERSION)
-    followed = FollowedLog(directory / "t-0")
+    followed = LogTail(directory / "t-0")
     with RawClient(served.address) as other:
         wanted = fetch(Wanted("t", 0, 0), min_bytes=50 * len(batch(2)), max_wait_ms=20_000)
         other.ask(wanted, 4)
@@ -255,7 +255,7 @@ def test_flush_when_many_wait_for_it_then_is_shared(
     sent = [first.send(request, VERSION)]
     assert begun.wait(20)
     sent += [other.send(request, VERSION) for other in others]
-    followed = FollowedLog(directory / "t-0")
+    followed = LogTail(directory / "t-0")
     while followed.end_offset < len(clients):  # appended, and not durable yet
         followed.refresh()
     may_end.set()

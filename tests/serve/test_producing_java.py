@@ -9,10 +9,10 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from broker.client import JavaClient, Message
+from endpoints.endpoint_process import EndpointProcess
 from kafkafmt.log import PartitionLog
 from kafkafmt.log.topic_configs import TopicConfig, set_topic_config
 from oracle.kafka import KafkaOracle
-from serve.endpoint_process import EndpointProcess
 
 pytestmark = [pytest.mark.oracle, pytest.mark.broker]
 NOW = 1_795_000_000_000

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
+from endpoints.endpoint_process import HOST, EndpointProcess
 from kafkafmt.log import PartitionLog
 from kafkafmt.log.topic_configs import TopicConfig, set_topic_config
-from serve.endpoint_process import HOST, EndpointProcess
 
 RECORDS, PARTITIONS, KILLS, SECONDS = 6000, 2, 3, 120
 

@@ -16,6 +16,9 @@ from kafka.protocol.metadata import ApiVersionsRequest
 import kafkafmt as kf
 import reference as ref
 from broker.broker import HOST, Broker
+from endpoints.raw_client import RawClient, plain
+from endpoints.requests import MIB, list_offsets, metadata
+from endpoints.served import Served
 from reference import Row
 from serve.produced import (
     NOW,
@@ -28,9 +31,6 @@ from serve.produced import (
     init_producer_id,
     produce,
 )
-from serve.raw_client import RawClient, plain
-from serve.requests import MIB, list_offsets, metadata
-from serve.served import Served
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("producing")]
 
@@ -60,11 +60,11 @@ class Pair(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[Pair]:
+def pair(tmp_path_factory: pytest.TempPathFactory, broker_3: Broker) -> Iterator[Pair]:
     with (
         Served(tmp_path_factory.mktemp("produced"), allow_produce=True) as served,
         RawClient(served.address) as ours,
-        RawClient((HOST, broker.port)) as theirs,
+        RawClient((HOST, broker_3.port)) as theirs,
     ):
         yield Pair(ours, theirs)
 

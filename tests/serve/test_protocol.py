@@ -22,10 +22,8 @@ from broker.broker import HOST
 from clients.real_broker import serving_broker
 from clients.tap import Tap
 from data.real_logs import LOGS, NAMES, expected
-from kafkafmt.log import PartitionLog
-from kafkafmt.serve.wire import SUPPORTED
-from serve.raw_client import RawClient, plain
-from serve.requests import (
+from endpoints.raw_client import RawClient, plain
+from endpoints.requests import (
     FETCH_BY_TOPIC_ID,
     MIB,
     READ_COMMITTED,
@@ -36,9 +34,11 @@ from serve.requests import (
     metadata,
     offset_for_leader_epoch,
 )
-from serve.served import Served
+from endpoints.served import Served
+from kafkafmt.log import PartitionLog
+from kafkafmt.server.wire import SUPPORTED
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("protocol")]
+pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.xdist_group("protocol")]
 
 PARTITIONS = [(name.rpartition("-")[0], int(name.rpartition("-")[2])) for name in NAMES]
 CONVERTING = range(4)  # versions of Fetch

@@ -17,11 +17,11 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.structs import TopicPartition
 
 from cli.logs import is_one_line, run, run_process, write_log
+from endpoints.logged_endpoint import LoggedEndpoint
+from endpoints.raw_client import RawClient
+from endpoints.requests import metadata
 from kafkafmt import RecordBatchBuilder
 from kafkafmt.log import PartitionLogWriter
-from serve.logged_endpoint import LoggedEndpoint
-from serve.raw_client import RawClient
-from serve.requests import metadata
 
 RECORDS = 120
 LARGE_VALUE = bytes(1024 * 1024)
@@ -183,9 +183,9 @@ def test_warnings_when_something_is_seldom_meant_then_are_logged(logs: Path, tmp
     users.chmod(0o644)
     options = ("--topics-file", topics, "--sasl-users", users, "--advertise", "localhost:9092")
     with LoggedEndpoint(logs, *options, listen="0.0.0.0:0") as served:
-        assert served.event("the topics file names a topic that is not there")["topic"] == "payments"
-        assert served.event("without TLS others on the network can read what is sent")["host"] == "0.0.0.0"
-        assert served.event("others can read a file of secrets")["file"] == str(users)
+        assert served.event("the topics file names a topic that does not exist")["topic"] == "payments"
+        assert served.event("without TLS, others on the network can read what is sent")["host"] == "0.0.0.0"
+        assert served.event("other users can read a file of secrets")["file"] == str(users)
 
 
 @pytest.mark.parametrize("allows", [False, True], ids=["read-only", "allow-produce"])

@@ -14,16 +14,16 @@ import pytest
 from kafka.protocol.admin import CreateTopicsRequest
 from kafka.protocol.api_key import ApiKey
 
+from endpoints.endpoint_here import serving
+from endpoints.raw_client import RawClient
+from endpoints.requests import metadata
+from endpoints.served import Served
 from kafkafmt.log import LogDirectory
 from kafkafmt.log import topic_configs as topics_ini
 from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs, set_topic_config
 from kafkafmt.serve import topic_creation
-from serve.endpoint_here import serving
 from serve.produced import batch, create_topics, error_code, produce
-from serve.raw_client import RawClient
-from serve.requests import metadata
-from serve.served import Served
-from serve.turns import answer_by_turns
+from server.yielding import answer_yielding
 
 NO_ERROR, UNKNOWN_TOPIC, INVALID_TOPIC, EXISTS = 0, 3, 17, 36
 INVALID_PARTITIONS, INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION = 37, 40, 42, 44
@@ -140,8 +140,8 @@ def test_topics_ini_when_the_endpoint_wrote_it_then_no_request_parses_it(
     client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parsed = []
-    read_ini = topics_ini.read_ini
-    monkeypatch.setattr(topics_ini, "read_ini", lambda path: parsed.append(path) or read_ini(path))
+    read_file = topics_ini.read_file
+    monkeypatch.setattr(topics_ini, "read_file", lambda path: parsed.append(path) or read_file(path))
     for number in range(20):
         made(client, create_topics(f"t{number}"))
         assert error_code(client, produce(batch(), topic=f"t{number}"), PRODUCE_VERSION) == NO_ERROR
@@ -152,13 +152,13 @@ def test_topics_ini_when_it_changes_then_is_read_once_and_in_a_thread(
     tmp_path: Path, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[str] = []
-    read_ini = topics_ini.read_ini
+    read_file = topics_ini.read_file
 
     def noted(path: Path) -> Any:
         threads.append(threading.current_thread().name)
-        return read_ini(path)
+        return read_file(path)
 
-    monkeypatch.setattr(topics_ini, "read_ini", noted)
+    monkeypatch.setattr(topics_ini, "read_file", noted)
     set_topic_config(tmp_path, "t", TopicConfig(1))
     assert threads.pop() == "MainThread"
     for _ in range(5):
@@ -182,7 +182,7 @@ def test_request_when_it_asks_for_much_then_others_have_their_turn(
 
     async def answered() -> bytes:
         async with serving(tmp_path, allow_produce=True) as here:
-            return await answer_by_turns(here.endpoint._service.handlers, request_)
+            return await answer_yielding(here.endpoint.server.service.handlers, request_)
 
     assert len(asyncio.run(answered())) > 20_000
 

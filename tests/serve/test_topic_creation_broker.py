@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from endpoints.raw_client import RawClient
+from endpoints.served import Served
 from serve.produced import create_topics
-from serve.raw_client import RawClient
-from serve.served import Served
 
 if TYPE_CHECKING:
     from broker.broker import Broker

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkafmt.ini import IniError
+from kafkafmt._util.ini import IniError
 from kafkafmt.log.topic_configs import TopicConfig, update_topic_configs
 from kafkafmt.serve.topics_file import read_topics_file
 

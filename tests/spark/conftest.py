@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,17 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from broker.jars import SPARK_KAFKA
-from file_systems import s3_server
 
 if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
     from pyspark.sql import SparkSession
 
-LOGS = Path(__file__).parents[1] / "data" / "logs"
 CONF = Path(__file__).with_name("conf")
 # Of JVMs that live for seconds: the first compiler alone makes them take a quarter less of the processor.
 LAUNCHER_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-BUCKET = "bucket"
 
 collect_ignore_glob = [] if find_spec("pyspark") else ["test_*.py", "kafka/*", "sink/*"]
 
@@ -59,29 +55,3 @@ def spark() -> Iterator[SparkSession]:
             session.dataSource.register(source)
         yield session
         session.stop()
-
-
-@pytest.fixture(scope="session")
-def s3_options() -> Iterator[dict[str, str]]:
-    """An S3 server on loopback, one for a worker: the options that reach it."""
-    with s3_server() as options:
-        yield options
-
-
-@pytest.fixture(scope="session")
-def s3(s3_options: Mapping[str, str]) -> FileSystem:
-    """That server, with the bucket BUCKET in it; others may be made."""
-    from pyarrow import fs
-
-    store = fs.S3FileSystem(**s3_options, allow_bucket_creation=True)
-    store.create_dir(BUCKET)
-    return store
-
-
-@pytest.fixture(scope="session")
-def s3_logs(s3: FileSystem) -> str:
-    """The committed logs in a bucket."""
-    from pyarrow import fs
-
-    fs.copy_files(str(LOGS), f"{BUCKET}/my logs", destination_filesystem=s3)
-    return f"s3://{BUCKET}/my logs"

@@ -19,8 +19,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from kafkafmt.log.splitting import Split
 from kafkafmt.spark.data_source import KafkafmtDataSource
-from kafkafmt.spark.source.logs import Split
 from kafkafmt.spark.source.options import ReadOptions
 from kafkafmt.spark.source.planning import plan
 

@@ -119,8 +119,8 @@ def test_kafkafmt_when_imported_from_the_archive_then_reads_every_codec(
 @pytest.mark.parametrize(
     "code",
     [
-        "from _kafkafmt.decode import Record; import kafkafmt",
-        "import kafkafmt.records",
+        "from _kafkafmt.records.decode import Record; import kafkafmt",
+        "import kafkafmt.records.base",
         "import kafkafmt, importlib; importlib.reload(kafkafmt)",
     ],
 )

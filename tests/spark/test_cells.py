@@ -10,7 +10,7 @@ import pytest
 
 import kafkafmt as kf
 import reference as ref
-from kafkafmt.conversion import ConversionOptions
+from kafkafmt.convert.options import ConversionOptions
 from kafkafmt.spark import cells
 from kafkafmt.spark.cells import (
     Otherwise,
@@ -23,6 +23,7 @@ from kafkafmt.spark.cells import (
 )
 from records.samples import DAY, EVERY_KIND, GAPS, ROWS, SAMPLES, WITH_HEADERS, end_marker
 
+ATTRIBUTES_END = 23
 COLUMNS = ("key", "value", "offset", "timestamp", "timestampType", "headers")
 TRUNCATED = SAMPLES["v2 none"][:-1]
 FLIPPED = SAMPLES["v2 gzip"][:-1] + bytes([SAMPLES["v2 gzip"][-1] ^ 1])
@@ -119,6 +120,17 @@ def test_markers_when_decoded_then_are_no_records() -> None:
         [],
         decoded_by_library(SAMPLES["v2 transactional"]),
     ]
+
+
+def test_batch_when_its_control_bit_is_flipped_then_is_damaged_and_no_marker() -> None:
+    flipped = bytearray(SAMPLES["v2 none"])
+    flipped[ATTRIBUTES_END - 1] ^= ref.CONTROL
+    sound = SAMPLES["v2 none"]
+    for function in (FUNCTIONS["decoded"], FUNCTIONS["to v1"], FUNCTIONS["to v0"]):
+        with pytest.raises(kf.CorruptRecordError, match="CRC mismatch"):
+            over(function, binary([sound, sound + flipped]))
+        found = over(function, binary([sound, sound + flipped, sound]), otherwise="null")
+        assert found == [*over(function, binary([sound])), None, *over(function, binary([sound]))]
 
 
 @pytest.mark.parametrize("codec", range(5))
@@ -243,7 +255,7 @@ def test_column_when_large_then_is_taken_in_pieces_and_rows_stay_in_order(
     for function in FUNCTIONS.values():
         whole = over(function, binary(data))
         for size in (1, len(SAMPLES["v1"]), len(EVERY_KIND)):
-            monkeypatch.setattr(cells, "PIECE_BYTES", size)
+            monkeypatch.setattr(cells, "CHUNK_BYTES", size)
             assert len(list(over_cells(function, "fail", iter([binary(data)])))) > 5
             assert over(function, binary(data)) == whole
         monkeypatch.undo()

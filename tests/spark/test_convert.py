@@ -11,8 +11,10 @@ import pytest
 from cli.logs import content, flip, is_one_line, json_lines, run, run_process, segments, write_log
 from kafkafmt import FileRecords
 from kafkafmt.jobs.convert import ConvertOptions, convert_segment, plan
+from kafkafmt.log import PartitionLog
 from kafkafmt.spark import JobError
 from kafkafmt.spark.jobs.convert import _given_up
+from log.samples import batches, put_segment
 from spark.logs import convert_on_spark
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
@@ -35,6 +37,7 @@ def test_real_logs_when_converted_on_spark_then_are_those_of_the_local_engine(tm
     assert json_lines(again.stdout)[-1]["summary"]["unchanged"] == summary["summary"]["segments"]
 
 
+@pytest.mark.full
 def test_damage_when_met_by_a_task_then_is_one_line_of_the_driver(tmp_path: Path) -> None:
     log = write_log(tmp_path / "logs" / "orders-0")
     path = segments(log)[0]
@@ -56,6 +59,7 @@ def test_damage_when_met_by_a_task_then_is_one_line_of_the_driver(tmp_path: Path
     assert (summary["summary"]["stretches_left_out"], found.returncode) == (1, 0)
 
 
+@pytest.mark.full
 def test_cluster_with_speculation_when_used_then_the_outcome_is_the_same(tmp_path: Path) -> None:
     log = write_log(tmp_path / "logs" / "orders-0", 40)
     assert run("convert", log, tmp_path / "local", "--to-magic", 0).exit_code == 0
@@ -96,6 +100,7 @@ def test_nothing_to_do_when_run_again_then_no_spark_is_started(tmp_path: Path) -
     assert (found.stderr, found.returncode) == ("", 0)
 
 
+@pytest.mark.full
 def test_master_that_is_none_when_given_then_is_one_line(tmp_path: Path) -> None:
     log = write_log(tmp_path / "orders-0", 2)
     found = convert_on_spark(log, tmp_path / "out", "--to-magic", 1, "--master", "no://where")
@@ -123,3 +128,22 @@ def test_pyspark_when_missing_then_is_one_line_that_names_the_extra(tmp_path: Pa
     )
     assert is_one_line(found.stderr, ["pip install 'kafkafmt[spark]'"]), found.stderr
     assert found.returncode == 2
+
+
+@pytest.mark.full
+def test_segments_when_compaction_merged_their_sources_then_go_in_the_commit_of_the_merged_one(
+    tmp_path: Path,
+) -> None:
+    log, target = tmp_path / "logs" / "orders-0", tmp_path / "out"
+    for base_offset in (0, 10, 20):
+        put_segment(log, base_offset, batches(base_offset, base_offset + 10, 5))
+    assert run("convert", log.parent, target, "--to-magic", 1).exit_code == 0
+    shutil.rmtree(log)
+    put_segment(log, 0, batches(0, 20, 10))
+    put_segment(log, 20, batches(20, 30, 5))
+    found = convert_on_spark(log.parent, target, "--to-magic", 1)
+    assert found.returncode == 0
+    stale = segments(log)[1].name.replace("20", "10")
+    assert found.stderr.splitlines() == [f"removed: {target / 'orders-0' / stale}: its source is gone"]
+    assert [path.name for path in segments(target)] == [path.name for path in segments(log)]
+    assert [record.offset for record in PartitionLog(target / "orders-0").records()] == list(range(30))

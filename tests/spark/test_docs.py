@@ -1,5 +1,6 @@
-"""The page docs/spark.md, run as written: each block of Python prints what stands below it. So does the one of
-docs/producer.md that is about Spark.
+"""docs/spark.md, the tutorial and the README's task on Spark, run as written, and docs/producer.md's part on Spark.
+
+Each block of Python prints what stands below it.
 
 The folders that it names, `/backup` and what it writes, are in a temporary one; `/backup` has the committed logs. The
 section on mirrors has two brokers, `east` and `west`.
@@ -18,16 +19,18 @@ import pytest
 from pyspark.sql import functions
 
 from broker.broker import Broker
+from client.page import ON_SPARK, assert_prints_what_it_says
+from client.page import PAGE as PRODUCER_PAGE
 from data.real_logs import LOGS
+from docs.pages import section
 from kafkafmt.spark import verify
 from mirror.parcels import PARTITIONS, send_parcels
-from net.page import ON_SPARK, assert_prints_what_it_says
-from net.page import PAGE as PRODUCER_PAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+TUTORIAL = PAGE.parent / "tutorials" / "spark.md"
 BLOCK = re.compile(r"```python\n(?P<code>.*?)```\n(?:\n```text\n(?P<printed>.*?)```\n)?", re.DOTALL)
 MIRROR = re.compile(r"^## Mirror\n.*?(?=^## )", re.DOTALL | re.MULTILINE)
 FOLDER = re.compile(r"""(?<=["'])/(?=[\w-]+["'])""")
@@ -43,12 +46,29 @@ def run(code: str, names: dict[str, Any], folder: Path) -> str:
     return "\n".join(line.rstrip() for line in printed.getvalue().strip().splitlines())
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("spark")
 def test_page_when_run_then_prints_what_it_says(tmp_path: Path) -> None:
     shutil.copytree(LOGS, tmp_path / "backup")
     names: dict[str, Any] = {}
     for block in BLOCK.finditer(MIRROR.sub("", PAGE.read_text())):
         assert run(block["code"], names, tmp_path) == (block["printed"] or "").strip(), block["code"]
+
+
+@pytest.mark.usefixtures("spark")
+def test_tutorial_when_run_then_prints_what_it_says(tmp_path: Path) -> None:
+    shutil.copytree(LOGS, tmp_path / "backup")
+    names: dict[str, Any] = {}
+    for block in BLOCK.finditer(TUTORIAL.read_text()):
+        assert run(block["code"], names, tmp_path) == (block["printed"] or "").strip(), block["code"]
+
+
+def test_section_of_readme_when_run_then_prints_what_it_says(spark: SparkSession, tmp_path: Path) -> None:
+    shutil.copytree(LOGS, tmp_path / "backup")
+    for block in BLOCK.finditer(section("README.md", "### Read on Spark")):
+        assert run(block["code"], {"spark": spark}, tmp_path) == (block["printed"] or "").strip(), block[
+            "code"
+        ]
 
 
 def test_page_when_it_says_what_is_printed_then_has_blocks_for_all_of_it() -> None:
@@ -59,22 +79,24 @@ def test_page_when_it_says_what_is_printed_then_has_blocks_for_all_of_it() -> No
 
 @pytest.mark.broker
 def test_section_on_mirrors_when_run_then_prints_what_it_says(
-    spark: SparkSession, broker: Broker, broker_4: Broker, tmp_path: Path
+    spark: SparkSession, broker_3: Broker, broker: Broker, tmp_path: Path
 ) -> None:
-    for one in (broker, broker_4):
+    for one in (broker_3, broker):
         one.create_topic("packages", PARTITIONS)
-    send_parcels(broker, "packages")
+    send_parcels(broker_3, "packages")
     section = MIRROR.search(PAGE.read_text())
     assert section is not None
     names: dict[str, Any] = {"spark": spark, "sf": functions, "verify": verify}
     for block in BLOCK.finditer(section[0]):
-        code = block["code"].replace("east:9092", broker.bootstrap).replace("west:9092", broker_4.bootstrap)
+        code = block["code"].replace("east:9092", broker_3.bootstrap).replace("west:9092", broker.bootstrap)
         assert run(code, names, tmp_path) == (block["printed"] or "").strip(), block["code"]
 
 
 @pytest.mark.broker
 def test_page_of_the_producer_when_run_then_prints_what_it_says(spark: SparkSession, broker: Broker) -> None:
-    broker.create_topic("orders", 3)
+    broker.create_topic("orders-by-spark", 3)  # other tests have the topic that the page names
     section = ON_SPARK.search(PRODUCER_PAGE)
     assert section is not None
-    assert_prints_what_it_says(section[0], {"spark": spark}, broker, LOGS)
+    assert_prints_what_it_says(
+        section[0].replace('"orders"', '"orders-by-spark"'), {"spark": spark}, broker, LOGS
+    )

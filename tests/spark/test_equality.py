@@ -26,7 +26,7 @@ from broker.jars import SPARK_KAFKA
 from data import real_logs
 from oracle.kafka import KafkaOracle
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 # One that was torn by a crash, which a broker that was stopped in order does not have.
 LOGS = [real_logs.LOGS / name for name in real_logs.NAMES if name != "preallocated-0"]

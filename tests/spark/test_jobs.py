@@ -17,6 +17,9 @@ from kafkafmt import Codec, FileRecords
 from kafkafmt.jobs.convert import ConvertError
 from kafkafmt.spark import JobError
 from kafkafmt.spark.jobs import running
+from kafkafmt.spark.jobs.files import list_files
+from kafkafmt.spark.jobs.summary import summarize_files
+from kafkafmt.spark.jobs.verify import check_files
 from log.samples import batches, put_segment
 from log.test_log_start import PARTITION, start_at
 from spark.test_log_start import put_overlapping
@@ -116,7 +119,6 @@ def test_options_when_wrong_then_nothing_runs(
     [
         ("missing", "no such folder"),
         ("empty", "no segments here"),
-        ("s3://bucket/logs", "expected a folder, mounted where it is remote, found a URI"),
     ],
 )
 def test_source_when_there_is_none_then_is_one_line(
@@ -128,6 +130,7 @@ def test_source_when_there_is_none_then_is_one_line(
         kafkafmt_spark.convert(spark, source, "out", codec="lz4")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_executor_when_killed_in_a_commit_then_all_is_as_the_local_engine_makes_it(tmp_path: Path) -> None:
     log = write_log(tmp_path / "logs" / "orders-0", 60)
@@ -205,6 +208,32 @@ def test_segment_when_given_alone_then_its_tail_is_judged_by_what_is_beside_it(
         assert row.status == status
 
 
+def test_segment_when_it_grew_since_it_was_listed_then_is_verified_as_it_is_and_summarized_as_it_was(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    data = batches(0, 5)
+    positions = [sum(map(len, data[:number])) for number in range(5)]
+    put_segment(tmp_path / "orders-0", 0, data[:2], index=[(1, positions[1])], time_index=[])
+    listed = list_files(tmp_path)
+    put_segment(tmp_path / "orders-0", 0, data, index=[(1, positions[1]), (3, positions[3])], time_index=[])
+    (check,) = check_files(spark.sparkContext, listed)
+    assert (check.status, check.batches, check.findings) == ("ok", 5, [])
+    (report,) = summarize_files(spark.sparkContext, listed, deep=False, from_segment_start=False)
+    assert (report.batches, report.size_in_bytes) == (2, positions[2])
+
+
+def test_index_when_another_one_than_was_listed_then_is_verified_as_it_is(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    data = batches(0, 5)
+    put_segment(tmp_path / "orders-0", 0, data, index=[(1, len(data[0]))], time_index=[])
+    listed = list_files(tmp_path)
+    put_segment(tmp_path / "orders-0", 0, data, index=[(1, len(data[0])), (2, 1 + 2 * len(data[0]))])
+    (check,) = check_files(spark.sparkContext, listed)
+    (finding,) = check.findings
+    assert finding["message"].startswith(".index: entry 1: expected a batch that begins there")
+
+
 def test_topics_when_a_pattern_is_given_then_others_are_left(spark: SparkSession, tmp_path: Path) -> None:
     for name in ("page-views-0", "page-clicks-1", "orders-0"):
         write_log(tmp_path / name, 2)
@@ -240,7 +269,13 @@ def test_logs_in_a_bucket_when_read_then_are_those_of_the_disk(
     assert summaries == json_lines(run("inspect", "--summary", LOGS, "--json").stdout)
 
 
-@pytest.mark.parametrize("command", [("verify",), ("inspect", "--summary")])
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(("verify",), id="verify"),
+        pytest.param(("inspect", "--summary"), id="summary", marks=pytest.mark.full),
+    ],
+)
 def test_command_when_run_on_spark_then_prints_what_it_does_here(
     tmp_path: Path, command: tuple[str, ...]
 ) -> None:
@@ -251,7 +286,13 @@ def test_command_when_run_on_spark_then_prints_what_it_does_here(
     assert (there.stdout, there.stderr, there.returncode) == (here.stdout, here.stderr, 1)
 
 
-@pytest.mark.parametrize("command", [("verify",), ("inspect", "--summary")])
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(("verify",), id="verify"),
+        pytest.param(("inspect", "--summary"), id="summary", marks=pytest.mark.full),
+    ],
+)
 @pytest.mark.parametrize(
     ("path", "words"), [("missing", ["no such file or folder"]), ("ftp://host/logs", ["no file system"])]
 )

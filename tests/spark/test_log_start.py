@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
-from kafkafmt.log import PartitionLog
+from file_systems import BUCKET
+from kafkafmt.log import PartitionLog, overlaps
 from kafkafmt.log.checkpoints import CheckpointError
+from kafkafmt.log.overlaps import find_readable_end
 from log.samples import DAY, batches, put_segment
 from log.test_log_start import PARTITION, start_at
-from spark.conftest import BUCKET
 from spark.growing import GrowingLog
 from spark.reads import offsets, rows
 from spark.test_log_stream import Query
@@ -123,13 +124,12 @@ def test_segments_when_they_overlap_then_a_stream_has_each_offset_once(
 def test_ends_of_segments_when_a_stream_knows_them_then_are_not_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kafkafmt.spark.source.logs import Log
-
     log = GrowingLog(tmp_path / "orders-0")
     looked: list[int] = []
-    of_log = Log.find_next_offset
     monkeypatch.setattr(
-        Log, "find_next_offset", lambda log, one: looked.append(one.base_offset) or of_log(log, one)
+        overlaps,
+        "find_readable_end",
+        lambda one: looked.append(one.base_offset) or find_readable_end(one),
     )
     query = Query(tmp_path)
     for _ in range(4):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -15,14 +16,15 @@ import pytest
 import kafkafmt as kf
 from data.real_logs import LOGS, NAMES, expected
 from kafkafmt.log import PartitionLogWriter
-from kafkafmt.records import FileRecords
+from kafkafmt.records.file import FileRecords
 from kafkafmt.spark.source.log_stream import LogStream
 from kafkafmt.spark.source.options import StreamOptions
 from kafkafmt.spark.source.reading import read_split
 from kafkafmt.spark.source.schema import OutputColumns, spark_schema
 from kafkafmt.spark.source.streaming import LogSource
 from kafkafmt.spark.stream_offsets import DataLossError, from_json, to_json
-from kafkafmt.spark.streaming import StreamReader, stream_reader
+from kafkafmt.spark.stream_reader import StreamReader
+from kafkafmt.spark.streaming import stream_reader
 from kafkafmt.types import TopicPartition
 from log.samples import batch, marker, transactional
 from spark.growing import GrowingLog
@@ -117,11 +119,13 @@ def test_tail_of_zeros_when_preallocated_then_is_filled_later(tmp_path: Path) ->
     log = GrowingLog(tmp_path / "orders-0")
     log.append(bytes(100_000))
     query = Query(tmp_path)
+    now = time.time_ns() + 60 * 1_000_000_000  # a loaded machine is within the tick, too
     assert query.offsets() == []
     data = b"".join(batch(offset, 10) for offset in (0, 10, 20))
     for stop in (len(data) // 3, len(data)):
         with log.path.open("r+b") as file:
             file.write(data[:stop])
+        os.utime(log.path, ns=(now, now))  # as if all were written within a tick of the clock
         assert query.offsets()
     assert query.reached == {ORDERS: 30}
 
@@ -179,7 +183,8 @@ def test_path_when_it_holds_no_log_yet_then_is_waited_for_but_not_a_missing_one(
         Query(tmp_path / "missing")
     GrowingLog(tmp_path / "saved" / "orders").append_batches()
     with pytest.raises(
-        ValueError, match="orders: its name tells no partition: options topic and partition do"
+        ValueError,
+        match="orders: expected a folder named <topic>-<partition>, or the options topic and partition",
     ):
         Query(tmp_path / "saved" / "orders")
     assert len(Query(tmp_path / "saved" / "orders", topic="orders", partition=3).trigger()) == 10
@@ -248,11 +253,11 @@ def test_data_when_lost_then_is_an_error_or_the_stream_goes_on(
     ):
         with pytest.raises(DataLossError) as caught:
             plan()
-        assert str(caught.value) == f"{told}; failOnDataLoss=false goes on with what is there"
+        assert str(caught.value) == f"{told}; failOnDataLoss=false continues with the remaining records"
     expected_offsets = {"deleted": list(range(30, 60)), "gone": [], "cut off": []}[how]
     assert lenient.offsets() == expected_offsets
     assert lenient.offsets() == []
-    assert [record.message for record in caplog.records] == [f"{told}: going on with what is there"]
+    assert [record.message for record in caplog.records] == [f"{told}: continuing with the remaining records"]
     assert lenient.reached == {ORDERS: {"deleted": 60, "gone": 25, "cut off": 20}[how]}
     if how == "cut off":
         with (log.folder / f"{0:020d}.log").open("ab") as file:
@@ -385,14 +390,14 @@ def test_limit_when_within_a_large_segment_then_the_index_leads_there(
 def noted_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of all reads of segments from here on."""
     sizes: list[int] = []
-    original = FileRecords._read
+    original = FileRecords.read_at
 
-    def noted(records: FileRecords, position: int, size: int, memory: bytearray | None) -> Any:
+    def noted(records: FileRecords, position: int, size: int, memory: bytearray | None = None) -> Any:
         data = original(records, position, size, memory)
         sizes.append(len(data))
         return data
 
-    monkeypatch.setattr(FileRecords, "_read", noted)
+    monkeypatch.setattr(FileRecords, "read_at", noted)
     return sizes
 
 
@@ -403,12 +408,14 @@ def test_trigger_when_little_is_new_then_the_driver_reads_little(
 ) -> None:
     log = GrowingLog(tmp_path / "orders-0")
     log.append_batches(400, size=1000)
+    os.utime(log.path, (1, 1))  # what was written this instant is looked at once more
     query = Query(tmp_path, startingOffsets="latest", isolation=isolation, **limit)
     read = noted_reads(monkeypatch)
-    for _ in range(3):
+    for number in range(3):
         assert query.stream.latest_offsets(query.reached, query.options.limit) == query.reached
         assert sum(read) == 0
         log.append_batches()
+        os.utime(log.path, (2 + number, 2 + number))
         start, end = query.reached, query.stream.latest_offsets(query.reached, query.options.limit)
         (task,) = query.stream.tasks(start, end)
         assert sum(read) < 40_000
@@ -520,7 +527,7 @@ def test_segment_when_deleted_between_plan_and_task_then_is_lost_data(
     else:
         assert [rows.num_rows for rows in reader.read(task)] == [10]
         assert caplog.messages == [
-            f"{first}: the segment was deleted before it was read: going on without it"
+            f"{first}: the segment was deleted before it was read: continuing without it"
         ]
 
 

@@ -60,7 +60,13 @@ def counted(reader: DataFrameReader, written: Written, unit: str, column: str) -
     return tuple(frame.agg(f.count("*"), f.sum(f.length(column))).collect()[0])
 
 
-@pytest.mark.parametrize("codec", [kf.Codec.NONE, kf.Codec.ZSTD], ids=lambda codec: codec.name.lower())
+@pytest.mark.parametrize(
+    "codec",
+    [
+        pytest.param(kf.Codec.NONE, id="none"),
+        pytest.param(kf.Codec.ZSTD, id="zstd", marks=pytest.mark.full),
+    ],
+)
 def test_segment_when_larger_than_what_a_task_may_take_then_is_read(
     limited: DataFrameReader, tmp_path: Path, codec: kf.Codec
 ) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from kafkafmt import MemoryPlan
+from kafkafmt.spark import spark_conf
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -40,12 +41,13 @@ spark.stop()
 """
 
 
+@pytest.mark.full
 def test_spark_when_started_with_a_plans_settings_then_it_has_them_and_counts_words_with_rocksdb(
     tmp_path: Path,
 ):
     (tmp_path / "words").mkdir()
     (tmp_path / "words" / "some.txt").write_text("a\nb\na\n")
-    settings = MemoryPlan("2g", 2).spark_conf()
+    settings = spark_conf(MemoryPlan("2g", 2))
     environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     result = subprocess.run(
         [sys.executable, "-c", QUERY, json.dumps(settings), str(tmp_path)],

@@ -38,6 +38,7 @@ def code_cells(book) -> list:
     return [cell for cell in book.cells if cell.cell_type == "code"]
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.xdist_group("spark")

@@ -82,7 +82,7 @@ def test_offsets_when_json_then_are_those_of_spark_s_kafka_source() -> None:
         ({"verify": "no"}, "option verify: expected true or false, found 'no'"),
         ({"splitBytes": "0"}, "option splitBytes: expected bytes, 1 or more"),
         ({"maxBatchBytes": "4 cows"}, "option maxBatchBytes: expected bytes"),
-        ({"maxBatchBytes": "2g"}, "option maxBatchBytes: expected 1073741824 at the most"),
+        ({"maxBatchBytes": "2g"}, "option maxBatchBytes: expected at most 1073741824"),
         ({"columns": "key,,value"}, "option columns: expected distinct names"),
         ({"columns": "key,KEY"}, "option columns: expected each column once, in any case"),
         ({"subscribePattern": "("}, "option subscribePattern: expected a regular expression"),

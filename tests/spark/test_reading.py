@@ -21,13 +21,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import kafkafmt as kf
+from _kafkafmt.columns.columns import ColumnBuilder
 from cli.logs import FIRST_TIMESTAMP, flip, segments, write_log
 from data.real_logs import LOGS, NAMES, expected
 from kafkafmt.log import PartitionLog
+from kafkafmt.log.end_tracker import EndTracker
+from kafkafmt.log.listed_log import ListedLog
+from kafkafmt.log.listing import list_segments
+from kafkafmt.log.segment import Segment
 from kafkafmt.spark.data_source import KafkafmtDataSource
-from kafkafmt.spark.files import SegmentFile, list_segments
-from kafkafmt.spark.source.following import LogFollower
-from kafkafmt.spark.source.logs import Log
 from kafkafmt.spark.source.options import ReadOptions
 from kafkafmt.spark.source.planning import ReadTask, plan
 from log.samples import batch, marker, put_segment, transactional
@@ -129,13 +131,13 @@ def test_schema_when_none_is_given_then_is_that_of_spark_s_kafka_source() -> Non
 
 def test_columns_when_chosen_then_only_those_are_built_in_that_order(monkeypatch: pytest.MonkeyPatch) -> None:
     built = []
-    original = kf.columns.ColumnBuilder
+    original = ColumnBuilder
 
     def noted(columns: list[str], **options: bool) -> Any:
         built.append(list(columns))
         return original(columns, **options)
 
-    monkeypatch.setattr("kafkafmt.columns.ColumnBuilder", noted)
+    monkeypatch.setattr("kafkafmt.columns.read.ColumnBuilder", noted)
     found = batches(LOGS / "none-0", columns="offset, KEY")
     assert {tuple(one.schema.names) for one in found} == {("offset", "key")}
     schema = StructType(
@@ -167,7 +169,7 @@ def test_schema_when_it_cannot_be_then_is_told_in_one_line(
 
 
 def test_schema_when_without_columns_then_is_told_in_one_line() -> None:
-    with pytest.raises(ValueError, match=r"^schema: expected a column at the least"):
+    with pytest.raises(ValueError, match=r"^schema: expected at least one column"):
         KafkafmtDataSource(options_of(LOGS)).reader(StructType([]))
 
 
@@ -187,7 +189,7 @@ def test_splits_when_cut_then_lie_end_to_end_between_batches(
             path.unlink()
     found = splits(log, splitBytes=split_bytes)
     for path in segments(log):
-        parts = [split for split in found if split.segment.path == str(path)]
+        parts = [split for split in found if split.segment.path == path]
         with kf.FileRecords(path) as records:
             starts = {one.position for one in records.batches()}
         assert {part.start for part in parts} <= starts
@@ -355,8 +357,13 @@ def test_committed_read_when_a_broker_left_snapshots_then_only_the_last_segment_
     shutil.copytree(LOGS / "transactions-0", log)
     wanted = [one.offset for one in expected("transactions-0") if one.committed]
     tracked = []
-    original = LogFollower._read
-    monkeypatch.setattr(LogFollower, "_read", lambda *of: tracked.append(of[2].base_offset) or original(*of))
+    original = EndTracker._advance
+
+    def advance(tracker: EndTracker, files: Any, segment: Segment, *of: int, is_abandoned: bool) -> Any:
+        tracked.append(segment.base_offset)
+        return original(tracker, files, segment, *of, is_abandoned=is_abandoned)
+
+    monkeypatch.setattr(EndTracker, "_advance", advance)
     assert offsets(log, isolation="read_committed") == wanted
     assert tracked == [301]
     (log / f"{301:020d}.snapshot").unlink()
@@ -370,8 +377,8 @@ def test_logs_when_several_then_are_planned_side_by_side(
     for number in range(4):
         put_segment(tmp_path / f"orders-{number}", 0, [batch(0)])
     meet = threading.Barrier(4, timeout=60)
-    original = Log.splits
-    monkeypatch.setattr(Log, "splits", lambda log, *bounds: meet.wait() >= 0 and original(log, *bounds))
+    original = ListedLog.splits
+    monkeypatch.setattr(ListedLog, "splits", lambda log, *bounds: meet.wait() >= 0 and original(log, *bounds))
     assert [split.segment.topic_partition.partition for split in splits(tmp_path)] == [0, 1, 2, 3]
 
 
@@ -380,7 +387,7 @@ def after_listing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], obj
     """Has something done to the files between their listing and all that is read of them."""
 
     def do(action: Callable[[], object]) -> None:
-        def listed(*of: Any, **how: Any) -> list[SegmentFile]:
+        def listed(*of: Any, **how: Any) -> list[Segment]:
             found = list_segments(*of, **how)
             action()
             return found
@@ -402,6 +409,23 @@ def test_transaction_index_when_not_as_it_was_listed_then_the_log_itself_is_aske
     after_listing(path.unlink if left is None else lambda: path.write_bytes(data[:left]))
     wanted = [one.offset for one in expected("transactions-0") if one.committed]
     assert offsets(log, isolation="read_committed") == wanted
+
+
+def test_path_when_relative_then_tasks_have_absolute_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = put_segment(tmp_path / "orders-0", 0, [batch(0)])
+    monkeypatch.chdir(tmp_path)
+    assert [split.segment.path for given in ("orders-0", "orders-*", "**") for split in splits(given)] == [
+        path
+    ] * 3
+
+
+def test_index_when_it_cannot_be_read_then_is_as_if_missing(tmp_path: Path) -> None:
+    put_segment(tmp_path / "orders-0", 0, [batch(offset) for offset in range(10)])
+    (tmp_path / "orders-0" / f"{0:020d}.index").mkdir()
+    bounds = {"startingOffsets": '{"orders":{"0":4}}', "endingOffsets": '{"orders":{"0":7}}'}
+    assert offsets(tmp_path, splitBytes=100, **bounds) == [4, 5, 6]
 
 
 @pytest.mark.parametrize("unit", ["records", "batches"])
@@ -600,7 +624,7 @@ def bad_inputs(folder: Path) -> list[tuple[Path | str, dict[str, object], type[E
         (folder / "notes.txt", {}, ValueError, "notes.txt: expected a name of 20 digits"),
         (folder / "text-0", {}, kf.KafkaFormatError, "position 0"),
         (log, {"topics": "order"}, ValueError, "no topic 'order' in"),
-        (two, {}, ValueError, "its records would come twice"),
+        (two, {}, ValueError, "its records would be read twice"),
         (log, {"startingOffsets": offsets_json(p0=121)}, ValueError, "outside the log: the log has 0 to 120"),
         (log, {"endingOffsets": offsets_json(p0=121)}, ValueError, "endingOffsets 121 is outside the log"),
         (log, {"startingOffsets": offsets_json(p1=0)}, ValueError, "found none for orders-0"),
@@ -609,7 +633,7 @@ def bad_inputs(folder: Path) -> list[tuple[Path | str, dict[str, object], type[E
             log,
             {"startingOffsets": offsets_json(p0=9), "endingOffsets": offsets_json(p0=8)},
             ValueError,
-            "startingOffsets 9 is behind endingOffsets 8",
+            "startingOffsets 9 is after endingOffsets 8",
         ),
         (
             segments(log)[1],

@@ -224,6 +224,7 @@ def s3_log(s3_logs: str, s3_options: Mapping[str, str]) -> str:
     return f"{within}/{LOG.name}?{urlencode(options)}"
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_executors_without_kafkafmt_when_registered_then_decode_and_read_files_and_s3(
@@ -234,6 +235,7 @@ def test_executors_without_kafkafmt_when_registered_then_decode_and_read_files_a
     assert_decoded(found, tmp_path, read_archive(archive).digest, sources=2)
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("how", ["submitted", "register"])
@@ -245,6 +247,7 @@ def test_executors_and_driver_without_kafkafmt_when_given_the_archive_then_decod
     assert_decoded(found, tmp_path, read_archive(archive).digest)
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_executors_without_kafkafmt_when_given_nothing_then_lack_it(

@@ -7,14 +7,18 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from cli.logs import FIRST_TIMESTAMP, segments, write_log
+from cli.logs import FIRST_TIMESTAMP, content, segments, write_log
 from data.real_logs import LOGS, expected
 from file_systems import Requests
-from kafkafmt.spark import first_line
+from kafkafmt.spark import convert, first_line
+from kafkafmt.spark.jobs.table import TableOptions, write_table
+from kafkafmt.storage import storage_path
 from spark.reads import rows
 
 if TYPE_CHECKING:
@@ -95,6 +99,24 @@ def test_buckets_when_several_and_a_local_path_then_all_are_read(
     frame = read(f"{s3_logs}/zstd-0", other, str(LOGS / "lz4-0"), columns="topic")
     found = {row.topic: row["count"] for row in frame.groupBy("topic").count().collect()}
     assert found == {name: len(expected(f"{name}-0")) for name in ("zstd", "gzip", "lz4")}
+
+
+def test_s3_when_converted_or_tabled_by_spark_then_the_outcome_is_that_of_local_files(
+    spark: SparkSession, s3: FileSystem, s3_options: Mapping[str, str], tmp_path: Path
+) -> None:
+    logs = write_log(tmp_path / "logs" / "orders-0", 20).parent
+    key, secret = (quote(s3_options[name], safe="") for name in ("access_key", "secret_key"))
+    query = urlencode({one: s3_options[one] for one in ("endpoint_override", "scheme", "region")})
+    place = upload(s3, logs, f"{BUCKET}/jobs").removeprefix("s3://")
+    uri = f"s3://{key}:{secret}@{place}?{query}"
+    for source, target in ((uri, "remote"), (str(logs), "local")):
+        found = convert(spark, source, tmp_path / target, to_magic=1)
+        assert {row.status for row in found.collect()} == {"converted"}
+        write_table(spark, storage_path(source), tmp_path / f"{target}.parquet", TableOptions(["orders"]))
+    assert content(tmp_path / "remote") == content(tmp_path / "local")
+    rows_of = [pq.read_table(tmp_path / f"{one}.parquet").to_pylist() for one in ("remote", "local")]
+    assert rows_of[0] == rows_of[1]
+    assert rows_of[0]
 
 
 # How many requests

@@ -90,7 +90,7 @@ def test_data_when_lost_then_ends_the_query_in_one_line_or_is_passed_over(stream
     log.delete_first()
     expected = f"partition orders-0: expected offset 10, found the log to begin at 20 ({log.folder})"
     line = failure(stream.run)
-    assert line == f"{expected}; failOnDataLoss=false goes on with what is there"
+    assert line == f"{expected}; failOnDataLoss=false continues with the remaining records"
     stream.run(failOnDataLoss="false")
     assert stream.offsets() == [*range(10), *range(20, 30)]
 

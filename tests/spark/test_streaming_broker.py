@@ -30,19 +30,19 @@ def a_batch(number: int) -> bytes:
 
 
 def test_stream_when_a_broker_appends_and_rolls_then_has_what_was_sent(
-    spark: SparkSession, broker: Broker, tmp_path: Path
+    spark: SparkSession, broker_3: Broker, tmp_path: Path
 ) -> None:
     from broker.produce import produce
 
-    broker.create_topic("live", PARTITIONS, {"segment.bytes": 4000})
+    broker_3.create_topic("live", PARTITIONS, {"segment.bytes": 4000})
     sent: list[tuple[int, int, bytes | None]] = []
     next_offsets = [0] * PARTITIONS
-    with Stream(spark, broker.log_dir, tmp_path / "checkpoint") as stream:
+    with Stream(spark, broker_3.log_dir, tmp_path / "checkpoint") as stream:
         query = stream.start(topics="live", columns="partition,offset,value", isolation="read_committed")
         for number in range(BATCHES):
             partition = number * number % 5 % PARTITIONS
             data = a_batch(number)
-            assert produce(broker, "live", data, partition) == 0
+            assert produce(broker_3, "live", data, partition) == 0
             base = next_offsets[partition]
             sent += [(partition, base + one.offset, one.value) for one in kf.MemoryRecords(data).records()]
             next_offsets[partition] += RECORDS
@@ -56,4 +56,4 @@ def test_stream_when_a_broker_appends_and_rolls_then_has_what_was_sent(
         }
         found = [(row[0], row[1], bytes(row[2])) for rows in stream.micro_batches() for row in rows]
         assert sorted(found) == sorted(sent)
-        assert len(list((broker.log_dir / "live-0").glob("*.log"))) > 2
+        assert len(list((broker_3.log_dir / "live-0").glob("*.log"))) > 2

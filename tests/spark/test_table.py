@@ -16,6 +16,7 @@ from jobs.logs import make_logs
 from kafkafmt.log import PartitionLogWriter
 from kafkafmt.spark import JobError
 from kafkafmt.spark.jobs.table import TableOptions, write_table
+from log.test_log_start import PARTITION, start_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +41,18 @@ def test_rows_when_made_by_spark_then_are_those_of_the_local_engine(
     told = json.loads(here.stdout)
     assert (found.rows, found.records, found.null_keys) == (told["rows"], told["records"], told["null_keys"])
     assert sorted(one.name for one in tmp_path.iterdir()) == ["local.parquet", "logs", "spark.parquet"]
+
+
+def test_deleted_records_when_tabled_by_spark_then_are_left_out_unless_asked_for(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    logs = write_log(tmp_path / "logs" / str(PARTITION), 6, records=5).parent
+    start_at(13, logs)
+    for start in (13, 0):
+        target = tmp_path / f"from-{start}.parquet"
+        options = TableOptions([PARTITION.topic], from_segment_start=start == 0)
+        assert write_table(spark, logs, target, options).records == 30 - start
+        assert sorted(pq.read_table(target)["offset"].to_pylist()) == list(range(start, 30))
 
 
 def test_rows_when_spark_meets_damage_then_it_stops_or_leaves_that_out(
@@ -71,6 +84,7 @@ def test_rows_when_a_timestamp_is_beyond_sparks_then_it_says_which_and_the_local
     assert pq.read_table(out)["timestamp"].cast(pa.int64()).to_pylist() == [2**63 - 1]
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_command_when_spark_runs_it_with_the_plans_settings_then_writes_the_table(tmp_path: Path) -> None:
     make_logs(tmp_path / "logs", batches=2)

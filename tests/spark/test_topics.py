@@ -9,9 +9,9 @@ import pytest
 from pyarrow import fs
 
 from cli.logs import write_log
+from file_systems import BUCKET
 from kafkafmt.spark.jobs.files import list_files
 from log.test_topics import INTERNAL, TOPICS
-from spark.conftest import BUCKET
 from spark.reads import rows
 from spark.test_log_stream import Query
 
@@ -87,3 +87,17 @@ def test_topic_when_missing_then_says_how_many_there_are(tmp_path: Path) -> None
     expected = r"found 3 of 17: topic-\d\d, topic-\d\d, topic-\d\d, and 14 more$"
     with pytest.raises(ValueError, match=expected):
         rows(tmp_path, topics="topic-0x")
+
+
+def test_internal_topics_when_left_out_then_a_line_in_the_log_names_them(
+    logs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    line = "left out: __cluster_metadata, __consumer_offsets, Kafka's own; "
+    topics(logs)
+    list_files(logs)
+    found = [record.message for record in caplog.records if "left out" in record.message]
+    assert found == [f"{line}topics=* reads them, too", f"{line}topics='*' or their folders name them"]
+    caplog.clear()
+    topics(logs, topics="*")
+    list_files(logs, includes_internal=True)
+    assert not [record for record in caplog.records if "left out" in record.message]

@@ -1,1 +1,1 @@
-"""What several layers share, and no user imports."""
+"""Foundations that several layers share. They are private: users do not import them."""

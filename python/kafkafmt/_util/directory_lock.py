@@ -1,18 +1,18 @@
-"""The lock of a log directory: every writer takes it before it touches anything in there.
+"""The lock of a log directory. Every writer takes it before it changes anything in the directory.
 
 A Kafka broker or controller has an exclusive POSIX lock on `<log directory>/.lock` while it runs
 (`LogManager.lockLogDirs`). Writers of kafkafmt take a shared lock on that file:
 
-- Several writers work in one directory side by side. Each partition has a lock of its own.
-- A writer is refused while a broker runs, and a broker does not start while a writer is at work.
-- A writer that needs the directory for itself takes an exclusive lock, as brokers do.
+- Several writers may work in one directory at the same time. Each partition has its own lock.
+- A writer is refused while a broker runs. A broker does not start while a writer holds the lock.
+- A writer that needs the directory exclusively takes an exclusive lock, as brokers do.
 
-The lock is an open file description lock (`F_OFD_SETLK`). It conflicts with POSIX locks, and it stays when another
-descriptor of the file is closed, which would release a POSIX lock. All writers of a process share one descriptor of a
-`.lock` and count its users. Systems without such locks get a POSIX lock.
+The lock is an open file description lock (`F_OFD_SETLK`), which conflicts with POSIX locks. It stays when another
+descriptor of the file is closed; a POSIX lock would be released. All writers of a process share one descriptor of a
+`.lock`, whose users are counted. Systems without open file description locks use a POSIX lock.
 
-The empty `.lock` is never removed: to remove a file that others lock is a race. Brokers leave theirs, too. Readers
-need no lock.
+The empty `.lock` is never removed: removing a file that another process may lock is a race. Brokers do not remove it
+either. Readers need no lock.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from kafkafmt._util.closing import Closing
 from kafkafmt._util.files import open_regular
-from kafkafmt.closing import Closing
 from kafkafmt.types import TopicPartition
 
 LOCK_FILE = ".lock"
-# The file that a folder has once it is formatted to be a broker's log directory.
+# `kafka-storage format` writes this file into the log directory of a broker.
 _BROKER_FILE = "meta.properties"
 
 _LOG = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class DirectoryLockedError(BlockingIOError):
-    """A broker or another writer has the lock of a log directory."""
+    """A broker or another writer holds the lock of a log directory."""
 
     def __init__(self, directory: Path, holder: str) -> None:
         message = f"{holder} holds {LOCK_FILE} of this log directory: stop it first, or write elsewhere"
@@ -56,7 +56,7 @@ class DirectoryLockedError(BlockingIOError):
 
 @dataclass
 class _LockFile:
-    """A `.lock` that this process has locked, and how many writers of the process share that."""
+    """A `.lock` file that this process has locked. `users` counts the writers of the process that share it."""
 
     descriptor: int
     key: tuple[int, int]
@@ -69,13 +69,13 @@ _locked: dict[tuple[int, int], _LockFile] = {}
 
 
 class DirectoryLock(Closing):
-    """Locks that are held until this is closed: of a log directory, and of those around it."""
+    """The locks of a log directory and of the log directories that contain it, held until `close`."""
 
     def __init__(self) -> None:
         self._files: list[_LockFile] = []
 
     def close(self) -> None:
-        """Release the locks. Does nothing if they are released."""
+        """Release the locks. Does nothing if they are already released."""
         while self._files:
             _release(self._files.pop())
 
@@ -84,20 +84,20 @@ class DirectoryLock(Closing):
 
 
 def lock_log_directory(directory: str | os.PathLike[str], *, exclusive: bool = False) -> DirectoryLock:
-    """Lock a log directory, which is made if it is missing.
+    """Lock a log directory. Creates the directory if it is missing.
 
-    If the folder above it is a log directory with a `.lock`, that one is locked, too: a broker does not start with
-    a folder in its log directory that is no partition's.
+    If the parent folder is a log directory with a `.lock`, that one is locked, too. A broker does not start if its log
+    directory contains a folder that is no partition folder.
 
     Args:
-        directory: the folder of the partitions' folders.
-        exclusive: whether to keep out all writers of other processes; else only brokers and exclusive writers.
+        directory: the folder that contains the partition folders.
+        exclusive: if true, excludes all writers of other processes; else only brokers and exclusive writers.
 
     Raises:
-        DirectoryLockedError: a broker or another writer holds a lock that excludes this one. It names the folder.
-        OSError: the directory or its `.lock` cannot be made or opened.
+        DirectoryLockedError: a broker or another writer holds a conflicting lock. The message names the folder.
+        OSError: the directory or its `.lock` cannot be created or opened.
 
-    A file system without locks (`ENOLCK`) is written to without one, and a warning is logged: no broker starts there.
+    If the file system has no locks (`ENOLCK`), logs a warning and continues without: a broker does not start there.
     """
     path = Path(directory)
     with _releasing_on_error(DirectoryLock()) as lock:
@@ -108,16 +108,16 @@ def lock_log_directory(directory: str | os.PathLike[str], *, exclusive: bool = F
 
 
 def lock_partition_folder(folder: str | os.PathLike[str]) -> DirectoryLock:
-    """Lock the log directory of a partition folder, which need not exist.
+    """Lock the log directory of a partition folder. The folder need not exist.
 
-    The log directory is the parent of a folder that is named `<topic>-<partition>`, and made if it is missing. A
-    folder of another name has none; a `.lock` that is in its parent is respected nevertheless, and so is the lock of
-    a folder that is itself a broker's log directory.
+    If the folder is named `<topic>-<partition>`, its parent is the log directory, and is created if it is missing.
+    A folder of another name has no log directory. Its parent is still locked if that has a `.lock`, and the folder
+    itself if it is the log directory of a broker.
 
-    If the parent has no `.lock` and this process must not create one, no lock is taken: a broker that may use the
+    Takes no lock if the parent has no `.lock` and this process has no permission to create one: a broker that uses the
     directory would have created it.
 
-    Raises as `lock_log_directory`.
+    Raises the errors of `lock_log_directory`.
     """
     path = Path(folder)
     with _releasing_on_error(DirectoryLock()) as lock:
@@ -131,9 +131,9 @@ def lock_partition_folder(folder: str | os.PathLike[str]) -> DirectoryLock:
 
 
 def lock_surroundings(path: str | os.PathLike[str]) -> DirectoryLock:
-    """Lock the log directory that a file or folder is about to be made in, if that has a `.lock`.
+    """Lock the log directory in which a file or folder is about to be created, if that directory has a `.lock`.
 
-    For what is no log: a table, its state, a map of offsets. A `.lock` is never created. Raises as
+    For files that are not logs: a table, its state, a map of offsets. Never creates a `.lock`. Raises the errors of
     `lock_log_directory`.
     """
     with _releasing_on_error(DirectoryLock()) as lock:
@@ -151,7 +151,7 @@ def _releasing_on_error(lock: DirectoryLock) -> Iterator[DirectoryLock]:
 
 
 def _lock_surroundings(lock: DirectoryLock, path: Path) -> None:
-    """Lock the nearest folder above a path that exists, and for a partition's folder the one above that."""
+    """Lock the nearest existing folder above a path, and its parent if it is a partition folder."""
     for one in _as_named_and_resolved(path):
         folder = next((parent for parent in one.parents if parent.is_dir()), one)
         directories = [folder]
@@ -174,7 +174,7 @@ def _lock_parent(lock: DirectoryLock, directory: Path) -> None:
 
 
 def _as_named_and_resolved(path: Path) -> set[Path]:
-    """The absolute path, and the one that links lead to: a broker may know the folder by either."""
+    """Return the absolute path and the path without symbolic links: a broker may know the folder by either."""
     return {path.absolute(), Path(os.path.realpath(path))}
 
 
@@ -201,7 +201,7 @@ def _acquire(directory: Path, *, exclusive: bool) -> _LockFile:
 
 
 def _share(directory: Path, key: tuple[int, int], *, exclusive: bool) -> _LockFile | None:
-    """The lock that this process has on that file. A process that has it exclusively lets its own writers in."""
+    """Return the lock that this process already holds on a file, or None. Also shares one that it holds exclusively."""
     found = _locked.get(key)
     if found is None:
         return None
@@ -220,7 +220,7 @@ def _release(file: _LockFile) -> None:
 
 
 def _open(path: Path, *, exclusive: bool) -> int:
-    """Open the file, which another user may own: a shared lock needs no right to write."""
+    """Open the file. Another user may own it: a shared lock needs no write permission."""
     try:
         return open_regular(path, os.O_RDWR if exclusive else os.O_RDONLY)
     except FileNotFoundError:
@@ -235,7 +235,7 @@ def _lock(directory: Path, descriptor: int, *, exclusive: bool) -> None:
             raise DirectoryLockedError(directory, _holder(descriptor, exclusive=exclusive)) from None
         if error.errno not in _NO_LOCKS:
             raise OSError(error.errno, error.strerror, str(directory / LOCK_FILE)) from None
-        _LOG.warning("%s: written without a lock, its file system has none", directory)
+        _LOG.warning("%s: writing without a lock: this file system does not support locks", directory)
 
 
 def _set_lock(descriptor: int, *, exclusive: bool) -> None:
@@ -245,13 +245,13 @@ def _set_lock(descriptor: int, *, exclusive: bool) -> None:
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, 0, 0, 0))
             return
         except OSError as error:
-            if error.errno != errno.EINVAL:  # the kernel does not know these locks
+            if error.errno != errno.EINVAL:  # this kernel does not support open file description locks
                 raise
     fcntl.lockf(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
 
 
 def _holder(descriptor: int, *, exclusive: bool) -> str:
-    """Who is in the way, with its process id if the system tells it."""
+    """Return who holds the conflicting lock, with the process id if the system reports it."""
     who = "a Kafka broker or another writer"
     if not _IS_LINUX:
         return who
@@ -266,7 +266,7 @@ def _holder(descriptor: int, *, exclusive: bool) -> str:
 
 
 def _forget_in_child() -> None:
-    """A forked child must not keep the locks of its parent beyond the parent's life."""
+    """Close the inherited locks in a forked child: it must not hold them after its parent ends."""
     global _guard
     _guard = threading.Lock()
     for file in _locked.values():

@@ -1,8 +1,7 @@
-"""Opening files in folders that others write to: what is no regular file is refused at once.
+"""Open only regular files, replace files atomically, and make them durable, in folders that others write to.
 
-A FIFO, a socket or a device in the place of a file would block its reader, for ever if nobody writes to it. The open
-does not wait (`O_NONBLOCK`), and the kind of the file is checked on the descriptor, so that nothing can be put in its
-place between the check and the open.
+If the path leads to a FIFO, a socket or a device, a plain open or read may block for ever. So files are opened with
+`O_NONBLOCK`, and their kind is checked on the descriptor: nothing can replace the file between check and open.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _KINDS = (
 
 
 class NotRegularFileError(OSError):
-    """The path leads to something that is no regular file."""
+    """The path does not lead to a regular file."""
 
 
 class FolderNotFileError(NotRegularFileError, IsADirectoryError):
@@ -31,22 +30,23 @@ class FolderNotFileError(NotRegularFileError, IsADirectoryError):
 
 
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
-    """Open a regular file; return its descriptor.
+    """Open a regular file and return its descriptor.
 
     Args:
-        path: of the file; links are followed.
-        flags: of `os.open`. `O_CLOEXEC` and `O_NONBLOCK` are added.
-        mode: of a file that is created.
+        path: the file. Symbolic links are followed.
+        flags: the flags of `os.open`. `O_CLOEXEC`, `O_NONBLOCK` and `O_NOCTTY` are added.
+        mode: the permissions if the file is created.
 
     Raises:
-        NotRegularFileError: the path leads to a FIFO, a socket or a device; to a folder, FolderNotFileError.
-        OSError: as `os.open`.
+        NotRegularFileError: the path leads to a FIFO, a socket or a device.
+        FolderNotFileError: the path leads to a folder.
+        OSError: `os.open` failed.
     """
     try:
         descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY, mode)
     except OSError as error:
         if error.errno in (errno.ENXIO, errno.EISDIR, errno.ENODEV, errno.EOPNOTSUPP):
-            ensure_regular(Path(path).stat(), path)  # how the open of a socket or a folder ends
+            ensure_regular(Path(path).stat(), path)  # so fails the open of a socket or a folder
         raise
     try:
         ensure_regular(os.fstat(descriptor), path)
@@ -57,7 +57,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: i
 
 
 def read_regular(path: str | os.PathLike[str]) -> bytes:
-    """Return the content of a regular file. Raises as `open_regular`."""
+    """Return the content of a regular file. Raises the errors of `open_regular`."""
     with os.fdopen(open_regular(path), "rb") as file:
         return file.read()
 
@@ -74,7 +74,7 @@ def ensure_regular(found: os.stat_result, path: str | os.PathLike[str]) -> None:
 
 
 def ensure_regular_or_missing(path: str | os.PathLike[str]) -> None:
-    """Raise NotRegularFileError if something else than a file is at `path`: for libraries that open it themselves."""
+    """Raise NotRegularFileError if `path` exists and is no regular file. For libraries that open files themselves."""
     try:
         found = Path(path).stat()
     except FileNotFoundError:
@@ -82,27 +82,28 @@ def ensure_regular_or_missing(path: str | os.PathLike[str]) -> None:
     ensure_regular(found, path)
 
 
-def replace_file(path: Path, data: bytes) -> os.stat_result:
-    """Put `data` at `path`, at once and durably: readers see the old file, or the new one. Return its status.
+def replace_file(path: Path, data: bytes, *, mode: int = 0o666) -> os.stat_result:
+    """Write `data` to `path` atomically and durably, and return the status of the new file.
 
-    The file is written as `.<name>.tmp` first, which is removed if that fails. One writer at a time.
+    Readers see either the old file or the new one. The data is first written to `.<name>.tmp`, which is removed on an
+    error. Only one process at a time may replace a file.
     """
     temporary = path.with_name(f".{path.name}.tmp")
-    temporary.unlink(missing_ok=True)  # of a writer that was killed; whatever it is, it is not written to
+    temporary.unlink(missing_ok=True)  # a killed writer may have left it
     try:
-        status = write_durably(temporary, data)
+        status = write_durably(temporary, data, mode=mode)
         temporary.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-    sync_folder(path.parent)
+    sync_path(path.parent)
     return status
 
 
-def write_durably(path: Path, data: bytes) -> os.stat_result:
-    """Write a file that must not be there yet, and make its content durable. Return its status."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+def write_durably(path: Path, data: bytes, *, mode: int = 0o666) -> os.stat_result:
+    """Write a new file, make its content durable, and return its status. Raises FileExistsError if it exists."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
         file.flush()
@@ -110,9 +111,16 @@ def write_durably(path: Path, data: bytes) -> os.stat_result:
         return os.fstat(descriptor)
 
 
-def sync_folder(path: Path) -> None:
-    """Make durable which files are in a folder."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def publish(path: Path, target: Path) -> None:
+    """Make a file or the entries of a folder durable, then rename it to `target` durably."""
+    sync_path(path)
+    path.rename(target)
+    sync_path(target.absolute().parent)
+
+
+def sync_path(path: Path) -> None:
+    """Make the content of a file, or the entries of a folder, durable (fsync)."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

@@ -1,18 +1,20 @@
-"""Names in error messages: the nearest of those that are known, and a few of many."""
+"""Names in error messages: suggest the nearest known name, and shorten long lists of names."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable
 
-# As difflib has it: what is less alike is another word. 'id' and 'topic' are at 0.57, 'ofset' and 'offset' at 0.91.
+# The least ratio of difflib at which a name is suggested: 'id' and 'topic' have 0.57, 'ofset' and 'offset' 0.91.
 _LEAST_ALIKE = 0.6
-_MOST_TOLD = 20
-_TOLD = 3
+_MOST_SHOWN = 20
+_SHOWN = 3
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name: the nearest known one, in any case, or nothing.
+    """Return the end of a message about an unknown name: the nearest known name, or "" if none is near.
+
+    Upper and lower case are not distinguished.
 
     >>> did_you_mean("ofset", ["key", "offset"]), did_you_mean("id", ["topic", "key"])
     (": did you mean 'offset'?", '')
@@ -23,17 +25,41 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def unknown_name(what: str, name: str, known: Collection[str]) -> str:
-    """Return the message about an unknown name: it tells the nearest known one, or, if none is near, those there are.
+    """Return the message about an unknown name. It suggests the nearest known name, or lists names if none is near.
 
     >>> unknown_name("column", "id", ["topic", "key"])
     "unknown column 'id': expected one of topic, key"
     """
     meant = did_you_mean(name, known)
-    return f"unknown {what} {name!r}" + (meant or f": expected one of {', '.join(list(known)[:_MOST_TOLD])}")
+    return f"unknown {what} {name!r}" + (meant or f": expected one of {some_names(known)}")
+
+
+def known_name(what: str, name: str, known: Iterable[str]) -> str:
+    """Return the name in `known` that equals `name` in any case. Raises ValueError with the text of `unknown_name`.
+
+    >>> known_name("column", "Offset", ["key", "offset"])
+    'offset'
+    """
+    names = {one.lower(): one for one in known}
+    if name.lower() not in names:
+        raise ValueError(unknown_name(what, name, list(names.values())))
+    return names[name.lower()]
+
+
+def some_names(names: Iterable[str]) -> str:
+    """Return up to 20 names as text, and the number of the others.
+
+    >>> some_names(["a", "b"]), some_names(map(str, range(22)))[-18:]
+    ('a, b', '18, 19, and 2 more')
+    """
+    shown = list(names)
+    if len(shown) <= _MOST_SHOWN:
+        return ", ".join(shown)
+    return f"{', '.join(shown[:_MOST_SHOWN])}, and {len(shown) - _MOST_SHOWN} more"
 
 
 def found_in_words(wanted: str, found: Collection[str]) -> str:
-    """Return what was found where `wanted` was not: all of few names, the nearest of many and how many more there are.
+    """Return the end of a message that `wanted` was not found: up to three names, nearest first, and how many more.
 
     >>> found_in_words("order", ["orders"]), found_in_words("x", [])
     ('found orders', 'found none')
@@ -42,8 +68,8 @@ def found_in_words(wanted: str, found: Collection[str]) -> str:
     """
     if not found:
         return "found none"
-    near = difflib.get_close_matches(wanted, found, _TOLD, cutoff=_LEAST_ALIKE)
-    told = [*near, *(name for name in sorted(found) if name not in near)]
-    if len(told) <= _TOLD:
-        return f"found {', '.join(told)}"
-    return f"found {_TOLD} of {len(told)}: {', '.join(told[:_TOLD])}, and {len(told) - _TOLD} more"
+    near = difflib.get_close_matches(wanted, found, _SHOWN, cutoff=_LEAST_ALIKE)
+    shown = [*near, *(name for name in sorted(found) if name not in near)]
+    if len(shown) <= _SHOWN:
+        return f"found {', '.join(shown)}"
+    return f"found {_SHOWN} of {len(shown)}: {', '.join(shown[:_SHOWN])}, and {len(shown) - _SHOWN} more"

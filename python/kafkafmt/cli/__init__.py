@@ -1,8 +1,8 @@
-"""The command line: `kafkafmt` and its commands, of which each has a module here.
+"""The command line: `kafkafmt` and its commands, one module each.
 
-A command returns its exit status: 0, or 1 where damage was found or a segment failed. What a user got wrong is one
-line on standard error and status 2; a traceback is a bug. A reader that closes the pipe early ends a command
-quietly.
+A command returns its exit status: 0, or 1 if it found damage or a segment failed. A user's mistake ends with status 2
+and one line on standard error. A traceback is a bug. If the reader of a pipe closes it early, the command ends without
+a message.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Any, NoReturn
 import click
 
 from kafkafmt import __version__
+from kafkafmt._util.user_errors import UserError
 from kafkafmt.cli.convert import convert
+from kafkafmt.cli.help import GroupedCommands
 from kafkafmt.cli.inspect import inspect
 from kafkafmt.cli.memory import memory
 from kafkafmt.cli.mirror import mirror
@@ -24,20 +26,19 @@ from kafkafmt.cli.spark_archive import spark_archive
 from kafkafmt.cli.table import table
 from kafkafmt.cli.verify import verify
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.memory import MemoryBudgetError, MemoryPlanError
 
 __all__ = ["main"]
 
 
-class _OneLineErrors(click.Group):
-    """A group whose errors are one line each."""
+class _OneLineErrors(GroupedCommands):
+    """A group of commands that prints each error in one line."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             status = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            # What is still buffered has no reader; Python must not try again at exit.
+            # The buffered output has no reader. Python must not try to flush it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         return status
@@ -55,7 +56,7 @@ class _OneLineErrors(click.Group):
             status = _fail(error.format_message())
         except KafkaFormatError as error:
             status = _fail(str(error), 1)
-        except (MemoryBudgetError, MemoryPlanError) as error:
+        except UserError as error:
             status = _fail(str(error))
         except OSError as error:
             status = _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
@@ -69,6 +70,13 @@ def _fail(message: str, status: int = 2) -> int:
 
 @click.group(
     cls=_OneLineErrors,
+    headings={
+        "Look at logs": (inspect, verify),
+        "Change them": (convert, table),
+        "Serve them": (serve,),
+        "Move records": (mirror, replay),
+        "Plan": (memory, spark_archive),
+    },
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -78,30 +86,15 @@ def main(context: click.Context) -> None:
     """Read, check, convert, serve, mirror and replay Kafka log segments, without a broker.
 
     \b
-    kafkafmt inspect /var/lib/kafka/page-views-0            what batches there are
-    kafkafmt inspect --summary /var/lib/kafka               what do topics hold, what must clients know?
-    kafkafmt verify /var/lib/kafka                          is anything damaged?
-    kafkafmt convert /var/lib/kafka /backup/v1 --to-magic 1     for consumers of message format v1
-    kafkafmt convert /var/lib/kafka /archive --codec zstd       smaller
-    kafkafmt serve /var/lib/kafka                           to consumers of any age
-    kafkafmt mirror kafka://east:9092/orders kafka://west:9092  batches as they are
-    kafkafmt replay /var/lib/kafka --by-time                records of all partitions, merged by time
-    kafkafmt table /var/lib/kafka orders.parquet            the latest value of each key
-    kafkafmt memory --total 4g --threads 4 --tasks 12       what each of them would get
-    kafkafmt spark-archive kafkafmt.zip                     for Spark executors without kafkafmt
+    kafkafmt inspect --summary /var/lib/kafka
+    kafkafmt verify /var/lib/kafka
+    kafkafmt convert /var/lib/kafka /backup/v1 --to-magic 1
+    kafkafmt serve /backup
+    kafkafmt mirror kafka://east:9092/orders /backup --once
 
-    Exit status: 0; 1 where damage was found or a segment failed; 2 for wrong arguments.
+    kafkafmt COMMAND --help shows the options of a command. Documentation: docs/index.md.
+
+    Exit status: 0; 1 if damage was found or a segment failed; 2 for wrong arguments.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-
-
-main.add_command(inspect)
-main.add_command(verify)
-main.add_command(convert)
-main.add_command(serve)
-main.add_command(mirror)
-main.add_command(replay)
-main.add_command(table)
-main.add_command(memory)
-main.add_command(spark_archive)

@@ -1,40 +1,39 @@
-"""What runs a command over many files: this process, or Spark."""
+"""The engines that run a command over many files: this process, or Spark."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
+from kafkafmt.cli.options import Decorator, options
 from kafkafmt.cli.output import progress_bar
 from kafkafmt.jobs.files import Progress
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-    from kafkafmt.spark.jobs.files import ListedFile
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
+    from kafkafmt.log.segment import Segment
 
 
-def engine_options(command: _Command) -> _Command:
-    """Adds `--engine` and `--master`, which `ensure_engine` is to check."""
+def engine_options() -> Decorator:
+    """Return a decorator that adds `--engine` and `--master`. The command checks them with `ensure_engine`."""
     engine = click.option(
         "--engine",
         type=click.Choice(["local", "spark"]),
         default="local",
         show_default=True,
-        help="What runs it.",
+        help="Run in this process, or on Spark.",
     )
     master = click.option(
         "--master",
         metavar="URL",
         help="The Spark master.  [default: local[*], or what Spark is configured for]",
     )
-    return engine(master(command))
+    return options(engine, master)
 
 
 def ensure_engine(engine: str, master: str | None) -> None:
@@ -44,10 +43,10 @@ def ensure_engine(engine: str, master: str | None) -> None:
 
 @dataclass(frozen=True)
 class SparkJob:
-    """What a job over files needs."""
+    """The context, the files and the progress callback of a Spark job over files."""
 
     context: SparkContext
-    files: Sequence[ListedFile]
+    files: Sequence[Segment]
     progress: Progress
 
 
@@ -55,9 +54,11 @@ class SparkJob:
 def spark_job(
     paths: Sequence[str], master: str | None, what: str, *, includes_internal: bool
 ) -> Iterator[SparkJob]:
-    """A Spark of its own, the segments under paths, and a bar. Raises click.ClickException and OSError."""
+    """Start Spark, list the segments under `paths`, and show a progress bar, during the block.
+
+    Raises click.ClickException if pyarrow is missing or `paths` are wrong, SparkUnavailableError, and OSError.
+    """
     try:
-        from kafkafmt.spark import JobError, SparkUnavailableError
         from kafkafmt.spark.context import spark_context
         from kafkafmt.spark.jobs.files import list_files
 
@@ -66,9 +67,6 @@ def spark_job(
         raise click.ClickException("--engine spark needs pyarrow: pip install 'kafkafmt[spark]'") from None
     except ValueError as error:
         raise click.ClickException(str(error)) from None
-    try:
-        with spark_context(f"kafkafmt {what}", master) as context, progress_bar() as bar:
-            task = bar.add_task(what, total=sum(file.segment.size_in_bytes for file in files))
-            yield SparkJob(context, files, lambda read_bytes: bar.advance(task, read_bytes))
-    except (JobError, SparkUnavailableError) as error:
-        raise click.ClickException(str(error)) from None
+    with spark_context(f"kafkafmt {what}", master) as context, progress_bar() as bar:
+        task = bar.add_task(what, total=sum(file.size_in_bytes for file in files))
+        yield SparkJob(context, files, lambda read_bytes: bar.advance(task, read_bytes))

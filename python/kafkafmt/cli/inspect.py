@@ -1,4 +1,4 @@
-"""`kafkafmt inspect`: the batches or records of log files, for people and for programs; and where they are damaged."""
+"""`kafkafmt inspect`: show the batches or records of log files, for people and for programs, and report damage."""
 
 from __future__ import annotations
 
@@ -15,23 +15,26 @@ import click
 
 from kafkafmt.cli import rows as row_format
 from kafkafmt.cli.engines import engine_options, ensure_engine
-from kafkafmt.cli.log_start import from_segment_start_option
-from kafkafmt.cli.output import damage_in_words, in_words, print_json, print_table, tell
+from kafkafmt.cli.help import HelpCommand
+from kafkafmt.cli.options import from_segment_start_option, json_option
+from kafkafmt.cli.output import damage_in_words, in_words, notify, print_json, print_table, progress_bar
 from kafkafmt.cli.parquet import write_parquet
 from kafkafmt.cli.rows import Row
 from kafkafmt.cli.sources import Source, find_sources
 from kafkafmt.cli.summary import run_summary
+from kafkafmt.cli.values import complete_files
 from kafkafmt.cli.verify import run_verify
 from kafkafmt.cli.walk import Batch, DamageFound, walk
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.jobs.files import LowestOffsets
+from kafkafmt.jobs.files import Progress
+from kafkafmt.log.overlaps import LowestOffsets
 
-# Rows that one table on a terminal holds: what comes behind them gets a table of its own.
+# The rows of one table. Further rows are printed as further tables.
 _TABLE_ROWS = 500
 
 
 class _OffsetRange(click.ParamType[Any]):
-    """`A:B`: from A to in front of B; either may be left out."""
+    """`A:B`: the offsets from A to before B. Either number may be omitted."""
 
     name = "range"
 
@@ -43,28 +46,30 @@ class _OffsetRange(click.ParamType[Any]):
             self.fail(f"{value!r} is not FIRST:END, as in 100:200, 100: or :200", param, ctx)
         first, end = (int(number) if number else None for number in match.groups())
         if first is not None and end is not None and end <= first:
-            self.fail(f"{value!r} holds no offset: the first is taken, the end is not", param, ctx)
+            self.fail(f"{value!r} holds no offset: FIRST is included, END is not", param, ctx)
         return first, end
 
 
 @dataclass
 class _Selection:
-    """Which rows are asked for, and the damage met on the way to them."""
+    """The rows that the user selected. `damage` counts the damaged ranges found while reading them."""
 
     sources: Sequence[Source]
     records: bool
     offsets: tuple[int | None, int | None]
     limit: int | None
     lowest: LowestOffsets
+    progress: Progress
     damage: int = 0
 
     def rows(self) -> Iterator[tuple[Source, Iterator[Row]]]:
-        """The rows of each file; they must be taken before the next file is asked for."""
+        """Yield each file with an iterator of its rows. Exhaust the iterator before the next file."""
         left = self.limit
         for source in self.sources:
             if left == 0:
                 return
             if not source.may_hold(*self.offsets):
+                self.progress(source.size_in_bytes)
                 continue
             found = itertools.islice(self._rows_of(source), left)
             counted = _Counted(found)
@@ -75,15 +80,15 @@ class _Selection:
         try:
             yield from self._rows_from(source, self.lowest.of(source.path))
         except FileNotFoundError:
-            tell(f"gone: {source.path}: deleted since it was listed")
+            notify(f"gone: {source.path}: deleted since it was listed")
 
     def _rows_from(self, source: Source, lowest: int) -> Iterator[Row]:
         origin = row_format.source_row(source)
         first, end = self.offsets
         left_out = 0
-        for found in walk(source):
+        for found in walk(source, self.progress):
             if isinstance(found, DamageFound):
-                self._tell(found)
+                self._report(found)
                 continue
             batch = found.batch
             if found.is_valid:
@@ -91,7 +96,7 @@ class _Selection:
                     left_out += 1
                     continue
                 if left_out:
-                    self._tell_left_out(source, left_out)
+                    self._report_left_out(source, left_out)
                     left_out = 0
                 self.lowest.add(source.path, batch.next_offset)
             if first is not None and batch.last_offset < first:
@@ -107,17 +112,17 @@ class _Selection:
                         if is_wanted and (end is None or record.offset < end):
                             yield row_format.record_row(origin, batch, record)
                 except KafkaFormatError as error:
-                    self._tell(DamageFound.by_error(source, error))
+                    self._report(DamageFound.by_error(source, error))
         if left_out:
-            self._tell_left_out(source, left_out)
+            self._report_left_out(source, left_out)
 
-    def _tell_left_out(self, source: Source, batches: int) -> None:
+    def _report_left_out(self, source: Source, batches: int) -> None:
         sys.stdout.flush()
         start, reached = self.lowest.start_of(source.path), self.lowest.reached_before(source.path)
         why = f"below the log start offset {start}: --from-segment-start shows them"
         if reached > start:
-            why = f"below offset {reached}, up to where a segment before it has them"
-        tell(f"left out: {source.path}: {in_words(batches, 'batch')} {why}")
+            why = f"below offset {reached}: an earlier segment contains these offsets"
+        notify(f"left out: {source.path}: {in_words(batches, 'batch')} {why}")
 
     def _begins_behind(self, found: Batch, end: int) -> bool:
         try:
@@ -125,10 +130,10 @@ class _Selection:
         except KafkaFormatError:
             return False
 
-    def _tell(self, found: DamageFound) -> None:
+    def _report(self, found: DamageFound) -> None:
         self.damage += 1
         sys.stdout.flush()
-        tell(f"damage: {damage_in_words(found.row)}")
+        notify(f"damage: {damage_in_words(found.row)}")
 
 
 class _Counted:
@@ -142,17 +147,17 @@ class _Counted:
             yield row
 
 
-@click.command()
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.command(
+    cls=HelpCommand,
+    common="--records --offsets --limit --json --parquet --summary --deep --verify",
+    page="inspect.md",
+)
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", shell_complete=complete_files)
 @click.option("--records", is_flag=True, help="Show records instead of batches.")
-@click.option(
-    "--verify", "is_verifying", is_flag=True, help="Check everything and tell where damage is; see below."
-)
-@click.option("--summary", "is_summary", is_flag=True, help="Show what topics hold, a line each; see below.")
-@click.option(
-    "--deep", is_flag=True, help="With --summary: decompress everything, for ratios, records and headers."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: an object a row.")
+@click.option("--verify", "is_verifying", is_flag=True, help="Check for damage, as kafkafmt verify does.")
+@click.option("--summary", "is_summary", is_flag=True, help="Show a line for each topic.")
+@click.option("--deep", is_flag=True, help="With --summary: decompress all, for ratios, records and headers.")
+@json_option("Print JSON lines: one object for each row.")
 @click.option(
     "--parquet",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -168,8 +173,8 @@ class _Counted:
 )
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N rows.")
 @click.option("--force", is_flag=True, help="With --parquet: replace FILE.")
-@from_segment_start_option
-@engine_options
+@from_segment_start_option()
+@engine_options()
 def inspect(
     paths: tuple[str, ...],
     records: bool,
@@ -185,50 +190,48 @@ def inspect(
     engine: str,
     master: str | None,
 ) -> int:
-    """Show the record batches in log segments, or their records; or check them.
+    """Show the batches or records of log segments, or check them.
 
     PATH is a segment or another file of record batches, a partition folder, a log directory, or a quoted pattern
-    like 'logs/page-views-*'. Of a folder, all segments are taken.
+    like 'logs/page-views-*', or a URI, as s3://bucket/logs. All segments of a folder are read.
 
     \b
-    kafkafmt inspect page-views-0                            batches, all their header fields
+    kafkafmt inspect page-views-0                    show batches
     kafkafmt inspect page-views-0 --records --offsets 100:200
     kafkafmt inspect page-views-0 --records --json | jq .value
     kafkafmt inspect /var/lib/kafka --records --parquet all.parquet
-    kafkafmt inspect --summary /var/lib/kafka                a line a topic, and what clients must know
-    kafkafmt inspect --verify /var/lib/kafka                 a line a segment, and what is damaged
+    kafkafmt inspect --summary /var/lib/kafka        show a line for each topic
+    kafkafmt inspect --verify /var/lib/kafka         check each segment for damage
 
-    --json names fields as Kafka does: base_offset, last_offset, count, codec, producer_id, crc, ... A key or value
-    that is text is a string in "key" or "value"; one that is not valid UTF-8 is in "key_base64" or "value_base64"
-    instead; null is null. Timestamps are milliseconds, -1 for none. In Parquet keys and values are bytes.
+    --json uses Kafka's field names: base_offset, last_offset, count, codec, producer_id, crc, ... If a key or value is
+    valid UTF-8, "key" or "value" contains the string; else "key_base64" or "value_base64" contains the bytes. A null
+    stays null. Timestamps are in milliseconds, -1 for none. In Parquet, keys and values are bytes.
 
-    --verify does what kafkafmt verify does, which tells more of it.
+    --verify does the same as kafkafmt verify: see kafkafmt verify --help.
 
-    --summary tells of each topic what batches its segments hold: formats, codecs, producers, times, and what old
-    clients may not know. Nothing is decompressed, and CRCs are checked; records in compressed messages of v0 and v1
-    are not counted, which a + says. --deep decompresses everything: it counts those as well, and records with
-    headers, and tells what is left of the bytes of each codec (0.25: a quarter).
+    --summary shows for each topic its formats, codecs, producers and times, and the features that old clients may not
+    support. It checks CRCs and decompresses nothing. So it does not count records in compressed messages of v0 and v1;
+    a + marks such a count. --deep decompresses all batches. It counts those records and the records with headers, and
+    shows the compression ratio of each codec (0.25: compressed to a quarter).
 
-    --verify and --summary take --engine spark, which is a task a file; PATH may be a URI then, as s3://bucket/logs.
+    --verify and --summary support --engine spark: each file is read on an executor.
 
-    Without --verify a batch whose CRC does not hold is marked, and damage is told on standard error. Records below the
-    log start offset (log-start-offset-checkpoint) are deleted: they are left out, and batches that hold only such,
-    which is told. An offset that two segments of a log have is shown once. --verify reads all there is.
+    Without --verify, batches with a wrong CRC are marked, and damage is reported on standard error. Records below the
+    log start offset (log-start-offset-checkpoint) are deleted and not shown; batches left out for this are reported.
+    An offset that two segments of a log contain is shown once. --verify always reads all records.
 
-    Exit status: 0; 1 where damage was found; 2 for wrong arguments.
+    Exit status: 0; 1 if damage was found; 2 for wrong arguments.
     """
     selects = records or parquet is not None or limit is not None or offsets != (None, None)
     if force and parquet is None:
         raise click.UsageError("--force is for --parquet")
-    if from_segment_start and is_verifying:
-        raise click.UsageError("--from-segment-start is not for --verify")
     if is_verifying and (selects or is_summary or deep):
         raise click.UsageError(
-            "--verify checks whole files: it takes --json, --engine, --master and no other option"
+            "--verify checks whole files: expected no option but --json, --engine and --master"
         )
     if is_summary and selects:
         raise click.UsageError(
-            "--summary reads whole files: it takes --deep, --json, --engine, --master and no other"
+            "--summary reads whole files: expected no option but --deep, --json, --engine and --master"
         )
     if deep and not is_summary:
         raise click.UsageError("--deep is for --summary")
@@ -249,17 +252,25 @@ def inspect(
             as_json=as_json,
         )
     if parquet is not None and not force and os.path.lexists(parquet):
-        raise click.ClickException(f"{parquet}: is there already: --force replaces it")
+        raise click.ClickException(f"{parquet}: already exists: --force replaces it")
     lowest = LowestOffsets(from_segment_start=from_segment_start)
-    selection = _Selection(find_sources(paths), records, offsets, limit, lowest)
-    if as_json:
-        for _, found in selection.rows():
-            for row in found:
-                print_json(row_format.to_json(row))
-    elif parquet is not None:
-        tell(write_parquet(parquet, selection.rows(), records=records))
-    else:
-        _print_tables(selection)
+    sources = find_sources(paths)
+    with progress_bar(beside_rows=parquet is None) as bar:
+        total = None if bar.disable else sum(source.size_in_bytes for source in sources)
+        task = bar.add_task("reading", total=total)
+
+        def progress(read_bytes: int) -> None:
+            bar.advance(task, read_bytes)
+
+        selection = _Selection(sources, records, offsets, limit, lowest, progress)
+        if as_json:
+            for _, found in selection.rows():
+                for row in found:
+                    print_json(row_format.to_json(row))
+        elif parquet is not None:
+            notify(write_parquet(parquet, selection.rows(), records=records))
+        else:
+            _print_tables(selection)
     return 1 if selection.damage else 0
 
 

@@ -1,4 +1,4 @@
-"""`kafkafmt memory`: how one number of bytes is divided over threads and their tasks, before anything is started."""
+"""`kafkafmt memory`: show how a memory limit is divided over threads and tasks. Starts none of them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from typing import Any
 
 import click
 
-from kafkafmt.cli.output import in_words, print_json, print_table, tell
+from kafkafmt._util.sizes import size_text
+from kafkafmt.cli.help import HelpCommand
+from kafkafmt.cli.options import json_option
+from kafkafmt.cli.output import in_words, notify, print_json, print_table
+from kafkafmt.cli.values import Size
 from kafkafmt.memory import MemoryPlan, Task, spread
-from kafkafmt.sizes import parse_size, size_text
 
 _COLUMNS = {
     "thread#": "thread",
@@ -32,71 +35,65 @@ _COUNT = click.IntRange(min=0)
 _AT_LEAST_ONE = click.IntRange(min=1)
 
 
-class _PlanSize(click.ParamType[int]):
-    name = "size"
-
-    def __init__(self, least: int = 0) -> None:
-        self._least = least
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return parse_size(value, least=self._least)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+_SIZE = Size()
+_SIZE_OR_NONE = Size(least=0)
 
 
-_SIZE = _PlanSize()
-
-
-@click.command()
-@click.option(
-    "--total", type=_PlanSize(1), required=True, help="What all of it may take, as 512m, 4g or 1.5GiB."
+@click.command(
+    cls=HelpCommand,
+    common="--total --threads --tasks --partitions-per-task --stores-per-task --producer --consumer --spark --json",
+    page="memory.md",
 )
+@click.option("--total", type=_SIZE, required=True, help="Limit of all threads, as 512m, 4g or 1.5GiB.")
 @click.option(
-    "--threads", type=_AT_LEAST_ONE, default=1, show_default=True, help="That share the total evenly."
+    "--threads", type=_AT_LEAST_ONE, default=1, show_default=True, help="They share the total evenly."
 )
-@click.option("--tasks", type=_COUNT, default=1, show_default=True, help="That go to the threads in turn.")
-@click.option("--partitions-per-task", type=_COUNT, default=1, show_default=True)
-@click.option("--stores-per-task", type=_COUNT, default=0, show_default=True)
+@click.option("--tasks", type=_COUNT, default=1, show_default=True, help="They go to the threads in turn.")
+@click.option(
+    "--partitions-per-task", type=_COUNT, default=1, show_default=True, help="Buffered by each task."
+)
+@click.option("--stores-per-task", type=_COUNT, default=0, show_default=True, help="Of each task.")
 @click.option(
     "--reserved",
-    type=_SIZE,
+    type=_SIZE_OR_NONE,
     default=0,
     show_default=True,
-    help="Off the total first: interpreter, allocator.",
-)
-@click.option("--producer", type=_SIZE, help="Of each thread.  [default: 32M, or 1/8 of the thread's share]")
-@click.option("--consumer", type=_SIZE, help="Of each thread.  [default: 50M, or 1/4 of the thread's share]")
-@click.option(
-    "--buffered-bytes-per-partition", type=_PlanSize(1), help="Fixed, whatever the number of partitions."
-)
-@click.option("--block-cache", type=_SIZE, help="Fixed, for all threads together.")
-@click.option("--write-buffer", type=_SIZE, help="Fixed, for each of a store.")
-@click.option(
-    "--write-buffers", type=_AT_LEAST_ONE, default=2, show_default=True, help="How many a store has."
+    help="Subtracted from the total first, for interpreter and allocator.",
 )
 @click.option(
-    "--least-batch", type=_PlanSize(1), help="What a partition must be able to buffer.  [default: 1048588]"
-)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object, sizes in bytes.")
-@click.option("--spark", "as_spark", is_flag=True, help="Spark settings, as --conf options of spark-submit.")
-@click.option(
-    "--cores", type=_AT_LEAST_ONE, help="Of an executor, with --spark.  [default: as many as threads]"
+    "--producer", type=_SIZE_OR_NONE, help="Of each thread.  [default: 32M, or 1/8 of the thread's share]"
 )
 @click.option(
-    "--heap", type=_SIZE, help="Of an executor's JVM, beside the total, with --spark.  [default: 1g]"
+    "--consumer", type=_SIZE_OR_NONE, help="Of each thread.  [default: 50M, or 1/4 of the thread's share]"
+)
+@click.option("--buffered-bytes-per-partition", type=_SIZE, help="Buffer of each partition; fixed.")
+@click.option("--block-cache", type=_SIZE_OR_NONE, help="Block cache of all threads together; fixed.")
+@click.option("--write-buffer", type=_SIZE_OR_NONE, help="Each write buffer of a store; fixed.")
+@click.option(
+    "--write-buffers", type=_AT_LEAST_ONE, default=2, show_default=True, help="Write buffers of each store."
+)
+@click.option("--least-batch", type=_SIZE, help="The least buffer of a partition.  [default: 1048588]")
+@json_option("Print one JSON object, with sizes in bytes.")
+@click.option("--spark", "as_spark", is_flag=True, help="Print Spark settings, as options of spark-submit.")
+@click.option(
+    "--cores", type=_AT_LEAST_ONE, help="With --spark: cores of an executor.  [default: as many as threads]"
+)
+@click.option(
+    "--heap",
+    type=_SIZE_OR_NONE,
+    help="With --spark: JVM heap of an executor, beyond the total.  [default: 1g]",
 )
 def memory(**options: Any) -> int:
-    """Show what threads and their tasks get of a total number of bytes.
-
-    Of a thread's share, producer and consumer come first. The rest is divided again whenever tasks come or go: buffers,
-    state stores, and caches, which have what is left. What is fixed here is kept; where more is fixed than there
-    is, the rest is negative, and a warning says what to lower.
+    """Show how a memory limit is divided over threads and tasks.
 
     \b
     kafkafmt memory --total 4g --threads 4 --tasks 12 --stores-per-task 1
     kafkafmt memory --total 256m --tasks 64 --producer 0
     kafkafmt memory --total 4g --threads 4 --spark --heap 2g
+
+    Producer and consumer are subtracted from a thread's share first. The rest is divided over buffers and state
+    stores, and caches get what remains. It is divided again whenever tasks are added or removed. Sizes given as options
+    are kept. If they exceed the share, the rest is negative, and a warning says what to lower.
     """
     if not options["as_spark"]:
         for name in ("cores", "heap"):
@@ -106,7 +103,7 @@ def memory(**options: Any) -> int:
         raise click.UsageError("--json and --spark: expected one of them")
     try:
         plan = _plan(options)
-        with _warnings_told():
+        with _warnings_shown():
             if options["as_spark"]:
                 _print_spark(plan, options)
             else:
@@ -151,22 +148,24 @@ def _cell(value: int | str) -> str:
 
 
 def _print_spark(plan: MemoryPlan, options: dict[str, Any]) -> None:
+    from kafkafmt.spark import spark_conf
+
     heap = "1g" if options["heap"] is None else options["heap"]
-    for name, value in plan.spark_conf(options["cores"], heap_bytes=heap, task=_task(options)).items():
+    for name, value in spark_conf(plan, options["cores"], heap_bytes=heap, task=_task(options)).items():
         click.echo(f"--conf {shlex.quote(f'{name}={value}')}")
 
 
 @contextmanager
-def _warnings_told() -> Iterator[None]:
-    """What a plan warns of, as lines on standard error."""
+def _warnings_shown() -> Iterator[None]:
+    """Print the warnings of the memory plan as lines on standard error, during the block."""
 
-    class Told(logging.Handler):
+    class Shown(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            tell(f"warning: {record.getMessage()}")
+            notify(f"warning: {record.getMessage()}")
 
-    logger, told = logging.getLogger("kafkafmt.memory"), Told(logging.WARNING)
-    logger.addHandler(told)
+    logger, handler = logging.getLogger("kafkafmt.memory"), Shown(logging.WARNING)
+    logger.addHandler(handler)
     try:
         yield
     finally:
-        logger.removeHandler(told)
+        logger.removeHandler(handler)

@@ -1,41 +1,59 @@
-"""`kafkafmt mirror`: batches moved from a cluster or a log directory to another, as they are (KIP-712)."""
+"""`kafkafmt mirror`: copy batches from a cluster or a log directory to another, as they are (KIP-712)."""
 
 from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
-from kafkafmt.cli.client_settings import ConfigType, client_settings
-from kafkafmt.cli.output import in_words, print_json, print_table, size_in_words, tell
-from kafkafmt.cli.values import AddressType, Size
-from kafkafmt.ini import IniError
+from kafkafmt._util.addresses import host_and_port
+from kafkafmt._util.sizes import GIB, size_text
+from kafkafmt.cli.help import HelpCommand
+from kafkafmt.cli.options import (
+    Decorator,
+    client_options,
+    client_settings,
+    cluster_errors,
+    codec_of,
+    codec_option,
+    from_segment_start_option,
+    isolation_option,
+    json_option,
+    log_options,
+    on_corrupt_option,
+    options,
+)
+from kafkafmt.cli.output import in_words, notify, print_json, print_table, progress_bar, size_in_words
+from kafkafmt.cli.values import AddressType, Size, complete_folders
 from kafkafmt.mirror.addresses import Address as MirrorAddress
 from kafkafmt.mirror.addresses import parse_address
-from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.topic_settings import TopicSettings
-from kafkafmt.serve.options import DEFAULT_HOST, GIB, host_and_port
-from kafkafmt.sizes import size_text
-from kafkafmt.types import Codec
+from kafkafmt.server.options import DEFAULT_HOST
 
 if TYPE_CHECKING:
-    from kafkafmt.mirror.running import Mirror
+    from rich.progress import Progress as ProgressBar
+
+    from kafkafmt.mirror.loop import Mirror, Report
     from kafkafmt.mirror.statistics import Statistics
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 _SECONDS = click.FloatRange(min=0, min_open=True)
-# A client that asks for metrics has that long for its request.
+# A client that reads metrics must send its request within this time.
 _METRICS_SECONDS = 60.0
+_BAR_SECONDS = 0.2
 
 
 class _MirrorAddressType(click.ParamType["MirrorAddress"]):
-    """A cluster and topics, or a folder."""
+    """The address of a cluster with topics, or of a folder."""
 
     name = "mirror address"
 
@@ -45,9 +63,18 @@ class _MirrorAddressType(click.ParamType["MirrorAddress"]):
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        if param.name == "source" and isinstance(ctx.command, _MirrorCommand) and incomplete:
+            subcommand = "offsets"
+            if subcommand.startswith(incomplete):
+                return [CompletionItem(subcommand)]
+        return complete_folders(ctx, param, incomplete)
+
 
 class _MetricsAddressType(AddressType):
-    """PORT, on this machine alone, or HOST:PORT."""
+    """HOST:PORT, or PORT for this machine only."""
 
     def __init__(self) -> None:
         super().__init__(least_port=0)
@@ -58,33 +85,27 @@ class _MetricsAddressType(AddressType):
         return super().convert(value, param, ctx)
 
 
-def _client_options(command: _Command) -> _Command:
-    """The options that say how to reach both sides, and where the offset map is."""
-    for side in ("target", "source"):
-        command = click.option(
-            f"--{side}-config-file",
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            metavar="FILE",
-            help=f"The same, a setting a line, for passwords: the {side}'s.",
-        )(command)
-        command = click.option(
-            f"--{side}-config",
-            type=ConfigType(),
-            multiple=True,
-            metavar="KEY=VALUE",
-            help=f"A setting of the {side}'s clients, as security.protocol; more than once.",
-        )(command)
-    return click.option(
-        "--offset-map",
-        default=MirrorOptions.offset_map,
-        show_default=True,
-        metavar="PATH|topic:NAME",
-        help="Where the source's offsets are at the target cluster: a file, or a topic there.",
-    )(command)
+def _client_options() -> Decorator:
+    """Return a decorator that adds the options for the clients of both sides and for the offset map."""
+    config = (
+        "A setting of the {}'s clients, under Kafka's name or kafka-python's, as security.protocol=SASL_SSL."
+        " May be repeated."
+    )
+    file = "A file of such settings for the {}'s clients, one a line, as for passwords."
+    return options(
+        click.option(
+            "--offset-map",
+            default=MirrorOptions.offset_map,
+            show_default=True,
+            metavar="PATH|topic:NAME",
+            help="A file, or a topic at a target cluster, for the map of the source's offsets to the target's.",
+        ),
+        *(client_options(side, config.format(side), file.format(side)) for side in ("source", "target")),
+    )
 
 
-class _MirrorCommand(click.Command):
-    """A command that has another one below it: a first argument `offsets` is that one's name, and no folder's."""
+class _MirrorCommand(HelpCommand):
+    """The command `mirror`, with the subcommand `offsets`: a first argument `offsets` is not taken for a folder."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -94,21 +115,25 @@ class _MirrorCommand(click.Command):
         return super().make_context(info_name, args, parent, **extra)
 
 
-@click.command(cls=_MirrorCommand)
+@click.command(
+    cls=_MirrorCommand,
+    common="--once --from --group --source-config-file --target-config-file --memory --metrics-port --json",
+    page="mirror.md",
+)
 @click.argument("source", metavar="SRC", type=_MirrorAddressType())
 @click.argument("target", metavar="DST", type=_MirrorAddressType())
 @click.option(
     "--use-raw-bytes/--deep",
     "is_raw",
     default=True,
-    help="Move batches as they are, or decode them and make new ones.  [default: as they are]",
+    help="Copy batches as they are, or decode them and make new ones.  [default: as they are]",
 )
-@click.option("--group", help="The consumer group at the source.  [default: one for each SRC and DST]")
+@click.option("--group", help="The consumer group at the source.  [default: derived from SRC and DST]")
 @click.option(
     "--once/--follow",
     "is_once",
     default=None,
-    help="End where the source ends now, or wait for more.  [default: follow a cluster, a folder once]",
+    help="Stop at the current end of the source, or wait for more.  [default: follow a cluster, not a folder]",
 )
 @click.option(
     "--from",
@@ -116,55 +141,57 @@ class _MirrorCommand(click.Command):
     type=click.Choice(["earliest", "latest", "committed"]),
     default=MirrorOptions.beginning,
     show_default=True,
-    help="Where a partition begins that was never mirrored to DST; committed: where the group has, else earliest.",
+    help="Where to begin a partition that was never mirrored to DST. committed: at the group's committed offset, or"
+    " else earliest.",
 )
-@click.option(
-    "--isolation",
-    type=click.Choice(["read_committed", "read_uncommitted"]),
-    help="Whether transactions that are open or were aborted are left out."
-    "  [default: left out into a cluster; kept, with their markers, into a folder]",
+@isolation_option(
+    "Leave out records of open and aborted transactions (read_committed), or keep them."
+    "  [default: leave out into a cluster; keep, with their markers, into a folder]",
 )
-@click.option(
-    "--on-corrupt",
-    type=click.Choice(["stop", "skip"]),
-    default=MirrorOptions.on_corrupt,
-    show_default=True,
-    help="Whether damage at the source ends its partition, or is passed over and reported.",
+@on_corrupt_option(
+    "Damage at the source stops its partition, with exit status 1 (fail), or is left out and reported (skip).",
+    earlier="stop",
 )
+@from_segment_start_option()
 @click.option(
     "--restart-recreated",
     "restarts_recreated",
     is_flag=True,
-    help="Mirror a topic that was deleted and made again from its start: its old log in a folder is renamed,"
-    " at a cluster the new records follow the old.",
+    help="Mirror a topic that was deleted and created again from its start. Its old log in a folder is renamed; in"
+    " a cluster the new records are appended to the old.",
 )
 @click.option(
     "--append",
     "appends",
     is_flag=True,
-    help="Go on behind records at DST that the offset map does not tell of; they may be there twice then.",
-)
-@click.option("--handler", metavar="MODULE:CALLABLE", help="Sees each batch, or with --deep each record.")
-@click.option(
-    "--codec", type=click.Choice([one.name.lower() for one in Codec]), help="What --deep compresses with."
+    help="Append to records at DST that the offset map does not know. Records may then be there twice.",
 )
 @click.option(
-    "--repartition", "repartitions", is_flag=True, help="Partition by key, with --deep, into a cluster."
+    "--handler",
+    metavar="MODULE:CALLABLE",
+    help="Called with each batch, or with --deep each record, to change or drop it.",
+)
+@codec_option("The codec of the batches that --deep makes.")
+@click.option(
+    "--repartition",
+    "repartitions",
+    is_flag=True,
+    help="Choose partitions by key, with --deep, for a cluster.",
 )
 @click.option(
     "--topic-config",
     multiple=True,
     metavar="[TOPIC:]NAME=VALUE",
-    help="Configuration of the topics made at DST, or of one of them, in place of SRC's; more than once.",
+    help="A property of all topics created at DST, or of one of them, in place of SRC's. May be repeated.",
 )
-@_client_options
+@_client_options()
 @click.option(
     "--commit-interval",
     type=_SECONDS,
     default=MirrorOptions.commit_interval,
     show_default=True,
     metavar="SECONDS",
-    help="How often what has arrived is made durable, and offsets are committed.",
+    help="How often files are flushed, the offset map is saved, and offsets are committed.",
 )
 @click.option(
     "--progress",
@@ -173,22 +200,23 @@ class _MirrorCommand(click.Command):
     default=MirrorOptions.progress_interval,
     show_default=True,
     metavar="SECONDS",
-    help="How often progress is logged; 0: never.",
+    help="How often progress is logged. 0: never. Without it, --once on a terminal shows a progress bar instead.",
 )
 @click.option(
     "--metrics-port",
     "metrics",
     type=_MetricsAddressType(),
     metavar="[HOST:]PORT",
-    help="Serve metrics in Prometheus' form there.",
+    help="Serve Prometheus metrics at this address.",
 )
 @click.option(
     "--memory",
     "memory_bytes",
-    type=Size(64 * GIB),
-    default=MirrorOptions.memory_bytes,
+    type=Size(most=64 * GIB),
+    default=size_text(MirrorOptions.memory_bytes),
+    show_default=True,
     metavar="SIZE",
-    help=f"What the mirror may take beyond what it starts with.  [default: {size_text(MirrorOptions.memory_bytes)}]",
+    help="The most memory beyond what the program needs to start.",
 )
 @click.option(
     "--shutdown-timeout",
@@ -196,17 +224,13 @@ class _MirrorCommand(click.Command):
     default=MirrorOptions.shutdown_timeout,
     show_default=True,
     metavar="SECONDS",
-    help="How long what is under way may take at SIGTERM.",
+    help="How long to wait at the end for batches in flight.",
 )
-@click.option("--log-format", type=click.Choice(["auto", "json", "text"]), default="auto", show_default=True)
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    help="The least that is logged, on standard error.",
+@log_options(
+    "Format of log lines on standard error; auto: text on a terminal, else JSON.",
+    "Lowest level that is logged.",
 )
-@click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
+@json_option("Print the summary as one JSON object.")
 def mirror(
     source: MirrorAddress,
     target: MirrorAddress,
@@ -225,56 +249,65 @@ def mirror(
     as_json: bool,
     **settings: Any,
 ) -> int:
-    """Move batches from SRC to DST as they are, nothing decompressed that need not be (KIP-712).
+    """Copy batches from SRC to DST as they are (KIP-712).
+
+    Only batches that DST would refuse are decompressed.
 
     \b
     kafkafmt mirror kafka://east:9092/orders,clicks-.* kafka://west:9092
     kafkafmt mirror kafka://east:9092/orders /backup --once
     kafkafmt mirror /backup kafka://west:9092
-    kafkafmt mirror offsets kafka://east:9092 kafka://west:9092 --group billing --commit
+    kafkafmt mirror offsets kafka://east:9092 kafka://west:9092 --group billing
 
-    SRC and DST are folders, or kafka://HOST:PORT[,HOST:PORT]. Behind a slash SRC may have topics: names and
-    regular expressions, with commas between; else all topics are mirrored but those that begin with two
-    underscores. Topics are made at DST with SRC's partitions and configuration.
+    SRC and DST are folders, or kafka://HOST:PORT[,HOST:PORT]. After a slash SRC may name topics and regular
+    expressions, separated by commas. By default all topics are mirrored except those that begin with two
+    underscores. Missing topics are created at DST with SRC's partitions and configuration.
 
-    Into a folder each batch comes exactly once, with its offsets, and DST's end is where it goes on. Into a
-    cluster each comes at least once: the offset map there says where a partition goes on. What may be there
-    twice is counted. `mirror offsets` looks up in that map where a group goes on at DST. Mirrors that follow
-    share the partitions if they have one SRC and one DST, or one --group.
+    In a folder each batch arrives exactly once, with its offsets; a restart continues at the end of each log. In a
+    cluster each batch arrives at least once; a restart continues where the offset map ends. Records that may be there
+    twice are counted. `mirror offsets` looks up in that map where a consumer group continues at DST. Mirrors that
+    follow share the partitions if they have the same SRC and DST, or the same --group.
 
-    A handler is called with a RecordBatch, or with --deep a Record, and its TopicPartition; it returns what
-    goes on in its place, or None.
+    A handler is called with a RecordBatch, or with --deep a Record, and its TopicPartition. It returns the one
+    to write instead, or None to drop it.
 
-    SIGTERM and SIGINT end it once what is under way has arrived, a second one at once.
-    Needs pip install 'kafkafmt[mirror]'.
+    SIGTERM or SIGINT ends the mirror after batches in flight have arrived; a second one ends it at once.
+    Requires pip install 'kafkafmt[mirror]'.
 
-    Exit status: 0; 1 if a partition was stopped, or with --once the end not reached; 2 for what keeps it from
-    going on. Damage passed over as asked is no failure.
+    Exit status: 0; 1 if a partition was stopped, or if --once did not reach an end or missed deleted offsets; 2 if
+    the mirror could not start or continue. With --on-corrupt skip, damage is no failure.
     """
-    with _told_in_one_line():
+    with cluster_errors("mirror"):
         from kafkafmt.mirror.handlers import load_handler
         from kafkafmt.mirror.opening import open_mirror
         from kafkafmt.mirror.progress import Progress
-        from kafkafmt.serve.logs import configure_logs
+        from kafkafmt.server.structured_logging import configure_logs
 
-        options = MirrorOptions(
+        asked = MirrorOptions(
             source,
             target,
             follows=None if is_once is None else not is_once,
             is_deep=not is_raw,
-            codec=None if codec is None else Codec[codec.upper()],
+            codec=codec_of(codec),
             handler=None if handler is None else load_handler(handler),
             source_config=client_settings(source_config, source_config_file),
             target_config=client_settings(target_config, target_config_file),
             topic_settings=TopicSettings.parsed(topic_config),
             **settings,
         )
-        configure_logs(log_format, log_level)
-        if log_level == "info":
-            logging.getLogger("kafka").setLevel(logging.WARNING)
-            logging.getLogger("kafka.net.selector").setLevel(logging.ERROR)  # warns of a machine that is busy
         with ExitStack() as stack:
-            running = stack.enter_context(open_mirror(options, Progress()))
+            report: Report = Progress()
+            if _shows_bar(asked):
+                report = _bar_report(stack.enter_context(progress_bar(of_records=True)))
+                asked = replace(asked, progress_interval=_BAR_SECONDS)
+            # The bar comes first: log lines that are written later appear above it.
+            configure_logs(log_format, log_level)
+            if log_level == "info":
+                logging.getLogger("kafka").setLevel(logging.WARNING)
+                logging.getLogger("kafka.net.selector").setLevel(
+                    logging.ERROR
+                )  # it warns if the machine is busy
+            running = stack.enter_context(open_mirror(asked, report))
             if metrics is not None:
                 _serve_metrics(stack, running.statistics, *metrics)
             stack.enter_context(_ended_by_signals(running))
@@ -283,17 +316,21 @@ def mirror(
             finally:
                 _print_summary(running.statistics, as_json=as_json)
     ended = running.statistics
-    has_lost = bool(ended.gone) and not options.is_following
+    has_lost = bool(ended.gone) and not asked.is_following
     return 1 if ended.stopped or ended.unreached or has_lost else 0
 
 
-@click.command()
+@click.command(
+    cls=HelpCommand,
+    common="--group --commit --offset-map --source-config-file --target-config-file --json",
+    page="mirror.md",
+)
 @click.argument("source", metavar="SRC", type=_MirrorAddressType())
 @click.argument("target", metavar="DST", type=_MirrorAddressType())
-@click.option("--group", required=True, help="The consumer group whose position is looked up.")
-@click.option("--commit", is_flag=True, help="Commit what was found for the group at DST.")
-@_client_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--group", required=True, help="The consumer group whose offsets are looked up.")
+@click.option("--commit", is_flag=True, help="Commit the offsets found for the group at DST.")
+@_client_options()
+@json_option("Print JSON lines: one object for each partition.")
 def offsets(
     source: MirrorAddress,
     target: MirrorAddress,
@@ -306,21 +343,27 @@ def offsets(
     target_config_file: Path | None,
     as_json: bool,
 ) -> int:
-    """Where a consumer group goes on at DST, by the offset map that a mirror from SRC has kept.
+    """Show where a consumer group continues at DST.
 
-    No record is missed there; some may be read again, where the map knows less than every offset.
+    \b
+    kafkafmt mirror offsets kafka://east:9092 kafka://west:9092 --group billing
+    kafkafmt mirror offsets kafka://a:9092 kafka://b:9092 --group billing --commit
+
+    The offset map of a mirror from SRC translates the group's offsets.
+
+    The group misses no record there. It may read some again, because the map does not have every offset.
     """
-    with _told_in_one_line():
+    with cluster_errors("mirror"):
         from kafkafmt.mirror.group_offsets import look_up_group
 
-        options = MirrorOptions(
+        asked = MirrorOptions(
             source,
             target,
             source_config=client_settings(source_config, source_config_file),
             target_config=client_settings(target_config, target_config_file),
             offset_map=offset_map,
         )
-        found = look_up_group(options, group, commit=commit)
+        found = look_up_group(asked, group, commit=commit)
     if as_json:
         for (topic, partition), at, other in found:
             there = {"source_offset": at, "target_offset": other}
@@ -334,39 +377,42 @@ def offsets(
     return 0
 
 
-@contextmanager
-def _told_in_one_line() -> Iterator[None]:
-    try:
-        from kafka.errors import KafkaError
-    except ModuleNotFoundError as error:
-        raise click.ClickException(f"mirror needs {error.name}: pip install 'kafkafmt[mirror]'") from None
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise click.ClickException(f"mirror needs {error.name}: pip install 'kafkafmt[mirror]'") from None
-    except (MirrorError, IniError, KafkaError) as error:
-        raise click.ClickException(str(error)) from None
+def _shows_bar(asked: MirrorOptions) -> bool:
+    """Return whether a progress bar replaces the log lines of `--progress`: on a terminal, if the end is known."""
+    source = click.get_current_context().get_parameter_source("progress_interval")
+    return not asked.is_following and sys.stderr.isatty() and source is not ParameterSource.COMMANDLINE
+
+
+def _bar_report(bar: ProgressBar) -> Report:
+    """Return a report that shows the statistics of a mirror in a progress bar."""
+    task = bar.add_task("mirroring", total=None)
+
+    def report(statistics: Statistics) -> None:
+        records = statistics.total.records
+        bar.update(task, completed=records, total=records + sum(statistics.lag.values()))
+
+    return report
 
 
 def _serve_metrics(stack: ExitStack, statistics: Statistics, host: str, port: int) -> None:
     from kafkafmt.mirror.metrics import registry_of
-    from kafkafmt.serve.metrics import metrics_server
+    from kafkafmt.server.prometheus import metrics_server
 
     port = stack.enter_context(metrics_server(registry_of(statistics), host, port, _METRICS_SECONDS))
-    tell(f"metrics are served on {host_and_port(host, port)}")
+    notify(f"metrics are served on {host_and_port(host, port)}")
 
 
 @contextmanager
 def _ended_by_signals(running: Mirror) -> Iterator[None]:
-    """End the mirror when SIGTERM or SIGINT comes; a second one does what it does by itself."""
+    """End the mirror at the first SIGTERM or SIGINT. A second one has its default effect."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
-    def told(number: int, _: object) -> None:
+    def end(number: int, _: object) -> None:
         running.end()
         signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler)
 
     for number in before:
-        signal.signal(number, told)
+        signal.signal(number, end)
     try:
         yield
     finally:
@@ -388,10 +434,10 @@ def _print_summary(statistics: Statistics, *, as_json: bool) -> None:
             reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts.items())
             parts.append(f"{word}: {reasons}")
     if statistics.skipped:
-        parts.append(f"passed over: {in_words(len(statistics.skipped), 'damaged stretch')}")
+        parts.append(f"skipped: {in_words(len(statistics.skipped), 'damaged range')}")
     if statistics.possibly_doubled:
         parts.append(f"possibly doubled: {in_words(statistics.possibly_doubled, 'record')}")
-    if statistics.stopped:  # the log has said which, where, and why
+    if statistics.stopped:  # the log names partition, offset and reason
         parts.append(f"stopped: {in_words(len(statistics.stopped), 'partition')}")
     if statistics.unreached:
         parts.append(f"not reached: {in_words(len(statistics.unreached), 'partition')}")

@@ -1,12 +1,15 @@
-"""What commands share in talking to people and programs: consoles, tables, JSON lines, numbers in words."""
+"""Output that commands share: tables, JSON lines, messages, progress bars, numbers in words."""
 
 from __future__ import annotations
 
 import json
+import os
+import stat
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, TextIO
 
 import click
 from rich.cells import cell_len
@@ -14,11 +17,14 @@ from rich.console import Console, JustifyMethod, OverflowMethod
 from rich.progress import (
     BarColumn,
     DownloadColumn,
+    MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.progress import Task as ProgressTask
 from rich.table import Table
 from rich.text import Text
 
@@ -28,20 +34,20 @@ _LAST_MILLISECOND = 253402300799999  # of the year 9999
 
 
 def print_json(row: object) -> None:
-    """One object on a line of its own."""
+    """Print an object as JSON, in one line on standard output."""
     sys.stdout.write(json.dumps(row) + "\n")
 
 
-def tell(message: str) -> None:
-    """A line for people, beside whatever goes to standard output."""
+def notify(message: str) -> None:
+    """Print a message for people, in one line on standard error."""
     click.echo(message, err=True)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
-    """A table on standard output; numbers, in columns whose name ends in `#`, to the right.
+    """Print a table on standard output. Columns whose name ends in `#` contain numbers, and are right-aligned.
 
-    On a terminal that is too narrow the widest texts give way, down to `_LEAST_WIDTH`, and the last one wraps;
-    numbers and times never do: cut short they would be wrong. Elsewhere lines are as long as need be.
+    If a terminal is too narrow, the widest text columns are cut, down to `_LEAST_WIDTH`, and the last column wraps.
+    Numbers and times are never cut: they would be wrong. If standard output is no terminal, nothing is cut.
     """
     cells = [tuple(row) for row in rows]
     names = [name.removesuffix("#") for name in columns]
@@ -69,7 +75,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
 
 
 def _narrow(widths: list[int], yielding: Sequence[int], total: int) -> None:
-    """Take from the widest of the columns in `yielding` until all fit."""
+    """Reduce the widest of the columns in `yielding` until all columns fit into `total` characters."""
     while sum(widths) + _GAP * (len(widths) - 1) > total:
         widest = max(yielding, key=widths.__getitem__)
         if widths[widest] <= _LEAST_WIDTH:
@@ -77,31 +83,61 @@ def _narrow(widths: list[int], yielding: Sequence[int], total: int) -> None:
         widths[widest] -= 1
 
 
-def progress_bar(*, transient: bool = True) -> Progress:
-    """A bar of bytes on standard error, where that is a terminal; nothing elsewhere."""
-    console = Console(stderr=True)
-    return Progress(
+@contextmanager
+def progress_bar(*, of_records: bool = False, beside_rows: bool = False) -> Iterator[Progress]:
+    """Show a progress bar with rate and time left on standard error during the block. It is erased after the block.
+
+    It shows nothing if standard error is no terminal. of_records: count records, else bytes. beside_rows: the command
+    prints rows while the bar is there. Then it is shown only if they go to a file: a program at the other end of a pipe
+    may write to the same terminal.
+    """
+    counts = (
+        (MofNCompleteColumn(), TextColumn("records"), _RecordRateColumn())
+        if of_records
+        else (DownloadColumn(binary_units=True), TransferSpeedColumn())
+    )
+    bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
+        *counts,
         TimeRemainingColumn(),
-        console=console,
-        transient=transient,
-        disable=not console.is_terminal,
-        # Lines go above the bar where both are on the terminal; a file or a pipe gets its own untouched.
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty() or (beside_rows and not _is_file(sys.stdout)),
+        # If standard output is the terminal, too, its lines go above the bar. A file or a pipe gets them unchanged.
         redirect_stdout=sys.stdout.isatty(),
     )
+    try:
+        with bar:
+            yield bar
+    finally:
+        bar.stop()  # Ctrl-C may come while it starts: the cursor must be shown again
+
+
+class _RecordRateColumn(ProgressColumn):
+    """The records in a second."""
+
+    def render(self, task: ProgressTask) -> Text:
+        return Text("?" if task.speed is None else f"{task.speed:,.0f}/s", style="progress.data.speed")
+
+
+def _is_file(stream: TextIO) -> bool:
+    """Return whether a stream goes to a file or to /dev/null, and not to a pipe or a terminal."""
+    try:
+        mode = os.fstat(stream.fileno()).st_mode
+    except OSError:  # the stream has no descriptor
+        return False
+    return stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not stream.isatty())
 
 
 def in_words(count: int, noun: str) -> str:
-    """`1 batch`, `2 batches`."""
+    """Return a count with its noun: `1 batch`, `2 batches`."""
     plural = noun + ("es" if noun.endswith("ch") else "s")
     return f"{count:,} {noun if count == 1 else plural}"
 
 
 def size_in_words(size: float) -> str:
-    """`512 B`, `1.5 MiB`."""
+    """Return a size in bytes as text: `512 B`, `1.5 MiB`."""
     if size < 1024:
         return f"{size:.0f} B"
     for unit in ("KiB", "MiB", "GiB"):
@@ -112,7 +148,7 @@ def size_in_words(size: float) -> str:
 
 
 def time_in_words(timestamp: int) -> str:
-    """A timestamp of milliseconds as ISO 8601 in UTC; as the number where that has no such form."""
+    """Return a timestamp in milliseconds as ISO 8601 in UTC, or as the number beyond years 1970 to 9999; `-` for -1."""
     if timestamp == -1:
         return "-"
     if not 0 <= timestamp <= _LAST_MILLISECOND:
@@ -122,14 +158,14 @@ def time_in_words(timestamp: int) -> str:
 
 
 def range_in_words(first: int | None, last: int | None) -> str:
-    """`5`, `5-9`, `?-9`."""
+    """Return a range of numbers as text: `5`, `5-9`, or `?-9` if an end is unknown."""
     if first == last:
         return "?" if first is None else str(first)
     return f"{'?' if first is None else first}-{'?' if last is None else last}"
 
 
 def damage_in_words(damage: dict[str, Any]) -> str:
-    """Where a stretch of damage starts and ends, what it says of itself, and what is wrong."""
+    """Return a damaged range as text: file, kind, positions, offsets, and what is wrong. damage: of `damage_row`."""
     where = f"positions {damage['position']} to {damage['end_position']}"
     lost = ""
     first, behind = damage["expected_offset"], damage["next_offset"]

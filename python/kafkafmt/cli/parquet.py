@@ -1,29 +1,29 @@
-"""Rows into a Parquet file, which is there only once it is whole."""
+"""Write rows to a Parquet file, which appears once it is complete."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from kafkafmt._util.directory_lock import lock_surroundings
+from kafkafmt._util.staging import staged_file
 from kafkafmt.cli import rows as row_format
-from kafkafmt.cli.output import in_words, progress_bar
+from kafkafmt.cli.output import in_words
 from kafkafmt.cli.rows import Row
 from kafkafmt.cli.sources import Source
 
-# A row group ends with whichever comes first.
+# A row group ends when it reaches either limit.
 _GROUP_ROWS = 100_000
 _GROUP_BYTES = 16 * 1024 * 1024
 
 
 def write_parquet(path: Path, rows: Iterator[tuple[Source, Iterator[Row]]], *, records: bool) -> str:
-    """Write rows, file by file, to `path`; return what was done in words.
+    """Write the rows of all files to `path`, and return a message with the number of rows.
 
-    Raises click.ClickException without pyarrow, DirectoryLockedError if a broker runs on the folder, and OSError.
+    records: whether the rows are records, else batches. Raises click.ClickException if pyarrow is missing or `path`
+    cannot be written, DirectoryLockedError if a broker runs on the folder, and OSError for errors in reading.
     """
     with lock_surroundings(path):
         return _write_parquet(path, rows, records=records)
@@ -36,27 +36,19 @@ def _write_parquet(path: Path, rows: Iterator[tuple[Source, Iterator[Row]]], *, 
     except ImportError:
         raise click.ClickException("--parquet needs pyarrow: pip install 'kafkafmt[arrow]'") from None
     schema = row_format.arrow_schema(records=records)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     count = 0
     try:
         with (
-            temporary.open("wb") as file,
+            staged_file(path) as file,
             pq.ParquetWriter(file, schema, compression="zstd") as writer,
-            progress_bar() as bar,
         ):
-            task = bar.add_task(path.name, total=None)
             for group in _groups(rows):
                 writer.write_table(pa.Table.from_pylist(group, schema))
                 count += len(group)
-                bar.update(task, completed=file.tell())
-        temporary.rename(path)
     except _SourceError as error:
         raise error.cause from None
     except OSError as error:
         raise click.ClickException(f"{path}: {error.strerror or error}") from None
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
     return f"{path}: {in_words(count, 'record' if records else 'batch')}"
 
 
@@ -74,7 +66,7 @@ def _groups(rows: Iterator[tuple[Source, Iterator[Row]]]) -> Iterator[list[Row]]
 
 
 class _SourceError(Exception):
-    """An OSError in reading, told from those in writing."""
+    """Wraps an OSError in reading, to distinguish it from errors in writing."""
 
     def __init__(self, cause: OSError) -> None:
         super().__init__(cause)

@@ -1,32 +1,42 @@
-"""`kafkafmt replay`: the records of a log directory merged by time, within so much memory."""
+"""`kafkafmt replay`: read the records of a log directory, merged by time, within a memory limit."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kafkafmt.cli.client_settings import ConfigType, client_settings
+from kafkafmt.cli.help import HelpCommand
+from kafkafmt.cli.options import (
+    client_options,
+    client_settings,
+    cluster_errors,
+    codec_option,
+    json_option,
+    memory_errors,
+)
 from kafkafmt.cli.output import progress_bar
 from kafkafmt.cli.replay_targets import ClusterTarget, JsonTarget
+from kafkafmt.cli.values import Folder, complete_folders
 from kafkafmt.cli.within_memory import (
     DEFAULT_MEMORY,
     Reading,
+    Selection,
     memory_options,
-    plan_for,
     print_summary,
-    told_in_one_line,
 )
+from kafkafmt.jobs.memory import plan_for
 from kafkafmt.jobs.replay import LogTarget, Merge, ReplayTarget
 from kafkafmt.jobs.replay import replay as run_replay
 from kafkafmt.jobs.replay.log_target import LEAST_BATCH_BYTES, MOST_BATCH_BYTES
+from kafkafmt.memory import Part
 from kafkafmt.memory.process import bound_process
+from kafkafmt.storage import StoragePath
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
@@ -35,71 +45,70 @@ if TYPE_CHECKING:
 _STANDARD_OUTPUT = "-"
 _CLUSTER = "kafka://"
 _MIB = 1024 * 1024
-# What is under way to a cluster, of the memory; a log directory's batches take less, a batch for each topic.
-_CLUSTER_PART = 4
-_MOST_CLUSTER_BYTES = 32 * _MIB
-_LOG_PART = 16
+# The target's share of the memory limit: for a cluster the records that are not acknowledged yet; for a log directory,
+# which needs less, a batch of each topic.
+_INTO_CLUSTER = Part("writing", one_in=4, most_bytes=32 * _MIB)
+_INTO_LOG = Part("writing", one_in=16)
+_TO_STANDARD_OUTPUT = Part("writing")
 
 
-@click.command()
-@click.argument("source", metavar="SRC", type=click.Path(path_type=Path))
-@click.argument("target", metavar="[TARGET]", default=_STANDARD_OUTPUT)
+@click.command(
+    cls=HelpCommand,
+    common="--by-time --topics --memory --codec --on-corrupt --target-config-file --json",
+    page="memory.md",
+)
+@click.argument("source", metavar="SRC", type=Folder())
+@click.argument("target", metavar="[TARGET]", default=_STANDARD_OUTPUT, shell_complete=complete_folders)
 @click.option("--by-time", is_flag=True, help="Merge all partitions by timestamp, the lowest first.")
-@memory_options
-@click.option(
-    "--codec",
-    type=click.Choice([codec.name.lower() for codec in Codec]),
-    help="What batches are compressed with, in a folder or a cluster.  [default: none]",
+@memory_options()
+@codec_option("The codec of the batches written to a folder or a cluster.  [default: none]")
+@click.option("--repartition", "repartitions", is_flag=True, help="Choose partitions by key, for a cluster.")
+@client_options(
+    "target",
+    "A setting of the target's clients, as security.protocol. May be repeated.",
+    "A file of such settings, one a line, as for passwords.",
 )
-@click.option("--repartition", "repartitions", is_flag=True, help="Partition by key, into a cluster.")
-@click.option(
-    "--target-config",
-    type=ConfigType(),
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A setting of the target's clients, as security.protocol; more than once.",
-)
-@click.option(
-    "--target-config-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="The same, a setting a line, for passwords.",
-)
-@click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
+@json_option("Print the summary as one JSON object.")
 def replay(
-    source: Path,
+    source: StoragePath,
     target: str,
     by_time: bool,
-    topics: str | None,
     memory_bytes: int | None,
-    isolation: str,
-    on_corrupt: str,
-    from_segment_start: bool,
     codec: str | None,
     repartitions: bool,
     target_config: tuple[tuple[str, str], ...],
     target_config_file: Path | None,
     as_json: bool,
+    **selected: Any,
 ) -> int:
-    """Read the records under SRC, a log directory or a partition folder, and hand them on in order.
+    """Write the records under SRC, in order, to TARGET.
+
+    SRC is a log directory or a partition folder. It may be a URI, as s3://bucket/logs.
 
     \b
     kafkafmt replay /var/lib/kafka --by-time | jq .value
     kafkafmt replay /var/lib/kafka /merged --by-time --topics orders --codec zstd
     kafkafmt replay /backup kafka://west:9092/orders --by-time --memory 64m
 
-    With --by-time the partitions of all topics are merged: the record with the lowest timestamp comes next; those of
-    one partition stay in the order of their offsets, and where timestamps are equal the order is that of topics and
-    partitions. Else one partition comes after the other.
+    With --by-time all partitions are merged: the record with the lowest timestamp is next. Records of one partition
+    stay in the order of their offsets. Equal timestamps are ordered by topic and partition. Without --by-time the
+    partitions follow one after the other.
 
-    TARGET is - for JSON lines on standard output; a folder that is not there yet, where each topic becomes a log of
-    one partition with offsets from 0 on; or kafka://HOST:PORT[,HOST:PORT][/TOPIC], where records keep the number of
-    their partition. Timestamps, keys, values and headers are kept. The folder is there once all of it is.
+    TARGET is one of these:
 
-    --memory says what it takes at the most above what the program takes by itself, whatever the number of
-    partitions; a total that cannot hold a batch of each says at the start what would.
+    \b
+    -           JSON lines on standard output
+    a folder    a new log directory, which appears when it is complete
+    kafka://HOST:PORT[,HOST:PORT][/TOPIC]
+                a cluster; records keep their partition number
 
-    Exit status: 0; 1 where damage ended it; 2 for wrong arguments. Damage left out as asked is no failure.
+    In a folder each topic becomes a log of one partition, with offsets from 0. Timestamps, keys, values and headers
+    are kept.
+
+    --memory limits the memory beyond that of the program itself, for any number of partitions. If it is too small for
+    one batch of each partition, the command fails at the start and names a sufficient size.
+
+    Exit status: 0; 1 if damage ended it; 2 for wrong arguments. With --on-corrupt skip, damage is no failure.
     """
     began = time.monotonic()
     bound_process()
@@ -108,24 +117,22 @@ def replay(
         raise click.UsageError("--codec is for a folder or a cluster")
     if not target.startswith(_CLUSTER) and (repartitions or target_config or target_config_file):
         raise click.UsageError("--repartition and --target-config are for a cluster")
+    writing = _writing(target)
     wanted = _Wanted(
         target,
         Codec[(codec or "none").upper()],
-        _producer_bytes(target, memory_bytes),
+        writing.of(memory_bytes),
         client_settings(target_config, target_config_file),
         repartitions,
     )
-    with told_in_one_line(), _told_of_clusters(target):
-        reading = Reading(
-            source,
-            topics,
-            isolation=isolation,
-            on_corrupt=on_corrupt,
-            from_segment_start=from_segment_start,
-        )
+    with memory_errors(), _errors_of(target):
+        reading = Reading(Selection(source, **selected))
         at_a_time = len(reading.folders) if by_time else 1
-        plan = plan_for(memory_bytes, at_a_time, producer_bytes=partial(_producer_bytes, target))
-        with Merge(reading.readers, plan) as merge, progress_bar() as bar:
+        plan = plan_for(memory_bytes, at_a_time, writing=writing)
+        with (
+            Merge(reading.readers, plan) as merge,
+            progress_bar(beside_rows=target == _STANDARD_OUTPUT) as bar,
+        ):
             task = bar.add_task("replaying", total=reading.size_in_bytes)
             opened = _open_target(wanted, reading.readers.partitions)
             done = run_replay(
@@ -135,10 +142,7 @@ def replay(
     summary = {
         "records": done.records,
         "source_bytes": done.source_bytes,
-        "partitions": len(reading.folders),
-        "damaged_stretches": reading.damaged,
-        "unread_tails": reading.unread_tails,
-        "overlapping_segments": reading.overlapping_segments,
+        **reading.summary,
         "memory_bytes": memory_bytes,
         "peak_bytes": peak_bytes,
         "seconds": round(time.monotonic() - began, 3),
@@ -149,20 +153,20 @@ def replay(
 
 @dataclass(frozen=True)
 class _Wanted:
-    """Where records are to go, and how."""
+    """The target of the records, and how they are written to it."""
 
     target: str
     codec: Codec
-    producer_bytes: int
+    memory_bytes: int
     client_settings: Mapping[str, str]
     repartitions: bool
 
 
-def _producer_bytes(target: str, memory_bytes: int) -> int:
-    """What the target may hold."""
+def _writing(target: str) -> Part:
+    """Return the part of the memory plan that a target may use."""
     if target.startswith(_CLUSTER):
-        return min(memory_bytes // _CLUSTER_PART, _MOST_CLUSTER_BYTES)
-    return 0 if target == _STANDARD_OUTPUT else memory_bytes // _LOG_PART
+        return _INTO_CLUSTER
+    return _TO_STANDARD_OUTPUT if target == _STANDARD_OUTPUT else _INTO_LOG
 
 
 def _open_target(wanted: _Wanted, partitions: Sequence[TopicPartition]) -> ReplayTarget:
@@ -172,8 +176,8 @@ def _open_target(wanted: _Wanted, partitions: Sequence[TopicPartition]) -> Repla
     for topic, partition in partitions:
         counts[topic] = max(counts.get(topic, 0), partition + 1)
     if not wanted.target.startswith(_CLUSTER):
-        # A batch of each topic, and what becomes of one of them when it is compressed.
-        batch_bytes = min(wanted.producer_bytes // (len(counts) + 2), MOST_BATCH_BYTES)
+        # The open batch of each topic, and two more for the batch that is being compressed.
+        batch_bytes = min(wanted.memory_bytes // (len(counts) + 2), MOST_BATCH_BYTES)
         path = Path(wanted.target)
         return LogTarget(path, codec=wanted.codec, batch_bytes=max(batch_bytes, LEAST_BATCH_BYTES))
     from kafkafmt.mirror.addresses import parse_address
@@ -185,25 +189,11 @@ def _open_target(wanted: _Wanted, partitions: Sequence[TopicPartition]) -> Repla
         counts,
         wanted.client_settings,
         codec=wanted.codec,
-        memory_bytes=wanted.producer_bytes,
+        memory_bytes=wanted.memory_bytes,
         repartitions=wanted.repartitions,
     )
 
 
-@contextmanager
-def _told_of_clusters(target: str) -> Iterator[None]:
-    if not target.startswith(_CLUSTER):
-        yield
-        return
-    try:
-        from kafka.errors import KafkaError
-
-        from kafkafmt.mirror.errors import MirrorError
-    except ModuleNotFoundError as error:
-        raise click.ClickException(f"a cluster needs {error.name}: pip install 'kafkafmt[mirror]'") from None
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise click.ClickException(f"a cluster needs {error.name}: pip install 'kafkafmt[mirror]'") from None
-    except (MirrorError, KafkaError, ValueError) as error:
-        raise click.ClickException(str(error)) from None
+def _errors_of(target: str) -> AbstractContextManager[None]:
+    """Return the context manager that reports errors of the target in one line, if the target is a cluster."""
+    return cluster_errors("a cluster", ValueError) if target.startswith(_CLUSTER) else nullcontext()

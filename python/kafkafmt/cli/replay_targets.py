@@ -1,7 +1,7 @@
-"""Where `kafkafmt replay` sends records besides a log directory: JSON lines on standard output, or a cluster.
+"""The targets of `kafkafmt replay` besides a log directory: JSON lines on standard output, and a cluster.
 
-Into a cluster records go as columns, gathered by partition until they are worth a batch; what is under way is bounded
-by the plan's part for producers, and waited for in the order in which it was sent.
+Records for a cluster are gathered by partition until they fill a batch, and sent as columns. The plan's part for
+producers bounds the bytes that are sent and not acknowledged. Acknowledgements are awaited in the order of sending.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from kafkafmt.cli.output import print_json
 from kafkafmt.jobs.replay import ReplayError
 
 if TYPE_CHECKING:
-    from kafkafmt.accumulator import RecordsFuture
-    from kafkafmt.memory import Merged, Taken
+    from kafkafmt.client.accumulator import RecordsFuture
     from kafkafmt.mirror.addresses import ClusterAddress
     from kafkafmt.mirror.handlers import NewRecord
+    from kafkafmt.streams import Merged, RecordSlice
     from kafkafmt.types import Codec, TopicPartition
 
-# Of the producer's memory records are gathered in one part, and under way in another.
+# The producer's memory: a quarter for gathered records, half for records sent and not acknowledged.
 _GATHERED_PART, _UNDER_WAY_PART = 4, 2
-# What a record takes here beside its bytes.
+# The memory of a gathered record beyond its bytes.
 _RECORD_BYTES = 300
 _MOST_GATHERED_BYTES = 256 * 1024
 _LEAST_REQUEST_BYTES = 1024 * 1024
@@ -33,15 +33,15 @@ _FOREVER_MS = 2**31 - 1
 
 
 class JsonTarget:
-    """An object a record on standard output, under the rules of `kafkafmt inspect --records --json`."""
+    """Print each record as a JSON object on standard output, by the rules of `kafkafmt inspect --records --json`."""
 
     def write(self, merged: Merged) -> None:
-        for taken in merged.runs():
-            self._print(taken)
+        for records in merged.runs():
+            self._print(records)
 
-    def _print(self, taken: Taken) -> None:
-        topic, partition = taken.topic_partition
-        for record in taken.records():
+    def _print(self, records: RecordSlice) -> None:
+        topic, partition = records.topic_partition
+        for record in records.records():
             row = {
                 "topic": topic,
                 "partition": partition,
@@ -58,14 +58,16 @@ class JsonTarget:
         sys.stdout.flush()
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 class ClusterTarget:
-    """Sends to a cluster. partitions: of each topic at the source, which topics are made with that are not there.
+    """Send records to a cluster.
 
-    A record goes to the partition that has its number, or that number modulo their count where the target has fewer;
-    repartitions: by its key, where it has one, as Kafka's default partitioner chooses. Raises ReplayError.
+    A record goes to the partition of the same number, modulo the number of partitions of the target topic.
+
+    partitions: the number of partitions of each topic at the source. Missing topics are created with it. repartitions:
+    choose the partition of a record with a key as Kafka's default partitioner does. Raises ReplayError.
     """
 
     def __init__(
@@ -78,12 +80,12 @@ class ClusterTarget:
         memory_bytes: int,
         repartitions: bool = False,
     ) -> None:
-        from kafkafmt.mirror.clusters import Cluster
+        from kafkafmt.mirror.clusters import MirrorCluster
         from kafkafmt.net import Producer
         from kafkafmt.types import Codec as AnyCodec
 
         if address.patterns or len(address.topics) > 1:
-            raise ReplayError(f"{address}: expected one topic behind the slash at the most")
+            raise ReplayError(f"{address}: expected at most one topic after the slash")
         self._only_topic = address.topics[0] if address.topics else None
         self._repartitions = repartitions
         self._gathered: defaultdict[TopicPartition, list[NewRecord]] = defaultdict(list)
@@ -92,7 +94,7 @@ class ClusterTarget:
         self._under_way: deque[tuple[RecordsFuture, int]] = deque()
         self._most_gathered = memory_bytes // _GATHERED_PART
         self._most_under_way = memory_bytes // _UNDER_WAY_PART
-        cluster = Cluster(address, config)
+        cluster = MirrorCluster(address, config)
         try:
             self._counts = self._made_topics(cluster, partitions)
             defaults: dict[str, Any] = {
@@ -113,15 +115,15 @@ class ClusterTarget:
             cluster.close()
 
     def write(self, merged: Merged) -> None:
-        for taken in merged.runs():
-            self._gather(taken)
+        for records in merged.runs():
+            self._gather(records)
 
-    def _gather(self, taken: Taken) -> None:
+    def _gather(self, records: RecordSlice) -> None:
         from kafkafmt.mirror.handlers import NewRecord
 
-        for record in taken.records():
+        for record in records.records():
             made = NewRecord(record.key, record.value, record.headers, record.timestamp)
-            target = self._target_of(taken.topic_partition, made.key)
+            target = self._target_of(records.topic_partition, made.key)
             size = _RECORD_BYTES + record.size_in_bytes
             self._gathered[target].append(made)
             self._sizes[target] += size
@@ -139,7 +141,7 @@ class ClusterTarget:
     def close(self) -> None:
         from kafkafmt.net import UndeliveredError
 
-        with suppress(UndeliveredError):  # what failed was raised when it was waited for
+        with suppress(UndeliveredError):  # awaiting the future has raised the error already
             self._producer.close(0)
 
     def _made_topics(self, cluster: Any, partitions: Mapping[str, int]) -> dict[str, int]:
@@ -155,7 +157,7 @@ class ClusterTarget:
         return {topic: found.partitions or 1 for topic, found in cluster.describe_topics(wanted).items()}
 
     def _target_of(self, source: TopicPartition, key: bytes | None) -> TopicPartition:
-        from _kafkafmt.murmur2 import murmur2
+        from _kafkafmt.client.murmur2 import murmur2
         from kafkafmt.types import TopicPartition as Target
 
         topic = source.topic if self._only_topic is None else self._only_topic

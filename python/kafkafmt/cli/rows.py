@@ -1,9 +1,10 @@
-"""Batches and records as rows: for JSON lines, for Parquet and for tables.
+"""Convert batches and records to rows, for JSON lines, Parquet and tables.
 
-Fields are named as the attributes of `RecordBatch` and `Record` are. Enumerations are their names in lower case.
-Bytes in JSON: `key` and `value` are strings where they are valid UTF-8, which loses nothing; where they are not,
-`key_base64` or `value_base64` stands in place of the field, so a reader never has to guess. Null is null. Headers are a
-list of objects with `key` and `value`, in their order, under the same rule. Parquet has bytes as they are.
+Fields have the names of the attributes of `RecordBatch` and `Record`. Enumerations are their names in lower case.
+
+If `key` or `value` is valid UTF-8, its field in JSON is a string, which loses nothing. Else `key_base64` or
+`value_base64` replaces the field, so a reader never has to guess. Null is null. Headers are a list of objects with
+`key` and `value`, in their order, by the same rule. Parquet contains bytes unchanged.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
-from kafkafmt.batch import RecordBatch
 from kafkafmt.cli.output import range_in_words, time_in_words
 from kafkafmt.errors import KafkaFormatError
+from kafkafmt.records.batch import RecordBatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from _kafkafmt.decode import Record
+    from _kafkafmt.records.decode import Record
     from kafkafmt.cli.sources import Source
 
 Row = dict[str, Any]
@@ -41,7 +42,7 @@ _BATCH_NUMBERS = (
     "is_control",
     "crc",
 )
-# Types of control records (ControlRecordType); int16 behind an int16 version in their key.
+# Types of control records (ControlRecordType). The key is an int16 version, then the type as an int16.
 _CONTROL_TYPES = {
     0: "abort",
     1: "commit",
@@ -55,7 +56,7 @@ _TEXT_CHARS = 60
 
 
 def batch_row(source: Row, batch: RecordBatch, is_valid: bool) -> Row:
-    """All header fields of a batch; base_offset, count and codec are None where damage hides them."""
+    """Return a batch as a row of its header fields. base_offset, count and codec are None if damage hides them."""
     row = {**source, **{name: getattr(batch, name) for name in _BATCH_NUMBERS}}
     row["codec"] = _name_or_none(batch, "codec")
     row["timestamp_type"] = batch.timestamp_type.name.lower()
@@ -65,7 +66,7 @@ def batch_row(source: Row, batch: RecordBatch, is_valid: bool) -> Row:
 
 
 def record_row(source: Row, batch: RecordBatch, record: Record) -> Row:
-    """A record with the position of its batch, and what kind of control record it is, if it is one."""
+    """Return a record as a row, with the position of its batch. control_type is None for data records."""
     return {
         **source,
         "position": batch.position,
@@ -83,7 +84,7 @@ def record_row(source: Row, batch: RecordBatch, record: Record) -> Row:
 
 
 def source_row(source: Source) -> Row:
-    """The fields that say where a row is from."""
+    """Return the fields that name the source of a row: path, topic, partition."""
     topic, partition = source.topic_partition or (None, None)
     return {"path": str(source.path), "topic": topic, "partition": partition}
 
@@ -106,7 +107,7 @@ def _control_type(key: bytes | None) -> str:
 
 
 def to_json(row: Row) -> Row:
-    """A row as JSON takes it."""
+    """Return a row with values that JSON can represent."""
     if "headers" not in row:
         return row
     result: Row = {}
@@ -137,9 +138,9 @@ def _text_or_base64(name: str, data: bytes | None) -> Row:
 
 
 def to_arrow(row: Row) -> Row:
-    """A row as pyarrow takes it; header keys that are not UTF-8 as Java decodes them.
+    """Return a row with values that pyarrow can represent. Changes the row.
 
-    The offset behind the highest there is, 2^63 - 1, is null: Parquet's integers end where Kafka's do.
+    Header keys that are not UTF-8 are decoded as Java does. A next_offset of 2^63 becomes null: it does not fit int64.
     """
     if row.get("next_offset") == 2**63:
         row["next_offset"] = None
@@ -152,7 +153,7 @@ def to_arrow(row: Row) -> Row:
 
 
 def arrow_schema(*, records: bool) -> pa.Schema:
-    """The Parquet schema of record rows, or of batch rows."""
+    """Return the Parquet schema of record rows, or of batch rows."""
     import pyarrow as pa
 
     source = [
@@ -205,7 +206,7 @@ RECORD_COLUMNS: tuple[str, ...] = ("offset#", "timestamp", "key", "value", "head
 
 
 def batch_cells(row: Row) -> tuple[str, ...]:
-    """The cells of `BATCH_COLUMNS`: what every batch has in columns, what some have under details."""
+    """Return the cells of `BATCH_COLUMNS`. The fields that only some batches have are in the last cell, details."""
     details = [] if row["is_valid"] else ["CRC DOES NOT HOLD"]
     if row["producer_id"] >= 0:
         sequences = range_in_words(row["base_sequence"], row["last_sequence"])
@@ -230,7 +231,7 @@ def batch_cells(row: Row) -> tuple[str, ...]:
 
 
 def record_cells(row: Row) -> tuple[str, ...]:
-    """The cells of `RECORD_COLUMNS`; keys and values are cut to fit, programs take JSON."""
+    """Return the cells of `RECORD_COLUMNS`. Keys, values and headers are cut to 60 characters."""
     details = [] if row["control_type"] is None else [f"{row['control_type'].replace('_', ' ')} marker"]
     if row["timestamp_type"] == "log_append_time":
         details.append("log append time")
@@ -251,7 +252,7 @@ def record_cells(row: Row) -> tuple[str, ...]:
 
 
 def _shown(data: bytes | None) -> str:
-    """Bytes for the eye: text as it is, else hexadecimal digits; cut to fit."""
+    """Return bytes for display: printable text as it is, else hexadecimal digits, cut to 60 characters."""
     if data is None:
         return "null"
     try:

@@ -1,72 +1,70 @@
-"""`kafkafmt serve`: a log directory over Kafka's wire protocol."""
+"""`kafkafmt serve`: serve a log directory over Kafka's wire protocol."""
 
 from __future__ import annotations
 
 import ipaddress
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from kafkafmt.cli.log_start import from_segment_start_option
-from kafkafmt.cli.values import Address, AddressType, Size
-from kafkafmt.ini import IniError
-from kafkafmt.serve.options import DEFAULT_HOST, DEFAULT_PORT, GIB, MIB, ServeOptions, TlsOptions
-from kafkafmt.serve.security.users import MECHANISMS, Users, read_users
+from kafkafmt._util.sizes import GIB, MIB, size_text
+from kafkafmt.cli.help import HelpCommand
+from kafkafmt.cli.options import (
+    Decorator,
+    codec_of,
+    from_segment_start_option,
+    log_options,
+    memory_errors,
+    needs,
+    options,
+    zstd_fallback_option,
+)
+from kafkafmt.cli.values import Address, AddressType, Folder, Size
+from kafkafmt.serve.options import ServeOptions
 from kafkafmt.serve.topics_file import read_topics_file
-from kafkafmt.sizes import size_text
-from kafkafmt.types import Codec
+from kafkafmt.server.options import DEFAULT_HOST, DEFAULT_PORT, TlsOptions
+from kafkafmt.server.security.users import MECHANISMS, Users, load_or_create_secret, read_users
+from kafkafmt.storage import RemotePath, StoragePath
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _SECONDS = click.FloatRange(min=0, min_open=True)
 _MOST_MEMORY_BYTES = 1024 * GIB
 
 
-def _options(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
-    """Several options as one decorator; `--help` shows them in this order."""
-
-    def decorate(command: _Command) -> _Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
-def _size_option(name: str, setting: str, maximum: int, help_text: str) -> Callable[[_Command], _Command]:
-    """An option for a size of ServeOptions, whose default is shown with a unit."""
-    default = getattr(ServeOptions, setting)
+def _size_option(name: str, setting: str, maximum: int, help_text: str) -> Decorator:
+    """Return an option for a size in ServeOptions. Its default is shown with a unit."""
     return click.option(
         name,
         setting,
-        type=Size(maximum),
-        default=default,
+        type=Size(most=maximum),
+        default=size_text(getattr(ServeOptions, setting)),
+        show_default=True,
         metavar="SIZE",
-        help=f"{help_text}  [default: {size_text(default)}]",
+        help=help_text,
     )
 
 
-# The names of parameters are those of ServeOptions where the values are what it takes.
-_network_options = _options(
+# A parameter has the name of the field in ServeOptions that takes its value unchanged.
+_network_options = options(
     click.option(
         "--listen",
         type=AddressType(least_port=0),
         default=str(Address(DEFAULT_HOST, DEFAULT_PORT)),
         metavar="HOST:PORT",
         show_default=True,
-        help="Where to listen; port 0: any that is free.",
+        help="Address to listen on; port 0: any free port.",
     ),
     click.option(
         "--advertise",
         "advertised",
         type=AddressType(least_port=1),
         metavar="HOST:PORT",
-        help="Where clients are told to connect to.  [default: where it listens]",
+        help="Address that clients are told to connect to.  [default: as --listen]",
     ),
     click.option(
         "--workers",
@@ -80,91 +78,92 @@ _network_options = _options(
         "--state",
         type=click.Path(file_okay=False, path_type=Path),
         metavar="DIR",
-        help="Where groups' committed offsets and members are kept.  [default: in memory, until the end]",
+        help="Folder for groups' committed offsets and members.  [default: in memory, lost at exit]",
     ),
 )
-_conversion_options = _options(
+_conversion_options = options(
     click.option(
         "--log-message-downconversion-enable/--no-log-message-downconversion-enable",
         "downconversion_enable",
         default=ServeOptions.downconversion_enable,
-        help="Whether clients that do not know v2 get it converted, or an error.  [default: converted]",
+        help="Whether clients without v2 support get converted records, or an error.  [default: converted]",
     ),
     click.option(
         "--topics-file",
         type=_FILE,
         metavar="FILE",
-        help="An INI of topics and their configuration, above DIR/topics.ini.",
+        help="INI file with the configuration of topics; overrides DIR/topics.ini.",
     ),
-    click.option(
-        "--zstd-fallback",
-        type=click.Choice(["gzip", "snappy", "lz4", "none"]),
-        help="The codec that zstd batches get for clients that cannot have zstd.  [default: they get an error]",
+    zstd_fallback_option(
+        "Codec of zstd batches for clients without zstd support.  [default: they get an error]"
     ),
     _size_option(
         "--max-downconversion-memory",
         "max_downconversion_bytes",
         64 * GIB,
-        "What converted chunks of all connections, over all workers, may take together.",
+        "Limit for converted chunks in memory, over all connections and workers.",
     ),
     _size_option("--chunk-size", "chunk_bytes", GIB, "Bytes read and converted at a time."),
 )
-_producing_options = _options(
-    from_segment_start_option,
+_producing_options = options(
+    from_segment_start_option(),
     click.option(
         "--allow-produce",
         is_flag=True,
-        help="Take records of producers, too, and make topics: DIR is written to.",
+        help="Also accept records from producers, and create topics. Writes to DIR.",
     ),
     click.option(
         "--auto-create-topics",
         is_flag=True,
-        help="Make topics that producers ask for, of one partition.",
+        help="Create topics that producers ask for, with one partition.",
     ),
-    _size_option("--max-produce-size", "max_produce_bytes", GIB, "The largest request to produce."),
+    _size_option("--max-produce-size", "max_produce_bytes", GIB, "Largest Produce request."),
     _size_option(
         "--max-produce-memory",
         "max_produce_memory_bytes",
         64 * GIB,
-        "What requests and responses of all connections of a process may take together, the small ones excepted.",
+        "Limit for requests and responses in memory, over all connections of a process; small ones do not count.",
     ),
 )
-_security_options = _options(
-    click.option(
-        "--tls-cert", type=_FILE, metavar="FILE", help="The certificate, in PEM form, with its chain."
-    ),
-    click.option("--tls-key", type=_FILE, metavar="FILE", help="The certificate's key, not encrypted."),
+_security_options = options(
+    click.option("--tls-cert", type=_FILE, metavar="FILE", help="Certificate with its chain, in PEM form."),
+    click.option("--tls-key", type=_FILE, metavar="FILE", help="Key of the certificate, not encrypted."),
     click.option(
         "--tls-client-ca",
         type=_FILE,
         metavar="FILE",
-        help="Authorities; clients must show a certificate that one of them signed.",
+        help="Certificate authorities. Clients must show a certificate that one of them signed.",
     ),
-    click.option("--sasl-users", type=_FILE, metavar="FILE", help="Users who may connect, by SASL."),
+    click.option(
+        "--sasl-users", type=_FILE, metavar="FILE", help="File of the users who may connect, by SASL."
+    ),
     click.option(
         "--sasl-mechanisms",
         metavar="NAMES",
-        help=f"Which of {', '.join(MECHANISMS)} users may use, with commas between.  [default: all]",
+        help=f"SASL mechanisms that users may use, comma-separated: {', '.join(MECHANISMS)}.  [default: all]",
     ),
 )
-_limit_options = _options(
+_limit_options = options(
     click.option(
         "--memory",
         "memory_bytes",
-        type=Size(_MOST_MEMORY_BYTES),
+        type=Size(most=_MOST_MEMORY_BYTES),
         metavar="SIZE",
-        help="What the endpoint may take beyond its start, all workers together: the limits of memory, requests and"
-        " connections that are not given follow from it.  [default: each has its own default]",
+        help="Memory limit for all workers together, beyond what they take at start. Limits of memory, requests and"
+        " connections that are not given are derived from it.  [default: each has its own default]",
     ),
     click.option(
         "--max-connections",
         type=click.IntRange(min=1),
         metavar="N",
-        help="The most connections of each process.  [default: what the limit of open files leaves]",
+        help="Most connections of each process.  [default: as many as the limit of open files allows]",
     ),
-    _size_option("--max-request-size", "max_request_bytes", 100 * MIB, "The largest request that is read."),
+    _size_option("--max-request-size", "max_request_bytes", 100 * MIB, "Largest request, except Produce."),
     _size_option(
-        "--max-fetch-size", "max_fetch_bytes", GIB, "The most that a fetch gets, whatever it asks for."
+        "--max-fetch-size",
+        "max_fetch_bytes",
+        GIB,
+        "Most bytes in the response to a fetch, whatever it asks for.",
     ),
     *(
         click.option(
@@ -176,42 +175,36 @@ _limit_options = _options(
             help=help_text,
         )
         for name, help_text in {
-            "write": "How long a client may take nothing of a response.",
-            "request": "How long the rest of a request may take to come.",
-            "idle": "How long a connection may ask for nothing.",
-            "shutdown": "How long responses may take to end at SIGTERM.",
+            "write": "Longest time in which a client reads nothing of a response.",
+            "request": "Longest time for the rest of a request to arrive.",
+            "idle": "Longest time without a request on a connection.",
+            "shutdown": "Longest time for responses to end after SIGTERM.",
         }.items()
     ),
 )
-_operations_options = _options(
+_operations_options = options(
     click.option(
         "--metrics",
         type=AddressType(least_port=0),
         metavar="HOST:PORT",
-        help="Serve metrics in Prometheus' form there.",
+        help="Address on which metrics are served, in Prometheus' format.",
     ),
-    click.option(
-        "--log-format",
-        type=click.Choice(["auto", "json", "text"]),
-        default=ServeOptions.log_format,
-        show_default=True,
-        help="What log lines on standard error are; auto: text on a terminal, else JSON.",
-    ),
-    click.option(
-        "--log-level",
-        type=click.Choice(["debug", "info", "warning", "error"]),
-        default=ServeOptions.log_level,
-        show_default=True,
-        help="The least that is logged.",
+    log_options(
+        "Format of log lines on standard error; auto: text on a terminal, else JSON.",
+        "Lowest level that is logged.",
     ),
 )
 
 
-@click.command()
+@click.command(
+    cls=HelpCommand,
+    common="--listen --advertise --allow-produce --workers --state --tls-cert --tls-key --sasl-users --metrics",
+    page="serve.md",
+)
 @click.argument(
     "directory",
     metavar="DIR",
-    type=click.Path(exists=True, file_okay=False, path_type=Path, resolve_path=True),
+    type=Folder(must_exist=True),
 )
 @_network_options
 @_conversion_options
@@ -220,7 +213,7 @@ _operations_options = _options(
 @_limit_options
 @_operations_options
 def serve(
-    directory: Path,
+    directory: StoragePath,
     listen: Address,
     topics_file: Path | None,
     zstd_fallback: str | None,
@@ -232,93 +225,87 @@ def serve(
     memory_bytes: int | None,
     **settings: Any,
 ) -> int:
-    """Serve DIR, a log directory, to Kafka consumers of any age, and with --allow-produce to producers.
+    """Serve a log directory to Kafka consumers of any version.
+
+    With --allow-produce, producers can write to it.
 
     \b
     kafkafmt serve /var/lib/kafka
     kafkafmt serve /backup --allow-produce
-    kafkafmt serve /backup --listen 0.0.0.0:9093 --advertise backup.example.org:9093 \\
-        --tls-cert cert.pem --tls-key key.pem --sasl-users users.ini --state /var/lib/kafkafmt
+    kafkafmt serve /backup --listen 0.0.0.0:9093 --advertise example.org:9093 \\
+        --tls-cert cert.pem --tls-key key.pem --sasl-users users.ini
     kafkafmt serve /var/lib/kafka --workers 4 --metrics 127.0.0.1:9308
 
-    Consumers that know message format v2 get what is on disk; those that know v0 or v1 only get it converted as
-    it is sent, in bounded memory (KIP-283). DIR may be a broker's, a copy of one, or what convert wrote; it may
-    grow, and lose segments, while it is served.
+    Consumers that support message format v2 receive the stored bytes. Older consumers receive records that are
+    converted while they are sent, in bounded memory (KIP-283). DIR may be a broker's log directory, a copy of one, or
+    the output of convert. It may grow and lose segments meanwhile. A URI, as s3://bucket/logs, is served read-only.
 
-    With --allow-produce records are appended to the logs of DIR, and are durable when a producer with acks=all is
-    answered; topics are made by CreateTopics, and their configuration is kept in DIR/topics.ini. Producers may be
-    idempotent; there are no transactions. Nobody else may write to DIR meanwhile.
+    With --allow-produce, records are appended to the logs of DIR. They are durable before a producer with acks=all
+    gets its answer. CreateTopics creates topics; DIR/topics.ini keeps their configuration. Producers may be
+    idempotent, but not transactional. No other process may write to DIR meanwhile.
 
-    Prints "listening on HOST:PORT" once it takes connections. Connections are open to everybody who reaches the
-    port, unless --tls-client-ca or --sasl-users say who may connect.
+    Prints "listening on HOST:PORT" once it accepts connections. Every client that reaches the port may connect,
+    unless --tls-client-ca or --sasl-users is given.
 
     \b
     A topics file has a section for each topic:    A users file has one for each user:
         [orders]                                       [alice]
         message.downconversion.enable = false          password = wonderland
-    In place of a password there may be SCRAM credentials, in the form that Kafka keeps them in:
+    Instead of a password, a user may have SCRAM credentials, in Kafka's own form:
         SCRAM-SHA-256 = [salt=...,stored_key=...,server_key=...,iterations=4096]
 
-    Sizes are bytes, or have a unit: 524288, 512K, 64MiB. SIGTERM and SIGINT end it once responses in flight are
-    sent, a second one at once. SIGHUP reads certificates and the files of users and topics again.
+    Sizes are bytes, or have a unit: 524288, 512K, 64MiB. SIGTERM and SIGINT end it after responses in flight are
+    sent; a second signal ends it at once. SIGHUP reads certificates, the users file and the topics file again.
     Needs pip install 'kafkafmt[serve]'.
 
-    Exit status: 0; 2 for wrong arguments.
+    Exit status: 0; 2 for invalid arguments.
     """
-    try:
+    with needs("serve", "serve"):
         import structlog
 
-        from kafkafmt.serve.groups import OffsetsFileError
-        from kafkafmt.serve.logs import configure_logs
         from kafkafmt.serve.running import run
-        from kafkafmt.serve.security.tls import TlsError
-        from kafkafmt.serve.workers import WorkerError
-    except ModuleNotFoundError as error:
-        raise click.ClickException(f"serve needs {error.name}: pip install 'kafkafmt[serve]'") from None
+        from kafkafmt.server.structured_logging import configure_logs
 
+    if settings["allow_produce"] and isinstance(directory, RemotePath):
+        raise click.UsageError(f"--allow-produce: expected a local folder, found {directory}")
     if settings["allow_produce"] and settings["workers"] > 1:
         raise click.UsageError("--allow-produce is for one process: logs have one writer, so --workers is 1")
     if settings["auto_create_topics"] and not settings["allow_produce"]:
-        raise click.UsageError("--auto-create-topics is for --allow-produce")
+        raise click.UsageError("--auto-create-topics needs --allow-produce")
     if _is_wildcard(listen.host) and settings["advertised"] is None:
         raise click.UsageError(f"--listen {listen} needs --advertise HOST:PORT, for clients to connect to")
-    try:
-        options = ServeOptions(
-            directory,
-            listen.host,
-            listen.port,
-            topics_file=None if topics_file is None else read_topics_file(topics_file),
-            zstd_fallback=None if zstd_fallback is None else Codec[zstd_fallback.upper()],
-            tls=_tls_options(tls_cert, tls_key, tls_client_ca),
-            users=_users(sasl_users, sasl_mechanisms),
-            **settings,
-        )
-        if memory_bytes is not None:
-            options = _within_memory(memory_bytes, options)
-        _ensure_log_directory(options)
-        configure_logs(options.log_format, options.log_level)
+    asked = ServeOptions(
+        directory,
+        host=listen.host,
+        port=listen.port,
+        topics_file=None if topics_file is None else read_topics_file(topics_file),
+        zstd_fallback=codec_of(zstd_fallback),
+        tls=_tls_options(tls_cert, tls_key, tls_client_ca),
+        users=_users(sasl_users, sasl_mechanisms, settings["state"]),
+        **settings,
+    )
+    if memory_bytes is not None:
+        asked = _within_memory(memory_bytes, asked)
+    _ensure_log_directory(asked)
+    configure_logs(asked.log_format, asked.log_level)
 
-        def on_listening(host: str, port: int) -> None:
-            click.echo(f"listening on {Address(host, port)}")
-            for event, about in _warnings(options, sasl_users):
-                structlog.get_logger().warning(event, **about)
+    def on_listening(host: str, port: int) -> None:
+        click.echo(f"listening on {Address(host, port)}")
+        for event, about in _warnings(asked, sasl_users):
+            structlog.get_logger().warning(event, **about)
 
-        run(options, on_listening)
-    except (IniError, OffsetsFileError, TlsError, WorkerError) as error:
-        raise click.ClickException(str(error)) from None
+    run(asked, on_listening)
     return 0
 
 
 def _within_memory(memory_bytes: int, options: ServeOptions) -> ServeOptions:
-    """The options within one number, but for those that the command line has."""
-    from kafkafmt.serve.memory_plan import ServeMemoryError, within_memory
+    """Return the options for a memory limit. Those on the command line keep their values."""
+    from kafkafmt.serve.memory_plan import within_memory
 
     source = click.get_current_context().get_parameter_source
     fixed = {one.name for one in fields(options) if source(one.name) is ParameterSource.COMMANDLINE}
-    try:
+    with memory_errors():
         return within_memory(memory_bytes, options, fixed)
-    except ServeMemoryError as error:
-        raise click.UsageError(f"--{error}") from None
 
 
 def _tls_options(certificate: Path | None, key: Path | None, client_ca: Path | None) -> TlsOptions | None:
@@ -327,18 +314,20 @@ def _tls_options(certificate: Path | None, key: Path | None, client_ca: Path | N
     if certificate is not None or key is not None:
         raise click.UsageError("--tls-cert and --tls-key go together")
     if client_ca is not None:
-        raise click.UsageError("--tls-client-ca is for --tls-cert and --tls-key")
+        raise click.UsageError("--tls-client-ca needs --tls-cert and --tls-key")
     return None
 
 
-def _users(path: Path | None, names: str | None) -> Users | None:
+def _users(path: Path | None, names: str | None, state: Path | None) -> Users | None:
     if names is not None and path is None:
-        raise click.UsageError("--sasl-mechanisms is for --sasl-users")
+        raise click.UsageError("--sasl-mechanisms needs --sasl-users")
     mechanisms = MECHANISMS if names is None else tuple(name.strip().upper() for name in names.split(","))
     for name in mechanisms:
         if name not in MECHANISMS:
-            raise click.UsageError(f"--sasl-mechanisms: {name!r} is none of {', '.join(MECHANISMS)}")
-    return None if path is None else read_users(path, mechanisms)
+            raise click.UsageError(f"--sasl-mechanisms: expected {', '.join(MECHANISMS)}, found {name!r}")
+    if path is None:
+        return None
+    return read_users(path, mechanisms, secret=None if state is None else load_or_create_secret(state))
 
 
 def _ensure_log_directory(options: ServeOptions) -> None:
@@ -353,27 +342,27 @@ def _ensure_log_directory(options: ServeOptions) -> None:
 
 
 def _warnings(options: ServeOptions, users_file: Path | None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What is allowed but seldom meant: events for the log."""
+    """Yield log events for options that are allowed but seldom intended."""
     from kafkafmt.log import LogDirectory
 
-    folders = LogDirectory(options.directory).folders(on_denied=lambda _: None)  # of which the catalog warns
+    folders = LogDirectory(options.directory).folders(on_denied=lambda _: None)  # the catalog warns
     there = {topic for topic, _ in folders}
     if options.topics_file is not None:
         for topic in options.topics_file.configs:
             if topic not in there:
                 yield (
-                    "the topics file names a topic that is not there",
+                    "the topics file names a topic that does not exist",
                     {"file": str(options.topics_file.path), "topic": topic},
                 )
     if not _is_loopback(options.host):
         if options.users is None and (options.tls is None or options.tls.client_ca is None):
             allowed = "read and write" if options.allow_produce else "read"
-            yield f"whoever reaches the port can {allowed} all topics", {"host": options.host}
+            yield f"every client that reaches the port can {allowed} all topics", {"host": options.host}
         if options.tls is None:
-            yield "without TLS others on the network can read what is sent", {"host": options.host}
+            yield "without TLS, others on the network can read what is sent", {"host": options.host}
     for path in filter(None, (users_file, options.tls.key if options.tls else None)):
         if path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
-            yield "others can read a file of secrets", {"file": str(path)}
+            yield "other users can read a file of secrets", {"file": str(path)}
 
 
 def _is_loopback(host: str) -> bool:
@@ -387,7 +376,7 @@ def _is_wildcard(host: str) -> bool:
 
 
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """None where it is a name."""
+    """Return the IP address; None if `host` is a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:

@@ -1,171 +1,118 @@
-"""Paths on the command line into the segments and other record files that they stand for."""
+"""Find the segments and other record files for the paths on the command line."""
 
 from __future__ import annotations
 
-import contextlib
-import glob
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
 
-from kafkafmt.cli.output import tell
+from kafkafmt.cli.output import notify
 from kafkafmt.errors import CorruptRecordError, KafkaFormatError
-from kafkafmt.jobs.convert import partition_logs
-from kafkafmt.jobs.files import LowestOffsets
-from kafkafmt.log import PartitionLog, Segment, SegmentRecords
+from kafkafmt.log import Segment, SegmentRecords
 from kafkafmt.log.directory import no_segments_message
-from kafkafmt.log.index_checks import IndexCheck
-from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, is_segment_file_name
-from kafkafmt.log.topics import left_out_in_words, topic_filter
+from kafkafmt.log.listing import Listing
+from kafkafmt.log.overlaps import LowestOffsets
+from kafkafmt.log.topics import is_chosen, topics_left_out_in_words
+from kafkafmt.storage import StoragePath, Storages
 from kafkafmt.types import TopicPartition
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file of record batches.
+    """A file of record batches, which is read up to its present end.
 
-    next_base_offset: where the next segment of its log begins; None for the last one, whose end a broker may still
-    be writing, and for a file that is no segment.
+    segment: as it was listed; None for a file that is no segment.
     """
 
-    path: Path
-    next_base_offset: int | None = None
+    path: StoragePath
+    segment: Segment | None = field(default=None, compare=False)
 
-    @property
-    def name(self) -> str:
+    def __str__(self) -> str:
         return str(self.path)
 
     @property
     def is_active(self) -> bool:
-        return self.next_base_offset is None
+        return self.segment is None or self.segment.is_active
 
     @property
     def topic_partition(self) -> TopicPartition | None:
-        return TopicPartition.from_folder_name(self.path.absolute().parent.name) if self._is_segment else None
-
-    @property
-    def _is_segment(self) -> bool:
-        return is_segment_file_name(self.path.name)
+        return None if self.segment is None else self.segment.topic_partition
 
     @property
     def size_in_bytes(self) -> int:
-        """The file's size now; 0 once it is deleted."""
+        """The current size of the file; 0 if it was deleted."""
         try:
             return self.path.stat().st_size
         except FileNotFoundError:
             return 0
 
     def is_overlapped(self, lowest: LowestOffsets) -> bool:
-        """Do segments before it have offsets that are in it as well?"""
-        reached = lowest.reached_before(self.path)
-        if reached <= self.base_offset:
+        """Return whether earlier segments contain offsets of this one."""
+        if self.segment is None or lowest.reached_before(self.path) <= self.segment.base_offset:
             return False
-        try:
-            return Segment(self.path).find_next_offset() > self.base_offset
-        except (KafkaFormatError, FileNotFoundError):
-            return True
-
-    @property
-    def base_offset(self) -> int:
-        """The offset that a segment is named for; 0 of another file."""
-        return int(self.path.stem) if self._is_segment else 0
+        return self._reaches(self.segment.base_offset)
 
     def may_hold(self, first_offset: int | None, end_offset: int | None) -> bool:
-        """Can it hold offsets from `first_offset` to in front of `end_offset`?"""
-        if not self._is_segment:
+        """Return whether the file may contain offsets from `first_offset` to before `end_offset`."""
+        if self.segment is None:
             return True
-        begins_behind = end_offset is not None and int(self.path.stem) >= end_offset
-        ends_before = (
-            first_offset is not None
-            and self.next_base_offset is not None
-            and self.next_base_offset <= first_offset
-            and not self._reaches(first_offset)
-        )
-        return not begins_behind and not ends_before
+        if end_offset is not None and self.segment.base_offset >= end_offset:
+            return False
+        next_base_offset = self.segment.next_base_offset
+        if first_offset is None or next_base_offset is None or next_base_offset > first_offset:
+            return True
+        return self._reaches(first_offset)
 
     def _reaches(self, offset: int) -> bool:
-        """Has it offsets from `offset` on, though the next segment is named for one that is not above it?"""
+        """Return whether the file has offsets from `offset` on. True if damage hides its end, or it was deleted."""
         try:
             return Segment(self.path).find_next_offset() > offset
         except (KafkaFormatError, FileNotFoundError):
             return True
-
-    def index_check(self) -> IndexCheck:
-        """What holds its indexes against it; they are read now."""
-        files = [self.path.with_suffix(suffix) for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)]
-        index, time_index = (path.read_bytes() if path.is_file() else None for path in files)
-        return IndexCheck(self.base_offset, index, time_index, is_active=self.is_active)
 
     def open(self, start: int = 0, end: int | None = None) -> SegmentRecords:
         return SegmentRecords(self.path, start, end, is_active=self.is_active)
 
 
 def find_sources(paths: Sequence[str], *, includes_internal: bool = False) -> list[Source]:
-    """The files that paths name: files, partition folders, log directories, patterns. In the order given.
+    """Return the files that paths name, in the given order: files, partition folders, log directories, patterns.
 
-    Of a log directory Kafka's own topics are left out, which is told, unless `includes_internal`.
+    Of a log directory, Kafka's own topics are left out and reported, unless `includes_internal` is true.
 
-    Raises click.ClickException for a path without any, and for a file that holds no record batch.
+    Raises click.ClickException for a path without any, and for a file that contains no record batch.
     """
-    found = [source for path in paths for source in _sources_of(path, includes_internal)]
+    storages, listing = Storages(), Listing(with_others=True)
+    try:
+        found = [one for path in paths for one in _sources_of(path, storages, listing, includes_internal)]
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
     return list(dict.fromkeys(found))
 
 
-def _sources_of(name: str, includes_internal: bool) -> Iterator[Source]:
-    path = Path(name)
-    if path.is_dir():
-        yield from _sources_in(path, includes_internal)
-    elif path.exists():
-        yield _source_at(path)
-    elif glob.has_magic(name):
-        matches = sorted(glob.glob(name, recursive=True))  # noqa: PTH207 - a pattern may be absolute
-        if not matches:
-            raise click.ClickException(f"{name}: no file matches")
-        for match in matches:
-            yield from _sources_of(match, includes_internal)
-    else:
-        raise click.ClickException(f"{name}: no such file or folder")
-
-
-def _sources_in(folder: Path, includes_internal: bool) -> Iterator[Source]:
-    logs = partition_logs(folder)
-    if not logs:
-        raise click.ClickException(no_segments_message(folder))
-    if not includes_internal:
-        is_meant = topic_filter(None)
-        logs = [log for log in logs if log.path == folder or is_meant(_topic(log))]
-        told = left_out_in_words(folder, f"'{folder}/__*' names them")
-        if told is not None:
-            tell(told)
-    for log in logs:
-        with contextlib.suppress(FileNotFoundError):  # the partition was deleted since it was listed
-            yield from _of_log(log.segments())
-
-
-def _topic(log: PartitionLog) -> str:
-    return log.topic_partition.topic if log.topic_partition is not None else ""
-
-
-def _of_log(segments: Sequence[Segment]) -> Iterator[Source]:
-    ends = [*(segment.base_offset for segment in segments[1:]), None]
-    for segment, end in zip(segments, ends, strict=False):  # there may be no segments
-        yield Source(segment.path, end)
-
-
-def _source_at(path: Path) -> Source:
-    if is_segment_file_name(path.name):
-        siblings = _of_log(PartitionLog(path.parent).segments())
-        return next((source for source in siblings if source.path == path), Source(path))
-    source = Source(path)
-    if not _holds_batches(source):
-        raise click.ClickException(f"{path}: no log: there is no record batch in it")
-    return source
+def _sources_of(name: str, storages: Storages, listing: Listing, includes_internal: bool) -> Iterator[Source]:
+    path = Path(name) if Path(name).exists() else storages.locate(name)
+    segments, others = listing.find(path)
+    if name.endswith("/"):  # only folders match
+        others = []
+    if not segments and not others:
+        raise click.ClickException(no_segments_message(path) if path.is_dir() else f"{path}: no file matches")
+    pattern = "*" if includes_internal else None
+    chosen = [one for one in segments if is_chosen(one.topic_partition, pattern, is_named=one.is_named)]
+    left_out = topics_left_out_in_words(segments, chosen, f"'{path}/__*' names them")
+    if left_out is not None:
+        notify(left_out)
+    yield from (Source(one.path, one) for one in chosen)
+    for other in others:
+        source = Source(other)
+        if not _holds_batches(source):
+            raise click.ClickException(f"{other}: no log: there is no record batch in it")
+        yield source
 
 
 def _holds_batches(source: Source) -> bool:
-    """Is it empty, or does it begin with what looks like a batch, or is there a valid one further on?"""
+    """Return whether a file is empty, begins with a batch, or contains a valid batch later."""
     with source.open() as records:
         try:
             if not records.size_in_bytes or next(records.runs(), None) is not None:

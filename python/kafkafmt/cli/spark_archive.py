@@ -1,4 +1,4 @@
-"""`kafkafmt spark-archive`: the library as a file that Spark hands to its executors."""
+"""`kafkafmt spark-archive`: write the library to a file that Spark distributes to its executors."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.output import print_table, size_in_words
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("package", "version", "unpacked#", "for")
 
 
-@click.command("spark-archive")
+@click.command("spark-archive", cls=HelpCommand, common="--wheel --force", page="spark-executors.md")
 @click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
 @click.option(
     "--wheel",
@@ -23,32 +24,32 @@ _COLUMNS = ("package", "version", "unpacked#", "for")
     metavar="FILE",
     type=click.Path(path_type=Path),
     multiple=True,
-    help="A wheel to take in place of what is installed; once for each package.",
+    help="A wheel to use instead of the installed package. Repeat for each package.",
 )
-@click.option("--force", is_flag=True, help="Replace OUT where it exists.")
+@click.option("--force", is_flag=True, help="Replace OUT if it exists.")
 def spark_archive(out: Path, wheels: tuple[Path, ...], force: bool) -> None:
-    """Write kafkafmt, and what it needs, to the zip OUT, for Spark executors that have no kafkafmt.
+    """Write kafkafmt and its dependencies to a zip for Spark.
+
+    Spark distributes the file OUT to executors on which kafkafmt is not installed.
 
     \b
     kafkafmt spark-archive kafkafmt.zip
     spark-submit --py-files kafkafmt.zip job.py
 
-    Executors unpack it when they import kafkafmt, into a folder under TMPDIR (/tmp) that they keep. They must have
-    numpy and pyarrow, and the Python and the platform of this one. For others give a --wheel of kafkafmt and of each
-    package that goes along: the error that tells of a missing one names them.
+    Executors unpack it when they import kafkafmt, into a folder under TMPDIR (/tmp), and keep that folder. They must
+    have numpy and pyarrow, and the same Python version and platform as this machine. For another platform, pass a
+    --wheel of kafkafmt and of each dependency. If one is missing, the error names it.
 
-    Exit status: 0; 2 where nothing could be written.
+    Exit status: 0; 2 if OUT could not be written.
     """
-    from kafkafmt.spark.archive import ArchiveError, write_archive
+    from kafkafmt.spark.archive import write_archive
 
     if out.suffix != ".zip":
-        raise click.UsageError(f"{out}: Spark takes an archive of Python modules by its suffix: .zip")
+        raise click.UsageError(f"{out}: expected a name that ends in .zip: Spark needs that suffix")
     if out.is_dir() or (out.exists() and not force):
         raise click.UsageError(f"{out} is there: {'remove it' if out.is_dir() else '--force replaces it'}")
     try:
         archive = write_archive(out, wheels)
-    except ArchiveError as error:
-        raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(f"{out}: {error.strerror or error}") from None
     _print(out, archive)

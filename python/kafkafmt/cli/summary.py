@@ -1,4 +1,4 @@
-"""`kafkafmt inspect --summary`: a line a topic, and what its clients must know."""
+"""`kafkafmt inspect --summary`: show a line for each topic, and the features that its clients must support."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import click
 from kafkafmt.cli.engines import spark_job
 from kafkafmt.cli.output import (
     in_words,
+    notify,
     print_json,
     print_table,
     progress_bar,
     size_in_words,
-    tell,
     time_in_words,
 )
 from kafkafmt.cli.sources import find_sources
-from kafkafmt.jobs.files import LowestOffsets
 from kafkafmt.jobs.summary import TopicReport, TopicSummary, merge_summaries, summarize_file
+from kafkafmt.log.overlaps import LowestOffsets
 
 _COLUMNS = (
     *("topic", "partitions#", "segments#", "batches#", "records#", "size#", "formats", "codecs"),
@@ -37,7 +37,7 @@ def run_summary(
     master: str | None,
     as_json: bool,
 ) -> int:
-    """Summarize files and tell; return the exit status."""
+    """Summarize files, print the results, and return the exit status."""
     if engine == "spark":
         reports = _on_spark(paths, master, deep=deep, from_segment_start=from_segment_start)
     else:
@@ -52,19 +52,19 @@ def run_summary(
             click.echo(f"{_name(report)}: clients need {_needs_in_words(report)}")
     for report in reports:
         if report.damaged_stretches:
-            damage = in_words(report.damaged_stretches, "damaged stretch")
-            tell(
+            damage = in_words(report.damaged_stretches, "damaged range")
+            notify(
                 f"{_name(report)}: {damage}, {in_words(report.damaged_bytes, 'byte')}: kafkafmt verify tells where"
             )
         if report.overlapping_segments:
             overlapping = in_words(report.overlapping_segments, "segment")
-            tell(
+            notify(
                 f"{_name(report)}: {overlapping} with offsets of others, counted once: kafkafmt verify tells which"
             )
         if report.gone_segments:
-            tell(f"gone: {_name(report)}: {in_words(report.gone_segments, 'segment')}, deleted meanwhile")
+            notify(f"gone: {_name(report)}: {in_words(report.gone_segments, 'segment')} deleted since listed")
         for error in report.errors:
-            tell(f"failed: {error}")
+            notify(f"failed: {error}")
     return 1 if any(report.damaged_stretches or report.failed_segments for report in reports) else 0
 
 
@@ -125,7 +125,7 @@ def _cells(report: TopicReport) -> tuple[str, ...]:
 
 
 def _codec_in_words(row: dict[str, Any]) -> str:
-    """Of a deep look, with the ratio as Kafka has it: compressed to uncompressed."""
+    """Return a codec with its size, and its ratio of compressed to uncompressed bytes if batches were decompressed."""
     words = f"{row['codec']} {size_in_words(row['size_in_bytes'])}"
     if not row["uncompressed_bytes"] or row["codec"] == "none":
         return words
@@ -139,4 +139,4 @@ def _needs_in_words(report: TopicReport) -> str:
     ]
     if report.records_with_headers:
         needs.append(f"headers (Kafka 0.11.0): {in_words(report.records_with_headers, 'record')}")
-    return "; ".join(needs) or "nothing that came after message format v0"
+    return "; ".join(needs) or "nothing newer than message format v0"

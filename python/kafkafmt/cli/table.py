@@ -1,10 +1,9 @@
-"""`kafkafmt table`: the latest value of each key of a log directory as a Parquet file, within so much memory."""
+"""`kafkafmt table`: write the latest value of each key to a Parquet file, within a memory limit."""
 
 from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,45 +12,42 @@ import click
 
 from kafkafmt._util.directory_lock import lock_surroundings
 from kafkafmt.cli.engines import engine_options, ensure_engine
-from kafkafmt.cli.output import damage_in_words, in_words, progress_bar, tell
+from kafkafmt.cli.help import HelpCommand
+from kafkafmt.cli.options import json_option, memory_errors, needs
+from kafkafmt.cli.output import damage_in_words, in_words, notify, progress_bar
+from kafkafmt.cli.values import Folder
 from kafkafmt.cli.within_memory import (
     DEFAULT_MEMORY,
     Reading,
+    Selection,
     memory_options,
-    plan_for,
     print_summary,
-    told_in_one_line,
 )
+from kafkafmt.jobs.memory import plan_for
 from kafkafmt.jobs.table import Table, TableError, TableState, bound_threads
 from kafkafmt.memory import MemoryPlan, Task
 from kafkafmt.memory.process import bound_process
+from kafkafmt.storage import StoragePath
 
 _DEFAULT_COMMIT_SECONDS = 5.0
-# Executors of two cores, whose Python workers take some hundred MiB before they read anything.
+_PROGRESS_SECONDS = 0.2
+# The limit of an executor with two cores. A Python worker takes some hundred MiB before it reads anything.
 _SPARK_MEMORY = 2 * 1024**3
 _SPARK_CORE_BYTES = 1024**3
 
 
-@dataclass(frozen=True)
-class _OnSpark:
-    """What is asked of Spark."""
-
-    memory_bytes: int
-    isolation: str
-    on_corrupt: str
-    master: str | None
-
-
-@click.command()
-@click.argument("source", metavar="SRC", type=click.Path(path_type=Path))
+@click.command(
+    cls=HelpCommand, common="--topics --memory --state --on-corrupt --force --engine --json", page="memory.md"
+)
+@click.argument("source", metavar="SRC", type=Folder())
 @click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
-@memory_options
+@memory_options()
 @click.option(
     "--state",
     "state_path",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Keep what was read there, and the next time read only what is new.  [default: OUT.state, until it is done]",
+    help="Keep the state in DIR; the next run reads only new records.  [default: OUT.state, removed at the end]",
 )
 @click.option(
     "--commit-interval",
@@ -59,20 +55,16 @@ class _OnSpark:
     default=_DEFAULT_COMMIT_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="How often what was read is made durable.",
+    help="How often the state is committed.",
 )
-@click.option("--force", is_flag=True, help="Replace OUT where it exists.")
-@click.option("--verbose", is_flag=True, help="Tell of each commit.")
-@engine_options
-@click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
+@click.option("--force", is_flag=True, help="Replace OUT if it exists.")
+@click.option("--verbose", is_flag=True, help="Print a line for each commit.")
+@engine_options()
+@json_option("Print the summary as one JSON object.")
 def table(
-    source: Path,
+    source: StoragePath,
     target: Path,
-    topics: str | None,
     memory_bytes: int | None,
-    isolation: str,
-    on_corrupt: str,
-    from_segment_start: bool,
     state_path: Path | None,
     commit_interval: float,
     force: bool,
@@ -80,69 +72,64 @@ def table(
     engine: str,
     master: str | None,
     as_json: bool,
+    **selected: Any,
 ) -> int:
-    """Write the latest value of each key under SRC, a log directory or a partition folder, to OUT, a Parquet file.
+    """Write the latest value of each key to a Parquet file.
+
+    SRC is a log directory or a partition folder. It may be a URI, as s3://bucket/logs. OUT is the file.
 
     \b
     kafkafmt table /var/lib/kafka users.parquet --topics users
-    kafkafmt table /var/lib/kafka users.parquet --topics users --state users.state --memory 512m
+    kafkafmt table /var/lib/kafka users.parquet --topics users --state users.state
     kafkafmt table /var/lib/kafka users.parquet --topics users --engine spark
 
-    The latest value is that with the highest offset in the key's partition; a key that comes in two partitions has a
-    row for each. A tombstone, a record without a value, takes its key away. Records without a key are left out and
-    counted. Columns are topic, partition, key, value, timestamp, offset and timestampType.
+    The latest value has the highest offset in the key's partition. A key in two partitions has two rows. A tombstone,
+    a record without a value, deletes its key. Records without a key are left out and counted. The columns are topic,
+    partition, key, value, timestamp, offset and timestampType.
 
-    Keys are kept on disk, in OUT.state: after a kill the same command goes on from its last commit. OUT appears once
-    all of it is there, and OUT.state goes then. With --state DIR the state is kept, and a later run reads only what
-    is new in SRC.
+    The state is kept on disk in OUT.state. After a kill, the same command continues from the last commit. When OUT is
+    complete, it appears, and OUT.state is removed. With --state DIR the state is kept, and a later run reads only the
+    new records of SRC.
 
-    --memory says what it takes at the most above what the program takes by itself. With --engine spark that is what
-    the Python workers of an executor may take, a core for each GiB, 2 GiB unless told; SRC and OUT must be at the same
-    paths on all machines.
+    --memory limits the memory beyond that of the program itself. With --engine spark it limits the Python workers of an
+    executor, which has a core for each GiB; the default is 2 GiB. SRC and OUT must be at the same paths on all
+    machines.
 
-    Needs pip install 'kafkafmt[store,arrow]', or for Spark Java and 'kafkafmt[spark]'.
+    Needs pip install 'kafkafmt[store,arrow]'. --engine spark needs Java and 'kafkafmt[spark]'.
 
-    Exit status: 0; 1 where damage ended it; 2 for wrong arguments. Damage left out as asked is no failure.
+    Exit status: 0; 1 if damage ended it; 2 for wrong arguments. With --on-corrupt skip, damage is no failure.
     """
     began = time.monotonic()
     bound_process()
     ensure_engine(engine, master)
     if engine == "spark" and state_path is not None:
         raise click.UsageError("--state is for --engine local")
-    if engine == "spark" and from_segment_start:
-        raise click.UsageError("--from-segment-start is for --engine local")
-    with told_in_one_line(), lock_surroundings(target):
+    with memory_errors(), lock_surroundings(target):
         path = state_path or target.with_name(f"{target.name}.state")
         was_finished = TableState.finish_removal(path) and target.is_file() and not force
         is_ours = engine == "local" and TableState.wrote(path, target)
         is_there = os.path.lexists(target) and not (force or was_finished or is_ours)
         if target.is_dir() or is_there:
             way = "a folder" if target.is_dir() else "--force replaces it"
-            raise TableError(f"{target}: is there already: {way}, expected the name of a new file")
-        reading = Reading(
-            source,
-            topics,
-            isolation=isolation,
-            on_corrupt=on_corrupt,
-            from_segment_start=from_segment_start,
-        )
+            raise TableError(f"{target}: already exists: {way}, expected the name of a new file")
+        selection = Selection(source, **selected)
+        reading = Reading(selection)
         if engine == "spark":
             memory_bytes = memory_bytes or _SPARK_MEMORY
-            asked = _OnSpark(memory_bytes, isolation, on_corrupt, master)
-            summary = _on_spark(reading, source, target, asked)
-        elif was_finished:  # by a run that was killed as it removed its state
+            summary = _on_spark(reading, selection, target, memory_bytes, master)
+        elif was_finished:  # an earlier run wrote OUT, and was killed while it removed its state
             memory_bytes = memory_bytes or DEFAULT_MEMORY
             summary = _found(target)
         else:
             memory_bytes = memory_bytes or DEFAULT_MEMORY
             _ensure_extras()
-            plan = plan_for(memory_bytes, 1, 1, producer_bytes=lambda _: 0)
+            plan = plan_for(memory_bytes, 1, 1)
             with TableState(
                 path,
                 source,
-                topics=topics,
-                isolation=isolation,
-                from_segment_start=from_segment_start,
+                topics=selection.topics,
+                isolation=selection.isolation,
+                from_segment_start=selection.from_segment_start,
             ) as state:
                 summary = _update(reading, state, plan, commit_interval, target, is_verbose=verbose)
                 if state_path is None:
@@ -151,10 +138,7 @@ def table(
                     state.note_written(None)
     summary = {
         **summary,
-        "partitions": len(reading.folders),
-        "damaged_stretches": reading.damaged,
-        "unread_tails": reading.unread_tails,
-        "overlapping_segments": reading.overlapping_segments,
+        **reading.summary,
         "memory_bytes": memory_bytes,
         "seconds": round(time.monotonic() - began, 3),
     }
@@ -163,7 +147,7 @@ def table(
 
 
 def _ensure_extras() -> None:
-    """Say all that is missing at once, before a state is made."""
+    """Raise click.ClickException that names all missing packages, before a state is created."""
     missing = []
     for name in ("rocksdict", "pyarrow"):
         try:
@@ -176,13 +160,13 @@ def _ensure_extras() -> None:
         )
 
 
-def _tell_null_keys(count: int) -> None:
+def _report_null_keys(count: int) -> None:
     if count:
-        tell(f"left out: {in_words(count, 'record')} without a key")
+        notify(f"left out: {in_words(count, 'record')} without a key")
 
 
 def _found(target: Path) -> dict[str, Any]:
-    """The summary of a run that finds its table there."""
+    """Return the summary of a run whose table is already complete."""
     import pyarrow.parquet as pq
 
     rows = pq.read_metadata(target).num_rows
@@ -198,21 +182,23 @@ def _update(
     *,
     is_verbose: bool,
 ) -> dict[str, Any]:
-    """Read what is new into the state and write its table."""
+    """Read new records into the state, write the table, and return the summary."""
     with Table(reading.readers, state, plan) as table, progress_bar() as bar:
         if not state.is_new:
-            tell(f"{state.path}: goes on from there")
+            notify(f"{state.path}: continues from this state")
         table.assign(reading.readers.partitions)
         task = bar.add_task("reading", total=reading.size_in_bytes)
-        committed = time.monotonic()
+        committed = shown = time.monotonic()
         while table.step() is not None:
+            if time.monotonic() - shown >= _PROGRESS_SECONDS:
+                bar.update(task, completed=table.read_bytes)
+                shown = time.monotonic()
             if time.monotonic() - committed >= commit_interval:
                 table.commit()
                 committed = time.monotonic()
-                bar.update(task, completed=table.read_bytes)
                 if is_verbose:
-                    tell(f"committed: {in_words(table.records, 'record')}")
-        _tell_null_keys(table.null_keys)
+                    notify(f"committed: {in_words(table.records, 'record')}")
+        _report_null_keys(table.null_keys)
         bar.update(task, description="writing", completed=table.read_bytes)
         bound_threads()
         rows = table.write(target)
@@ -225,25 +211,22 @@ def _update(
         }
 
 
-def _on_spark(reading: Reading, source: Path, target: Path, asked: _OnSpark) -> dict[str, Any]:
-    """The same by Spark."""
-    plan = MemoryPlan(asked.memory_bytes, threads=max(asked.memory_bytes // _SPARK_CORE_BYTES, 1))
-    settings = plan.spark_conf(task=Task(1))
-    try:
-        from kafkafmt.spark import JobError, SparkUnavailableError
+def _on_spark(
+    reading: Reading, selection: Selection, target: Path, memory_bytes: int, master: str | None
+) -> dict[str, Any]:
+    """Write the table on Spark, and return the summary."""
+    plan = MemoryPlan(memory_bytes, threads=max(memory_bytes // _SPARK_CORE_BYTES, 1))
+    with needs("--engine spark", "spark"):
+        from kafkafmt.spark import spark_conf
         from kafkafmt.spark.jobs.table import TableOptions, table_on_spark
-    except ImportError:
-        raise click.ClickException("--engine spark needs pyarrow: pip install 'kafkafmt[spark]'") from None
-    try:
-        topics = sorted({topic for topic, _ in reading.folders})
-        options = TableOptions(topics, asked.isolation, asked.on_corrupt == "skip")
-        done = table_on_spark(source, target, options, master=asked.master, settings=settings)
-    except (JobError, SparkUnavailableError) as error:
-        raise click.ClickException(str(error)) from None
-    for stretch in done.damage:
-        tell(f"left out: {damage_in_words(stretch)}")
+    settings = spark_conf(plan, task=Task(1))
+    topics = sorted({topic for topic, _ in reading.folders})
+    options = TableOptions(topics, selection.isolation, selection.skips_damage, selection.from_segment_start)
+    done = table_on_spark(selection.source, target, options, master=master, settings=settings)
+    for damage in done.damage:
+        notify(f"left out: {damage_in_words(damage)}")
     reading.damaged = len(done.damage)
-    _tell_null_keys(done.null_keys)
+    _report_null_keys(done.null_keys)
     return {
         "rows": done.rows,
         "records": done.records,

@@ -1,41 +1,102 @@
-"""What values options take that click has no type for: sizes, and addresses."""
+"""Types of option values that click lacks: sizes, folders and addresses; and what the shell completes."""
 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
-from kafkafmt.serve.options import host_and_port
-from kafkafmt.sizes import parse_size
+from kafkafmt._util.addresses import host_and_port
+from kafkafmt._util.sizes import parse_size
+from kafkafmt.storage import RemotePath, StoragePath, is_uri, storage_path
+from kafkafmt.storage.locations import without_secrets
+from kafkafmt.types import TopicPartition
 
-_MIB = 1024**2
+_MOST = 2**63 - 1
+
+
+def complete_files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Have the shell complete files and folders."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def complete_folders(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Have the shell complete folders."""
+    return [CompletionItem(incomplete, type="dir")]
+
+
+def complete_topics(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the topics of a local SRC that is on the command line already. Reads the names of its folders only."""
+    # The value of --topics is not there yet, so click has left the arguments unparsed.
+    source = ctx.params.get("source") or next(iter(ctx.args), None)
+    if not isinstance(source, str | Path) or is_uri(str(source)):
+        return []
+    topics = set()
+    with suppress(OSError):
+        for folder in Path(source).iterdir():
+            topic_partition = TopicPartition.from_folder_name(folder.name)
+            if topic_partition is not None and topic_partition.topic.startswith(incomplete):
+                topics.add(topic_partition.topic)
+    return [CompletionItem(topic) for topic in sorted(topics)]
 
 
 class Size(click.ParamType[int]):
-    """Bytes, as `kafkafmt.sizes` reads them. `maximum` is a whole number of MiB."""
+    """A size in bytes, from `least` to `most`, parsed by `kafkafmt._util.sizes`."""
 
     name = "size"
 
-    def __init__(self, maximum: int) -> None:
-        self._maximum = maximum
+    def __init__(self, *, least: int = 1, most: int = _MOST) -> None:
+        self._least, self._most = least, most
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
         try:
-            size = parse_size(value)
-        except ValueError:
-            size = 0
-        if not 1 <= size <= self._maximum:
-            most = self._maximum // _MIB
-            self.fail(f"{value!r} is not a size from 1 byte to {most}M, as 524288, 512K or 1M", param, ctx)
-        return size
+            return parse_size(value, least=self._least, most=self._most)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Folder(click.ParamType[StoragePath]):
+    """A folder to read: a local path, or a URI that `kafkafmt.storage` supports."""
+
+    name = "folder"
+
+    def __init__(self, *, must_exist: bool = False) -> None:
+        self._must_exist = must_exist
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> StoragePath:
+        if isinstance(value, Path | RemotePath):
+            return value
+        if not is_uri(value) or Path(value).exists():
+            return self._local(value, param, ctx)
+        try:
+            found = storage_path(value)
+            if self._must_exist and not found.is_dir():
+                self.fail(f"{found}: {'not a folder' if found.exists() else 'no such folder'}", param, ctx)
+            return found
+        except (ValueError, OSError) as error:
+            self.fail(str(error), param, ctx)
+        except ImportError:
+            self.fail(f"{without_secrets(value)}: needs pyarrow: pip install 'kafkafmt[arrow]'", param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return complete_folders(ctx, param, incomplete)
+
+    def _local(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if not self._must_exist:
+            return Path(value)
+        path = click.Path(exists=True, file_okay=False, path_type=Path, resolve_path=True)
+        found: Path = path.convert(value, param, ctx)
+        return found
 
 
 class Address(NamedTuple):
-    """Where something listens."""
+    """The host and port of a listener."""
 
     host: str
     port: int
@@ -45,7 +106,7 @@ class Address(NamedTuple):
 
 
 class AddressType(click.ParamType[Address]):
-    """HOST:PORT; an IPv6 address in brackets. `least_port` is 0 where that stands for any port that is free."""
+    """HOST:PORT, with an IPv6 address in brackets. least_port: 0 if port 0 may be given, which means any free port."""
 
     name = "address"
 

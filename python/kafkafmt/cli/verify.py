@@ -1,65 +1,71 @@
-"""`kafkafmt verify`: a line a file, and each damaged stretch."""
+"""`kafkafmt verify`: check files; print a line for each file, and each damaged range."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
-from pathlib import Path
 
 import click
 
 from kafkafmt.cli.engines import engine_options, ensure_engine, spark_job
+from kafkafmt.cli.help import HelpCommand
+from kafkafmt.cli.options import json_option
 from kafkafmt.cli.output import (
     damage_in_words,
     in_words,
+    notify,
     print_json,
     print_table,
     progress_bar,
     range_in_words,
-    tell,
 )
 from kafkafmt.cli.sources import find_sources
+from kafkafmt.cli.values import complete_files
 from kafkafmt.jobs.verify import FileCheck, check_file, check_logs, totals
+from kafkafmt.log.index_checks import IndexCheck
+from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX
+from kafkafmt.storage import StoragePath, storage_of
 
 _COLUMNS = ("file", "batches#", "records#", "offsets", "bytes#", "result")
 
 
-@click.command()
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@engine_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: an object a file.")
+@click.command(cls=HelpCommand, common="--engine --master --json", page="inspect.md")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", shell_complete=complete_files)
+@engine_options()
+@json_option("Print JSON lines: one object for each file.")
 def verify(paths: tuple[str, ...], engine: str, master: str | None, as_json: bool) -> int:
-    """Check log segments: is anything damaged?
+    """Check log segments for damage.
 
     PATH is a segment or another file of record batches, a partition folder, a log directory, or a quoted pattern
-    like 'logs/page-views-*'. Of a folder, all segments are taken. With --engine spark a file is a task, and PATH
-    may be a URI as well, as s3://bucket/logs.
+    like 'logs/page-views-*'. It may be a URI, as s3://bucket/logs. All segments of a folder are checked. With
+    --engine spark each file is checked on an executor.
 
     \b
     kafkafmt verify /var/lib/kafka
-    kafkafmt verify 's3://bucket/logs/orders-*' --engine spark --master spark://host:7077
+    kafkafmt verify 's3://bucket/logs/orders-*' --engine spark
 
-    Checks lengths, magic, CRCs and the order of offsets, decompresses everything and reads every record. It tells
-    the positions where each damaged stretch begins and where valid batches go on, and the offsets around it. A
-    cut-off batch or zeros at the end of the last segment are no damage: a broker may be writing there.
+    Checks lengths, magic, CRCs and the order of offsets, decompresses all batches and reads all records. For each
+    damaged range it prints the positions of its start and of the next valid batch, and the offsets around it. A
+    partial batch or zeros at the end of the last segment are no damage: a broker may be writing there.
 
-    Beside damage there are findings: offsets that two segments of a log have, and an .index or .timeindex that is
-    missing or does not fit to its segment (with --engine local; not missing where no segment of the log has one).
-    Notes are no damage: offsets between two segments that are in none, and a segment of 0 bytes that is not the
-    last, are what retention and compaction may leave. A segment that is deleted meanwhile is told as gone.
+    A finding is another defect: two segments of a log contain the same offset, or an .index or .timeindex is wrong or
+    missing. It counts as missing only if another segment of the log has an index.
 
-    The last line has the totals. With --json it prints an object a file, with lists "damage", "findings" and "notes",
-    and the totals on standard error.
+    A note is no defect: retention and compaction may leave a gap in the offsets between two segments, and a segment of
+    0 bytes before the last. A segment that was deleted since it was listed is reported as gone.
 
-    Exit status: 0; 1 where there is damage or a finding, or a file could not be read; 2 for wrong arguments.
+    The last line contains the totals. --json prints lists "damage", "findings" and "notes" for each file, and the
+    totals on standard error.
+
+    Exit status: 0; 1 if there is damage or a finding, or a file could not be read; 2 for wrong arguments.
     """
     ensure_engine(engine, master)
     return run_verify(paths, engine=engine, master=master, as_json=as_json)
 
 
 def run_verify(paths: Sequence[str], *, engine: str, master: str | None, as_json: bool) -> int:
-    """Check files and tell; return the exit status."""
+    """Check files, print the results, and return the exit status."""
     checks = []
     with closing(_on_spark(paths, master) if engine == "spark" else _here(paths)) as found:
         for check in check_logs(found):
@@ -69,28 +75,28 @@ def run_verify(paths: Sequence[str], *, engine: str, master: str | None, as_json
     if not as_json:
         print_table(_COLUMNS, map(_cells, checks))
         for check in checks:
-            _tell(check)
+            _report(check)
         click.echo(f"\n{_totals_in_words(totals(checks))}")
     else:
-        tell(_totals_in_words(totals(checks)))
+        notify(_totals_in_words(totals(checks)))
     return 1 if any(check.status in ("damaged", "failed") for check in checks) else 0
 
 
-def _tell(check: FileCheck) -> None:
-    for stretch in check.damage:
-        tell(f"damage: {damage_in_words(stretch)}")
+def _report(check: FileCheck) -> None:
+    for damage in check.damage:
+        notify(f"damage: {damage_in_words(damage)}")
     for name, rows in (("finding", check.findings), ("note", check.notes)):
         for row in rows:
-            tell(f"{name}: {check.path}: {row['kind']}: {row['message']}")
+            notify(f"{name}: {check.path}: {row['kind']}: {row['message']}")
     if check.status == "gone":
-        tell(f"gone: {check.path}: deleted since it was listed")
+        notify(f"gone: {check.path}: deleted since it was listed")
     elif check.error is not None:
-        tell(f"failed: {check.error}")
+        notify(f"failed: {check.error}")
 
 
 def _totals_in_words(total: Mapping[str, int]) -> str:
     names = {"files": "file", "batches": "batch", "records": "record", "size_in_bytes": "byte"}
-    problems = {"damaged_stretches": "damaged stretch", "findings": "finding", "notes": "note"}
+    problems = {"damaged_stretches": "damaged range", "findings": "finding", "notes": "note"}
     words = [in_words(total[key], name) for key, name in names.items()]
     found = [in_words(total[key], name) for key, name in problems.items()]
     unread = {"gone": "gone", "failed": "could not be read"}
@@ -100,15 +106,22 @@ def _totals_in_words(total: Mapping[str, int]) -> str:
 
 def _here(paths: Sequence[str]) -> Generator[FileCheck, None, None]:
     sources = find_sources(paths, includes_internal=True)
-    has_indexes: dict[Path, bool] = {}
+    has_indexes: dict[StoragePath, bool] = {}
     with progress_bar() as bar:
         task = bar.add_task("checking", total=sum(source.size_in_bytes for source in sources))
         for source in sources:
             folder = source.path.parent
             if source.topic_partition is not None and folder not in has_indexes:
-                has_indexes[folder] = any(folder.glob("*.index"))
-            indexes = source.index_check() if has_indexes.get(folder) else None
+                has_indexes[folder] = _has_index(folder)
+            indexes = None
+            if source.segment is not None and has_indexes.get(folder):
+                indexes = IndexCheck.of(source.segment)
             yield check_file(source, lambda read_bytes: bar.advance(task, read_bytes), indexes=indexes)
+
+
+def _has_index(folder: StoragePath) -> bool:
+    with storage_of(folder).entries(folder) as entries:
+        return any(entry.name.endswith(OFFSET_INDEX_SUFFIX) for entry in entries)
 
 
 def _on_spark(paths: Sequence[str], master: str | None) -> Generator[FileCheck, None, None]:
@@ -128,7 +141,7 @@ def _result(check: FileCheck) -> str:
     if check.error is not None:
         return "gone" if check.status == "gone" else "could not be read"
     if check.damage or check.findings:
-        damage = [in_words(len(check.damage), "damaged stretch")] if check.damage else []
+        damage = [in_words(len(check.damage), "damaged range")] if check.damage else []
         findings = [in_words(len(check.findings), "finding")] if check.findings else []
         return ", ".join([*damage, *findings])
     return f"ok, but for {in_words(check.tail_bytes, 'byte')} at the end" if check.tail_bytes else "ok"

@@ -1,9 +1,10 @@
-"""The one registry of compression codecs: Kafka's nouns in, bytes out, every output capped.
+"""The registry of compression codecs.
 
-Each module beside this one speaks one format as Kafka's Java does and translates its library's exceptions.
-What all of them promise: no more than `limit` bytes come out; no number that the data declares is allocated
-unless the data could hold it; damage is a `CorruptRecordError`, never an exception of a library. Everything
-here may be called from several threads at once.
+Each other module of this package implements one format as Kafka's Java does. All of them guarantee:
+- the output has at most `limit` bytes;
+- a size that the data declares is allocated only if data of that length can decompress to it;
+- damage raises `CorruptRecordError`, never an exception of a library;
+- several threads may call them at once.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard
 
-from kafkafmt.buffers import flat_view
+from kafkafmt._util.buffers import flat_view
 from kafkafmt.codecs import gzip_, lz4_, snappy_, zstd_
 from kafkafmt.codecs.streams import PayloadStream
 from kafkafmt.errors import UnsupportedCompressionTypeError
@@ -35,7 +36,10 @@ DEFAULT_MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CodecImplementation:
-    """One codec. Its functions take `bytes` or a flat `memoryview` of bytes; it may have no levels."""
+    """One codec. Its functions take `bytes` or a flat `memoryview` of bytes.
+
+    levels: the compression levels, empty if the codec has none. first_magic: the oldest message format that has it.
+    """
 
     decompress: Callable[[bytes | memoryview, int], bytes | bytearray | memoryview]
     compress: Callable[[bytes | memoryview, int | None, int], bytes]
@@ -68,75 +72,80 @@ CODECS: dict[int, CodecImplementation] = {
 def decompress(
     codec: CodecLike | int, data: Buffer, *, limit: int = DEFAULT_MAX_DECOMPRESSED_BYTES, magic: int = 2
 ) -> bytes | bytearray | memoryview:
-    """Return what `data`, the compressed part of a record batch of format `magic`, holds.
+    """Decompress `data`, the compressed part of a record batch of format `magic`.
 
-    codec: a `Codec`, its number, or its name. `Codec.NONE` returns the data itself, without copy and whatever its size.
+    codec: a `Codec`, its number, or its name. `Codec.NONE` returns the data itself, without a copy and without a limit.
 
-    Raises `DecompressionLimitError` once the output would pass `limit` bytes, `CorruptRecordError` for a
-    damaged, a cut or an empty payload, `UnsupportedCompressionTypeError` for an id that Kafka has not given
-    out and for zstd before message format v2, `TypeError` for what is no C-contiguous buffer.
+    Raises `DecompressionLimitError` if the output would exceed `limit` bytes, and `CorruptRecordError` for a damaged,
+    truncated or empty payload. Raises `UnsupportedCompressionTypeError` for an id that Kafka does not use, and for zstd
+    before message format v2. Raises `TypeError` for an object that is not a C-contiguous buffer.
     """
-    if isinstance(codec, str):
-        codec = as_codec(codec)
-    implementation = CODECS.get(codec)
-    if implementation is None or magic < implementation.first_magic:
-        raise unsupported_error(codec, magic)
-    if limit < 0:
-        raise ValueError(f"limit must not be negative, not {limit}")
-    flat = data if _is_flat(data) else flat_view(data)
-    if magic == 0 and codec == Codec.LZ4:
-        flat = lz4_.ignoring_header_checksum(flat)
+    implementation, flat = _to_decompress(codec, data, limit, magic)
     return implementation.decompress(flat, limit)
 
 
 def open_stream(
     codec: CodecLike | int, data: Buffer, *, limit: int = DEFAULT_MAX_DECOMPRESSED_BYTES, magic: int = 2
 ) -> PayloadStream:
-    """What `decompress` returns, as a stream to read from its start on.
+    """Return what `decompress` returns as a stream, which is read from its start.
 
-    Opening and reading raise what `decompress` does, each where it comes to that: what is in front of damage is read.
+    Opening or reading raises as `decompress` does. The bytes before a damaged place can be read.
     """
-    if isinstance(codec, str):
-        codec = as_codec(codec)
-    implementation = CODECS.get(codec)
-    if implementation is None or magic < implementation.first_magic:
-        raise unsupported_error(codec, magic)
-    if limit < 0:
-        raise ValueError(f"limit must not be negative, not {limit}")
-    flat = data if _is_flat(data) else flat_view(data)
-    if magic == 0 and codec == Codec.LZ4:
-        flat = lz4_.ignoring_header_checksum(flat)
+    implementation, flat = _to_decompress(codec, data, limit, magic)
     return implementation.open_stream(flat, limit)
 
 
+def _to_decompress(
+    codec: CodecLike | int, data: Buffer, limit: int, magic: int
+) -> tuple[CodecImplementation, bytes | memoryview]:
+    """Return the implementation of a codec, and the data in the form that it accepts."""
+    number = as_codec(codec) if isinstance(codec, str) else codec
+    implementation = _implementation(number, magic)
+    if limit < 0:
+        raise ValueError(f"limit: expected 0 or more, found {limit}")
+    flat = data if _is_flat(data) else flat_view(data)
+    if magic == 0 and number == Codec.LZ4:
+        flat = lz4_.ignoring_header_checksum(flat)
+    return implementation, flat
+
+
+def _implementation(codec: int, magic: int) -> CodecImplementation:
+    implementation = CODECS.get(codec)
+    if implementation is None or magic < implementation.first_magic:
+        raise unsupported_error(codec, magic)
+    return implementation
+
+
 def compress(codec: CodecLike | int, data: Buffer, *, level: int | None = None, magic: int = 2) -> bytes:
-    """Return `data` compressed as Kafka's own producer frames it in message format `magic`.
+    """Compress `data` as Kafka's producer does in message format `magic`.
 
     >>> decompress("lz4", compress("lz4", b"value"))
     b'value'
 
-    `level` is gzip's 1 to 9, lz4's 1 to 17 or zstd's -7 to 22, as in Kafka's `compression.<codec>.level`;
-    None is the codec's fast default. Raises `ValueError` for a level outside that range and for any level
-    where the codec has none, else as `decompress`.
+    level: 1 to 9 for gzip, 1 to 17 for lz4, -7 to 22 for zstd, as in Kafka's `compression.<codec>.level`; None is the
+    codec's fast default.
+
+    Raises `ValueError` for a level outside that range, and for any level if the codec has none. Raises
+    `UnsupportedCompressionTypeError` and `TypeError` as `decompress` does.
     """
-    if isinstance(codec, str):
-        codec = as_codec(codec)
-    implementation = CODECS.get(codec)
-    if implementation is None or magic < implementation.first_magic:
-        raise unsupported_error(codec, magic)
-    check_level(codec, level)
+    number = as_codec(codec) if isinstance(codec, str) else codec
+    implementation = _implementation(number, magic)
+    check_level(number, level)
     return implementation.compress(data if _is_flat(data) else flat_view(data), level, magic)
 
 
 def _is_flat(data: Buffer) -> TypeGuard[bytes | memoryview]:
-    """Whether `data` is what the implementations take; asking costs less than one more view does."""
+    """Return whether the implementations accept `data` unchanged. This check costs less than another view."""
     return type(data) is bytes or (
         type(data) is memoryview and data.format == "B" and data.ndim == 1 and data.c_contiguous
     )
 
 
 def unsupported_error(codec: int, magic: int) -> UnsupportedCompressionTypeError:
-    """The error for a codec that `CODECS` has not, or not in format `magic`."""
+    """Return the error for a codec that is not in `CODECS`, or not in format `magic`.
+
+    Raises TypeError if `codec` is not an integer.
+    """
     if codec not in CODECS:
         if not hasattr(codec, "__index__"):
             raise TypeError(f"codec: expected a Codec or the name of one, found {type(codec).__name__}")
@@ -148,7 +157,7 @@ def unsupported_error(codec: int, magic: int) -> UnsupportedCompressionTypeError
 
 
 def check_level(codec: int, level: int | None) -> None:
-    """Raise ValueError for a level that a codec of `CODECS` has not; None is every codec's own."""
+    """Raise ValueError for a level that a codec of `CODECS` does not have. None is allowed for every codec."""
     levels = CODECS[codec].levels
     if level is None or level in levels:
         return

@@ -1,8 +1,8 @@
 """gzip (RFC 1952), one member or several, through ISA-L.
 
-As Java's GZIPInputStream: bytes after a member that do not begin another are ignored.
-ISA-L knows levels 1 to 3, about as small as zlib's 3 and 4; 4 to 9 go to zlib, which is many times slower and
-makes payloads a few per cent smaller.
+Bytes after a member that do not begin another one are ignored, as in Java's GZIPInputStream. ISA-L has levels 1 to 3,
+whose output is about as small as that of zlib's levels 3 and 4. zlib compresses at levels 4 to 9: it is many times
+slower, and its output is a few per cent smaller.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from struct import Struct
 
 from isal import igzip_lib, isal_zlib
 
-from kafkafmt.codecs.streams import PIECE_BYTES, PayloadStream
+from kafkafmt.codecs.streams import CHUNK_BYTES, PayloadStream
 from kafkafmt.errors import CorruptRecordError, DecompressionLimitError
 
 LEVELS = range(1, 10)
@@ -22,80 +22,43 @@ _ISAL_LEVELS = range(1, 4)
 _DEFAULT_LEVEL = 2
 _GZIP_WINDOW_BITS = 31
 _MEMBER_MAGIC = b"\x1f\x8b"
-_SIZE = Struct("<I")  # of what a member holds, its last field
+_SIZE = Struct("<I")  # the last field of a member: its decompressed size
 _MAX_EXPANSION = 1032  # of deflate: 258 bytes from 2 bits
-_FURTHER_ROOM_BYTES = 1024 * 1024
-# A decompressor copies what it has not used, so later members are fed in pieces: else many cost n squared.
-_PIECE_BYTES = 64 * 1024
-# What a decompressor takes, the input included that it has not used.
+# A decompressor copies its unused input. With larger inputs, a payload of many members would cost quadratic time.
+_INPUT_BYTES = 16 * 1024
+# The memory of a decompressor, including its unused input.
 _STATE_BYTES = 112 * 1024
-_STREAMED_INPUT_BYTES = 16 * 1024
 _IsalError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # its stub says: an instance
 
 
 def decompress(data: bytes | memoryview, limit: int) -> bytes:
     length = len(data)
-    if length < _SIZE.size:
-        raise CorruptRecordError(f"gzip: expected the end of a member, found the end of all {length}")
-    # A payload ends with the size of its last, mostly its only, member; a room of that size is the fastest.
-    (size,) = _SIZE.unpack_from(data, length - _SIZE.size)
-    is_possible = size <= limit and size <= length * _MAX_EXPANSION
-    room = (size if is_possible else min(limit, _FURTHER_ROOM_BYTES)) + 1
-    decompressor = igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
-    output = _inflate(decompressor, data, room)
-    if decompressor.eof and not decompressor.unused_data and len(output) <= limit:
-        return output
-    view = memoryview(data)
-    output, position = _finish_member(decompressor, output, view, length, limit)
-    outputs = [output]
-    remaining = limit - len(output)
-    while view[position : position + len(_MEMBER_MAGIC)] == _MEMBER_MAGIC:
+    # A payload ends with the size of its last member, which is mostly its only one. An exact size is fastest.
+    size = _SIZE.unpack_from(data, length - _SIZE.size)[0] if length >= _SIZE.size else 0
+    if 0 < size <= min(limit, length * _MAX_EXPANSION):
         decompressor = igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
-        piece = view[position : position + _PIECE_BYTES]
-        output = _inflate(decompressor, piece, min(room, remaining + 1))
-        output, position = _finish_member(decompressor, output, view, position + len(piece), remaining)
-        outputs.append(output)
-        remaining -= len(output)
-    return b"".join(outputs)
-
-
-def _finish_member(
-    decompressor: igzip_lib.IgzipDecompressor, output: bytes, view: memoryview, position: int, limit: int
-) -> tuple[bytes, int]:
-    """Go on at `position`, up to which the member gave `output`; return what it holds, and where it ends."""
-    outputs = [output]
-    remaining = limit - len(output)
-    while remaining >= 0 and not decompressor.eof:
-        piece = view[position : position + _PIECE_BYTES] if decompressor.needs_input else b""
-        if decompressor.needs_input and not piece:
-            raise CorruptRecordError(f"gzip: expected the end of a member, found the end of all {len(view)}")
-        output = _inflate(decompressor, piece, min(remaining, _FURTHER_ROOM_BYTES) + 1)
-        outputs.append(output)
-        position += len(piece)
-        remaining -= len(output)
-    if remaining < 0:
-        raise DecompressionLimitError(f"gzip: expected at most {limit} more bytes, found more")
-    return b"".join(outputs), position - len(decompressor.unused_data)
+        output = _inflate(decompressor, data, size + 1)
+        if decompressor.eof and not decompressor.unused_data and len(output) <= limit:
+            return output
+    return b"".join(_chunks(memoryview(data), limit))
 
 
 def open_stream(data: bytes | memoryview, limit: int) -> PayloadStream:
-    return PayloadStream(_pieces(memoryview(data), limit), _STATE_BYTES + PIECE_BYTES)
+    return PayloadStream(_chunks(memoryview(data), limit), _STATE_BYTES + CHUNK_BYTES)
 
 
-def _pieces(view: memoryview, limit: int) -> Iterator[bytes]:
+def _chunks(view: memoryview, limit: int) -> Iterator[bytes]:
     position, remaining = 0, limit
     while True:
         decompressor = igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
         while not decompressor.eof:
-            piece = (
-                view[position : position + _STREAMED_INPUT_BYTES] if decompressor.needs_input else view[:0]
-            )
-            if decompressor.needs_input and not piece:
+            chunk = view[position : position + _INPUT_BYTES] if decompressor.needs_input else view[:0]
+            if decompressor.needs_input and not chunk:
                 raise CorruptRecordError(
                     f"gzip: expected the end of a member, found the end of all {len(view)}"
                 )
-            output = _inflate(decompressor, piece, min(remaining + 1, PIECE_BYTES))
-            position += len(piece)
+            output = _inflate(decompressor, chunk, min(remaining + 1, CHUNK_BYTES))
+            position += len(chunk)
             remaining -= len(output)
             if remaining < 0:
                 raise DecompressionLimitError(f"gzip: expected at most {limit} bytes, found more")
@@ -106,9 +69,9 @@ def _pieces(view: memoryview, limit: int) -> Iterator[bytes]:
             return
 
 
-def _inflate(decompressor: igzip_lib.IgzipDecompressor, piece: bytes | memoryview, room: int) -> bytes:
+def _inflate(decompressor: igzip_lib.IgzipDecompressor, chunk: bytes | memoryview, room: int) -> bytes:
     try:
-        return decompressor.decompress(piece, room)
+        return decompressor.decompress(chunk, room)
     except _IsalError as error:
         raise CorruptRecordError(f"gzip: expected a member, found {error}") from error
 

@@ -3,12 +3,13 @@
     magic int32 | FLG | BD | [content size int64] | HC | { block size int32 | block | [checksum] } ...
     | end mark, an int32 of 0 | [content checksum]
 
-Kafka's first implementation computed HC, the header's checksum, over the magic number too. Format v0 keeps
-that; later formats have it right. `compress` writes what its format wants, `decompress` takes either in any.
-Kafka does not check HC in format v0: `ignoring_header_checksum` is for that.
-Kafka's Java reads independent blocks only, and stops at the first end mark; here further frames are read,
-and what follows and is no frame is ignored. A frame as Kafka's Java lays it out, of one compressed block, goes
-to the block's decompressor at once: that takes less time.
+HC is the checksum of the header. Kafka's first implementation computed it over the magic number, too. Format v0 keeps
+that; later formats compute it as lz4 defines it. `compress` writes the checksum of its format, and `decompress` accepts
+both in every format. Kafka does not check HC in format v0; `ignoring_header_checksum` is for that.
+
+Kafka's Java reads independent blocks only, and stops at the first end mark. This module also reads linked blocks and
+further frames. It ignores bytes after a frame that do not begin another one. A frame of one compressed block, as
+Kafka's Java writes it, goes to the block decompressor directly, which is faster.
 """
 
 from __future__ import annotations
@@ -22,29 +23,29 @@ from typing import Any
 import lz4.block
 import lz4.frame
 
-from kafkafmt.codecs.streams import PIECE_BYTES, PayloadStream
+from kafkafmt.codecs.streams import CHUNK_BYTES, PayloadStream
 from kafkafmt.errors import CorruptRecordError, DecompressionLimitError
 
-# The range of Kafka's compression.lz4.level. 1 and 2 are the fast mode, as None; from 12 on all are the same.
+# The range of Kafka's compression.lz4.level. 1, 2 and None are the fast mode; 12 to 17 are the same.
 LEVELS = range(1, 18)
 
 _FRAME_MAGIC = b"\x04\x22\x4d\x18"
 _SKIPPABLE_MAGIC = b"\x2a\x4d\x18"  # after a byte 0x50 to 0x5f
 _FLG_OFFSET = len(_FRAME_MAGIC)
 _BD_OFFSET = _FLG_OFFSET + 1
-_HC_OFFSET = _BD_OFFSET + 1  # of the headers that Kafka writes, and 8 more with a content size
+_HC_OFFSET = _BD_OFFSET + 1  # in the headers that Kafka writes; with a content size 8 more
 _CONTENT_SIZE_FLAG, _CONTENT_SIZE_LENGTH = 0x08, 8
 _DICTIONARY_FLAG = 0x01
 _BD_64_KIB_BLOCKS = 0x40
 _BLOCK_BYTES = 64 * 1024
 _INDEPENDENT_FLAG, _LINKED_HISTORY_BYTES = 0x20, 128 * 1024
 _END_MARK = b"\0\0\0\0"
-# Kafka's headers: independent blocks of 64 KiB, no content size, no checksums. Of format v0, of later ones.
+# Kafka's headers of format v0, and of later formats: independent blocks of 64 KiB, no content size, no checksums.
 _HEADERS = (_FRAME_MAGIC + b"\x60\x40\x1a", _FRAME_MAGIC + b"\x60\x40\x82")
 _ONE_BLOCK = Struct(f"<{len(_HEADERS[0])}sI")  # a header, and the size of the only block
-# Room for the first go: most payloads fit, and what is not touched costs nothing.
+# The output size of the first attempt, relative to the input: most payloads fit, and unused memory costs nothing.
 _LIKELY_EXPANSION = 8
-# Contexts keep two buffers of the block size; those of larger blocks are not kept.
+# A context has two buffers of the block size. Contexts with larger blocks than 64 KiB are not kept.
 _idle_contexts: deque[Any] = deque(maxlen=16)
 
 
@@ -54,12 +55,12 @@ def decompress(data: bytes | memoryview, limit: int) -> bytes:
             output: bytes = lz4.block.decompress(data[_ONE_BLOCK.size : -len(_END_MARK)], _BLOCK_BYTES)
             return output
         except lz4.block.LZ4BlockError:
-            pass  # the frame's decompressor says what is wrong with it
+            pass  # the frame decompressor raises the error
     return _decompress_frames(data, limit)
 
 
 def _is_one_block(data: bytes | memoryview) -> bool:
-    """Whether this is what Kafka makes of a batch of up to 64 KiB, if that compresses at all."""
+    """Return whether this is a frame of one compressed block, as Kafka writes it for a batch of up to 64 KiB."""
     if len(data) <= _ONE_BLOCK.size:
         return False
     header, size = _ONE_BLOCK.unpack_from(data)
@@ -91,7 +92,10 @@ def _begins_frame(view: memoryview) -> bool:
 
 
 def _decompress_frame(data: bytes | memoryview, limit: int) -> tuple[bytes, int]:
-    """Return what the frame that `data` begins with holds, and its length."""
+    """Return the content of the frame that `data` begins with, and the length of the frame.
+
+    If the content exceeds `limit`, DecompressionLimitError is raised.
+    """
     try:
         context = _idle_contexts.pop()
     except IndexError:
@@ -115,7 +119,10 @@ def _decompress_frame(data: bytes | memoryview, limit: int) -> tuple[bytes, int]
 def _continue_frame(
     context: Any, view: memoryview, output: bytes, position: int, limit: int
 ) -> tuple[bytes, int]:
-    """Go on at `position`, up to which the frame gave `output`."""
+    """Decompress the rest of a frame from `position`; return its whole content, and its length.
+
+    output: the content up to `position`.
+    """
     outputs = [output]
     ended = False
     remaining = limit - len(output)
@@ -138,26 +145,26 @@ def _continue_frame(
 
 def open_stream(data: bytes | memoryview, limit: int) -> PayloadStream:
     if limit >= _BLOCK_BYTES and _is_one_block(data):
-        return PayloadStream(_only_piece(data, limit), _BLOCK_BYTES)
+        return PayloadStream(_only_chunk(data, limit), _BLOCK_BYTES)
     view = memoryview(data)
-    state_bytes = PIECE_BYTES
-    if len(view) > _BD_OFFSET:  # two buffers of the largest block, and what linked blocks refer to
+    state_bytes = CHUNK_BYTES
+    if len(view) > _BD_OFFSET:  # two buffers of the block size, and the history of linked blocks
         state_bytes += 2 * (_BLOCK_BYTES << 2 * max((view[_BD_OFFSET] >> 4 & 7) - 4, 0))
         state_bytes += 0 if view[_FLG_OFFSET] & _INDEPENDENT_FLAG else _LINKED_HISTORY_BYTES
-    return PayloadStream(_pieces(view, limit), state_bytes)
+    return PayloadStream(_chunks(view, limit), state_bytes)
 
 
-def _only_piece(data: bytes | memoryview, limit: int) -> Iterator[bytes]:
+def _only_chunk(data: bytes | memoryview, limit: int) -> Iterator[bytes]:
     yield decompress(data, limit)
 
 
-def _pieces(view: memoryview, limit: int) -> Iterator[bytes]:
+def _chunks(view: memoryview, limit: int) -> Iterator[bytes]:
     position, remaining = 0, limit
     while not position or _begins_frame(view[position:]):
         context, position = _begin_frame(view, position)
         ended = False
         while not ended:
-            room = min(remaining + 1, PIECE_BYTES)
+            room = min(remaining + 1, CHUNK_BYTES)
             try:
                 output, consumed, ended = lz4.frame.decompress_chunk(
                     context, view[position:], max_length=room
@@ -177,7 +184,10 @@ def _pieces(view: memoryview, limit: int) -> Iterator[bytes]:
 
 
 def _begin_frame(view: memoryview, position: int) -> tuple[Any, int]:
-    """A context that has had the header of the frame at `position`, where it has to, and where the frame goes on."""
+    """Return a context for the frame at `position`, and the position to continue from.
+
+    A header with v0's checksum is given to the context with the checksum that lz4 expects; the position is after it.
+    """
     frame = view[position:]
     if _has_checksum_of_v0(frame):
         context, length = _context_past_header_of_v0(frame)
@@ -186,9 +196,9 @@ def _begin_frame(view: memoryview, position: int) -> tuple[Any, int]:
 
 
 def ignoring_header_checksum(data: bytes | memoryview) -> bytes | memoryview:
-    """Return the frame with a header checksum that holds.
+    """Return the frame with a correct header checksum, because Kafka does not check it in message format v0.
 
-    Kafka does not check it in message format v0. The data is copied only if the checksum is not one that is known.
+    The data is not copied if its header is one of Kafka's.
     """
     if data[: len(_HEADERS[0])] in _HEADERS:
         return data
@@ -241,7 +251,7 @@ def compress(data: bytes | memoryview, level: int | None, magic: int) -> bytes:
 
 @lru_cache(maxsize=16)
 def _header_checksum(header: bytes) -> int:
-    """The second byte of the xxHash32 of fewer than 16 bytes: all that a header without dictionary needs."""
+    """Return the second byte of the xxHash32 of a header of fewer than 16 bytes, which has no dictionary."""
     prime1, prime2, prime3, prime4, prime5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
     mask = 0xFFFFFFFF
     accumulator = prime5 + len(header)

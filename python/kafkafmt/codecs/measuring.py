@@ -1,26 +1,26 @@
-"""How much a payload decompresses to, found without holding it: for messages about what a limit has refused."""
+"""Measure the decompressed size of a payload without holding its output, for messages about an exceeded limit."""
 
 from __future__ import annotations
 
 from cramjam import DecompressionError
 
 from kafkafmt.codecs import open_stream, snappy_
-from kafkafmt.codecs.streams import PIECE_BYTES
+from kafkafmt.codecs.streams import CHUNK_BYTES
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.types import Codec
 
-_MOST_BYTES = 2**40  # which no batch comes to
+_MOST_BYTES = 2**40  # more than any batch has
 
 
 def decompressed_bytes(codec: Codec | int, payload: memoryview) -> int | None:
-    """What `payload` holds, in bytes; None where it is damaged, and of a codec that there is none of."""
+    """Return the decompressed size of `payload` in bytes; None if it is damaged or the codec is unknown."""
     try:
-        if codec == Codec.SNAPPY:  # a block is made as a whole, and says how large it is
+        if codec == Codec.SNAPPY:  # a stream would hold whole blocks; each block declares its size
             return snappy_.decompressed_bytes(payload)
         stream = open_stream(codec, payload, limit=_MOST_BYTES)
         size = 0
-        while piece := stream.read(PIECE_BYTES):
-            size += len(piece)
+        while chunk := stream.read(CHUNK_BYTES):
+            size += len(chunk)
     except (KafkaFormatError, DecompressionError):
         return None
     return size

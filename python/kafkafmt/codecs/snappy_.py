@@ -1,11 +1,12 @@
-"""snappy: xerial's framing, which Kafka writes, and the raw block, which some clients write.
+"""snappy in xerial's framing, which Kafka writes, and as a raw block, which some clients write.
 
     magic 0x82 "SNAPPY" 0x00 | version int32 | compatible version int32 | { size int32 | raw block } ...
 
-The two versions come in either byte order. Kafka and franz-go do not check them, nor does this module. As in Java's
-SnappyInputStream, a framing may be followed by
-another. All blocks are measured first, then decompressed into one buffer of the exact size: cramjam, which
-python-snappy wraps, does that without a copy, python-snappy does not.
+The two versions occur in either byte order. Kafka and franz-go do not check them, nor does this module. Another header
+may follow a block, as in Java's SnappyInputStream.
+
+python-snappy compresses. cramjam, on which it is built, decompresses, because it can write into a given buffer. All
+blocks of a payload are measured first, and then decompressed into one buffer of the exact size.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from cramjam import DecompressionError
 from cramjam import snappy as raw_snappy
+from snappy import compress as compress_block
 
 from kafkafmt.codecs.streams import PayloadStream
 from kafkafmt.errors import CorruptRecordError, DecompressionLimitError
@@ -43,14 +45,14 @@ def decompress(data: bytes | memoryview, limit: int) -> bytearray:
 
 
 def _is_one_block(data: bytes | memoryview) -> bool:
-    """Whether this is what Kafka makes of a batch of up to 32 KiB."""
+    """Return whether this is a framing of one block, as Kafka writes it for a batch of up to 32 KiB."""
     if len(data) <= _ONE_BLOCK.size:
         return False
     return _ONE_BLOCK.unpack_from(data) == (_HEADER, len(data) - _ONE_BLOCK.size)
 
 
 def decompressed_bytes(data: memoryview) -> int:
-    """What `data` holds, as its blocks declare it."""
+    """Return the decompressed size in bytes that the blocks of `data` declare."""
     if data[: len(_MAGIC)] == _MAGIC:
         return sum(map(_length, _xerial_blocks(data)))
     return _length(data)
@@ -85,10 +87,10 @@ def open_stream(data: bytes | memoryview, limit: int) -> PayloadStream:
         largest = max(map(_length, blocks), default=0)
     except DecompressionError as error:
         raise CorruptRecordError(f"snappy: expected a raw block, found {error}") from error
-    return PayloadStream(_pieces(view, limit), largest)
+    return PayloadStream(_chunks(view, limit), largest)
 
 
-def _pieces(view: memoryview, limit: int) -> Iterator[bytearray]:
+def _chunks(view: memoryview, limit: int) -> Iterator[bytearray]:
     remaining = limit
     for block in _xerial_blocks(view) if view[: len(_MAGIC)] == _MAGIC else iter((view,)):
         try:
@@ -104,7 +106,7 @@ def _limit_error(limit: int, size: int) -> DecompressionLimitError:
 
 
 def _length(block: bytes | memoryview) -> int:
-    """Return the length that a raw block declares, if it can be true."""
+    """Return the length that a raw block declares. Raises CorruptRecordError if the block cannot hold as much."""
     length = raw_snappy.decompress_raw_len(block)
     if length > len(block) * _MAX_EXPANSION:
         raise CorruptRecordError(f"snappy: expected {len(block)} bytes to hold {length}, found too few")
@@ -112,7 +114,7 @@ def _length(block: bytes | memoryview) -> int:
 
 
 def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
-    """The blocks, one by one: millions of tiny ones in one payload are never held."""
+    """Yield the blocks one by one, because a payload may have millions of tiny ones."""
     end = len(view)
     position = 0
     while position != end:
@@ -137,12 +139,12 @@ def _after_header(view: memoryview, position: int) -> int:
 
 
 def compress(data: bytes | memoryview, level: int | None, magic: int) -> bytes:
-    if 0 < len(data) <= _BLOCK_BYTES:  # most payloads, without the cost of the general way
-        block = raw_snappy.compress_raw(data)
+    if 0 < len(data) <= _BLOCK_BYTES:  # most payloads; this is faster than the loop below
+        block: bytes = compress_block(data)
         return _ONE_BLOCK.pack(_HEADER, len(block)) + block
     view = memoryview(data)
-    pieces: list[Buffer] = [_HEADER]
+    chunks: list[Buffer] = [_HEADER]
     for start in range(0, len(view), _BLOCK_BYTES):
-        block = raw_snappy.compress_raw(view[start : start + _BLOCK_BYTES])
-        pieces += (_SIZE.pack(len(block)), block)
-    return b"".join(pieces)
+        block = compress_block(view[start : start + _BLOCK_BYTES])
+        chunks += (_SIZE.pack(len(block)), block)
+    return b"".join(chunks)

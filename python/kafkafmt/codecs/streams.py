@@ -1,38 +1,38 @@
-"""Payloads decompressed from their start on, as much at a time as is asked for: none need be there as a whole."""
+"""Streams of decompressed payloads, which need not be in memory as a whole."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TypeAlias
 
-Piece: TypeAlias = "bytes | bytearray | memoryview"
+Chunk: TypeAlias = "bytes | bytearray | memoryview"
 
-# Of a piece, where a codec lets its output be cut anywhere.
-PIECE_BYTES = 64 * 1024
+# The size of a chunk, if a codec can divide its output anywhere.
+CHUNK_BYTES = 64 * 1024
 
 
 class PayloadStream:
-    """What the pieces hold, end to end. None is made before it is read; reading raises what making it does.
+    """A stream of the bytes of several chunks. A chunk is made when it is read; reading raises its errors.
 
-    state_bytes: about what is held between two reads, the rest of a piece included.
+    state_bytes: about how much memory is held between two reads, including the rest of a chunk.
     """
 
-    def __init__(self, pieces: Iterator[Piece], state_bytes: int) -> None:
+    def __init__(self, chunks: Iterator[Chunk], state_bytes: int) -> None:
         self.state_bytes = state_bytes
-        self._pieces = pieces
+        self._chunks = chunks
         self._rest = memoryview(b"")
 
     def read(self, size: int) -> memoryview:
-        """The next bytes, up to `size` of them; none only at the end."""
+        """Return the next bytes, 1 to `size` of them; none only at the end."""
         while not self._rest:
-            piece = next(self._pieces, None)
-            if piece is None:
+            chunk = next(self._chunks, None)
+            if chunk is None:
                 return self._rest
-            self._rest = memoryview(piece)
+            self._rest = memoryview(chunk)
         read, self._rest = self._rest[:size], self._rest[size:]
         return read
 
     def skip(self, size: int) -> None:
-        """Leave out the next `size` bytes, or all that there are."""
+        """Skip the next `size` bytes, or all if fewer are left."""
         while size > 0 and (read := len(self.read(size))):
             size -= read

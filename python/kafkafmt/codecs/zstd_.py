@@ -1,8 +1,8 @@
 """zstd frames, one or several, with or without their content size.
 
-A frame that tells its content size is decompressed in one go, once that size is known to be allowed and
-possible. For one that does not (Kafka's Java writes those) the block headers are walked first: they say where
-it ends and how much it can hold at most. Working memory follows that, not the window that the frame asks for.
+A frame with a content size is decompressed at once, if that size is allowed and possible. For a frame without one,
+which Kafka's Java writes, the block headers are read first: they tell where the frame ends and its maximum size.
+Working memory is limited by that maximum, and not by the window that the frame declares.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import zstandard
 
-from kafkafmt.codecs.streams import PIECE_BYTES, PayloadStream
+from kafkafmt.codecs.streams import CHUNK_BYTES, PayloadStream
 from kafkafmt.errors import CorruptRecordError, DecompressionLimitError
 
 LEVELS = range(-7, 23)
@@ -21,23 +21,23 @@ LEVELS = range(-7, 23)
 _DEFAULT_LEVEL = 3  # Kafka's
 _MAX_BLOCK_BYTES = 128 * 1024
 _BLOCK_HEADER_LENGTH = 3
-_RLE_BLOCK, _COMPRESSED_BLOCK = 1, 2  # what else there is, 0, is raw
+_RLE_BLOCK, _COMPRESSED_BLOCK = 1, 2  # 0 is a raw block
 _CHECKSUM_LENGTH = 4
-_MIN_BLOCK_LENGTH = _BLOCK_HEADER_LENGTH + 1  # the smallest that holds anything: a run of one byte
+_MIN_BLOCK_LENGTH = _BLOCK_HEADER_LENGTH + 1  # the smallest block that is not empty: one byte, repeated
 _MAX_EXPANSION = _MAX_BLOCK_BYTES // _MIN_BLOCK_LENGTH
 _SKIPPABLE_MAGIC = b"\x2a\x4d\x18"  # after a byte 0x50 to 0x5f, before an int32 size
 _SKIPPABLE_HEADER_LENGTH = 8
 _WINDOW_DESCRIPTOR_OFFSET = 5
 _MIN_WINDOW_LOG, _MIN_REDUCED_WINDOW_LOG, _MAX_WINDOW_LOG = 10, 17, 31
 _NO_ROOM_MESSAGE = "did not decompress full frame"
-# Room for the first go: almost every payload fits.
+# The output size of the first attempt, relative to the input and at least: almost every payload fits.
 _LIKELY_EXPANSION, _LIKELY_BYTES = 16, 1024 * 1024
 # Contexts with more working memory than this are not kept.
 _MAX_KEPT_BYTES = 8 * 1024 * 1024
-# What a decompressor takes that streams, beside the window.
+# The memory of a decompressor that streams, without the window.
 _STREAM_BYTES = 512 * 1024
 
-# No context may serve two threads at once: whoever uses one takes it out.
+# Two threads must not use a context at once: a caller removes it from here, and adds it again afterwards.
 _idle_decompressors: deque[zstandard.ZstdDecompressor] = deque(maxlen=16)
 _idle_compressors: defaultdict[int, deque[zstandard.ZstdCompressor]] = defaultdict(lambda: deque(maxlen=16))
 
@@ -51,46 +51,48 @@ def decompress(data: bytes | memoryview, limit: int) -> bytes:
         try:
             return _decompress_once(data, content_size, allow_extra_data=False)
         except zstandard.ZstdError:
-            pass  # several frames, or damage, which the walk can tell apart
-    view = memoryview(data)
-    output, position = _decompress_frame(view, limit)
-    if position == len(view):
-        return output
-    outputs = [output]
-    remaining = limit - len(output)
-    while position != len(view):
-        output, length = _decompress_frame(view[position:], remaining)
-        outputs.append(output)
-        remaining -= len(output)
-        position += length
+            pass  # several frames, or damage: reading frame by frame distinguishes them
+    outputs, remaining = [], limit
+    for frame in _frames(memoryview(data)):
+        outputs.append(_decompress_frame(frame, remaining))
+        remaining -= len(outputs[-1])
     return b"".join(outputs)
 
 
 def open_stream(data: bytes | memoryview, limit: int) -> PayloadStream:
     view = memoryview(data)
     state_bytes = max((frame.state_bytes for frame in _frames(view)), default=0)
-    return PayloadStream(_pieces(view, limit), min(state_bytes, limit + _STREAM_BYTES))
+    return PayloadStream(_chunks(view, limit), min(state_bytes, limit + _STREAM_BYTES))
 
 
 class _Frame(NamedTuple):
-    """A frame, how many bytes it can hold at most, and its window."""
+    """A frame: its bytes, the most bytes that its blocks can hold, its declared content size, and its window size."""
 
     view: memoryview
     bound: int
+    content_size: int
     window_size: int
 
     @property
+    def is_sized(self) -> bool:
+        return self.content_size != zstandard.CONTENTSIZE_UNKNOWN
+
+    @property
+    def most_bytes(self) -> int:
+        return min(self.bound, self.content_size) if self.is_sized else self.bound
+
+    @property
     def is_streamed(self) -> bool:
-        """Whether it may hold more than its window, which is held anyway."""
-        return self.bound > self.window_size
+        """Whether the frame may hold more than its window. Otherwise streaming would save no memory."""
+        return self.most_bytes > self.window_size
 
     @property
     def state_bytes(self) -> int:
-        return self.window_size + _STREAM_BYTES if self.is_streamed else self.bound
+        return self.window_size + _STREAM_BYTES if self.is_streamed else self.most_bytes
 
 
 def _frames(view: memoryview) -> Iterator[_Frame]:
-    """The frames of a payload, each known to be whole."""
+    """Yield the frames of a payload. Each is checked to be whole. Raises CorruptRecordError."""
     position = 0
     while position < len(view) or not position:
         rest = view[position:]
@@ -106,35 +108,30 @@ def _frames(view: memoryview) -> Iterator[_Frame]:
         length += _CHECKSUM_LENGTH if header.has_checksum else 0
         if length > len(rest):
             raise _truncation_error(rest)
-        if header.content_size != zstandard.CONTENTSIZE_UNKNOWN:
-            bound = min(bound, header.content_size)
-        yield _Frame(rest[:length], bound, header.window_size)
+        yield _Frame(rest[:length], bound, header.content_size, header.window_size)
         position += length
 
 
-def _pieces(view: memoryview, limit: int) -> Iterator[bytes]:
+def _chunks(view: memoryview, limit: int) -> Iterator[bytes]:
     remaining = limit
     for frame in _frames(view):
-        if frame.is_streamed:
-            outputs = _pieces_of_frame(frame, limit)
-        else:
-            outputs = iter((_decompress_frame(frame.view, remaining)[0],))
-        for output in outputs:
+        whole = not frame.is_streamed
+        for output in (_decompress_frame(frame, remaining),) if whole else _chunks_of_frame(frame, limit):
             remaining -= len(output)
             if remaining < 0:
                 raise _limit_error(limit)
             yield output
 
 
-def _pieces_of_frame(frame: _Frame, limit: int) -> Iterator[bytes]:
-    """A frame that may hold more than its window, which may be no larger than what is taken of it."""
+def _chunks_of_frame(frame: _Frame, limit: int) -> Iterator[bytes]:
+    """Yield the content of a frame that is larger than its window. A large window is reduced to the limit."""
     view = frame.view
     if frame.window_size > max(limit, _MAX_KEPT_BYTES):
-        view = _with_window_for(min(frame.bound, limit), view, frame.window_size)
-    # Not one that is kept: what it streamed with stays with it.
+        view = _with_window_for(min(frame.most_bytes, limit), view, frame.window_size)
+    # A kept decompressor is not used, because it would keep the memory of the stream.
     reader = zstandard.ZstdDecompressor(max_window_size=1 << _MAX_WINDOW_LOG).stream_reader(view)
     try:
-        while output := reader.read(PIECE_BYTES):
+        while output := reader.read(CHUNK_BYTES):
             yield output
     except zstandard.ZstdError as error:
         raise CorruptRecordError(f"zstd: expected a frame, found {error}") from error
@@ -151,37 +148,24 @@ def _decompress_once(data: bytes | memoryview, max_output_size: int, allow_extra
     return output
 
 
-def _decompress_frame(view: memoryview, limit: int) -> tuple[bytes, int]:
-    """Return what the frame that `view` begins with holds, and its length."""
-    if view[1:4] == _SKIPPABLE_MAGIC and view[0] & 0xF0 == 0x50:
-        return b"", _skippable_length(view)
-    try:
-        header = zstandard.get_frame_parameters(view)
-        position = zstandard.frame_header_size(view)
-    except zstandard.ZstdError as error:
-        raise CorruptRecordError(f"zstd: expected a frame, found {error}") from error
-    length, bound = _measure_blocks(view, position, min(header.window_size, _MAX_BLOCK_BYTES))
-    if header.has_checksum:
-        length += _CHECKSUM_LENGTH
-    if length > len(view):
-        raise _truncation_error(view)
-    frame = view[:length]
-    if header.content_size == zstandard.CONTENTSIZE_UNKNOWN:
-        if header.window_size > _MAX_KEPT_BYTES:
-            frame = _with_window_for(min(bound, limit), frame, header.window_size)
-        return _decompress_unsized(frame, bound, limit), length
-    if header.content_size > limit:
+def _decompress_frame(frame: _Frame, limit: int) -> bytes:
+    if not frame.is_sized:
+        view = frame.view
+        if frame.window_size > _MAX_KEPT_BYTES:
+            view = _with_window_for(min(frame.bound, limit), view, frame.window_size)
+        return _decompress_unsized(view, frame.bound, limit)
+    if frame.content_size > limit:
         raise _limit_error(limit)
-    if header.content_size > bound:
-        raise CorruptRecordError(f"zstd: expected blocks of {header.content_size} bytes, found {bound}")
+    if frame.content_size > frame.bound:
+        raise CorruptRecordError(f"zstd: expected blocks of {frame.content_size} bytes, found {frame.bound}")
     try:
-        return _decompress_once(frame, header.content_size, allow_extra_data=False), length
+        return _decompress_once(frame.view, frame.content_size, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise CorruptRecordError(f"zstd: expected a frame, found {error}") from error
 
 
 def _decompress_unsized(frame: memoryview, bound: int, limit: int) -> bytes:
-    most = min(bound, limit) or 1  # to the library, 0 would be no number
+    most = min(bound, limit) or 1  # the library takes 0 for "no size"
     room = min(most, max(len(frame) * _LIKELY_EXPANSION, _LIKELY_BYTES))
     while (output := _decompress_in_room(frame, room)) is None:
         if room >= bound:
@@ -204,7 +188,10 @@ def _decompress_in_room(frame: memoryview, room: int) -> bytes | None:
 
 
 def _with_window_for(size: int, frame: memoryview, window_size: int) -> memoryview:
-    """Return the frame, its window cut to its output: a window is history, and there is no more than that."""
+    """Return the frame with its window reduced to `size`, the most bytes of its output.
+
+    A window is the history of the output, so a larger one is useless. The frame is copied only if its window is larger.
+    """
     window_log = max(size.bit_length(), _MIN_REDUCED_WINDOW_LOG)
     if 1 << window_log >= window_size:
         return frame
@@ -221,7 +208,7 @@ def _skippable_length(rest: memoryview) -> int:
 
 
 def _measure_blocks(frame: memoryview, position: int, block_bytes: int) -> tuple[int, int]:
-    """Return where the blocks end and how many bytes they hold at most."""
+    """Return the position where the blocks end, and the most bytes that they can hold."""
     bound = 0
     last = 0
     while not last:

@@ -1,1 +1,1 @@
-"""Whole log directories: work a segment at a time, whoever runs it, the command line or Spark."""
+"""Jobs on whole log directories, segment by segment, for the command line and for Spark."""

@@ -1,4 +1,4 @@
-"""What a job that reads needs of a file, local or remote, and the walk through it that such jobs share."""
+"""The files that jobs read, local or remote, and the scan that these jobs share."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log import Damage, find_damage
-from kafkafmt.log.checkpoints import LogStartOffsets
-from kafkafmt.log.segment import is_segment_file_name
 
 if TYPE_CHECKING:
-    from _kafkafmt.scan import BatchRun
-    from kafkafmt.records import Records
+    from _kafkafmt.batches.scan import BatchRun
+    from kafkafmt.records.base import Records
+    from kafkafmt.storage import StoragePath
     from kafkafmt.types import TopicPartition
 
 Progress = Callable[[int], None]
@@ -24,13 +23,10 @@ Passed = Callable[["BatchRun", int, int], None]
 
 
 class LogFile(Protocol):
-    """A file of record batches, wherever it is.
+    """A local or remote file of record batches.
 
-    name: its path or URI. is_active: it is the last of its log, so that its end may be missing.
+    `str()` returns its path or URI. is_active: it is the last segment of its log, so its last batch may be incomplete.
     """
-
-    @property
-    def name(self) -> str: ...
 
     @property
     def topic_partition(self) -> TopicPartition | None: ...
@@ -42,11 +38,13 @@ class LogFile(Protocol):
 
 
 @dataclass
-class Walked:
-    """What a walk through a file met.
+class ScanResult:
+    """The result of the scan of a file.
 
-    tail_bytes: bytes at the end of the last segment that are no whole batch, which is no damage there.
-    error: why it could not be read, or not to its end. is_gone: that is because it was deleted since it was listed.
+    tail_bytes: bytes after the last whole batch of an active segment; they are not damage.
+    damage: a row for each damaged range.
+    error: why the file could not be read to its end; None if it was.
+    is_gone: the error is that the file was deleted after it was listed.
     """
 
     size_in_bytes: int = 0
@@ -56,19 +54,23 @@ class Walked:
     is_gone: bool = False
 
 
-def walk_file(
+def scan_file(
     file: LogFile,
     passed: Passed,
     *,
     deep: bool,
     progress: Progress | None = None,
     from_offset: int = 0,
-) -> Walked:
-    """Walk through a file as `find_damage` does, handing sound batches to `passed`.
+) -> ScanResult:
+    """Scan a file with `find_damage`, and call `passed` with its sound batches.
 
-    from_offset: batches that end below it are not handed out. Never raises for what the data or the file system is.
+    passed: called with a run, the number of the first batch, and the number after the last one.
+    from_offset: batches that end below it are not passed.
+    progress: called with the number of bytes read since its last call.
+
+    Damage and errors of the file system are reported in the result, not raised.
     """
-    walked = Walked()
+    scanned = ScanResult()
 
     def pass_wanted(run: BatchRun, first: int, stop: int) -> None:
         first += int(run.index["last_offset"][first:stop].searchsorted(from_offset))
@@ -77,65 +79,30 @@ def walk_file(
 
     try:
         with file.open() as records:
-            walked.size_in_bytes = records.size_in_bytes
+            scanned.size_in_bytes = records.size_in_bytes
             for found in find_damage(records, deep=deep, progress=progress, passed=pass_wanted):
                 if is_expected_tail(found, is_active=file.is_active):
-                    walked.tail_bytes = found.size_in_bytes
+                    scanned.tail_bytes = found.size_in_bytes
                 else:
-                    walked.damage.append({**damage_row(found), "path": file.name})
+                    scanned.damage.append({**damage_row(found), "path": str(file)})
     except (KafkaFormatError, OSError, EOFError) as error:
-        walked.error = error_in_words(error, file.name)
-        walked.is_gone = isinstance(error, FileNotFoundError)
-    return walked
-
-
-class LowestOffsets:
-    """The lowest offset that each file of a log hands out, while files are read in the order of their base offsets.
-
-    Records below the log start offset are deleted, unless `from_segment_start` is set; and an offset that a segment
-    before has is handed out by that one (`log.overlaps`).
-    """
-
-    def __init__(self, *, from_segment_start: bool = False) -> None:
-        self._log_starts = None if from_segment_start else LogStartOffsets()
-        self._reached: dict[Path, tuple[int, int]] = {}
-
-    def start_of(self, path: Path) -> int:
-        """Return the log start offset of the partition that a segment belongs to; 0 of a file that is no segment."""
-        if self._log_starts is None or not is_segment_file_name(path.name):
-            return 0
-        return self._log_starts.of(path.absolute().parent)
-
-    def of(self, path: Path) -> int:
-        """Raises CheckpointError where `log-start-offset-checkpoint` is malformed."""
-        return max(self.start_of(path), self.reached_before(path))
-
-    def reached_before(self, path: Path) -> int:
-        """Return the offset behind all that segments before this one have; 0 where none was read."""
-        if not is_segment_file_name(path.name):
-            return 0
-        base_offset, reached = self._reached.get(path.parent, (-1, 0))
-        return reached if base_offset < int(path.stem) else 0
-
-    def add(self, path: Path, next_offset: int) -> None:
-        """Take note of a segment that was read: all its offsets are below `next_offset`."""
-        if is_segment_file_name(path.name):
-            reached = max(self.reached_before(path), next_offset)
-            self._reached[path.parent] = int(path.stem), reached
+        scanned.error = error_in_words(error, str(file))
+        scanned.is_gone = isinstance(error, FileNotFoundError)
+    return scanned
 
 
 def is_expected_tail(damage: Damage, *, is_active: bool) -> bool:
-    """Is it only what a running broker, or one that died, leaves at the end of a log?"""
+    """Whether the damage is an incomplete end of a log, as a running or crashed broker leaves it."""
     return is_active and damage.kind in ("truncated tail", "zero tail")
 
 
 def damage_row(damage: Damage) -> dict[str, Any]:
-    """A stretch of damage as the fields of a report."""
+    """Return the fields of the damage as a row of a report."""
     return {**asdict(damage), "path": None if damage.path is None else str(damage.path)}
 
 
 def error_in_words(error: Exception, name: str) -> str:
-    """Why nothing came of a file, in one line that names it."""
+    """Return the message of an error in one line that names the file."""
     message = str(error)
     if isinstance(error, OSError) and error.filename is not None:
         message = f"{error.filename}: {error.strerror}"
@@ -144,15 +111,17 @@ def error_in_words(error: Exception, name: str) -> str:
     return message
 
 
-def is_deleted(path: Path) -> bool:
-    """Has a segment been deleted, or its partition? Not if the log directory is gone as well."""
-    return not os.path.lexists(path) and path.absolute().parent.parent.is_dir()
+def is_there(path: StoragePath) -> bool:
+    """Whether a file or folder exists at a path now; a broken link counts as one."""
+    return os.path.lexists(path) if isinstance(path, Path) else path.unlisted().exists()
 
 
-def make_durable(folder: Path) -> None:
-    """Have what was renamed in a folder be there for good."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def is_deleted_folder(folder: StoragePath) -> bool:
+    """Whether the folder of a partition was deleted; False if its log directory is missing, too."""
+    now = folder if isinstance(folder, Path) else folder.unlisted()
+    return not now.is_dir() and now.parent.is_dir()
+
+
+def is_deleted(path: StoragePath) -> bool:
+    """Whether a segment or its partition was deleted; False if the log directory is missing, too."""
+    return not is_there(path) and path.absolute().parent.parent.is_dir()

@@ -1,44 +1,48 @@
-"""The partitions of a log directory, read on from any offset by a job, run by run.
+"""Read the partitions of a log directory from given offsets, run by run.
 
-All readers share what they read into, so that a run is to be used before the next is read. A log is read as far as it
-went when the job began to read it. What is damaged ends the job, or is told and left out.
+All readers share one read buffer: a run is valid until the next one is read. Each log is read up to the end that it had
+when its reader was opened. Damage raises an error, or is reported and skipped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from kafkafmt._util.user_errors import UserError
 from kafkafmt.errors import CorruptRecordError, KafkaFormatError
-from kafkafmt.jobs.convert import partition_logs
-from kafkafmt.log.following import SegmentCache, UnreadTail
+from kafkafmt.jobs.files import is_deleted_folder
+from kafkafmt.log.directory import partition_logs
+from kafkafmt.log.gaps import OffsetsGone, SourceDamage
 from kafkafmt.log.open_segment import READ_BYTES
 from kafkafmt.log.reader import LogReader, read_memory
-from kafkafmt.log.reading import SourceDamage
-from kafkafmt.log.topics import topic_filter
+from kafkafmt.log.segment_files import SegmentCache
+from kafkafmt.log.tail import UnreadTail
+from kafkafmt.log.topics import is_chosen
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
-    from _kafkafmt.scan import BatchRun
-    from kafkafmt.memory import PartitionGroup
+    from _kafkafmt.batches.scan import BatchRun
+    from kafkafmt.storage import StoragePath
+    from kafkafmt.streams import PartitionGroup
 
 _Handed = TypeVar("_Handed")
 
-# What reading takes, whatever the number of partitions: the readers' memory, that of those who follow logs, and one
-# batch that is larger than it.
+# The bytes that reading uses, for any number of partitions: the buffers of LogReader and of SegmentCache, and one
+# larger batch.
 READER_BYTES = 2 * READ_BYTES + 1024 * 1024
 
 
-class NoLogsError(Exception):
-    """Why there is nothing to read, in one line."""
+class NoLogsError(UserError):
+    """There is nothing to read; the message says why, in one line."""
 
 
-def select_logs(source: Path, topics: str | None = None) -> dict[TopicPartition, Path]:
-    """The folder of each partition under a log directory, or of the partition whose folder that is.
+def select_logs(source: StoragePath, topics: str | None = None) -> dict[TopicPartition, StoragePath]:
+    """Return the folder of each partition in `source`, a log directory or the folder of one partition.
 
-    topics: a shell pattern that names of topics must match; without one Kafka's own are left out of a log directory:
-    see `kafkafmt.log.topics`. Raises NoLogsError where none is left.
+    topics: a shell pattern that topic names must match. If None, Kafka's own topics of a log directory are left out
+    (see `kafkafmt.log.topics`). Raises NoLogsError if `source` is not a folder, or no partition is left.
     """
     if not source.is_dir():
         raise NoLogsError(f"{source}: {'not a folder' if source.exists() else 'no such folder'}")
@@ -48,11 +52,8 @@ def select_logs(source: Path, topics: str | None = None) -> dict[TopicPartition,
     if not found:
         raise NoLogsError(f"{source}: expected folders of partitions, as <topic>-<partition>, found none")
 
-    is_meant = topic_filter(topics)
     chosen = {
-        one: found[one]
-        for one in sorted(found)
-        if is_meant(one.topic) or (topics is None and found[one] == source)
+        one: found[one] for one in sorted(found) if is_chosen(one, topics, is_named=found[one] == source)
     }
     if not chosen:
         what = "no topic but Kafka's own" if topics is None else f"no topic matches {topics!r}"
@@ -61,19 +62,24 @@ def select_logs(source: Path, topics: str | None = None) -> dict[TopicPartition,
 
 
 class PartitionReaders:
-    """Reads the logs in `folders`. Not safe for threads.
+    """Read the logs in `folders`. Not safe to use from several threads.
 
-    is_committed: records of transactions that are open or were aborted are left out. skips_damage: it is left out, and
-    `on_damage` is called with it; else CorruptRecordError is raised, which names partition and offset.
-    from_segment_start: records below the log start offset are read, too.
+    is_committed: leave out records of open and of aborted transactions.
+    skips_damage: skip damage and call `on_damage` with it. Otherwise CorruptRecordError is raised, which names
+        partition and offset.
+    from_segment_start: read also records below the log start offset.
 
-    unread_tails: what stood behind the last whole batch of each log that was begun. overlapping_segments: of each log
-    that was begun, how many have offsets that segments before them have, too, and that are read once.
+    Attributes:
+        unread_tails: the bytes after the last whole batch, for each opened log that has some.
+        overlapping_segments: for each opened log, how many segments repeat offsets of earlier segments. Each offset is
+            read once.
+        gone: offsets that were deleted before they were read.
+        deleted: partitions whose folder was deleted before its reader was opened.
     """
 
     def __init__(
         self,
-        folders: Mapping[TopicPartition, Path],
+        folders: Mapping[TopicPartition, StoragePath],
         *,
         is_committed: bool = True,
         skips_damage: bool = False,
@@ -82,6 +88,8 @@ class PartitionReaders:
     ) -> None:
         self.unread_tails: dict[TopicPartition, UnreadTail] = {}
         self.overlapping_segments: dict[TopicPartition, int] = {}
+        self.gone: list[OffsetsGone] = []
+        self.deleted: list[TopicPartition] = []
         self._from_segment_start = from_segment_start
         self._folders = folders
         self._is_committed = is_committed
@@ -89,57 +97,79 @@ class PartitionReaders:
         self._on_damage = on_damage
         self._cache = SegmentCache()
         self._memory = read_memory()
-        self._readers: dict[TopicPartition, LogReader] = {}
+        self._readers: dict[TopicPartition, LogReader | None] = {}
 
     @property
     def partitions(self) -> list[TopicPartition]:
         return sorted(self._folders)
 
     def seek(self, topic_partition: TopicPartition, offset: int | None) -> int:
-        """Go on at an offset, None for the log's start; returns it, or the log's start where that is behind it.
+        """Continue at an offset; None is the log start offset. Returns the offset, at least the log start offset.
 
-        What is read next begins with the batch that holds it.
+        The next read begins with the batch that contains it.
         """
         reader = self._reader(topic_partition)
-        start = reader.start_offset
-        reader.seek(start if offset is None else max(offset, start))
+        if reader is None:
+            return 0 if offset is None else offset
+        reader.seek(reader.start_offset if offset is None else offset)
         return reader.offset
 
     def offset(self, topic_partition: TopicPartition) -> int:
-        """Where it is read on."""
-        return self._reader(topic_partition).offset
+        """Return the offset at which the next read begins; 0 if the folder was deleted before it was opened."""
+        reader = self._reader(topic_partition)
+        return 0 if reader is None else reader.offset
 
-    def end_offset(self, topic_partition: TopicPartition) -> int:
-        """How far it is read."""
-        return self._reader(topic_partition).end_offset
+    def end_offset(self, topic_partition: TopicPartition) -> int | None:
+        """Return the offset up to which the log is read; None if its folder was deleted before it was opened."""
+        reader = self._reader(topic_partition)
+        return None if reader is None else reader.end_offset
 
     def rest(self, topic_partition: TopicPartition) -> None:
-        """Hold no file of it open for reading until it is read again."""
-        self._reader(topic_partition).rest()
+        """Release the open file of the partition; the next read opens it again."""
+        reader = self._reader(topic_partition)
+        if reader is not None:
+            reader.rest()
 
     def read(self, topic_partition: TopicPartition, most_bytes: int = READ_BYTES) -> BatchRun | None:
-        """The next batches, of `most_bytes` or one that is larger; None at the end.
+        """Return the next batches, up to `most_bytes` or one larger batch; None at the end.
 
-        Raises CorruptRecordError and OSError.
+        Raises CorruptRecordError for damage, unless it is skipped, and OSError.
         """
         reader = self._reader(topic_partition)
-        while True:
-            found = reader.read(reader.end_offset, most_bytes)
+        while reader is not None:
+            try:
+                found = reader.read(reader.end_offset, most_bytes)
+            except FileNotFoundError:
+                if not is_deleted_folder(reader.folder):
+                    raise
+                self._note_gone(topic_partition, reader.offset, reader.end_offset)
+                reader.seek(reader.end_offset)
+                return None
             if not isinstance(found, SourceDamage):
                 return found
             self.meet(found)
+        return None
 
     def meet(self, damage: SourceDamage) -> None:
-        """Tell of damage that is left out. Raises CorruptRecordError where it is not to be."""
+        """Report damage to `on_damage`. Raises CorruptRecordError if damage is not skipped."""
         if not self._skips_damage:
             raise CorruptRecordError(f"{damage.topic_partition} at offset {damage.offset}: {damage.message}")
         self._on_damage(damage)
 
-    def _reader(self, topic_partition: TopicPartition) -> LogReader:
-        reader = self._readers.get(topic_partition)
-        if reader is None:
-            folder = self._folders[topic_partition]
-            reader = self._readers[topic_partition] = LogReader(
+    def _note_gone(self, topic_partition: TopicPartition, from_offset: int, to_offset: int) -> None:
+        if from_offset < to_offset:
+            self.gone.append(OffsetsGone(topic_partition, from_offset, to_offset))
+
+    def _reader(self, topic_partition: TopicPartition) -> LogReader | None:
+        """Return the reader, opened at the first call; None if the folder was deleted before that."""
+        if topic_partition not in self._readers:
+            self._readers[topic_partition] = self._open(topic_partition)
+        return self._readers[topic_partition]
+
+    def _open(self, topic_partition: TopicPartition) -> LogReader | None:
+        folder = self._folders[topic_partition]
+        try:
+            reader = LogReader(
                 topic_partition,
                 folder,
                 self._cache,
@@ -148,18 +178,24 @@ class PartitionReaders:
                 keeps_control_batches=False,
                 trims_first_batch=False,
                 from_segment_start=self._from_segment_start,
+                on_gone=partial(self._note_gone, topic_partition),
             )
-            if (tail := reader.unread_tail) is not None:
-                self.unread_tails[topic_partition] = tail
-            if reader.overlaps:
-                self.overlapping_segments[topic_partition] = len(reader.overlaps)
+        except FileNotFoundError:
+            if not is_deleted_folder(folder):
+                raise
+            self.deleted.append(topic_partition)
+            return None
+        if (tail := reader.unread_tail) is not None:
+            self.unread_tails[topic_partition] = tail
+        if reader.overlaps:
+            self.overlapping_segments[topic_partition] = len(reader.overlaps)
         return reader
 
 
 def take_sound(group: PartitionGroup, readers: PartitionReaders, take: Callable[[], _Handed]) -> _Handed:
-    """What a group fed by these readers has next, past damage that is left out. Raises CorruptRecordError.
+    """Return the result of `take`, which takes the next records of `group`; skip damage that `readers` skip.
 
-    take: how the group is asked for it.
+    Raises CorruptRecordError if damage is not skipped.
     """
     while True:
         try:

@@ -1,8 +1,9 @@
-"""What logs hold, topic by topic: what an operator asks before old clients, or old formats, are turned off.
+"""Summarize the contents of logs by topic, for an operator who wants to remove old clients or old formats.
 
-Headers tell most of it, so nothing is decompressed; CRCs are checked, so that damaged headers tell nothing. What
-headers do not tell, a deep look does: how many records a compressed v0/v1 wrapper holds, what compression saves, and
-which records have headers. Files are summarized on their own, and summaries of one topic are merged.
+Most values come from batch headers, so nothing is decompressed. CRCs are checked, so damaged headers do not count. A
+deep summary decompresses, and adds what headers do not contain: the number of records in a compressed v0/v1 wrapper,
+the bytes that compression saves, and the number of records with headers. Each file is summarized alone. Then the
+summaries of each topic are merged.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from _kafkafmt.columns import ColumnBuilder
-from _kafkafmt.scan import BatchRun
-from kafkafmt.batch import RecordBatch
+from _kafkafmt.batches.scan import BatchRun
+from _kafkafmt.columns.columns import ColumnBuilder
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
-from kafkafmt.decoding import Payloads, groups
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.jobs.files import LogFile, Progress, walk_file
+from kafkafmt.jobs.files import LogFile, Progress, scan_file
+from kafkafmt.records.batch import RecordBatch
+from kafkafmt.records.decoding import Payloads, decompressed_chunks
+from kafkafmt.records.runs import slice_run
 from kafkafmt.types import Codec, TimestampType
 
 if TYPE_CHECKING:
@@ -36,10 +38,12 @@ _COUNTS = (
 
 @dataclass
 class TopicSummary:
-    """What the files of one topic hold, and how it is added up; `report` is what is told of it.
+    """The summary of files of one topic, which can be merged with others. `report` returns the result.
 
-    counts: of `_COUNTS`. formats, codecs, timestamp_types: of batches and of their bytes, by number;
-    saved: bytes by codec that it saves, where the look was deep. offsets: the first and the last, by partition.
+    counts: the numbers of `_COUNTS`.
+    formats, codecs, timestamp_types: the numbers of batches and of their bytes, by Kafka's number of each.
+    saved: with `is_deep`, the bytes that compression saves, by codec.
+    offsets: the first and the last offset, by partition.
     """
 
     topic: str | None
@@ -57,7 +61,7 @@ class TopicSummary:
     errors: list[str] = field(default_factory=list)
 
     def merge(self, other: TopicSummary) -> TopicSummary:
-        """This, with what another one of the topic tells added; returns itself."""
+        """Add another summary of the same topic to this one. Returns this one."""
         for name in ("counts", "formats", "codecs", "timestamp_types", "saved"):
             getattr(self, name).update(getattr(other, name))
         self.add_timestamps(other.first_timestamp, other.last_timestamp)
@@ -126,20 +130,25 @@ class TopicSummary:
 
 @dataclass
 class TopicReport:
-    """What a topic's segments hold.
+    """The contents of a topic's segments.
 
-    topic: None for segments in folders that are named for no partition.
-    size_in_bytes: of the files. records: that headers tell of, markers of transactions included; a look that is
-        not deep does not know how many there are in `uncounted_batches`, compressed wrappers of v0 and v1.
-    formats, codecs, timestamp_types: batches and bytes of each. With `deep`, `uncompressed_bytes` is what the
-        batches would take uncompressed, and records_with_headers is known.
-    first_timestamp, last_timestamp: milliseconds; the lowest and highest that headers tell, None where none does.
-    offsets: the first and last of each partition.
-    producers: distinct producer ids. idempotent_batches: those with one that are not transactional.
-    needs: what old clients may not know, the release of Kafka that brought it, and the batches that have it.
-    failed_segments: that could not be read to their end; errors: why, of the first ten.
-    overlapping_segments: with offsets that segments before them have, which are counted once.
-    gone_segments: that were deleted since they were listed, and count nowhere else.
+    topic: None for segments whose folder is not named as a partition.
+    size_in_bytes: of all files together.
+    records: the number of records by headers, transaction markers included.
+    uncounted_batches: compressed wrappers of v0 and v1, whose records are counted only with `deep`.
+    formats, codecs, timestamp_types: batches and bytes of each. With `deep`, `uncompressed_bytes` is their size
+        without compression.
+    records_with_headers: None without `deep`.
+    first_timestamp, last_timestamp: the lowest and the highest in batch headers, in milliseconds; None if there
+        is none.
+    offsets: the first and the last of each partition.
+    producers: the number of distinct producer ids.
+    idempotent_batches: batches with a producer id that are not transactional.
+    needs: features that old clients may not support, the Kafka release that introduced each, and their batches.
+    failed_segments: segments that could not be read to their end.
+    errors: why, for the first ten of these.
+    overlapping_segments: segments that repeat offsets of earlier segments; these offsets are counted once.
+    gone_segments: segments that were deleted after they were listed; they count nowhere else.
     """
 
     topic: str | None
@@ -173,32 +182,32 @@ class TopicReport:
 def summarize_file(
     file: LogFile, *, deep: bool = False, progress: Progress | None = None, from_offset: int = 0
 ) -> TopicSummary:
-    """What one file holds from an offset on.
+    """Summarize one file from an offset on.
 
-    Never raises for what the data or the file system is: the summary tells.
+    Damage and errors of the file system are counted in the summary, not raised.
     """
     topic, partition = file.topic_partition or (None, None)
     summary = TopicSummary(topic, deep, partitions={partition})
     reader = _Reader(summary, partition, from_offset)
-    walked = walk_file(file, reader.read, deep=deep, progress=progress, from_offset=from_offset)
-    if walked.is_gone:
+    scanned = scan_file(file, reader.read, deep=deep, progress=progress, from_offset=from_offset)
+    if scanned.is_gone:
         summary.counts.update(gone_segments=1)
         return summary
     summary.counts.update(
         segments=1,
-        size_in_bytes=walked.size_in_bytes,
-        tail_bytes=walked.tail_bytes,
-        damaged_stretches=len(walked.damage),
-        damaged_bytes=sum(stretch["end_position"] - stretch["position"] for stretch in walked.damage),
-        failed_segments=int(walked.error is not None),
+        size_in_bytes=scanned.size_in_bytes,
+        tail_bytes=scanned.tail_bytes,
+        damaged_stretches=len(scanned.damage),
+        damaged_bytes=sum(one["end_position"] - one["position"] for one in scanned.damage),
+        failed_segments=int(scanned.error is not None),
     )
-    if walked.error is not None:
-        summary.errors.append(walked.error)
+    if scanned.error is not None:
+        summary.errors.append(scanned.error)
     return summary
 
 
 def merge_summaries(summaries: Iterable[TopicSummary]) -> list[TopicReport]:
-    """A report a topic, by name; what is in no folder of a partition comes first."""
+    """Merge summaries into one report for each topic, sorted by name. The report of the topic None comes first."""
     topics: dict[str | None, TopicSummary] = {}
     for summary in summaries:
         topics.setdefault(summary.topic, TopicSummary(summary.topic, summary.is_deep)).merge(summary)
@@ -212,7 +221,7 @@ class _Reader:
         self._summary = summary
         self._from_offset = from_offset
         self._partition = partition
-        self._builder = ColumnBuilder(["headers"], wide=True) if summary.is_deep else None
+        self._builder = ColumnBuilder(["headers"], large_offsets=True) if summary.is_deep else None
 
     def read(self, run: BatchRun, first: int, stop: int) -> None:
         rows, summary = run.index[first:stop], self._summary
@@ -235,15 +244,15 @@ class _Reader:
                 records=int(rows["count"][is_counted].sum()), uncounted_batches=int((~is_counted).sum())
             )
         else:
-            self._read_deep(BatchRun(run.buffer, rows, run.origin))
+            self._read_deep(slice_run(run, first, stop))
         if rows["base_offset"][0] < self._from_offset:
             self._leave_out(RecordBatch(run, first))
 
     def _leave_out(self, batch: RecordBatch) -> None:
-        """Take back the records of a batch that are below the offset from which on records count."""
+        """Subtract the records of a batch that are below `from_offset`."""
         counts = self._summary.counts
         if self._builder is None and batch.magic < 2 and batch.codec != Codec.NONE:
-            return  # its records are not counted
+            return  # the records of this wrapper were not counted
         below = [record for record in batch if record.offset < self._from_offset]
         counts["records"] -= len(below)
         if self._builder is not None:
@@ -255,7 +264,7 @@ class _Reader:
         is_known = partition in summary.offsets
         first_offset = last_offset if is_known else max(_first_offset(run, first), self._from_offset)
         summary.add_offsets(partition, first_offset, last_offset)
-        # Under log-append time the field is the producer's, and with a horizon it is that.
+        # `base_timestamp` is no record's timestamp under LogAppendTime, or if it holds a delete horizon.
         is_first = (rows["timestamp_type"] != TimestampType.LOG_APPEND_TIME) & ~rows["has_delete_horizon"]
         firsts = np.where(is_first, rows["base_timestamp"], rows["max_timestamp"])
         lasts = rows["max_timestamp"]
@@ -267,7 +276,9 @@ class _Reader:
     def _read_deep(self, run: BatchRun) -> None:
         builder, summary = self._builder, self._summary
         assert builder is not None
-        for first, stop, payloads in groups(run, verify=False, limit=DEFAULT_MAX_DECOMPRESSED_BYTES):
+        for first, stop, payloads in decompressed_chunks(
+            run, verify=False, limit=DEFAULT_MAX_DECOMPRESSED_BYTES
+        ):
             self._add_saved(run, first, payloads)
             builder.add(run, first, stop, payloads, verify=False)
             summary.counts["records"] += builder.count
@@ -282,7 +293,7 @@ class _Reader:
 
 
 def _count(counter: Counter[tuple[int, str]], values: NDArray[np.int8], sizes: NDArray[np.uint32]) -> None:
-    """Add batches and their bytes to those of each value, which is -1 or more."""
+    """Count the batches and their bytes for each value, which is -1 or more."""
     numbers = values.astype(np.intp) + 1
     batches, size_in_bytes = np.bincount(numbers), np.bincount(numbers, sizes)
     for number in batches.nonzero()[0].tolist():
@@ -291,7 +302,7 @@ def _count(counter: Counter[tuple[int, str]], values: NDArray[np.int8], sizes: N
 
 
 def _first_offset(run: BatchRun, number: int) -> int:
-    """The first offset of a batch; of a wrapper, whose payload cannot be read, the last one."""
+    """Return the first offset of a batch; the last offset for a wrapper whose payload cannot be read."""
     try:
         return RecordBatch(run, number).base_offset
     except KafkaFormatError:

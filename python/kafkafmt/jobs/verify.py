@@ -1,7 +1,7 @@
-"""Is a file whole, are its indexes right, and does it fit to the other segments of its log?
+"""Verify files: that they are undamaged, that their indexes are right, and that the segments of a log fit together.
 
-Everything in a file is decompressed and every record read; see `kafkafmt.log.find_damage`. `check_file` looks at one
-file, wherever it is; `check_logs` at what files tell of one another.
+All batches are decompressed and every record is read; see `kafkafmt.log.find_damage`. `check_file` checks one file,
+local or remote. `check_logs` compares the segments of a log.
 """
 
 from __future__ import annotations
@@ -10,27 +10,28 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from kafkafmt.batch import RecordBatch
-from kafkafmt.jobs.files import LogFile, Progress, walk_file
+from kafkafmt.jobs.files import LogFile, Progress, scan_file
 from kafkafmt.log.index_checks import IndexCheck
 from kafkafmt.log.segment import is_segment_file_name
+from kafkafmt.records.batch import RecordBatch
 
 if TYPE_CHECKING:
-    from _kafkafmt.scan import BatchRun
+    from _kafkafmt.batches.scan import BatchRun
 
 
 @dataclass
 class FileCheck:
-    """What is in a file and what is wrong with it.
+    """The contents of a file, and what is wrong with it.
 
-    status: "ok"; "damaged": see `damage`, its stretches in order, and `findings`; "gone": retention or compaction
-        deleted it since it was listed; "failed": it could not be read, see `error`.
-    batches, records, offsets: of those that can be read, markers of transactions included.
-    tail_bytes: bytes at the end of the last segment that are no whole batch, which is no damage there: a broker
-        may be writing, or a crash have left them.
-    findings: what is wrong beside damage: "overlap" with a segment before it, a wrong "index". notes: what may be
-        wrong, and which retention and compaction leave as well: a "gap" before it, an "empty segment". Each has a
-        kind and a message.
+    status: "ok"; "damaged": see `damage` and `findings`; "gone": retention or compaction deleted the file after it was
+        listed; "failed": it could not be read, see `error`.
+    batches, records, base_offset, last_offset: of all that can be read, transaction markers included.
+    tail_bytes: bytes after the last whole batch of the last segment. They are not damage: a broker may be writing, or a
+        crash has left them.
+    damage: the damaged ranges, in order.
+    findings: other faults: "overlap" with an earlier segment, a wrong "index". Each has a kind and a message.
+    notes: possible faults, which retention and compaction leave, too: a "gap" before the segment, an "empty segment".
+        Each has a kind and a message.
     """
 
     path: str
@@ -49,7 +50,7 @@ class FileCheck:
     error: str | None = None
 
     def find(self, kind: str, message: str) -> None:
-        """Add a finding."""
+        """Add a finding; an "ok" file becomes "damaged"."""
         self.findings.append({"kind": kind, "message": message})
         if self.status == "ok":
             self.status = "damaged"
@@ -58,11 +59,11 @@ class FileCheck:
 def check_file(
     file: LogFile, progress: Progress | None = None, *, indexes: IndexCheck | None = None
 ) -> FileCheck:
-    """Check a file, and its indexes where they are given.
+    """Check a file, and its indexes if they are given.
 
-    Never raises for what the data or the file system is: the report tells.
+    Damage and errors of the file system are reported in the result, not raised.
     """
-    check = FileCheck(file.name, *(file.topic_partition or (None, None)))
+    check = FileCheck(str(file), *(file.topic_partition or (None, None)))
 
     def count(run: BatchRun, first: int, stop: int) -> None:
         rows = run.index[first:stop]
@@ -76,29 +77,29 @@ def check_file(
         wrappers = (rows["count"] < 0).nonzero()[0] + first
         check.records += sum(RecordBatch(run, number).count for number in wrappers.tolist())
 
-    walked = walk_file(file, count, deep=True, progress=progress)
-    check.size_in_bytes, check.tail_bytes = walked.size_in_bytes, walked.tail_bytes
-    check.damage, check.error = walked.damage, walked.error
+    scanned = scan_file(file, count, deep=True, progress=progress)
+    check.size_in_bytes, check.tail_bytes = scanned.size_in_bytes, scanned.tail_bytes
+    check.damage, check.error = scanned.damage, scanned.error
     if check.error is not None:
-        check.status = "gone" if walked.is_gone else "failed"
+        check.status = "gone" if scanned.is_gone else "failed"
     elif check.damage:
         check.status = "damaged"
-    elif indexes is not None:  # of a damaged file they tell of what is damaged
+    elif indexes is not None:  # the indexes of a damaged file point into the damage
         for message in indexes.findings():
             check.find("index", message)
     if check.error is None and not check.size_in_bytes and not file.is_active:
-        check.notes.append({"kind": "empty segment", "message": "0 bytes, and another segment is behind it"})
+        check.notes.append({"kind": "empty segment", "message": "0 bytes, but another segment follows"})
     return check
 
 
 def check_logs(checks: Iterable[FileCheck]) -> Iterator[FileCheck]:
-    """Add to the checks what segments of one log tell of one another: overlaps and gaps.
+    """Add overlaps and gaps between the segments of each log to the checks, and yield these.
 
-    checks: of the segments of a log in the order of their base offsets; of other files in between.
+    checks: those of the segments of a log in the order of their base offsets; other files may be among them.
     """
     before: dict[
         str, tuple[int, str | None]
-    ] = {}  # by folder: the offset that is reached, and the segment that does
+    ] = {}  # by folder: the highest next offset so far, and the segment that has it
     for check in checks:
         folder, _, name = check.path.rpartition("/")
         if not is_segment_file_name(name):
@@ -115,14 +116,14 @@ def check_logs(checks: Iterable[FileCheck]) -> Iterator[FileCheck]:
             check.notes.append({"kind": "gap", "message": message})
         is_read = check.status in ("ok", "damaged")
         if not is_read:
-            before[folder] = max(reached, next_offset), None  # nobody knows where it ends
+            before[folder] = max(reached, next_offset), None  # the end of this segment is unknown
         elif next_offset >= reached:
             before[folder] = next_offset, name
         yield check
 
 
 def totals(checks: Sequence[FileCheck]) -> dict[str, int]:
-    """What is in all files together, how much is wrong with them, and how many were not read."""
+    """Return the sums over all files: their contents, their faults, and how many were not read."""
     return {
         "files": len(checks),
         "batches": sum(check.batches for check in checks),

@@ -1,7 +1,7 @@
-"""Log directories: partitions, segments and their indexes, read and written as a broker does.
+"""Read and write log directories as a broker does: partitions, segments and their indexes.
 
 >>> import tempfile
->>> from kafkafmt.builder import RecordBatchBuilder
+>>> from kafkafmt.build.builder import RecordBatchBuilder
 >>> builder = RecordBatchBuilder(base_offset=170)
 >>> builder.append(1_700_000_000_000, b"user-1", b"visit")
 >>> with tempfile.TemporaryDirectory() as folder:
@@ -14,12 +14,15 @@
 
 from kafkafmt.log.appender import LogAppender
 from kafkafmt.log.damage import Damage, find_damage
-from kafkafmt.log.directory import LogDirectory, LogPosition, PartitionLog
-from kafkafmt.log.following import FollowedLog
+from kafkafmt.log.directory import LogDirectory
 from kafkafmt.log.indexes import AbortedTransaction, TimestampOffset
+from kafkafmt.log.partition_log import LogPosition, PartitionLog
 from kafkafmt.log.segment import Segment, SegmentRecords
 from kafkafmt.log.splitting import split_points
+from kafkafmt.log.tail import LogTail
 from kafkafmt.log.writer import PartitionLogWriter, SegmentWriter, remove_stale_temporaries
+
+FollowedLog = LogTail  # its former name
 
 __all__ = [
     "AbortedTransaction",
@@ -28,6 +31,7 @@ __all__ = [
     "LogAppender",
     "LogDirectory",
     "LogPosition",
+    "LogTail",
     "PartitionLog",
     "PartitionLogWriter",
     "Segment",

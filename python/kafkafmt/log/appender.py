@@ -1,33 +1,30 @@
-"""A partition's log appended to in place, as a broker does it: readers see what is appended at once.
+"""Append to a partition's log in place, as a broker does: readers see appended batches at once.
 
-A segment is closed, and made durable with its indexes, before the next one is there. So a crash leaves at most the
-last segment with an end that is no whole batch, which the next one who opens the log cuts off.
+A segment is closed and flushed, with its indexes, before the next one is created. So after a crash, only the last
+segment may end with an incomplete batch. The next LogAppender that opens the log truncates it there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafkafmt._util.closing import Closing
 from kafkafmt._util.directory_lock import LOCK_FILE, lock_partition_folder
 from kafkafmt._util.files import (
     ensure_regular_or_missing,
     open_regular,
     read_regular,
-    sync_folder,
+    sync_path,
     write_durably,
 )
-from kafkafmt._util.steps import finish
-from kafkafmt.batch import RecordBatch
-from kafkafmt.closing import Closing
-from kafkafmt.log.appending import MAX_INT32, ensure_ascending, whole_batches, write_all
+from kafkafmt._util.locks import try_lock
+from kafkafmt.log.batch_writer import ensure_ascending, ensure_segment_bytes, write_all
 from kafkafmt.log.checkpoints import LOG_START_OFFSET_CHECKPOINT, CheckpointError, LogStartOffsets
-from kafkafmt.log.directory import PartitionLog
 from kafkafmt.log.growing_segment import GrowingSegment
 from kafkafmt.log.indexes import (
     DEFAULT_INDEX_INTERVAL_BYTES,
@@ -36,6 +33,7 @@ from kafkafmt.log.indexes import (
     read_transaction_index,
     transaction_entries,
 )
+from kafkafmt.log.partition_log import PartitionLog
 from kafkafmt.log.producer_states import ProducerStates
 from kafkafmt.log.segment import (
     LOG_SUFFIX,
@@ -46,31 +44,34 @@ from kafkafmt.log.segment import (
     segment_file_name,
 )
 from kafkafmt.log.writer import DEFAULT_SEGMENT_BYTES
+from kafkafmt.records.batch import RecordBatch
+from kafkafmt.records.runs import whole_batches
+from kafkafmt.storage import writable_path
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from _kafkafmt.scan import BatchRun
+    from _kafkafmt.batches.scan import BatchRun
 
 _BESIDE_LOG = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
 
 
 class LogAppender(Closing):
-    """Appends to the log in a folder, which is made, with an empty segment, where it is missing.
+    """Append to the log in `folder`. A missing folder is created with an empty segment.
 
-    A context manager that closes it. Offsets are those of the batches and ascend; an empty log begins with the first
-    one. A segment that has no room for all that is appended at once, within `segment_bytes`, is closed, and the next
-    one named for the first offset in it.
+    A context manager that closes the log. Not safe to use from several threads, except `flush`.
 
-    truncated_bytes: what was cut off at the end when it was opened, as it was no whole valid batch.
+    Offsets come from the batches and must ascend; an empty log begins with the first offset. If the open segment would
+    exceed `segment_bytes`, it is closed. The next one gets the name of its first offset.
 
-    One appender at a time: raises BlockingIOError where another one, of any process, has the folder (a lock that the
-    file system must know, flock). Raises CorruptRecordError where a valid batch stands behind what is none: that is
-    damage, and is left as it is; InvalidRecordError where offsets in the last segment do not ascend; and OSError.
-    Not safe for threads, `flush` excepted.
+    truncated_bytes: the bytes after the last valid batch, which were cut off when the log was opened.
 
-    The log directory, the folder's parent, is locked against brokers until the appender is closed. Raises
-    DirectoryLockedError, a BlockingIOError, before anything is touched if a broker runs there.
+    Only one appender may have a folder open, in all processes: others get BlockingIOError. The file system must support
+    flock for this. The log directory, the folder's parent, is locked against brokers until the appender is closed.
+
+    Raises DirectoryLockedError, a BlockingIOError, before any change if a broker uses the log directory. Raises
+    CorruptRecordError if a valid batch follows an invalid one: this damage is left as it is. Raises InvalidRecordError
+    if the offsets in the last segment do not ascend, and OSError, also for a URI.
     """
 
     def __init__(
@@ -80,9 +81,8 @@ class LogAppender(Closing):
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
     ) -> None:
-        if not 1 <= segment_bytes <= MAX_INT32:
-            raise ValueError(f"segment_bytes: expected 1 to 2^31 - 1, found {segment_bytes}")
-        self.folder = Path(folder)
+        self.folder = writable_path(folder)
+        ensure_segment_bytes(segment_bytes)
         self.segment_bytes = segment_bytes
         self.index_interval_bytes = index_interval_bytes
         self._log_start = LogStartOffsets().of(self.folder)
@@ -92,7 +92,7 @@ class LogAppender(Closing):
             self._directory_lock = undo.enter_context(lock_partition_folder(self.folder))
             if not self.folder.exists():
                 self.folder.mkdir(parents=True, exist_ok=True)
-                sync_folder(self.folder.parent)
+                sync_path(self.folder.parent)
             self._lock = _locked(self.folder / LOCK_FILE)
             undo.callback(os.close, self._lock)
             self._segment = self._open_last()
@@ -102,15 +102,15 @@ class LogAppender(Closing):
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last batch; where there is none the base offset of the segment."""
+        """The offset after the last batch; the base offset of the segment if it has no batch."""
         return self._segment.next_offset
 
     @property
     def producers(self) -> ProducerStates:
-        """What the log knows of its producers: read from it when it is asked for first.
+        """The states of the log's producers, read from the log at the first access.
 
-        From the last segment on where a `.snapshot` is beside it, else from the start. Raises KafkaFormatError and
-        OSError where that cannot be read.
+        They are read from the `.snapshot` of the last segment and that segment, or without a `.snapshot` from the whole
+        log. Raises KafkaFormatError and OSError if the log cannot be read.
         """
         if self._producers is None:
             self._producers = self._read_producers()
@@ -119,16 +119,16 @@ class LogAppender(Closing):
     def append(self, data: RecordBatch | Buffer) -> None:
         """Append a batch, or the bytes of whole batches.
 
-        Raises KafkaFormatError for bytes that are no batches, and InvalidRecordError for offsets that do not ascend;
-        ValueError for a part of a batch; OSError where it cannot be written. The log is as it was before then.
+        Raises KafkaFormatError for bytes that are not batches, InvalidRecordError for offsets that do not ascend,
+        ValueError for an incomplete batch, and OSError if writing fails. After an error the log is unchanged.
         """
-        self.append_run(whole_batches(data, 0))
+        self.append_run(whole_batches(data))
 
     def append_run(self, run: BatchRun, first: int = 0, stop: int | None = None) -> None:
-        """Append batches `first` to `stop` of a run, from which no byte is missing between them.
+        """Append batches `first` to before `stop` of a run. There must be no gap between their bytes.
 
-        What is larger than `segment_bytes` goes to several segments; where writing fails, those that were full keep
-        their part of it. Raises as `append` does.
+        Batches beyond `segment_bytes` go to new segments. If writing fails, the segments that were filled before keep
+        their batches. Raises as `append`, and CheckpointError for offsets below the log start offset.
         """
         self._ensure_open()
         stop = len(run) if stop is None else stop
@@ -151,15 +151,13 @@ class LogAppender(Closing):
             first += fitting
 
     def begin_at(self, base_offset: int) -> None:
-        """Have a log whose end is an empty segment go on at an offset, durably: the segment is named for that.
+        """Continue at `base_offset` in a log whose last segment is empty: rename this segment, durably.
 
-        Raises ValueError where the segment has batches, or begins behind that offset; and OSError.
+        Raises ValueError if the segment has batches or its base offset is higher, and OSError.
         """
         self._ensure_open()
         if self._segment.size_in_bytes or base_offset < self.next_offset:
-            message = (
-                f"expected to go on at {self.next_offset}, or behind that where the last segment is empty"
-            )
+            message = f"expected to continue at {self.next_offset}, or higher if the last segment is empty"
             raise ValueError(f"{self.folder}: {message}, found {base_offset}")
         if self._segment.base_offset == base_offset:
             return
@@ -168,9 +166,10 @@ class LogAppender(Closing):
         self._remove(replaced.base_offset)
 
     def flush(self) -> int:
-        """Make durable what was appended before this was called, in any thread; return the offset behind it.
+        """Flush all batches that were appended before this call to disk. Returns the offset after them.
 
-        Once that has failed nobody knows what is durable, so that nothing is appended any more.
+        Any thread may call it. Raises OSError if it fails. As it is then unknown which batches are on disk, all later
+        appends raise that error, too.
         """
         self._ensure_open()
         segment = self._segment
@@ -183,7 +182,7 @@ class LogAppender(Closing):
         return end
 
     def close(self) -> None:
-        """Make all of it durable and give the log back. Does nothing where it is closed."""
+        """Flush the log with its indexes to disk, and release its locks. A second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -203,18 +202,18 @@ class LogAppender(Closing):
     def _open_last(self) -> GrowingSegment:
         segments = PartitionLog(self.folder).segments()
         for empty in segments[:-1]:
-            if not empty.size_in_bytes:  # whoever was about to replace it by the one behind it was killed
+            if not empty.size_in_bytes:  # a process was killed before it replaced this one by the next one
                 self._remove(empty.base_offset)
         if not segments:
             self._producers = ProducerStates()
             return self._create(0)
-        segment = GrowingSegment(segments[-1].path, self.index_interval_bytes)
-        if not segment.size_in_bytes:  # `create_log` made it, perhaps
-            sync_folder(self.folder)
-            sync_folder(self.folder.parent)
+        segment = GrowingSegment(self.folder / segments[-1].path.name, self.index_interval_bytes)
+        if not segment.size_in_bytes:  # `create_log`, which flushes nothing, may have created it
+            sync_path(self.folder)
+            sync_path(self.folder.parent)
         _cut_off_transactions(segment)
-        read = finish(PartitionLog(self.folder).read_segments()).segments
-        if read and read[-1].base_offset != segment.base_offset:  # its offsets are in segments before it, too
+        read = PartitionLog(self.folder).read_segments().segments
+        if read and read[-1].base_offset != segment.base_offset:  # earlier segments have all its offsets
             segment.close()
             return self._create(read[-1].find_next_offset())
         if segments[0].base_offset == segment.base_offset and not segment.size_in_bytes:
@@ -222,7 +221,7 @@ class LogAppender(Closing):
         return segment
 
     def _append(self, run: BatchRun, first: int, stop: int) -> None:
-        """To the segment that is open. Its `.txnindex` comes first: it must not lack what the log has."""
+        """Append to the open segment. Its `.txnindex` is written first: it must not miss a transaction of the log."""
         rows = run.index[first:stop]
         tracker = None
         with contextlib.ExitStack() as undo:
@@ -236,7 +235,7 @@ class LogAppender(Closing):
             self._producers.add(run, first, stop, tracker)
 
     def _roll(self, base_offset: int) -> None:
-        """Close the segment and begin the next one, which has a `.snapshot` where the one before has one."""
+        """Close the segment and create the next one, with a `.snapshot` if the closed segment has one."""
         if self._producers is None and self._path(self._segment.base_offset, SNAPSHOT_SUFFIX).exists():
             self._producers = self._read_producers()
         self.flush()
@@ -245,26 +244,26 @@ class LogAppender(Closing):
         closed.close()
 
     def _create(self, base_offset: int) -> GrowingSegment:
-        """A new segment, beside it what is known of producers, in place of what is left of one without a `.log`."""
+        """Create a segment, with a `.snapshot` if producers are known. Removes remains of a segment without `.log`."""
         for suffix in _BESIDE_LOG:
             self._path(base_offset, suffix).unlink(missing_ok=True)
         if self._producers is not None:
             write_durably(self._path(base_offset, SNAPSHOT_SUFFIX), self._producers.snapshot())
         path = self._path(base_offset, LOG_SUFFIX)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
-        sync_folder(self.folder)
+        sync_path(self.folder)
         return GrowingSegment(path, self.index_interval_bytes)
 
     def _remove(self, base_offset: int) -> None:
         for suffix in (LOG_SUFFIX, *_BESIDE_LOG):
             self._path(base_offset, suffix).unlink(missing_ok=True)
-        sync_folder(self.folder)
+        sync_path(self.folder)
 
     def _path(self, base_offset: int, suffix: str) -> Path:
         return self.folder / segment_file_name(base_offset, suffix)
 
     def _read_producers(self) -> ProducerStates:
-        segments = finish(PartitionLog(self.folder).read_segments()).segments
+        segments = PartitionLog(self.folder).read_segments().segments
         states = None
         with contextlib.suppress(FileNotFoundError):
             states = ProducerStates.from_snapshot(
@@ -282,9 +281,9 @@ class LogAppender(Closing):
 
 
 def create_log(folder: Path) -> None:
-    """Create the folder of an empty log, unless it has a segment. The caller has locked the log directory.
+    """Create an empty log in `folder`, unless it has a segment. The caller must have locked the log directory.
 
-    Nothing is flushed: `LogAppender` flushes what it finds empty. Raises OSError.
+    Nothing is flushed here: `LogAppender` flushes a log that it finds empty. Raises OSError.
     """
     folder.mkdir(exist_ok=True)
     if not PartitionLog(folder).segments():
@@ -293,27 +292,29 @@ def create_log(folder: Path) -> None:
 
 
 def ensure_not_open(folder: Path) -> None:
-    """Raise BlockingIOError if a `LogAppender` has the log in a partition's folder open, in whatever process."""
+    """Raise BlockingIOError if a `LogAppender` of any process has the log in a partition's folder open."""
     if (folder / LOCK_FILE).exists():
         os.close(_locked(folder / LOCK_FILE))
 
 
 def _locked(path: Path) -> int:
-    """The descriptor of a file that is locked until it is closed; without a lock where a file system has none."""
+    """Open and lock a file. Returns its descriptor; closing this ends the lock. Raises BlockingIOError if it is locked.
+
+    On a file system without locks, the file is only opened.
+    """
     descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        message = "another writer has the log open"
-        raise BlockingIOError(errno.EWOULDBLOCK, message, str(path.parent)) from None
+        is_free = try_lock(descriptor)
     except OSError:
-        pass
+        is_free = True
+    if not is_free:
+        os.close(descriptor)
+        raise BlockingIOError(errno.EWOULDBLOCK, "another writer has the log open", str(path.parent))
     return descriptor
 
 
 def _cut_off_transactions(segment: GrowingSegment) -> None:
-    """Drop entries of a `.txnindex` whose marker did not get into the log. One that is damaged stays as it is."""
+    """Drop the entries of a `.txnindex` whose markers are not in the log. A damaged file stays as it is."""
     path = segment.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
     ensure_regular_or_missing(path)
     known = read_transaction_index(path, segment.base_offset, is_active=True)
@@ -324,7 +325,7 @@ def _cut_off_transactions(segment: GrowingSegment) -> None:
 
 
 def _add_aborted(log: Path, aborted: list[AbortedTransaction]) -> Callable[[], None]:
-    """Add entries to the `.txnindex` of a segment, durably; returns what takes them back."""
+    """Add entries to the `.txnindex` of a segment, durably. Returns a function that removes them again."""
     path = log.with_suffix(TRANSACTION_INDEX_SUFFIX)
     descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT)
     try:

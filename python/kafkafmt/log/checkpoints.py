@@ -1,41 +1,41 @@
 """`log-start-offset-checkpoint`: the offsets below which the records of partitions are deleted (KIP-107).
 
-The file stands in the log directory, beside the folders of partitions. A broker replaces it by a rename, so that it is
-never half written:
+The file is in the log directory, beside the folders of partitions. A broker replaces it by a rename, so it is never
+incomplete:
 
     0                       version
     2                       number of entries
     orders 0 3766           topic, partition, log start offset
     orders 1 0
 
-A broker that cannot read the file logs a warning and starts each log at its first segment. Deleted records would come
-back unseen, so this module raises instead. Parsing takes bytes, whatever file system they come from.
+A broker that cannot read the file logs a warning and starts each log at its first segment. Deleted records would then
+reappear unnoticed, so this module raises an error instead.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 
-from kafkafmt._util.files import NotRegularFileError, read_regular
+from kafkafmt._util.files import NotRegularFileError
 from kafkafmt.errors import KafkaFormatError
+from kafkafmt.storage import StoragePath, read_file, storage_of
 from kafkafmt.types import TopicPartition
 
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 _VERSION = 0
+_Stamp = tuple[int, ...]
 _MAX_PARTITION, _MAX_OFFSET = 2**31 - 1, 2**63 - 1
 
 
 class CheckpointError(KafkaFormatError):
-    """What is wrong with a checkpoint file: one line that names the file, and the line in it."""
+    """A checkpoint file is malformed. The message, one line, names the file and the line in it."""
 
 
 def parse_log_start_offsets(data: bytes, name: str) -> dict[TopicPartition, int]:
-    """Return the log start offset of each partition in a checkpoint file with these bytes.
+    """Parse the bytes of a checkpoint file. Returns the log start offset of each partition.
 
-    An empty file has no entries: a broker creates it so. name: the file's path or URI, for errors. Raises
-    CheckpointError for a file that a broker would not read, and for a partition that is there twice.
+    An empty file, as a broker creates it, has no entries. name: the file's path or URI, for errors. Raises
+    CheckpointError for a file that a broker would not read, and for a partition with two entries.
     """
     lines = data.split(b"\n")
     if lines[-1] == b"":
@@ -70,14 +70,14 @@ def log_start_offsets_to_bytes(offsets: Mapping[TopicPartition, int]) -> bytes:
     return "".join((f"{_VERSION}\n{len(lines)}\n", *lines)).encode()
 
 
-def read_log_start_offsets(directory: str | os.PathLike[str]) -> dict[TopicPartition, int]:
-    """Return the log start offset of each partition that the file in a log directory names; empty without the file.
+def read_log_start_offsets(directory: StoragePath) -> dict[TopicPartition, int]:
+    """Read the checkpoint file of a log directory. Returns the log start offset by partition; empty without the file.
 
     Raises CheckpointError for a file that is malformed or no regular file, and OSError.
     """
-    path = Path(directory, LOG_START_OFFSET_CHECKPOINT)
+    path = directory / LOG_START_OFFSET_CHECKPOINT
     try:
-        return parse_log_start_offsets(read_regular(path), str(path))
+        return parse_log_start_offsets(read_file(path), str(path))
     except NotRegularFileError as error:
         raise CheckpointError(str(error.strerror), path=str(path)) from None
     except (FileNotFoundError, NotADirectoryError):
@@ -85,19 +85,19 @@ def read_log_start_offsets(directory: str | os.PathLike[str]) -> dict[TopicParti
 
 
 class LogStartOffsets:
-    """The log start offsets of many partitions, by their folders. A file is read again once it has changed.
+    """Look up the log start offsets of partitions by their folders. Not safe to use from several threads.
 
-    Not safe for threads.
+    A checkpoint file is read again after it has changed; a remote one, if the last read was some seconds ago.
     """
 
     def __init__(self) -> None:
-        self._known: dict[Path, tuple[tuple[int, int, int], dict[TopicPartition, int]]] = {}
+        self._known: dict[StoragePath, tuple[_Stamp, dict[TopicPartition, int]]] = {}
 
-    def of(self, folder: Path) -> int:
-        """Return the offset below which the records in a partition's folder are deleted; 0 where no file names one.
+    def of(self, folder: StoragePath) -> int:
+        """Return the offset below which the records in a partition's folder are deleted; 0 if no file has an entry.
 
-        A folder that is a link is looked for beside the link and beside the folder it leads to; the higher offset
-        counts. Raises as `read_log_start_offsets`.
+        For a link, the checkpoint files beside the link and beside its target are read. The higher offset counts.
+        Raises as `read_log_start_offsets`.
         """
         path = folder.absolute()
         start = self._at(path)
@@ -105,17 +105,16 @@ class LogStartOffsets:
             start = max(start, self._at(path.resolve()))
         return start
 
-    def _at(self, folder: Path) -> int:
+    def _at(self, folder: StoragePath) -> int:
         topic_partition = TopicPartition.from_folder_name(folder.name)
         return 0 if topic_partition is None else self._in(folder.parent).get(topic_partition, 0)
 
-    def _in(self, directory: Path) -> dict[TopicPartition, int]:
+    def _in(self, directory: StoragePath) -> dict[TopicPartition, int]:
         try:
-            found = os.stat(directory / LOG_START_OFFSET_CHECKPOINT)  # noqa: PTH116 - asked for at each fetch
+            stamp = storage_of(directory).stamp(directory / LOG_START_OFFSET_CHECKPOINT)
         except (FileNotFoundError, NotADirectoryError):
             self._known.pop(directory, None)
             return {}
-        stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
         known = self._known.get(directory)
         if known is None or known[0] != stamp:
             known = self._known[directory] = stamp, read_log_start_offsets(directory)

@@ -1,47 +1,45 @@
-"""Whether a topic's log was compacted, as far as the log itself shows it.
+"""Detect whether a topic was compacted, from its logs alone.
 
-A broker's cleaner notes each log that it has cleaned in `cleaner-offset-checkpoint`, beside the partitions' folders.
-Without that file the headers show it: the cleaner leaves gaps inside of batches, and keeps records with keys alone.
+A broker's cleaner writes each log that it has cleaned into `cleaner-offset-checkpoint`, beside the folders of
+partitions. Without that file, batches show it: the cleaner leaves offset gaps in them, and keeps only records with
+keys.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafkafmt._util.files import read_regular
-from kafkafmt.batch import RecordBatch
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.directory import PartitionLog
+from kafkafmt.log.partition_log import PartitionLog
+from kafkafmt.records.batch import RecordBatch
+from kafkafmt.storage import StoragePath, read_file
 
 if TYPE_CHECKING:
-    from _kafkafmt.scan import BatchRun
+    from _kafkafmt.batches.scan import BatchRun
 
 _CHECKPOINT_FILE = "cleaner-offset-checkpoint"
 
 
-def cleaned_topics(directory: str | os.PathLike[str]) -> set[str]:
-    """Return the topics that the cleaner's checkpoint in a log directory names; empty without such a file."""
-    path = Path(directory, _CHECKPOINT_FILE)
+def cleaned_topics(directory: StoragePath) -> set[str]:
+    """Return the topics in the cleaner's checkpoint of a log directory; empty if there is no readable file."""
     try:
-        lines = read_regular(path).decode("utf-8", errors="replace").splitlines()
+        lines = read_file(directory / _CHECKPOINT_FILE).decode("utf-8", errors="replace").splitlines()
     except OSError:
         return set()
-    entries = [line.split(" ") for line in lines[2:]]  # below a version and a count
+    entries = [line.split(" ") for line in lines[2:]]  # after the version and the count
     return {entry[0] for entry in entries if len(entry) == 3}
 
 
-def shows_compaction(folders: Iterable[Path]) -> bool:
-    """Does the first segment of one of these logs hold a batch that the cleaner has taken records from?
+def shows_compaction(folders: Iterable[StoragePath]) -> bool:
+    """Whether the first segment of one of these logs has a batch from which the cleaner removed records.
 
-    Looks at the first run of batches of each log, and never at an active segment, which no cleaner touches.
+    Only the first run of batches of each log is read. Active segments are not read, as the cleaner never changes them.
     """
     return any(map(_first_run_shows_it, folders))
 
 
-def _first_run_shows_it(folder: Path) -> bool:
+def _first_run_shows_it(folder: StoragePath) -> bool:
     try:
         segments = PartitionLog(folder).segments()
         if len(segments) < 2:
@@ -49,7 +47,7 @@ def _first_run_shows_it(folder: Path) -> bool:
         with segments[0].open() as records:
             run = next(records.runs(), None)
             return run is not None and _has_gaps(run)
-    except (OSError, KafkaFormatError):  # the mirror meets the damage where it reads the log
+    except (OSError, KafkaFormatError):  # the mirror reports the damage when it reads the log
         return False
 
 
@@ -58,5 +56,5 @@ def _has_gaps(run: BatchRun) -> bool:
     spans = rows["last_offset"] - rows["base_offset"] + 1
     gaps = (rows["magic"] >= 2) & ~rows["is_control"] & (rows["count"] < spans)
     numbers = gaps.nonzero()[0]
-    # One batch tells it: records that a handler took out of a copy leave gaps, too, but keep no rule about keys.
+    # Records that a handler removed from a copy leave gaps, too, but the others may then lack keys.
     return len(numbers) > 0 and all(record.key is not None for record in RecordBatch(run, int(numbers[0])))

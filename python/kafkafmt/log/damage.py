@@ -1,59 +1,61 @@
-"""Where a set of records is damaged: which bytes, which offsets, and where valid batches go on.
+"""Find the damage in records: which bytes, which offsets, and where the next valid batch begins.
 
-One walk in runs of batches. CRCs are checked a run at a time; behind damage the walk goes on at the next batch
-whose CRC holds, since the length of a damaged one is not to be trusted. Nothing is raised for what the bytes
-are: it is told.
+One walk checks the CRCs of batches, run by run. After damage it continues at the next batch with a valid CRC, as the
+length of a damaged batch may be wrong. Damage is reported, not raised.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from _kafkafmt.layout import LENGTH_OFFSET, LOG_OVERHEAD
-from _kafkafmt.scan import BatchRun
-from kafkafmt.batch import RecordBatch
-from kafkafmt.decoding import describe, locate, locate_in_groups
+from _kafkafmt.wire.layout import LENGTH_OFFSET, LOG_OVERHEAD
 from kafkafmt.errors import (
     CorruptRecordError,
     InvalidRecordError,
     KafkaFormatError,
     UnsupportedVersionError,
 )
-from kafkafmt.records import FileRecords, Records
+from kafkafmt.log.segment import SegmentRecords
+from kafkafmt.records.base import Records
+from kafkafmt.records.batch import RecordBatch
+from kafkafmt.records.decoding import locate, locate_in_chunks
+from kafkafmt.records.file import FileRecords
+from kafkafmt.records.runs import first_offsets, slice_run, with_batch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from _kafkafmt.decode import LocatedRecords
+    from _kafkafmt.batches.scan import BatchRun
+    from _kafkafmt.records.decode import LocatedRecords
+    from kafkafmt.storage import StoragePath
 
 DamageKind = Literal["corrupt", "invalid", "truncated tail", "zero tail"]
 
-# Where the chain of lengths breaks the walk starts anew and reads a run again, so runs are short.
+# After damage the walk reads a run again, so runs are short.
 _RUN_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True)
 class Damage:
-    """A stretch of bytes that cannot be read.
+    """A range of bytes that cannot be read.
 
-    kind: "corrupt": bytes were changed or lost; "invalid": a batch is intact and says something that the
-        format does not allow; "truncated tail": the last bytes are a part of a batch, as a crash, or a broker
-        in the middle of writing, leaves one; "zero tail": they are zeros, as in a preallocated file.
+    kind: "corrupt": bytes were changed or lost; "invalid": a batch is intact, but its content breaks the format;
+        "truncated tail": the last bytes are an incomplete batch, as after a crash, or while a broker writes;
+        "zero tail": the last bytes are zeros, as in a preallocated file.
     path: the file; None for records in memory.
-    position, end_position: the stretch; a valid batch begins, or the records end, at end_position.
-    base_offset, last_offset: what the first batch in it says of itself; None where that is unreadable.
-    expected_offset: the offset behind the batch in front of it; None where there is none.
-    next_offset: the first offset of the batch behind it; None where there is none.
-    message: what is wrong with the first batch in it.
+    position, end_position: the range. At end_position a valid batch begins, or the records end.
+    base_offset, last_offset: those in the header of the first damaged batch; None if it cannot be read.
+    expected_offset: the offset after the batch before the range; None if there is no such batch.
+    next_offset: the first offset of the batch after the range; None if there is no such batch.
+    message: what is wrong with the first batch of the range.
     """
 
     kind: DamageKind
-    path: Path | None
+    path: StoragePath | None
     position: int
     end_position: int
     base_offset: int | None
@@ -75,24 +77,25 @@ def find_damage(
     progress: Callable[[int], None] | None = None,
     passed: Callable[[BatchRun, int, int], None] | None = None,
 ) -> Iterator[Damage]:
-    """Each damaged stretch, in order; none where all is well.
+    """Yield each damaged range, in order.
 
-    Checks lengths, magic and CRC of every batch, and that offsets ascend from batch to batch. With `deep` all
-    is decompressed and every record located as well: counts, lengths, offsets that ascend within their batch.
+    Checks lengths, magic and CRC of every batch, and that offsets ascend from batch to batch.
 
-    A tail that is cut off or of zeros is the last thing told; whether that is damage is the caller's to say:
-    it is none at the end of a log that may still be written.
+    A truncated tail and a zero tail are reported last. The caller decides whether they are damage: at the end of a log
+    that may still be written, they are not.
 
-    strict: with `deep`, a part of a message at the end of a wrapper is damage; readers leave it out.
-    progress: called with the bytes that were passed since its last call; they add up to the size of `records`.
-    passed: called with a run and the numbers of the first batch and of that behind the last: batches that are
-        sound, each once and in order, so that one walk serves who wants to count them.
+    deep: also decompress each batch and locate every record. This checks counts, lengths, and that offsets ascend
+        within each batch.
+    strict: with `deep`, an incomplete message at the end of a wrapper is damage; readers skip it.
+    progress: called with the number of bytes read since its last call; they add up to the size of `records`.
+    passed: called with a run, the number of its first sound batch, and the number after the last one. Each sound batch
+        is passed once and in order, so that callers can read the batches in the same walk.
     """
-    return _Walk(records, deep, strict, progress, passed).stretches()
+    return _Walk(records, deep, strict, progress, passed).ranges()
 
 
 class _Walk:
-    """Where a walk has come to: the next byte, and the offset behind the last batch passed."""
+    """The state of a walk: the next byte, and the offset after the last sound batch."""
 
     def __init__(
         self,
@@ -108,11 +111,11 @@ class _Walk:
         self._told = records.start_position
         self._deep = deep
         self._strict = strict
-        self._path = records.path if isinstance(records, FileRecords) else None
+        self._path = records.path if isinstance(records, FileRecords | SegmentRecords) else None
         self._position = records.start_position
         self._expected_offset: int | None = None
 
-    def stretches(self) -> Iterator[Damage]:
+    def ranges(self) -> Iterator[Damage]:
         while self._position < self._records.end_position:
             try:
                 yield from self._walk_on()
@@ -126,9 +129,9 @@ class _Walk:
             self._told = self._position
 
     def _walk_on(self) -> Iterator[Damage]:
-        """Walk until batches end, or go on at another place than the chain of lengths says."""
-        # Not the runs of a segment, which raise for a tail that this walk tells of.
-        for run in Records.runs(self._records, self._position, run_bytes=_RUN_BYTES, reuse_memory=True):
+        """Walk to the end of the batches, or until damage moves the walk to another place than the next batch."""
+        # `runs` would raise for a tail that this walk reports.
+        for run in self._records.whole_runs(self._position, run_bytes=_RUN_BYTES, reuse_memory=True):
             yield from self._walk_run(run)
             self._tell_progress()
             if self._position != run.end_position:
@@ -167,7 +170,7 @@ class _Walk:
     def _first_error(
         self, run: BatchRun, first: int, failing: NDArray[np.bool_], disorder: NDArray[np.bool_]
     ) -> KafkaFormatError | None:
-        """What is wrong with the first batch, from `first` on, that something is wrong with."""
+        """Return the error of the first faulty batch from number `first` on; None if all are sound."""
         bad = (failing | disorder)[first:]
         number = first + int(bad.argmax()) if bad.any() else len(run)
         try:
@@ -180,12 +183,12 @@ class _Walk:
         except KafkaFormatError as error:
             return error
         message = "offsets ascend: expected them to be above those of the batch before"
-        return describe(InvalidRecordError(message), run, number)
+        return with_batch(InvalidRecordError(message), run, number)
 
     def _tell(self, error: KafkaFormatError, behind: RecordBatch | None = None) -> Damage:
-        """The stretch that `error` is about; the walk goes on behind it.
+        """Return the damaged range of `error`, and move the walk after it.
 
-        behind: the next batch of the run, where its CRC holds: then nothing need be read to find where to go on.
+        behind: the next batch of the run if its CRC is valid, so that it need not be searched for.
         """
         is_corrupt = isinstance(error, CorruptRecordError | UnsupportedVersionError)
         is_followed = behind is not None and behind.position == error.next_position
@@ -195,12 +198,12 @@ class _Walk:
         return self._damage("corrupt" if is_corrupt else "invalid", end, error, behind)
 
     def _tell_tail(self) -> Damage:
-        """What the last bytes are, which are no whole batch; or damage, where a valid one stands in them."""
+        """Return the tail, bytes that are no whole batch, as damage; the kind is "corrupt" if a valid batch follows."""
         left = self._records.end_position - self._position
-        if self._records._only_zeros(self._position):
-            zeros = CorruptRecordError(f"zeros behind the last batch: {left} bytes", position=self._position)
+        if self._records.is_zero_from(self._position):
+            zeros = CorruptRecordError(f"zeros after the last batch: {left} bytes", position=self._position)
             return self._damage("zero tail", self._records.end_position, zeros)
-        header = bytes(self._records._read(self._position, LOG_OVERHEAD, None))
+        header = bytes(self._records.read_at(self._position, LOG_OVERHEAD))
         expected = f"at least {LOG_OVERHEAD}"
         if len(header) == LOG_OVERHEAD:
             expected = str(LOG_OVERHEAD + int.from_bytes(header[LENGTH_OFFSET:], "big", signed=True))
@@ -229,11 +232,11 @@ class _Walk:
         return RecordBatch(run, number, self._records.max_decompressed_bytes)
 
     def _offset_at(self, position: int, behind: RecordBatch | None) -> int | None:
-        """The first offset of the batch at `position`, where a valid one is there."""
+        """Return the first offset of the batch at `position`; None if there is no valid one."""
         try:
             if behind is not None and behind.position == position:
                 return behind.base_offset
-            run = next(Records.runs(self._records, position, run_bytes=_RUN_BYTES), None)
+            run = next(self._records.whole_runs(position, run_bytes=_RUN_BYTES), None)
             if run is None:
                 return None
             run.ensure_valid(0, 1)
@@ -245,15 +248,14 @@ class _Walk:
 def _in_disorder(
     rows: NDArray[np.void], failing: NDArray[np.bool_], expected_offset: int | None
 ) -> NDArray[np.bool_]:
-    """Which batches, of those whose CRC holds, have offsets that are not above those in front of them.
+    """Return which batches with a valid CRC have offsets that do not ascend from the valid batches before them.
 
-    A wrapper's base offset is not known; its last offset is above them, too.
+    The base offset of a wrapper is not known, so only its last offset is compared.
     """
     disorder = np.zeros(len(rows), np.bool_)
     sound = (~failing).nonzero()[0]
     if len(sound):
-        bases, lasts = rows["base_offset"][sound], rows["last_offset"][sound]
-        firsts = np.where(bases >= 0, bases, lasts)
+        firsts, lasts = first_offsets(rows[sound]), rows["last_offset"][sound]
         before = np.empty_like(lasts)
         before[0] = firsts[0] - 1 if expected_offset is None else expected_offset - 1
         before[1:] = lasts[:-1]
@@ -267,19 +269,20 @@ def _row_of(error: KafkaFormatError, rows: NDArray[np.void]) -> int:
 
 
 def check_records(run: BatchRun, first: int, stop: int, limit: int, *, strict: bool = True) -> None:
-    """Locate every record of batches `first` to `stop`, whose CRCs hold, and check their offsets.
+    """Locate every record of batches `first` to before `stop`, whose CRCs are valid, and check their offsets.
 
-    Raises KafkaFormatError for the first batch that is not sound. strict: as `find_damage` has it.
+    limit: the most bytes that a batch may decompress to. strict: as in `find_damage`. Raises KafkaFormatError for the
+    first batch that is not sound.
     """
     if (run.index["count"][first:stop] < 0).any():
-        # How many a wrapper holds, its payload alone knows: one at a time, so that it is known whose they are.
+        # The header of a wrapper has no record count. So batches are located one by one, to know their records.
         for number in range(first, stop):
             located = locate(run, number, number + 1, verify=not strict, limit=limit, strict=strict)
             _check_offsets(run, number, number + 1, located)
         return
-    part = BatchRun(run.buffer, run.index[first:stop], run.origin)
+    part = slice_run(run, first, stop)
     done = 0
-    for located in locate_in_groups(part, verify=False, control=True, limit=limit):
+    for located in locate_in_chunks(part, verify=False, control=True, limit=limit):
         counts = part.index["count"][done:].cumsum(dtype="i8")
         group_stop = min(done + int(counts.searchsorted(len(located))) + 1, len(part))
         _check_offsets(part, done, group_stop, located)
@@ -298,4 +301,4 @@ def _check_offsets(run: BatchRun, first: int, stop: int, located: LocatedRecords
         row = run.index[number]
         bounds = f"{row['base_offset']} to {row['last_offset']}" if row["base_offset"] >= 0 else "in order"
         message = f"record offsets: expected them to ascend, {bounds}, found {offsets[record]}"
-        raise describe(InvalidRecordError(message), run, number)
+        raise with_batch(InvalidRecordError(message), run, number)

@@ -1,8 +1,8 @@
-"""The active segment of a log that is appended to in place, and what a crash left of it put in order.
+"""The active segment of a log that is appended to in place, with its recovery after a crash.
 
-Batches go to the file first and index entries behind them, so that no entry leads past the end. What an append
-that failed has left is cut off before anybody goes on; an index entry that could not be written waits for the next
-append, as an index only makes searches quick.
+Batches are written before their index entries, so no entry points past the end. The bytes of a failed append are cut
+off at once. An index entry that could not be written is written with the next append, as indexes only speed up
+searches.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from kafkafmt._util.files import open_regular
 from kafkafmt.errors import CorruptRecordError, KafkaFormatError
-from kafkafmt.log.appending import SegmentAppender, write_all
+from kafkafmt.log.batch_writer import BatchWriter, write_all
 from kafkafmt.log.indexes import (
     NO_TIMESTAMP,
     OffsetIndex,
@@ -31,24 +31,24 @@ from kafkafmt.log.segment import (
     SegmentRecords,
     begins_batch,
 )
-from kafkafmt.records import Records
+from kafkafmt.records.runs import sound_part
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from _kafkafmt.scan import BatchRun
+    from _kafkafmt.batches.scan import BatchRun
 
 _Index = TypeVar("_Index", OffsetIndex, TimeIndex)
 
 
 class GrowingSegment:
-    """An existing segment, which may be empty, open for appends. Not safe for threads, `flush` excepted.
+    """Open an existing segment, which may be empty, for appends. Not safe to use from several threads, except `flush`.
 
-    The last batch is found from where its index leads, if batches go on from there to the end of the file, else
-    from its beginning. What is no whole valid batch at the end is cut off: `truncated_bytes` tells how much.
+    The last batch is found from the last index entry, if valid batches follow it up to the end of the file. Otherwise
+    all batches are read. Bytes after the last valid batch are cut off; `truncated_bytes` is their number.
 
-    Raises CorruptRecordError where a valid batch stands behind one that is none: that is no append that was cut
-    short, and nothing is cut off; InvalidRecordError for offsets that do not ascend, and OSError.
+    Raises CorruptRecordError, and cuts off nothing, if a valid batch follows an invalid one: no unfinished append looks
+    so. Raises InvalidRecordError for offsets that do not ascend, and OSError.
     """
 
     def __init__(self, path: Path, index_interval_bytes: int) -> None:
@@ -73,39 +73,39 @@ class GrowingSegment:
 
     @property
     def size_in_bytes(self) -> int:
-        return self._appender.size_in_bytes
+        return self._batch_writer.size_in_bytes
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last batch; the base offset before there is one."""
-        return self._appender.next_offset
+        """The offset after the last batch; the base offset if there is no batch."""
+        return self._batch_writer.next_offset
 
     def fitting(self, rows: NDArray[np.void], segment_bytes: int) -> int:
-        """As `SegmentAppender.fitting`."""
-        return self._appender.fitting(rows, segment_bytes)
+        """Return how many batches fit, as `BatchWriter.fitting`."""
+        return self._batch_writer.fitting(rows, segment_bytes)
 
     def append_run(self, run: BatchRun, first: int, stop: int) -> None:
-        """Append batches `first` to `stop` of a run; raises as `SegmentWriter.append`, the file being as it was."""
+        """Append batches `first` to before `stop` of a run. Raises as `SegmentWriter.append`, then without effect."""
         try:
-            self._appender.append_run(self._descriptor, run, first, stop)
+            self._batch_writer.append_run(self._descriptor, run, first, stop)
         except BaseException as error:
             os.ftruncate(self._descriptor, self.size_in_bytes)
             if isinstance(error, OSError):
                 raise OSError(error.errno, error.strerror, str(self.path)) from None
             raise
-        for suffix, entries in self._appender.new_index_entries().items():
+        for suffix, entries in self._batch_writer.new_index_entries().items():
             self._indexes[suffix].append(entries)
 
     def flush(self) -> None:
-        """Make durable what was appended before this was called, in any thread. Does nothing once it is closed."""
+        """Flush all batches that were appended before this call to disk. Any thread may call it. Nothing if closed."""
         with self._flushing:
             if not self._is_closed:
                 os.fsync(self._descriptor)
 
     def finish(self) -> None:
-        """Make it durable with its indexes. It may grow nevertheless."""
+        """Flush the segment and its indexes to disk. More batches may be appended after this."""
         self.flush()
-        for suffix, entries in self._appender.index_entries().items():
+        for suffix, entries in self._batch_writer.index_entries().items():
             self._indexes[suffix].finish(entries)
 
     def close(self) -> None:
@@ -114,26 +114,26 @@ class GrowingSegment:
             os.close(self._descriptor)
 
     def _recover(self, segment: Segment, records: SegmentRecords) -> None:
-        """Find the end, cut off what is behind it, and have the indexes tell of what is there."""
+        """Find the last valid batch, cut off the bytes after it, and complete the indexes."""
         offset_index, time_index, start = _held_against(segment, records)
         self._pass_over(records, time_index, start)
         if start and self.size_in_bytes < records.end_position:
-            # What the index leads to may be a batch by its looks alone: one inside the value of a record.
+            # The bytes at the index entry may only look like a batch: the value of a record may contain one.
             offset_index, time_index = _first(offset_index, 0), _first(time_index, 0)
             self._pass_over(records, time_index, 0)
         self._cut_off_tail(records)
         for suffix, known in ((OFFSET_INDEX_SUFFIX, offset_index), (TIME_INDEX_SUFFIX, time_index)):
             self._indexes[suffix].begin(known.entries.nbytes)
-        for suffix, entries in self._appender.new_index_entries().items():
+        for suffix, entries in self._batch_writer.new_index_entries().items():
             self._indexes[suffix].append(entries)
 
     def _pass_over(self, records: SegmentRecords, time_index: TimeIndex, start: int) -> None:
-        """Take note of all batches from `start` on, up to one that is not whole or not valid."""
-        self._appender = SegmentAppender(self.path, self.base_offset, self._index_interval_bytes)
+        """Add all batches from `start` on to the writer, up to the first incomplete or invalid one."""
+        self._batch_writer = BatchWriter(self.path, self.base_offset, self._index_interval_bytes)
         if start:
-            self._appender.resume(start, _last_entry(time_index))
-        # Not the runs of a segment, which raise for a tail that is cut off here.
-        runs = Records.runs(records, start, reuse_memory=True)
+            self._batch_writer.resume(start, _last_entry(time_index))
+        # `runs` would raise for a tail that is cut off here.
+        runs = records.whole_runs(start, reuse_memory=True)
         while True:
             try:
                 run = next(runs, None)
@@ -141,10 +141,9 @@ class GrowingSegment:
                 return
             if run is None:
                 return
-            valid = run.valid()
-            stop = len(run) if valid.all() else int(valid.argmin())
-            self._appender.pass_over(run.index[:stop])
-            if stop < len(run):
+            sound, damage = sound_part(run)
+            self._batch_writer.pass_over(sound.index)
+            if damage is not None:
                 return
 
     def _cut_off_tail(self, records: SegmentRecords) -> None:
@@ -152,11 +151,11 @@ class GrowingSegment:
         left = records.end_position - end
         if not left:
             return
-        message = f"expected whole batches up to the end of the log, found {left} bytes that begin with none"
+        message = f"expected whole batches up to the end of the log, found {left} bytes that are no batch"
         error = CorruptRecordError(message, position=end)
         behind = records.position_after(error)
         if behind < records.end_position:
-            raise records.described(
+            raise records.with_source(
                 CorruptRecordError(f"{message}; a valid batch begins at {behind}", position=end)
             )
         os.ftruncate(self._descriptor, end)
@@ -165,7 +164,7 @@ class GrowingSegment:
 
 
 class _GrowingIndex:
-    """The file of an index, at whose end entries are put."""
+    """The file of an index, to which entries are appended."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -173,7 +172,7 @@ class _GrowingIndex:
         self._waiting = b""
 
     def begin(self, size: int) -> None:
-        """Keep the first `size` bytes of the file, and none that it may have behind them."""
+        """Truncate the file to `size` bytes. Creates it if it is missing."""
         descriptor = open_regular(self._path, os.O_WRONLY | os.O_CREAT)
         try:
             os.ftruncate(descriptor, size)
@@ -182,7 +181,7 @@ class _GrowingIndex:
         self._size = size
 
     def append(self, entries: NDArray[np.void]) -> None:
-        """Put entries behind the others; those that cannot be written wait."""
+        """Append entries. If writing fails, they are kept for the next call."""
         self._waiting += entries.tobytes()
         if not self._waiting:
             return
@@ -190,7 +189,7 @@ class _GrowingIndex:
             self._write()
 
     def finish(self, entries: NDArray[np.void]) -> None:
-        """Put entries behind the others and make them all durable."""
+        """Append entries, and flush all entries to disk. Raises OSError."""
         self._waiting += entries.tobytes()
         self._write(durably=True)
 
@@ -207,9 +206,9 @@ class _GrowingIndex:
 
 
 def _held_against(segment: Segment, records: SegmentRecords) -> tuple[OffsetIndex, TimeIndex, int]:
-    """The entries of the indexes that may be kept, and where the batch of the last one begins; 0: none may be.
+    """Return the entries of the indexes to keep, and the position of the batch of the last one; 0 if none is kept.
 
-    A time entry that is written at the end of a segment has no offset entry beside it: it is chosen anew.
+    The time entry at the end of a closed segment has no offset entry, so it is chosen again.
     """
     offset_index, time_index = segment.offset_index, segment.time_index
     if len(offset_index):

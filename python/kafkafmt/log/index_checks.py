@@ -1,7 +1,7 @@
-"""Are the indexes beside a segment right? Held against the batches of the segment while those are read.
+"""Check the indexes beside a segment against its batches, while these are read.
 
-An index that is wrong costs readers time, and a broker that trusts it may hand out wrong records. What is unfinished in
-the indexes of an active segment is fine: a broker preallocates them with zeros, and writes the next entry in steps.
+A wrong index makes reads slower, and a broker that trusts it may return wrong records. Unfinished indexes of an active
+segment are valid: a broker preallocates them with zeros, and writes an entry in several steps.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kafkafmt._util.files import NotRegularFileError
 from kafkafmt.log.indexes import (
     NO_TIMESTAMP,
     OFFSET_INDEX_DTYPE,
@@ -17,7 +18,8 @@ from kafkafmt.log.indexes import (
     OffsetIndex,
     TimeIndex,
 )
-from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from kafkafmt.storage import StoragePath, read_file
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,7 +37,7 @@ class IndexCheck:
         self._found: dict[str, str] = {}
         self._is_active = is_active
         self._base_offset = base_offset
-        if is_active:  # of preallocated zeros the first ones would be an entry
+        if is_active:  # preallocated zeros would count as an entry
             index, time_index = (
                 None if data is None else _without_zeros(data) for data in (index, time_index)
             )
@@ -53,14 +55,21 @@ class IndexCheck:
         self._checked = self._times_checked = 0
         self._highest, self._last_offset = NO_TIMESTAMP, base_offset - 1
 
+    @classmethod
+    def of(cls, segment: Segment) -> IndexCheck:
+        """Return what checks the files beside a segment, which are read now. Raises OSError."""
+        suffixes = OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
+        index, time_index = (_read_if_there(segment.path.with_suffix(suffix)) for suffix in suffixes)
+        return cls(segment.base_offset, index, time_index, is_active=segment.is_active)
+
     def add(self, rows: NDArray[np.void]) -> None:
-        """Take in the next batches of the segment: rows of the shallow index, in order."""
+        """Check the next batches of the segment: rows of the shallow index, in order."""
         self._check_positions(rows)
         self._check_timestamps(rows)
         self._last_offset = int(rows["last_offset"][-1])
 
     def findings(self) -> list[str]:
-        """Return what is wrong, all batches taken in: a line an index, which names the first wrong entry."""
+        """Return a line for each wrong index, which names its first wrong entry. Call it after all batches."""
         if self._checked < len(self._positions):
             position = self._positions[self._checked]
             self._note(OFFSET_INDEX_SUFFIX, self._checked, f"position {position} is past the last batch")
@@ -124,5 +133,12 @@ class IndexCheck:
 
 
 def _without_zeros(data: bytes) -> bytes:
-    """The bytes of an index, none if all of them are zero: it has no entry yet."""
+    """Return the bytes of an index; empty if all are zero, as it has no entry yet."""
     return data if data.strip(b"\0") else b""
+
+
+def _read_if_there(path: StoragePath) -> bytes | None:
+    try:
+        return read_file(path)
+    except (FileNotFoundError, NotRegularFileError):
+        return None

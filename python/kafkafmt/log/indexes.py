@@ -1,8 +1,8 @@
 """The three indexes beside a segment: offset to position, timestamp to offset, and aborted transactions.
 
-All are sorted arrays of big-endian entries without a checksum, so nothing they say is taken on trust. Reading
-keeps the entries up to the first that breaks the order (the zeros of a preallocated file do) and never fails;
-whoever uses an entry checks it against the log and scans the log instead where it does not hold.
+All are sorted arrays of big-endian entries without a checksum, so no entry is trusted. Reading keeps the entries up to
+the first that breaks the order, such as the zeros of a preallocated file, and raises no errors. The user of an entry
+checks it against the log, and scans the log if it does not match.
 
     .index      | relative offset int32 | position int32 |                       OffsetIndex
     .timeindex  | timestamp int64 | relative offset int32 |                      TimeIndex
@@ -15,12 +15,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from kafkafmt._util.files import read_regular
+from kafkafmt.storage import StoragePath, read_file, storage_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,20 +40,23 @@ TRANSACTION_INDEX_VERSION = 0
 # The broker's default of `log.index.interval.bytes`.
 DEFAULT_INDEX_INTERVAL_BYTES = 4096
 NO_TIMESTAMP = -1
+# How many bytes of an index are read first, and how many bytes contain a whole entry from any position on.
+_FIRST_READ_BYTES, _ENTRY_IN_ANY = 64 * 1024, 2 * 12
 
 
 class TimestampOffset(NamedTuple):
-    """A timestamp in milliseconds, and the offset it belongs to."""
+    """A timestamp in milliseconds, and its offset."""
 
     timestamp: int
     offset: int
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction that was aborted, as `.txnindex` has it (Kafka's AbortedTxn).
+    """An aborted transaction, an entry of `.txnindex` (Kafka's AbortedTxn).
 
-    first_offset is that of its first batch, last_offset that of the abort marker; below last_stable_offset no
-    transaction was open once it had ended.
+    first_offset: that of its first batch.
+    last_offset: that of its abort marker.
+    last_stable_offset: after the marker, no transaction was open below this offset.
     """
 
     producer_id: int
@@ -65,23 +67,23 @@ class AbortedTransaction(NamedTuple):
 
 @dataclass(frozen=True)
 class OffsetIndex:
-    """The usable entries of an `.index` file; see `OFFSET_INDEX_DTYPE`. Offsets are relative to base_offset.
+    """The valid entries of an `.index` file, of `OFFSET_INDEX_DTYPE`. Offsets are relative to base_offset.
 
-    An entry holds the last offset of a batch, or of several that were appended at once, and the position of
-    the first of them.
+    An entry has the last offset and the position of a batch. For several batches that were appended at once, it has the
+    last offset of all and the position of the first.
     """
 
     base_offset: int
     entries: NDArray[np.void]
 
     @classmethod
-    def read(cls, path: Path, base_offset: int) -> OffsetIndex:
-        """The index in a file; empty where the file is missing, unreadable or holds nothing of use."""
+    def read(cls, path: StoragePath, base_offset: int) -> OffsetIndex:
+        """Read the index from a file; empty if the file is missing, unreadable or has no valid entry."""
         return cls.from_bytes(_read_bytes(path), base_offset)
 
     @classmethod
     def from_bytes(cls, data: bytes, base_offset: int) -> OffsetIndex:
-        """The index that a file with these bytes holds; empty where they hold nothing of use."""
+        """Parse the bytes of an index file; empty if they have no valid entry."""
         entries = _entries(data, OFFSET_INDEX_DTYPE)
         offsets, positions = entries["relative_offset"].astype("i8"), entries["position"].astype("i8")
         # No entry is ever made for the first batch, so positions start above 0.
@@ -92,12 +94,12 @@ class OffsetIndex:
         return len(self.entries)
 
     def position_at_or_below(self, offset: int) -> int:
-        """The position of the last entry whose offset is `offset` or less; 0 where there is none."""
+        """Return the position of the last entry whose offset is `offset` or less; 0 if there is none."""
         slot = int(self.entries["relative_offset"].searchsorted(offset - self.base_offset, side="right"))
         return int(self.entries["position"][slot - 1]) if slot else 0
 
     def entry_at_or_below(self, position: int) -> tuple[int, int] | None:
-        """Offset and position of the last entry whose position is `position` or less."""
+        """Return offset and position of the last entry whose position is `position` or less; None if there is none."""
         slot = int(self.entries["position"].searchsorted(position, side="right"))
         if not slot:
             return None
@@ -107,22 +109,22 @@ class OffsetIndex:
 
 @dataclass(frozen=True)
 class TimeIndex:
-    """The usable entries of a `.timeindex` file; see `TIME_INDEX_DTYPE`. Offsets are relative to base_offset.
+    """The valid entries of a `.timeindex` file, of `TIME_INDEX_DTYPE`. Offsets are relative to base_offset.
 
-    An entry (timestamp, offset) says that no record up to the offset's batch has a higher timestamp.
+    An entry (timestamp, offset) means that no record, up to the batch with that offset, has a higher timestamp.
     """
 
     base_offset: int
     entries: NDArray[np.void]
 
     @classmethod
-    def read(cls, path: Path, base_offset: int) -> TimeIndex:
-        """The index in a file; empty where the file is missing, unreadable or holds nothing of use."""
+    def read(cls, path: StoragePath, base_offset: int) -> TimeIndex:
+        """Read the index from a file; empty if the file is missing, unreadable or has no valid entry."""
         return cls.from_bytes(_read_bytes(path), base_offset)
 
     @classmethod
     def from_bytes(cls, data: bytes, base_offset: int) -> TimeIndex:
-        """The index that a file with these bytes holds; empty where they hold nothing of use."""
+        """Parse the bytes of an index file; empty if they have no valid entry."""
         entries = _entries(data, TIME_INDEX_DTYPE)
         timestamps, offsets = entries["timestamp"].astype("i8"), entries["relative_offset"].astype("i8")
         usable = np.ones(len(entries), np.bool_)
@@ -134,7 +136,7 @@ class TimeIndex:
         return len(self.entries)
 
     def last_below(self, timestamp: int) -> TimestampOffset | None:
-        """The last entry with a lower timestamp."""
+        """Return the last entry with a timestamp below `timestamp`; None if there is none."""
         slot = int(self.entries["timestamp"].searchsorted(timestamp, side="left"))
         if not slot:
             return None
@@ -143,11 +145,11 @@ class TimeIndex:
 
 
 def read_transaction_index(
-    path: Path, base_offset: int, *, is_active: bool = False
+    path: StoragePath, base_offset: int, *, is_active: bool = False
 ) -> list[AbortedTransaction] | None:
-    """The entries of a `.txnindex` file as `transactions_from_bytes` has them, none where it is missing."""
+    """Read a `.txnindex` file as `transactions_from_bytes`: empty if it is missing, None if it is unreadable."""
     try:
-        data = read_regular(path)
+        data = read_file(path)
     except FileNotFoundError:
         return []
     except OSError:
@@ -158,9 +160,9 @@ def read_transaction_index(
 def transactions_from_bytes(
     data: bytes, base_offset: int, *, is_active: bool = False
 ) -> list[AbortedTransaction] | None:
-    """The entries that a `.txnindex` file with these bytes holds; None where what it says cannot be.
+    """Parse the bytes of a `.txnindex` file. Returns its entries; None if one of them is invalid.
 
-    The file of an active segment may end within an entry, which is left out.
+    is_active: the file of an active segment may end with an incomplete entry, which is left out.
     """
     entries = _entries(data, TRANSACTION_INDEX_DTYPE)
     last_offsets = entries["last_offset"].astype("i8")
@@ -177,17 +179,17 @@ def transactions_from_bytes(
 
 
 def transaction_entries(transactions: Iterable[AbortedTransaction]) -> NDArray[np.void]:
-    """Entries of a `.txnindex` file, in the order of their last offsets."""
+    """Return the entries of a `.txnindex` file, sorted by their last offsets."""
     ordered = sorted(transactions, key=lambda transaction: transaction.last_offset)
     rows = [(TRANSACTION_INDEX_VERSION, *transaction) for transaction in ordered]
     return np.array(rows, TRANSACTION_INDEX_DTYPE)
 
 
 class IndexBuilder:
-    """Chooses the entries of a segment's offset and time index as Kafka does (LogSegment.append, .recover).
+    """Choose the entries of a segment's offset and time index as Kafka does (LogSegment.append, .recover).
 
-    A batch gets an entry where more than `index_interval_bytes` lie between it and the last that got one; a
-    time entry goes with it where the highest timestamp so far is new.
+    A batch gets an offset entry if it begins more than `index_interval_bytes` after the last batch with an entry. If
+    the highest timestamp has risen since the last time entry, it gets a time entry, too.
     """
 
     def __init__(self, base_offset: int, index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES) -> None:
@@ -200,7 +202,7 @@ class IndexBuilder:
         self._time_entries: list[NDArray[np.void]] = []
 
     def add(self, rows: NDArray[np.void]) -> None:
-        """Take note of batches, rows of the shallow index with positions in the segment."""
+        """Add batches: rows of the shallow index, with positions in the segment."""
         chosen = self._choose(rows["position"].tolist())
         last_offsets = rows["last_offset"]
         entries = np.empty(len(chosen), OFFSET_INDEX_DTYPE)
@@ -218,12 +220,12 @@ class IndexBuilder:
         self._highest = TimestampOffset(int(highest[-1]), int(offsets[earliest[-1]]))
 
     def resume(self, last_position: int, highest: TimestampOffset) -> None:
-        """Go on behind entries that files have: the position in the last offset entry, and the last time entry."""
+        """Continue after existing entries: the last offset entry has `last_position`, the last time entry `highest`."""
         self._last_position, self._highest = last_position, highest
         self._last_timestamp = highest.timestamp
 
     def take(self) -> tuple[NDArray[np.void], NDArray[np.void]]:
-        """The offset entries and the time entries that were not taken yet."""
+        """Return the offset entries and the time entries since the last call."""
         taken = (
             _joined(self._offset_entries, OFFSET_INDEX_DTYPE),
             _joined(self._time_entries, TIME_INDEX_DTYPE),
@@ -232,7 +234,7 @@ class IndexBuilder:
         return taken
 
     def finish(self) -> tuple[NDArray[np.void], NDArray[np.void]]:
-        """The entries that were not taken yet: the last time entry is for the highest timestamp of all."""
+        """Return the remaining entries, as `take`. The last time entry is for the highest timestamp of the segment."""
         self._add_times(np.array([self._highest.timestamp]), np.array([self._highest.offset]))
         return self.take()
 
@@ -255,9 +257,28 @@ class IndexBuilder:
             self._last_timestamp = int(timestamps[-1])
 
 
-def _read_bytes(path: Path) -> bytes:
+def read_index_bytes(path: StoragePath) -> bytes:
+    """Read an index at least up to its first zero entry; empty if the file is missing.
+
+    A broker preallocates the index of an active segment with zeros. Raises OSError.
+    """
+    data = bytearray()
+    size = _FIRST_READ_BYTES
     try:
-        return read_regular(path)
+        with storage_of(path).open(path) as file:
+            while True:
+                part = file.read(size)
+                data += part
+                if len(part) < size or not any(data[-_ENTRY_IN_ANY:]):
+                    return bytes(data)
+                size = len(data)
+    except FileNotFoundError:
+        return b""
+
+
+def _read_bytes(path: StoragePath) -> bytes:
+    try:
+        return read_index_bytes(path)
     except OSError:
         return b""
 
@@ -272,5 +293,5 @@ def _joined(parts: list[NDArray[np.void]], dtype: np.dtype[np.void]) -> NDArray[
 
 
 def _leading(usable: NDArray[np.bool_]) -> int:
-    """How many hold before the first that does not."""
+    """Return how many values are true before the first false one."""
     return len(usable) if usable.all() else int(usable.argmin())

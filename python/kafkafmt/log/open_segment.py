@@ -1,135 +1,179 @@
-"""A segment kept open to be read again and again: what was learned of its batches is remembered, within bounds."""
+"""A segment that stays open for many reads, and remembers positions of its batches, within bounds."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from bisect import bisect_left, bisect_right, insort
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
-from _kafkafmt.layout import CRC_LENGTH, CRC_OFFSET, LOG_OVERHEAD
-from kafkafmt._util.steps import Steps, finish
+from _kafkafmt.wire.layout import CRC_LENGTH, CRC_OFFSET, LOG_OVERHEAD
+from kafkafmt._util.steps import LargeRead, Steps
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.segment import Segment
-from kafkafmt.records import RecordsRange
+from kafkafmt.records.range import RecordsRange
+from kafkafmt.storage import RemotePath
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
 
-    from _kafkafmt.scan import BatchRun
+    from _kafkafmt.batches.scan import BatchRun
 
-# From a place that is known a batch is looked for that far; farther away an index leads nearer.
+# A batch is searched for this far from a known place. Beyond it, the offset index is closer.
 _NEAR_BYTES = 4 * 1024 * 1024
 _MOST_PLACES = 4096
 _PLACE_BYTES = 64 * 1024
 _MOST_PASSED = 256
-_MOST_STRETCHES = 1024
+_MOST_RANGES = 1024
 READ_BYTES = 256 * 1024
+# Steps yield a function that reads a larger batch and checks its CRC, as this may take 50 ms.
+LARGE_BATCH_BYTES = 1024 * 1024
 _SEARCH_BYTES = 32 * 1024
-# Of a batch of any format its CRC is in there.
+# The first bytes of a batch, which include the CRC in every format.
 HEAD_BYTES = CRC_OFFSET + CRC_LENGTH
 
 
-class OpenSegment:
-    """The records of a segment, and the places in it where batches begin and were found sound.
+class LogEnd(NamedTuple):
+    """The end of a log: the next offset, and the segment and the position in it where the next batch will be.
 
-    The file stays readable once it is deleted. Where it may have grown, `extend` looks. memory: of `READ_BYTES`, to
-    read into, which segments that one thread reads may share.
+    The last batch begins at last_position with the bytes last_head, which are empty if there is no batch.
+    """
+
+    offset: int
+    base_offset: int
+    position: int
+    last_position: int = 0
+    last_head: bytes = b""
+
+
+class OpenSegment:
+    """The records of a segment, with known positions of batches and known sound ranges.
+
+    The file stays readable after it is deleted. `extend` reads how far it has grown.
+
+    memory: a read buffer of `READ_BYTES`. All segments that one thread reads may share it.
+    end: the position where reading ends, even if the file grows; None: the end of the file at the last `extend`.
     """
 
     def __init__(
-        self, segment: Segment, *, max_decompressed_bytes: int, memory: bytearray | None = None
+        self,
+        segment: Segment,
+        *,
+        max_decompressed_bytes: int,
+        memory: bytearray | None = None,
+        end: int | None = None,
     ) -> None:
         self.segment = segment
+        self._may_grow = end is None
         self._memory = bytearray(READ_BYTES) if memory is None else memory
-        self.records = segment.open(max_decompressed_bytes=max_decompressed_bytes)
-        # By offset: where a batch begins in front of which all offsets are lower.
+        self.records = segment.open(end=end, max_decompressed_bytes=max_decompressed_bytes)
+        # (offset, position): a batch begins at the position, and all batches before it have lower offsets. Sorted.
         self._places: list[tuple[int, int]] = [(segment.base_offset, 0)]
-        self.has_zstd = False  # of the batches that were found sound
-        # By what is read, and from which offset on: where reading goes on, as nothing in front of that is of use.
+        self.has_zstd = False  # whether one of the batches that were found sound has this codec
+        # By target magic and fetch offset: the position where reading continues, as earlier batches have no records.
         self.passed: dict[tuple[int, int], int] = {}
-        self._sound: list[tuple[int, int]] = []  # stretches, apart from each other, by position
+        self._sound: list[tuple[int, int]] = []  # (start, end) of sound ranges that do not touch, sorted
 
     def is_at_path(self) -> bool:
-        """Does its name still stand for this file? Compaction puts another in its place."""
+        """Whether the path still leads to this file: compaction replaces files."""
+        path = self.segment.path
+        if isinstance(path, RemotePath):  # a listed path means the file of that listing
+            return True
         try:
-            now = self.segment.path.stat()
+            now = path.stat()
         except FileNotFoundError:
             return False
         return os.path.samestat(now, os.fstat(self.records.fileno()))
 
     def extend(self) -> None:
-        """Take in what was appended to the file."""
-        self.records.end_position = os.fstat(self.records.fileno()).st_size
+        """Move the end of the records to the present end of the file, unless `end` was given."""
+        if self._may_grow:
+            self.records.extend()
 
     def is_over(self, position: int, *, look_behind_zeros: bool = False) -> bool:
-        """Is that the end, or are there zeros in place of a batch: not written yet, in a preallocated file?
+        """Whether the records end at `position`, or zeros stand there: the unwritten part of a preallocated file.
 
-        look_behind_zeros: not where anything else is behind them.
+        look_behind_zeros: zeros count only if nothing but zeros follows.
         """
         if position >= self.records.end_position:
             return True
         is_blank = self.head(position)[:LOG_OVERHEAD] == bytes(LOG_OVERHEAD)
-        return is_blank and not (look_behind_zeros and self._has_data(position))
-
-    def _has_data(self, position: int) -> bool:
-        """Is there a byte other than zero from `position` on? Holes in the file are not read."""
-        descriptor = self.records.fileno()
-        while True:
-            try:
-                position = os.lseek(descriptor, position, os.SEEK_DATA)
-            except OSError as error:
-                if error.errno != errno.ENXIO:
-                    raise
-                return False
-            end = os.lseek(descriptor, position, os.SEEK_HOLE)
-            if not RecordsRange(self.records, position, end)._only_zeros(position):
-                return True
-            position = end
+        return is_blank and not (look_behind_zeros and not self.records.is_zero_from(position))
 
     def between(self, start: int, end: int) -> RecordsRange:
-        """The records from `start`, where a batch begins, to `end`; of what is read of them places are remembered."""
+        """Return the records from `start`, where a batch begins, to `end`. Reading them remembers places."""
         return _RememberedRange(self, start, end)
 
     def run_at(
         self, position: int, end: int | None = None, *, run_bytes: int = READ_BYTES
     ) -> BatchRun | None:
-        """The batches from `position` on, as many as are read at a time; valid until the next ones are read.
+        """Read whole batches from `position` to `end`, up to `run_bytes` or one larger batch; None if there is none.
 
-        run_bytes: what they take at the most, one that is larger excepted.
+        The run is valid until the next read. end: None is the end of the records.
         """
         end = self.records.end_position if end is None else end
         return self.between(position, end).first_run(position, run_bytes, self._memory)
 
+    def run_steps(self, position: int, end: int | None = None) -> Steps[BatchRun | None]:
+        """Do `run_at` in steps, which yield a function to read a large batch, into newly allocated memory."""
+        size = self._large_size(position, end)
+        if not size:
+            return self.run_at(position, end)
+        run: BatchRun | None = yield LargeRead(size, partial(self._read_large, position, end))
+        if run is not None:
+            self.remember_run(run)
+        return run
+
+    def checked_run_steps(
+        self, position: int, end: int | None = None
+    ) -> Steps[tuple[BatchRun, NDArray[np.bool_]] | None]:
+        """Do `run_steps`; return also which of the batches have a valid CRC."""
+        size = self._large_size(position, end)
+        if not size:
+            return _checked(self.run_at(position, end))
+        checked: tuple[BatchRun, NDArray[np.bool_]] | None
+        checked = yield LargeRead(size, lambda: _checked(self._read_large(position, end)))
+        if checked is not None:
+            self.remember_run(checked[0])
+        return checked
+
+    def _read_large(self, position: int, end: int | None) -> BatchRun | None:
+        """Read a batch into newly allocated memory. Any thread may call it, as nothing is remembered."""
+        records = RecordsRange(self.records, position, self.records.end_position if end is None else end)
+        return records.first_run(position, READ_BYTES, bytearray())
+
+    def _large_size(self, position: int, end: int | None = None) -> int:
+        """Return the size of the batch at `position` if it is above LARGE_BATCH_BYTES and ends by `end`; else 0."""
+        size = self.records.size_at(position) or 0
+        return size if size > LARGE_BATCH_BYTES and (end is None or position + size <= end) else 0
+
     def head(self, position: int) -> bytes:
-        """The first bytes of the batch at `position`, which tell it from every other that may stand there."""
-        return os.pread(self.records.fileno(), HEAD_BYTES, position)
-
-    def find(self, offset: int) -> np.void | None:
-        """The row, in the shallow index, of the first batch that ends at `offset` or later; None where none does.
-
-        Raises KafkaFormatError where damage is in the way.
-        """
-        return finish(self.find_steps(offset))
+        """Return the first bytes of the batch at `position`. The CRC in them identifies the batch."""
+        return bytes(self.records.read_at(position, HEAD_BYTES))
 
     def find_steps(self, offset: int) -> Steps[np.void | None]:
-        """`find` in steps: what reads far through the segment is handed out to be called."""
+        """Find the row, in the shallow index, of the first batch that ends at `offset` or later; None if none does.
+
+        The steps yield a function for a long search through the segment. Raises KafkaFormatError if damage prevents the
+        search.
+        """
         number = bisect_right(self._places, offset, key=lambda place: place[0]) - 1
         _, position = self._places[max(number, 0)]
         row = None
-        with contextlib.suppress(KafkaFormatError):  # an index leads past damage, where it does
+        with contextlib.suppress(KafkaFormatError):  # the index may lead past the damage
             row = self._find_from(position, position + _NEAR_BYTES, self.records.end_position, offset)
         if row is None:
-            # Made anew and dropped: an index of a large segment takes megabytes, and is seldom asked.
-            row = yield lambda: Segment(self.segment.path).indexes.find_row(self.records, offset)
+            # The index is not kept: that of a large segment takes megabytes, and is seldom needed.
+            row = yield lambda: self.segment.read_indexes().find_row(self.records, offset)
         if row is not None:
             self.remember(offset, int(row["position"]))
         return row
 
     def remember(self, offset: int, position: int) -> None:
-        """All batches in front of `position`, where one begins, end below `offset`."""
+        """Remember that a batch begins at `position`, and that all batches before it end below `offset`."""
         place, places = (offset, position), self._places
         number = bisect_right(places, place)
         fits = places[number - 1][1] < position and (number == len(places) or position < places[number][1])
@@ -139,7 +183,7 @@ class OpenSegment:
                 del places[1::2]
 
     def remember_run(self, run: BatchRun) -> None:
-        """Remember where batches of a run begin, and where the next one does: a place for every so many bytes."""
+        """Remember positions of a run's batches, one for each `_PLACE_BYTES`, and the position after the run."""
         rows = run.index
         strides = rows["position"] // _PLACE_BYTES
         for number in (strides[1:] != strides[:-1]).nonzero()[0].tolist():
@@ -147,14 +191,15 @@ class OpenSegment:
         self.remember(int(rows["last_offset"][-1]) + 1, run.end_position)
 
     def _find_from(self, position: int, stop: int, end: int, offset: int) -> np.void | None:
-        """The first batch that ends at `offset` or later; of those that begin a little behind `stop` none is looked at.
+        """Find the row of the first batch that ends at `offset` or later; None if the search ends before.
 
-        All of them are whole in front of `end`.
+        The search ends shortly after `stop`, at `end`, and before a large batch.
         """
         records = self.between(position, end)
-        while (
-            position < stop and (run := records.first_run(position, _SEARCH_BYTES, self._memory)) is not None
-        ):
+        while position < stop and not self._large_size(position):
+            run = records.first_run(position, _SEARCH_BYTES, self._memory)
+            if run is None:
+                break
             reaches = run.index["last_offset"] >= offset
             if reaches.any():
                 row: np.void = run.index[reaches.argmax()]
@@ -163,7 +208,9 @@ class OpenSegment:
         return None
 
     def batch_size(self, position: int, end: int) -> int | None:
-        """The size of the batch that begins at `position`; None where no whole one is in front of `end`."""
+        """Return the size of the batch that begins at `position`; None if no whole batch is before `end`."""
+        if size := self._large_size(position, end):
+            return size
         row = self._find_from(position, end, end, -1)
         return None if row is None else int(row["size"])
 
@@ -173,20 +220,16 @@ class OpenSegment:
         self.passed[key] = position
 
     def offset_bound(self, position: int) -> int | None:
-        """An offset that all records in front of `position` are below; None where none is known."""
+        """Return an offset above those of all records before `position`; None if none is known."""
         number = bisect_left(self._places, position, key=lambda place: place[1])
         return self._places[number][0] if number < len(self._places) else None
 
-    def sound_end(self, start: int, end: int) -> int:
-        """Where the batches from `start` on stop being sound: at `end`, or in front of it where damage or zeros begin.
-
-        Their headers and CRCs are checked, once; of the batch that `end` is within nothing is. Raises
-        KafkaFormatError for the batch at `start`.
-        """
-        return finish(self.sound_end_steps(start, end))
-
     def sound_end_steps(self, start: int, end: int) -> Steps[int]:
-        """`sound_end` in steps of `READ_BYTES`, or one batch that is larger."""
+        """Find the position up to which the batches from `start` are sound: `end`, or where damage or zeros begin.
+
+        Headers and CRCs are checked once, in steps of `READ_BYTES`; the steps yield a function to read a large batch. A
+        batch that extends past `end` is not checked. Raises KafkaFormatError if the batch at `start` is damaged.
+        """
         number = bisect_right(self._sound, (start, self.records.end_position)) - 1
         known = self._sound[number][1] if number >= 0 else 0
         if known >= end:
@@ -194,22 +237,25 @@ class OpenSegment:
         position = max(start, known)
         reached = position
         try:
-            while (run := self.run_at(reached, end)) is not None:
-                run.ensure_valid()
+            while (checked := (yield from self.checked_run_steps(reached, end))) is not None:
+                run, is_valid = checked
+                if not is_valid.all():
+                    run.ensure_valid(int(is_valid.argmin()))
                 self.has_zstd = self.has_zstd or bool((run.index["codec"] == Codec.ZSTD).any())
                 reached = run.end_position
+                del run, checked  # they may hold a large batch
                 yield None
         except KafkaFormatError as error:
             reached = max(reached, error.position or 0)
             if reached <= start:
-                raise self.records.described(error) from None
+                raise self.records.with_source(error) from None
             end = reached
         if reached > position:
             self._add_sound(start, reached)
         return reached if reached < end and self.is_over(reached) else end
 
     def _add_sound(self, start: int, end: int) -> None:
-        """Join a stretch with those that it touches."""
+        """Add a sound range, and join it with the ranges that it touches."""
         apart = []
         for other_start, other_end in self._sound:
             if other_end < start or other_start > end:
@@ -217,11 +263,15 @@ class OpenSegment:
             else:
                 start, end = min(start, other_start), max(end, other_end)
         insort(apart, (start, end))
-        self._sound = apart if len(apart) <= _MOST_STRETCHES else [(start, end)]
+        self._sound = apart if len(apart) <= _MOST_RANGES else [(start, end)]
+
+
+def _checked(run: BatchRun | None) -> tuple[BatchRun, NDArray[np.bool_]] | None:
+    return None if run is None else (run, run.valid())
 
 
 class _RememberedRange(RecordsRange):
-    """A stretch of an open segment, which remembers what is read of it."""
+    """A range of an open segment. Each run that is read from it is remembered in the segment."""
 
     def __init__(self, segment: OpenSegment, start: int, end: int) -> None:
         super().__init__(segment.records, start, end)

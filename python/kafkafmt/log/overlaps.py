@@ -1,4 +1,4 @@
-"""Segments of one log whose offsets overlap: which of them hands out an offset, so that no reader gets it twice.
+"""Overlapping segments of one log: from which of them each offset is read, so that no reader gets it twice.
 
 A log that was converted before a compaction merged its segments, or a compaction that was killed, may leave
 
@@ -6,37 +6,42 @@ A log that was converted before a compaction merged its segments, or a compactio
     00000000000000000697.log    offsets  697 to 1359
     00000000000000001360.log    offsets 1360 to 2015
 
-The rule, for all readers: an offset belongs to the first segment, in the order of base offsets, that reaches past it.
-So each segment hands out offsets from the highest end of the segments before it. Nothing that is in any segment
-behind that end is lost, and a reader that goes from segment to segment need only remember how far it came.
+The rule for all readers: an offset belongs to the first segment, in the order of base offsets, that ends after it. So
+each segment is read from the highest end of the earlier segments on. No offset above that end is lost, and a reader
+needs to remember only the highest offset it has read.
 
-A segment that reaches no further than those before it hands out nothing: readers leave it out. The ends of those that
-are left ascend, so that the last of them has the end of the log.
+A segment that ends no later than the earlier ones is not read. The ends of the others ascend, so the last one has the
+end of the log.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from kafkafmt._util.steps import Steps
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.segment import Segment
+from kafkafmt.log.checkpoints import LogStartOffsets
+from kafkafmt.log.indexes import OFFSET_INDEX_DTYPE, OffsetIndex, TimeIndex
+from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX, Segment, SegmentIndexes, is_segment_file_name
+from kafkafmt.storage import StoragePath, storage_of
+
+_LOG = logging.getLogger(__name__)
 
 
 class SegmentOffsets(NamedTuple):
-    """A segment's base offset and the offset behind its last batch, which is the base offset where it has none."""
+    """A segment's base offset, and the offset after its last batch; the base offset if it has no batch."""
 
     base_offset: int
     next_offset: int
 
 
 class Overlap(NamedTuple):
-    """Offsets of a segment that segments before it have, too.
+    """Offsets of a segment that earlier segments have, too.
 
-    base_offset: the segment's. first_offset, last_offset: what readers leave out of it.
+    base_offset: that of the segment. first_offset, last_offset: the offsets that readers leave out of it.
     """
 
     base_offset: int
@@ -48,7 +53,7 @@ class Overlap(NamedTuple):
 
 
 def first_offsets(segments: Iterable[SegmentOffsets]) -> list[int]:
-    """Return, for each segment of a log, the lowest offset that it hands out. segments: by base offset.
+    """Return the lowest offset that is read from each segment of a log. segments: by base offset.
 
     >>> first_offsets([SegmentOffsets(0, 2016), SegmentOffsets(697, 1360), SegmentOffsets(2016, 2500)])
     [0, 2016, 2016]
@@ -61,7 +66,7 @@ def first_offsets(segments: Iterable[SegmentOffsets]) -> list[int]:
 
 
 def find_overlaps(segments: Iterable[SegmentOffsets]) -> list[Overlap]:
-    """Return what overlaps in a log; nothing in a log as brokers leave it. segments: by base offset.
+    """Return the overlaps in a log; normally there are none. segments: by base offset.
 
     >>> find_overlaps([SegmentOffsets(0, 2016), SegmentOffsets(697, 1360), SegmentOffsets(2016, 2500)])
     [Overlap(base_offset=697, first_offset=697, last_offset=1359)]
@@ -75,7 +80,7 @@ def find_overlaps(segments: Iterable[SegmentOffsets]) -> list[Overlap]:
 
 
 class ReadSegments(NamedTuple):
-    """The segments of a log that readers read, by base offset; the lowest offset of each; and what is left out."""
+    """The segments of a log that are read, by base offset; the lowest offset read from each; and the overlaps."""
 
     segments: list[Segment]
     first_offsets: list[int]
@@ -89,64 +94,125 @@ class ReadSegments(NamedTuple):
         """Return the segments from the one that an offset belongs to on; all of them for None."""
         return self.segments if offset is None else self.segments[self.number_of(offset) :]
 
+    def spans(self) -> Iterator[tuple[Segment, int, int | None]]:
+        """Iterate over the segments, with the lowest offset read from each and from the next one; None for the last."""
+        return zip(self.segments, self.first_offsets, [*self.first_offsets[1:], None], strict=True)
 
-_Stamp = tuple[int, int, int]
+
+class LowestOffsets:
+    """Return the lowest offset to read from each file of a log, while files are read in the order of base offsets.
+
+    Records below the log start offset are deleted, unless `from_segment_start` is set. Offsets of earlier segments are
+    not read again: the rule of this module, without reading the ends of segments before.
+    """
+
+    def __init__(self, *, from_segment_start: bool = False) -> None:
+        self._log_starts = None if from_segment_start else LogStartOffsets()
+        self._reached: dict[StoragePath, tuple[int, int]] = {}
+
+    def start_of(self, path: StoragePath) -> int:
+        """Return the log start offset of the partition of a segment; 0 for a file that is not a segment."""
+        if self._log_starts is None or not is_segment_file_name(path.name):
+            return 0
+        return self._log_starts.of(path.absolute().parent)
+
+    def of(self, path: StoragePath) -> int:
+        """Return the lowest offset to read from a file.
+
+        Raises CheckpointError if `log-start-offset-checkpoint` is malformed.
+        """
+        return max(self.start_of(path), self.reached_before(path))
+
+    def reached_before(self, path: StoragePath) -> int:
+        """Return the offset after the highest one of the earlier segments; 0 if none was read."""
+        if not is_segment_file_name(path.name):
+            return 0
+        base_offset, reached = self._reached.get(path.parent, (-1, 0))
+        return reached if base_offset < int(path.stem) else 0
+
+    def add(self, path: StoragePath, next_offset: int) -> None:
+        """Add a segment that was read. next_offset: the offset after its highest one."""
+        if is_segment_file_name(path.name):
+            reached = max(self.reached_before(path), next_offset)
+            self._reached[path.parent] = int(path.stem), reached
 
 
 class SegmentEnds:
-    """The ends of closed segments of logs, by their folders.
+    """The end offsets of closed segments of logs, by their folders. Threads may share this object.
 
-    The end of a segment is read once, and again if the file is another one or has changed. The end of the last segment
-    is read only if segments before it reach into it: its log may grow. Threads may share it.
+    The end of a segment is read once, and again if its file, or its listing, has changed. The end of the last segment,
+    which may grow, is read only if earlier segments overlap it.
     """
 
     def __init__(self) -> None:
-        self._known: dict[Path, dict[Path, tuple[_Stamp, int | None]]] = {}
+        self._known: dict[StoragePath, dict[StoragePath, tuple[Hashable, int | None]]] = {}
+        self._logged: set[tuple[StoragePath, Overlap]] = set()
 
-    def read_segments(self, folder: Path, segments: Sequence[Segment]) -> Steps[ReadSegments]:
-        """Choose the segments that readers read of a log, in steps that may take place in another thread.
-
-        segments: all of the log in the folder. A segment whose end cannot be found, as it is damaged or gone, stays
-        among them and hides no other.
-        """
-        closed = segments[:-1]
+    def find(self, folder: StoragePath, segments: Sequence[Segment]) -> list[int | None]:
+        """Return the end offset of each segment of the log in a folder; None if it is unknown or was not read."""
         before, known = self._known.get(folder, {}), {}
-        unread = []
-        for segment in closed:
+        for segment in segments[:-1]:
             stamp = _stamp(segment)
-            found = before.get(segment.path)
-            if found is not None and found[0] == stamp:
+            if stamp is not None:
+                found = before.get(segment.path)
+                if found is None or found[0] != stamp:
+                    found = (stamp, _end(segment))
                 known[segment.path] = found
-            elif stamp is not None:
-                unread.append((segment, stamp))
-        if unread:
-            known |= yield lambda: {one.path: (stamp, _end(one)) for one, stamp in unread}
         self._known[folder] = known
-        ends = [known[one.path][1] if one.path in known else None for one in closed]
+        ends = [known[one.path][1] if one.path in known else None for one in segments[:-1]]
         if segments:
             last = segments[-1]
             reached = max((end for end in ends if end is not None), default=0)
-            ends.append((yield lambda: _end(last)) if reached > last.base_offset else None)
-        return _chosen(segments, ends)
+            ends.append(_end(last) if reached > last.base_offset else None)
+        return ends
+
+    def read_segments(self, folder: StoragePath, segments: Sequence[Segment]) -> ReadSegments:
+        """Select the segments of a log to read. Each segment costs a call to the file system.
+
+        segments: all segments of the log in the folder. If the end of a segment cannot be found, as it is damaged or
+        gone, the segment is selected, and its offsets overlap no other.
+        """
+        ends = self.find(folder, segments)
+        offsets = known_offsets(segments, ends)
+        firsts = first_offsets(offsets)
+        kept = [
+            number
+            for number, (segment, end) in enumerate(zip(segments, ends, strict=True))
+            if end is None or firsts[number] == segment.base_offset or end > firsts[number]
+        ]
+        overlaps = find_overlaps(offsets)
+        return ReadSegments(
+            [segments[number] for number in kept], [firsts[number] for number in kept], overlaps
+        )
+
+    def first_offsets(self, segments: Sequence[Segment]) -> list[int]:
+        """Return the lowest offset that is read from each segment of a log. Logs a warning, once, for each overlap."""
+        offsets = known_offsets(segments, self.find(segments[0].path.parent, segments))
+        paths = {segment.base_offset: segment.path for segment in segments}
+        for overlap in find_overlaps(offsets):
+            found = paths[overlap.base_offset], overlap
+            if found not in self._logged:
+                self._logged.add(found)
+                _LOG.warning("%s: %s: left out", *found)
+        return first_offsets(offsets)
+
+    def keep(self, folders: Container[StoragePath]) -> None:
+        """Forget the segments of all logs that are not in `folders`."""
+        self._known = {folder: known for folder, known in self._known.items() if folder in folders}
 
 
-def _chosen(segments: Sequence[Segment], ends: Sequence[int | None]) -> ReadSegments:
-    """Leave out what hands out nothing. ends: None where the end is unknown."""
-    offsets = [
+def known_offsets(segments: Sequence[Segment], ends: Sequence[int | None]) -> list[SegmentOffsets]:
+    """Return the offsets of segments. A segment with an unknown end counts as empty."""
+    return [
         SegmentOffsets(one.base_offset, one.base_offset if end is None else end)
         for one, end in zip(segments, ends, strict=True)
     ]
-    firsts = first_offsets(offsets)
-    kept = [
-        number
-        for number, (segment, end) in enumerate(zip(segments, ends, strict=True))
-        if end is None or firsts[number] == segment.base_offset or end > firsts[number]
-    ]
-    overlaps = find_overlaps(offsets)
-    return ReadSegments([segments[number] for number in kept], [firsts[number] for number in kept], overlaps)
 
 
-def _stamp(segment: Segment) -> _Stamp | None:
+def _stamp(segment: Segment) -> Hashable | None:
+    """Return a value that differs if the segment has changed; None if it is gone."""
+    if segment.listed_size_in_bytes is not None:
+        return segment
     try:
         found = segment.path.stat()
     except OSError:
@@ -155,7 +221,42 @@ def _stamp(segment: Segment) -> _Stamp | None:
 
 
 def _end(segment: Segment) -> int | None:
+    """Find the offset after a segment's last batch; None if it cannot be found."""
+    if segment.listed_size_in_bytes is not None:
+        return find_readable_end(segment)
     try:
         return segment.find_next_offset()
     except (KafkaFormatError, OSError):
         return None
+
+
+def find_readable_end(segment: Segment) -> int:
+    """Find the offset after the last readable batch of a segment. Damage is skipped."""
+    with contextlib.suppress(KafkaFormatError), segment.open() as records:
+        return _read_end_index(segment).find_next_offset(records)
+    found, position = segment.base_offset, 0
+    while position < segment.size_in_bytes:  # damage is reported when records are read
+        with segment.open(position) as records:
+            try:
+                for run in records.runs(reuse_memory=True):
+                    found = max(found, int(run.index["last_offset"].max()) + 1)
+                break
+            except KafkaFormatError as error:
+                position = segment.size_in_bytes if error.position is None else records.position_after(error)
+    return found
+
+
+def _read_end_index(segment: Segment) -> SegmentIndexes:
+    """Read the last entry of the offset index, to find the end of a segment; the whole index if it ends with zeros."""
+    entry, base_offset = b"", segment.base_offset
+    entry_size = OFFSET_INDEX_DTYPE.itemsize
+    size = (segment.sidecar_sizes or {}).get(OFFSET_INDEX_SUFFIX, 0) // entry_size * entry_size
+    if size:
+        path = segment.path.with_suffix(OFFSET_INDEX_SUFFIX)
+        with contextlib.suppress(FileNotFoundError), storage_of(path).open(path) as file:
+            file.seek(size - entry_size)
+            entry = bytes(file.read(entry_size))
+    if entry and not any(entry):
+        return segment.read_indexes()
+    index, times = OffsetIndex.from_bytes(entry, base_offset), TimeIndex.from_bytes(b"", base_offset)
+    return SegmentIndexes(base_offset, index, times)

@@ -8,16 +8,17 @@ import os
 import uuid
 from pathlib import Path
 
-from kafkafmt._util.files import read_regular, replace_file
+from kafkafmt._util.files import replace_file
+from kafkafmt.storage import StoragePath, read_file
 
 FILE_NAME = "partition.metadata"
 _KEY = "topic_id"
 
 
-def read_topic_id(folder: str | os.PathLike[str]) -> uuid.UUID | None:
-    """Return the id of the topic whose log is in a folder; None if no readable file tells it."""
+def read_topic_id(folder: StoragePath) -> uuid.UUID | None:
+    """Return the topic id of the log in a folder; None if there is no readable file with it."""
     try:
-        for line in read_regular(Path(folder, FILE_NAME)).decode("utf-8").splitlines():
+        for line in read_file(folder / FILE_NAME).decode("utf-8").splitlines():
             key, _, value = line.partition(":")
             if key == _KEY:
                 return uuid.UUID(bytes=base64.urlsafe_b64decode(value.strip() + "=="))
@@ -27,6 +28,6 @@ def read_topic_id(folder: str | os.PathLike[str]) -> uuid.UUID | None:
 
 
 def write_topic_id(folder: str | os.PathLike[str], topic_id: uuid.UUID) -> None:
-    """Write the id durably, in place of another. Raises OSError."""
+    """Write the topic id durably, and replace an existing one. Raises OSError."""
     text = base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
     replace_file(Path(folder, FILE_NAME), f"version: 0\n{_KEY}: {text}\n".encode("ascii"))

@@ -1,6 +1,6 @@
-"""`.snapshot` files: what a log knows of its producers in front of an offset (Kafka's ProducerSnapshot.json).
+"""`.snapshot` files: the states of a log's producers before an offset (Kafka's ProducerSnapshot.json).
 
-| version int16 | CRC-32C of what follows uint32 | count int32 | an entry a producer |
+| version int16 | CRC-32C of the bytes after it uint32 | count int32 | one entry for each producer |
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from _kafkafmt.crc import crc32c
+from _kafkafmt.crc.checksums import crc32c
 
 _HEADER = struct.Struct(">hIi")
 _ENTRY = struct.Struct(">qhiqiqiq")
@@ -19,11 +19,12 @@ _CRC_END = 6
 
 
 class SnapshotEntry(NamedTuple):
-    """A producer. Offsets and the sequence number are -1 where there is none.
+    """The state of a producer. Offsets and the sequence number are -1 if there is none.
 
-    offset_delta: how far the first offset of its last batch is in front of last_offset.
-    timestamp: of that batch, in milliseconds.
-    transaction_first_offset: where the transaction begins that it has open.
+    last_sequence, last_offset: of the last record of its last batch.
+    offset_delta: last_offset minus the first offset of that batch.
+    timestamp: that of the batch, in milliseconds.
+    transaction_first_offset: the first offset of its open transaction.
     """
 
     producer_id: int
@@ -37,7 +38,7 @@ class SnapshotEntry(NamedTuple):
 
 
 def snapshot_entries(data: bytes) -> list[SnapshotEntry] | None:
-    """What a file with these bytes says; None where they are damaged."""
+    """Parse the bytes of a `.snapshot` file. Returns None if they are damaged."""
     if len(data) < _HEADER.size:
         return None
     version, crc, count = _HEADER.unpack_from(data)
@@ -53,6 +54,6 @@ def snapshot_entries(data: bytes) -> list[SnapshotEntry] | None:
 
 
 def snapshot_bytes(entries: Sequence[SnapshotEntry]) -> bytes:
-    """A file's bytes."""
+    """Return the bytes of a `.snapshot` file with these entries."""
     body = _COUNT.pack(len(entries)) + b"".join(_ENTRY.pack(*entry) for entry in entries)
     return _HEADER.pack(_VERSION, crc32c(body), len(entries))[:_CRC_END] + body

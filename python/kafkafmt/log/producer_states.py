@@ -1,8 +1,8 @@
-"""What a log knows of its producers: who wrote which sequence numbers where, and whose transactions are open (KIP-98).
+"""The states of a log's producers: their sequence numbers with offsets, and their open transactions (KIP-98).
 
-Sequence numbers of a producer follow upon each other without a gap, from batch to batch, and so do, while it writes
-alone, the offsets they get. So what is remembered are stretches, within which each sequence number tells its offset;
-a broker remembers the last five batches. A batch that lies within a stretch was appended before.
+The sequence numbers of a producer have no gaps from batch to batch. While no other producer writes, neither have their
+offsets. So the log remembers ranges, in which each sequence number determines its offset; a broker remembers the last
+five batches. A batch whose sequence numbers are in a range was appended before.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from kafkafmt.log.directory import part_of_run
 from kafkafmt.log.indexes import AbortedTransaction
 from kafkafmt.log.producer_snapshots import SnapshotEntry, snapshot_bytes, snapshot_entries
 from kafkafmt.log.transactions import TransactionTracker
+from kafkafmt.records.runs import slice_run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from _kafkafmt.scan import BatchRun
+    from _kafkafmt.batches.scan import BatchRun
 
-# Sequence numbers begin at 0 again behind this many.
+# Sequence numbers are modulo this number.
 SEQUENCES = 2**31
-_MOST_STRETCHES = 5
-# A stretch is no longer, so that a number stands for one place in it.
+_MOST_RANGES = 5
+# The most records of a range, so that each sequence number occurs once in it.
 _MOST_RECORDS = 2**30
-# Of more producers, those that wrote longest ago are forgotten.
+# Beyond this number, the producers that wrote least recently are forgotten.
 _MOST_PRODUCERS = 10_000
 _NONE = -1
 
 
-class Stretch(NamedTuple):
-    """Records of a producer with nothing between them: how many, and the first one's sequence number and offset."""
+class SequenceRange(NamedTuple):
+    """Consecutive records of a producer. base_sequence, base_offset: of the first one. length: their number."""
 
     base_sequence: int
     base_offset: int
@@ -48,12 +48,12 @@ class Stretch(NamedTuple):
     def next_offset(self) -> int:
         return self.base_offset + self.length
 
-    def joined(self, other: Stretch) -> Stretch | None:
-        """With the one behind it; None where something is between."""
+    def joined(self, other: SequenceRange) -> SequenceRange | None:
+        """Return this range joined with the `other`; None if that does not begin directly after this one."""
         if (self.next_sequence, self.next_offset) != (other.base_sequence, other.base_offset):
             return None
         dropped = max(self.length + other.length - _MOST_RECORDS, 0)
-        return Stretch(
+        return SequenceRange(
             (self.base_sequence + dropped) % SEQUENCES,
             self.base_offset + dropped,
             self.length + other.length - dropped,
@@ -61,38 +61,38 @@ class Stretch(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """A producer, and its last stretches in this epoch; timestamp: of its last batch, in milliseconds."""
+    """The state of a producer: its last ranges in this epoch. timestamp: that of its last batch, in milliseconds."""
 
     producer_epoch: int
-    stretches: tuple[Stretch, ...] = ()
+    ranges: tuple[SequenceRange, ...] = ()
     timestamp: int = _NONE
 
     @property
     def next_sequence(self) -> int:
-        """The sequence number that must come next; 0 where it has written nothing in this epoch."""
-        return self.stretches[-1].next_sequence if self.stretches else 0
+        """The sequence number of the next record; 0 if the producer has written no record in this epoch."""
+        return self.ranges[-1].next_sequence if self.ranges else 0
 
     def find(self, base_sequence: int, count: int) -> int | None:
-        """The offset that records with these sequence numbers have; None where they are not remembered."""
-        for stretch in self.stretches:
-            distance = (base_sequence - stretch.base_sequence) % SEQUENCES
-            if distance + count <= stretch.length:
-                return stretch.base_offset + distance
+        """Return the offset of the record `base_sequence`; None if it and its `count` records are not remembered."""
+        for range_ in self.ranges:
+            distance = (base_sequence - range_.base_sequence) % SEQUENCES
+            if distance + count <= range_.length:
+                return range_.base_offset + distance
         return None
 
-    def with_batches(self, batches: Iterable[Stretch], timestamp: int) -> ProducerState:
-        stretches = list(self.stretches)
+    def with_batches(self, batches: Iterable[SequenceRange], timestamp: int) -> ProducerState:
+        ranges = list(self.ranges)
         for batch in batches:
-            joined = stretches[-1].joined(batch) if stretches else None
+            joined = ranges[-1].joined(batch) if ranges else None
             if joined is None:
-                stretches.append(batch)
+                ranges.append(batch)
             else:
-                stretches[-1] = joined
-        return ProducerState(self.producer_epoch, tuple(stretches[-_MOST_STRETCHES:]), timestamp)
+                ranges[-1] = joined
+        return ProducerState(self.producer_epoch, tuple(ranges[-_MOST_RANGES:]), timestamp)
 
 
 class ProducerStates:
-    """All producers of a log up to an offset, as Kafka's ProducerStateManager has them."""
+    """The states of all producers of a log up to an offset, as in Kafka's ProducerStateManager."""
 
     def __init__(self) -> None:
         self._producers: OrderedDict[int, ProducerState] = OrderedDict()
@@ -100,19 +100,19 @@ class ProducerStates:
 
     @classmethod
     def from_snapshot(cls, data: bytes) -> ProducerStates | None:
-        """Those that a `.snapshot` with these bytes tells; None where they are damaged."""
+        """Parse the bytes of a `.snapshot` file. Returns None if they are damaged."""
         entries = snapshot_entries(data)
         if entries is None:
             return None
         states = cls()
         for entry in entries:
-            stretches: tuple[Stretch, ...] = ()
+            ranges: tuple[SequenceRange, ...] = ()
             if entry.last_offset >= 0 and entry.last_sequence >= 0:
                 count = entry.offset_delta + 1
                 base_sequence = (entry.last_sequence - entry.offset_delta) % SEQUENCES
-                stretches = (Stretch(base_sequence, entry.last_offset - entry.offset_delta, count),)
+                ranges = (SequenceRange(base_sequence, entry.last_offset - entry.offset_delta, count),)
             states._producers[entry.producer_id] = ProducerState(
-                entry.producer_epoch, stretches, entry.timestamp
+                entry.producer_epoch, ranges, entry.timestamp
             )
         states._tracker = TransactionTracker(
             {
@@ -124,12 +124,12 @@ class ProducerStates:
         return states
 
     def snapshot(self) -> bytes:
-        """The bytes of a `.snapshot`."""
+        """Return the bytes of a `.snapshot` file with these states."""
         is_open = self._tracker.open_transactions
         entries = []
         for producer_id in {**self._producers, **is_open}:
             state = self._producers.get(producer_id, ProducerState(_NONE))
-            last = state.stretches[-1] if state.stretches else None
+            last = state.ranges[-1] if state.ranges else None
             entries.append(
                 SnapshotEntry(
                     producer_id,
@@ -145,21 +145,24 @@ class ProducerStates:
         return snapshot_bytes(entries)
 
     def get(self, producer_id: int) -> ProducerState | None:
-        """None for one that has written nothing that is remembered."""
+        """Return the state of a producer; None if the log remembers none."""
         return self._producers.get(producer_id)
 
     def aborted_by(
         self, run: BatchRun, first: int, stop: int
     ) -> tuple[list[AbortedTransaction], TransactionTracker]:
-        """The transactions that markers in batches `first` to `stop` abort, and what is open behind them.
+        """Return the transactions that batches `first` to before `stop` abort, and the tracker after these batches.
 
-        Raises KafkaFormatError for a damaged marker. Nothing is taken in.
+        The states do not change. Raises KafkaFormatError for a damaged marker.
         """
         tracker = TransactionTracker(self._tracker.open_transactions)
-        return list(tracker.add(part_of_run(run, first, stop))), tracker
+        return list(tracker.add(slice_run(run, first, stop))), tracker
 
     def add(self, run: BatchRun, first: int, stop: int, tracker: TransactionTracker | None = None) -> None:
-        """Take batches in that are in the log; `tracker`: what `aborted_by` gave for them."""
+        """Add batches of the log, `first` to before `stop`. tracker: the one that `aborted_by` returned for them.
+
+        Raises KafkaFormatError for a damaged marker, unless the tracker is given.
+        """
         self._tracker = self.aborted_by(run, first, stop)[1] if tracker is None else tracker
         rows = run.index[first:stop]
         rows = rows[rows["producer_id"] >= 0]
@@ -179,5 +182,5 @@ class ProducerStates:
             data["base_sequence"].tolist(), data["base_offset"].tolist(), counts.tolist(), strict=True
         )
         timestamp = int(rows["max_timestamp"][-1])
-        self._producers[producer_id] = state.with_batches(map(Stretch._make, batches), timestamp)
+        self._producers[producer_id] = state.with_batches(map(SequenceRange._make, batches), timestamp)
         self._producers.move_to_end(producer_id)

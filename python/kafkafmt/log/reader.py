@@ -1,42 +1,55 @@
-"""The log of one partition, read on from an offset in runs of sound batches, past damage where that is to be."""
+"""Read the log of one partition from an offset, in runs of sound batches, and report damage between them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.directory import PartitionLog, part_of_run
-from kafkafmt.log.following import FollowedLog, SegmentCache, UnreadTail
+from kafkafmt.log.gaps import SourceDamage
 from kafkafmt.log.open_segment import READ_BYTES, OpenSegment
-from kafkafmt.log.reading import SourceDamage, aborted, first_offset, trimmed_run
+from kafkafmt.log.partition_log import PartitionLog
 from kafkafmt.log.segment import check_tail
+from kafkafmt.log.segment_files import SegmentCache
+from kafkafmt.log.tail import LogTail, UnreadTail
+from kafkafmt.records.runs import (
+    first_offset,
+    of_aborted_transactions,
+    select_batches,
+    slice_run,
+    sound_part,
+)
+from kafkafmt.records.trimming import rows_between, trimmed_run
 
 if TYPE_CHECKING:
-    from _kafkafmt.scan import BatchRun
+    import numpy as np
+
+    from _kafkafmt.batches.scan import BatchRun
     from kafkafmt.log.overlaps import Overlap
-    from kafkafmt.log.segment import Segment
+    from kafkafmt.log.segment import Segment, SegmentIndexes
+    from kafkafmt.storage import StoragePath
     from kafkafmt.types import TopicPartition
 
 
 class LogReader:
-    """Reads a log from `offset` on, which moves behind what was read.
+    """Read a log from `offset` on, which moves after the batches that were read.
 
-    is_committed: batches of aborted transactions and control batches are left out, and nothing is read from the first
-    open transaction on; keeps_control_batches: without that, whether those are handed out. trims_first_batch: of a
-    batch that `offset` is within the records below it are left out. memory: of READ_BYTES, which readers may share.
-    from_segment_start: as `PartitionLog` has it; without that nothing below the log start offset is handed out, which
-    may rise at each `refresh`. on_gone: called with `offset` and the log start offset if that has risen above it: what
-    lies between them was deleted before it was read.
+    is_committed: leave out batches of aborted transactions, and end before the first open transaction.
+    keeps_control_batches: return control batches, too.
+    trims_first_batch: if `offset` is within a batch, leave out the records below it.
+    memory: a buffer of READ_BYTES, which readers may share.
+    from_segment_start: as in `PartitionLog`. Without it, no batch below the log start offset is returned. That offset
+        may rise at each `refresh`.
+    on_gone: called with the next offset to read and the log start offset, if that is higher. The offsets between them
+        were deleted before they were read.
+
+    Raises FileNotFoundError or NotADirectoryError if there is no such folder, and CheckpointError.
     """
 
     def __init__(
         self,
         topic_partition: TopicPartition,
-        folder: Path,
+        folder: StoragePath,
         cache: SegmentCache,
         memory: bytearray,
         *,
@@ -48,20 +61,21 @@ class LogReader:
     ) -> None:
         self.topic_partition = topic_partition
         self._log = PartitionLog(folder, from_segment_start=from_segment_start, log_starts=cache.log_starts)
-        self._followed = FollowedLog(folder, cache, from_segment_start=from_segment_start)
+        self._followed = LogTail(folder, cache, from_segment_start=from_segment_start)
         self._memory = memory
         self._is_committed = is_committed
         self._keeps_control_batches = keeps_control_batches
         self._trims_first_batch = trims_first_batch
         self._open: OpenSegment | None = None
+        self._indexes: tuple[Segment, SegmentIndexes] | None = None  # kept by `rest`
         self._position = 0
-        self._is_tail_told = False
+        self._is_tail_reported = False
         self._on_gone = on_gone
         self.offset = self.start_offset
         self.refresh()
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> StoragePath:
         return self._log.path
 
     @property
@@ -74,37 +88,38 @@ class LogReader:
 
     @property
     def unread_tail(self) -> UnreadTail | None:
-        """As `FollowedLog.unread_tail`."""
+        """As `LogTail.unread_tail`."""
         return self._followed.unread_tail
 
     @property
     def overlaps(self) -> list[Overlap]:
-        """As `FollowedLog.overlaps`."""
+        """As `LogTail.overlaps`."""
         return self._followed.overlaps
 
     def refresh(self) -> None:
-        """Look for what was appended, and for how far the log may be read. Raises FileNotFoundError."""
+        """Read the present end of the log, and set `end_offset`. Raises FileNotFoundError if the folder is gone."""
         self._followed.refresh()
         if self.start_offset > self.offset:
-            self._on_gone(self.offset, self.start_offset)
-            self.seek(self.start_offset)
+            self.seek(self.offset)
         self.end_offset = self._followed.stable_offset if self._is_committed else self._followed.end_offset
 
     def seek(self, offset: int) -> None:
-        """Go on at an offset, or at the log start offset where that is higher."""
-        offset = max(offset, self.start_offset)
+        """Continue at an offset. If the log start offset is higher, call `on_gone` and continue there."""
+        if offset < self.start_offset:
+            self._on_gone(offset, self.start_offset)
+            offset = self.start_offset
         if offset != self.offset:
             self.offset, self._open = offset, None
 
     def rest(self) -> None:
-        """Let go of the segment that is open for reading; it is opened again where that goes on."""
+        """Release the open segment; the next read opens it again."""
         self._open = None
 
     def read(self, end_offset: int, most_bytes: int = READ_BYTES) -> BatchRun | SourceDamage | None:
-        """The next batches in front of `end_offset`, at most that of the log; None where there are none.
+        """Return the next batches before `end_offset` and before the end of the log; None if there are none.
 
-        most_bytes: of them, one batch that is larger excepted. A run is valid until the memory is used again. Where a
-        batch is damaged that is told, and reading goes on behind it once it is asked for again.
+        most_bytes: the most bytes to return; one larger batch is returned whole. A run is valid until the memory is
+        used again. A damaged batch is returned as SourceDamage, and the next call continues after it.
         """
         while self.offset < min(end_offset, self.end_offset):
             try:
@@ -116,17 +131,20 @@ class LogReader:
                 continue
             if run is None:
                 return self._missing()
-            run = self._in_front_of(min(end_offset, self.end_offset), run)
-            if run is None:  # compaction has left nothing of what there was
-                self.offset = min(end_offset, self.end_offset)
+            end = min(end_offset, self.end_offset)
+            _, stop = rows_between(
+                run, end_offset=end, max_decompressed_bytes=self._log.max_decompressed_bytes
+            )
+            if not stop:  # compaction has removed all records up to `end`
+                self.offset = end
                 continue
-            wanted = self._wanted(run)
+            wanted = self._wanted(slice_run(run, 0, stop))
             if wanted is not None:
                 return wanted
         return self._tail_damage(end_offset)
 
     def _next_run(self, run_bytes: int) -> BatchRun | None:
-        """The sound batches behind those that were read. Raises KafkaFormatError where the first one is damaged."""
+        """Read the next sound batches; None at the end. Raises KafkaFormatError if the first one is damaged."""
         while True:
             opened = self._open if self._open is not None else self._find()
             if opened is None:
@@ -135,7 +153,10 @@ class LogReader:
             is_over = opened.is_over(self._position, look_behind_zeros=True)
             run = None if is_over else opened.run_at(self._position, run_bytes=run_bytes)
             if run is not None:
-                return _sound_part(run)
+                sound, _ = sound_part(run)
+                if not len(sound):
+                    run.ensure_valid(0, 1)  # raises
+                return sound
             behind = self._behind(opened.segment)
             if not is_over:
                 check_tail(opened.records, self._position, is_active=behind is None)
@@ -144,25 +165,27 @@ class LogReader:
             self._pass_deleted_segments(behind)
             try:
                 self._begin(behind)
-            except FileNotFoundError:  # it was deleted, or merged with the one before it
+            except FileNotFoundError:  # retention deleted it, or compaction merged it with the previous one
                 self._open = None
 
     def _find(self) -> OpenSegment | None:
-        """The segment that holds the offset, or the first behind it, from where an index leads to."""
+        """Open the segment that contains `offset`, or the first one after it; None if there is none."""
         for segment in self._followed.read_segments().from_offset(self.offset):
             self._pass_deleted_segments(segment)
             try:
                 opened = self._begin(segment)
-            except FileNotFoundError:  # retention was faster
+            except FileNotFoundError:  # retention has deleted it meanwhile
                 continue
-            self._position = segment.search_start(opened.records, self.offset)
+            if self._indexes is None or self._indexes[0] is not segment:
+                self._indexes = segment, segment.read_indexes()
+            self._position = self._indexes[1].search_start(opened.records, self.offset)
             return opened
         return None
 
     def _pass_deleted_segments(self, segment: Segment) -> None:
-        """Move `offset` to the log start offset if that has risen, unseen by `refresh`, before `segment` is read.
+        """Move `offset` to the log start offset if that has risen since `refresh`, before `segment` is read.
 
-        A gap between segments that the log start offset does not explain is compaction's.
+        A gap between segments above the log start offset comes from compaction.
         """
         if segment.base_offset <= self.offset:
             return
@@ -181,17 +204,10 @@ class LogReader:
         segments = self._followed.read_segments().segments
         return next((one for one in segments if one.base_offset > segment.base_offset), None)
 
-    def _in_front_of(self, end_offset: int, run: BatchRun) -> BatchRun | None:
-        """The batches that begin in front of an offset; those behind it wait."""
-        rows = run.index
-        firsts = np.where(rows["base_offset"] >= 0, rows["base_offset"], rows["last_offset"])
-        stop = int(firsts.searchsorted(end_offset))
-        return part_of_run(run, 0, stop) if stop else None
-
     def _wanted(self, run: BatchRun) -> BatchRun | None:
-        """What of a run is handed out; where it begins within a batch, that batch alone, trimmed.
+        """Return the batches of a run that are wanted; None if there are none. Moves `offset` after them.
 
-        Reading goes on behind what was looked at.
+        If `offset` is within the first batch, and that is to be trimmed, it is returned alone.
         """
         rows = run.index
         wanted = rows["last_offset"] >= self.offset
@@ -202,7 +218,7 @@ class LogReader:
             transactions = self._followed.aborted_transactions(
                 first_offset(run), self._open, run.end_position
             )
-            wanted &= ~aborted(rows, transactions)
+            wanted &= ~of_aborted_transactions(rows, transactions)
         numbers = wanted.nonzero()[0]
         begins_within = len(numbers) > 0 and 0 <= int(rows["base_offset"][numbers[0]]) < self.offset
         if self._trims_first_batch and begins_within:
@@ -210,14 +226,14 @@ class LogReader:
             self._go_on_behind(rows[numbers[0]])
             return trimmed
         self._go_on_behind(rows[-1])
-        return type(run)(run.buffer, rows[numbers], run.origin) if len(numbers) else None
+        return select_batches(run, numbers) if len(numbers) else None
 
     def _go_on_behind(self, row: np.void) -> None:
         self._position = int(row["position"]) + int(row["size"])
         self.offset = max(self.offset, int(row["last_offset"]) + 1)
 
     def _pass_over(self, error: KafkaFormatError) -> SourceDamage | None:
-        """Go on behind damage, where something sound is, and tell of it; not where it is below the offset."""
+        """Move to the next sound batch after damage. Returns the damage; None if it was below `offset`."""
         opened, offset = self._open, self.offset
         assert opened is not None
         if error.position is not None:
@@ -235,37 +251,26 @@ class LogReader:
         return SourceDamage(self.topic_partition, offset, next_offset, str(error))
 
     def _missing(self) -> SourceDamage | None:
-        """The log has become shorter since it was looked at."""
+        """Return the damage that a log was truncated below `end_offset`; None if it has new batches."""
         expected = self.end_offset
         self.refresh()
         if self.offset < self.end_offset:
             return None
-        message = f"expected batches up to offset {expected}, and the log ends at {self.end_offset} now"
+        message = f"expected batches up to offset {expected}, found the end of the log at {self.end_offset}"
         return SourceDamage(self.topic_partition, self.offset, None, message)
 
     def _tail_damage(self, end_offset: int) -> SourceDamage | None:
-        """What stands at the end of the log in place of a batch, once, if that is damage."""
+        """Return the damage at the end of the log, once; None if there is none."""
         damage = self._followed.damage
         if damage is None:
-            self._is_tail_told = False
+            self._is_tail_reported = False
             return None
-        if self._is_tail_told or self.offset < min(end_offset, self.end_offset):
+        if self._is_tail_reported or self.offset < min(end_offset, self.end_offset):
             return None
-        self._is_tail_told = True
+        self._is_tail_reported = True
         return SourceDamage(self.topic_partition, self.offset, None, str(damage))
 
 
-def _sound_part(run: BatchRun) -> BatchRun:
-    """The batches in front of the first whose CRC does not hold. Raises CorruptRecordError where that is the first."""
-    sound = run.valid()
-    if sound.all():
-        return run
-    stop = int(sound.argmin())
-    if not stop:
-        run.ensure_valid(0, 1)
-    return part_of_run(run, 0, stop)
-
-
 def read_memory() -> bytearray:
-    """What readers read into."""
+    """Allocate the buffer that readers share."""
     return bytearray(READ_BYTES)

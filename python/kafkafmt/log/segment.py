@@ -1,24 +1,24 @@
-"""One segment of a log: a file of record batches, and finding offsets and timestamps in it.
+"""One segment of a log: a file of record batches, with searches for offsets and timestamps.
 
-A search starts at the place an index names, after checking against the log that a batch begins there and that
-nothing before it can be the answer; else at the beginning. So a missing, stale or damaged index costs time and
-not the right answer, with one exception: where timestamps do not ascend, a damaged `.timeindex` that agrees with
-the log at the entry used can hide an earlier record of a search by timestamp.
+A search starts at the position from an index, after a check against the log: a batch begins there, and no earlier
+batch can be the result. Otherwise it starts at the beginning. So a missing, stale or damaged index makes a search
+slower, not wrong. There is one exception: if timestamps do not ascend, a damaged `.timeindex` that matches the log at
+the used entry can hide an earlier record from a search by timestamp.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
+from dataclasses import dataclass, field, fields
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from _kafkafmt.layout import LOG_OVERHEAD
+from _kafkafmt.wire.layout import LOG_OVERHEAD
+from kafkafmt._util.closing import Closing
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
-from kafkafmt.decoding import locate
 from kafkafmt.errors import CorruptRecordError, KafkaFormatError
 from kafkafmt.log.indexes import (
     AbortedTransaction,
@@ -27,7 +27,11 @@ from kafkafmt.log.indexes import (
     TimestampOffset,
     read_transaction_index,
 )
-from kafkafmt.records import RUN_BYTES, FileRecords, Records, RecordsRange
+from kafkafmt.records.base import Records, RunFilter
+from kafkafmt.records.decoding import locate
+from kafkafmt.records.file import FileRecords
+from kafkafmt.records.range import RecordsRange
+from kafkafmt.storage import RemotePath, StoragePath, read_file, storage_of, storage_path
 from kafkafmt.types import TopicPartition, milliseconds
 
 if TYPE_CHECKING:
@@ -35,7 +39,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from _kafkafmt.scan import BatchRun
+    from _kafkafmt.batches.scan import BatchRun
 
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
@@ -47,16 +51,16 @@ MAX_OFFSET = 2**63 - 1
 
 _Found = TypeVar("_Found")
 
-# What is entered while a batch is decompressed: a lock bounds how many are at a time.
+# A context that is entered while a batch is decompressed. A lock limits how many are decompressed at once.
 Turn: TypeAlias = AbstractContextManager[Any]
 NO_TURN: Turn = nullcontext()
 
-# Searches read less at a time than readers do: with an index the answer is near.
+# Searches read less at once than readers: with an index the result is near.
 _SEARCH_BYTES = 64 * 1024
 
 
 def segment_file_name(base_offset: int, suffix: str = LOG_SUFFIX) -> str:
-    """The name of a segment's file.
+    """Return the name of a segment's file.
 
     >>> segment_file_name(170)
     '00000000000000000170.log'
@@ -65,77 +69,93 @@ def segment_file_name(base_offset: int, suffix: str = LOG_SUFFIX) -> str:
 
 
 def is_segment_file_name(name: str) -> bool:
-    """Is it twenty digits, an offset, and `.log`?"""
+    """Whether a file name is that of a segment: an offset in 20 digits, and `.log`."""
     return _FILE_NAME.fullmatch(name) is not None and int(name[:20]) <= MAX_OFFSET
 
 
-class SegmentRecords(FileRecords):
-    """The records of a segment: a `FileRecords` that reports bytes at the end that are no whole batch.
+class SegmentRange(RecordsRange):
+    """The records of a segment in `source` from `position` on. Damage at its end raises CorruptRecordError.
 
-    Of an active segment, which a broker may be writing or have been writing when it died, a batch that is cut
-    off and a tail of zeros are left out. Anywhere else they are damage, as is a cut-off batch in front of a
-    valid one: its length is a lie.
+    source: ends at the end of the segment, or where a batch begins. The caller closes it.
+    is_active: the segment is the active one, where an incomplete batch and zeros at the end are ignored.
     """
 
     def __init__(
         self,
-        path: Path,
+        source: Records,
+        position: int | None = None,
+        *,
+        is_active: bool,
+        run_filter: RunFilter | None = None,
+    ) -> None:
+        start = source.start_position if position is None else position
+        super().__init__(source, start, source.end_position, run_filter)
+        self._check_tail = partial(check_tail, is_active=is_active)
+
+
+class SegmentRecords(SegmentRange, Closing):
+    """The records of a segment file, which this opens and closes.
+
+    At the end of an active segment, an incomplete batch and zeros are ignored: a broker may be writing it, or have
+    crashed. In other segments they raise CorruptRecordError, as does an incomplete batch before a valid one, whose
+    length is wrong. If `end` is given, the bytes before it may end within a batch.
+
+    size_in_bytes: the listed size of the file; no byte after it is read.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | RemotePath,
         start: int = 0,
         end: int | None = None,
         *,
         is_active: bool,
+        size_in_bytes: int | None = None,
+        topic_partition: TopicPartition | None = None,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+        run_filter: RunFilter | None = None,
     ) -> None:
-        super().__init__(path, start, end, max_decompressed_bytes=max_decompressed_bytes)
-        self._is_active = is_active
-        self._is_whole = end is None
+        self.path = storage_path(path)
+        self._opened = storage_of(self.path).open_records(
+            self.path,
+            start,
+            size_in_bytes if end is None else end,
+            topic_partition=topic_partition,
+            max_decompressed_bytes=max_decompressed_bytes,
+        )
+        super().__init__(self._opened, is_active=is_active, run_filter=run_filter)
+        if end is not None:
+            self._check_tail = None
 
-    def runs(
-        self, position: int | None = None, *, run_bytes: int = RUN_BYTES, reuse_memory: bool = False
-    ) -> Iterator[BatchRun]:
-        """As `Records.runs`; raises CorruptRecordError, all batches handed out, for a tail that is damage."""
-        reached = self.start_position if position is None else position
-        for run in super().runs(position, run_bytes=run_bytes, reuse_memory=reuse_memory):
-            reached = run.end_position
-            yield run
-        if self._is_whole and reached < self.end_position:
-            check_tail(self, reached, is_active=self._is_active)
+    def __repr__(self) -> str:
+        return f"SegmentRecords({str(self.path)!r}, start={self.start_position}, end={self.end_position})"
 
+    def close(self) -> None:
+        self._opened.close()
 
-class SegmentRange(RecordsRange):
-    """A stretch of a segment, wherever that is read from: it reports damage at its end.
+    def fileno(self) -> int:
+        """Return the file descriptor of a local file. Raises ValueError if it is closed, and for a remote file."""
+        if isinstance(self._opened, FileRecords):
+            return self._opened.fileno()
+        raise ValueError(f"{self.path}: expected a local file, which has a descriptor")
 
-    From `position` on in `source`, whose end is the segment's or where a batch begins. is_active: it is that of
-    the active segment, where a batch that is cut off and a tail of zeros are left out. `source` stays the caller's
-    to close.
-    """
+    def is_zero_from(self, position: int) -> bool:
+        return self._opened.is_zero_from(position)
 
-    def __init__(self, source: Records, position: int | None = None, *, is_active: bool) -> None:
-        start = source.start_position if position is None else position
-        super().__init__(source, start, source.end_position)
-        self._is_active = is_active
-
-    def runs(
-        self, position: int | None = None, *, run_bytes: int = RUN_BYTES, reuse_memory: bool = False
-    ) -> Iterator[BatchRun]:
-        """As `Records.runs`; raises CorruptRecordError, all batches handed out, for a tail that is damage."""
-        reached = self.start_position if position is None else position
-        for run in self._source.runs(reached, run_bytes=run_bytes, reuse_memory=reuse_memory):
-            reached = run.end_position
-            yield run
-        if reached < self.end_position:
-            check_tail(self, reached, is_active=self._is_active)
+    def extend(self) -> None:
+        self._opened.extend()
+        self.end_position = self._opened.end_position
 
 
 def check_tail(records: Records, position: int, *, is_active: bool) -> None:
-    """Raise CorruptRecordError where the bytes from `position` on, which are no whole batch, are damage.
+    """Raise CorruptRecordError if the bytes from `position` to the end, which are no whole batch, are damage.
 
-    They are none at the end of an active segment, unless a valid batch stands in them.
+    In an active segment they are damage only if they contain a valid batch.
     """
     left, found = records.end_position - position, records.end_position
     size = min(LOG_OVERHEAD, left)
-    start = bytes(records._read(position, size, None))  # less if the file was cut meanwhile
-    if start == bytes(size):  # and so is all the rest, as the runs have found
+    start = bytes(records.read_at(position, size))  # less if the file was cut meanwhile
+    if start == bytes(size):  # the reader has found that all bytes after them are zeros, too
         message = f"expected no bytes behind the last batch, found {left} zeros"
     else:
         message = f"expected a whole batch in the last {left} bytes, found a part of one"
@@ -144,58 +164,76 @@ def check_tail(records: Records, position: int, *, is_active: bool) -> None:
         message = f"batch reaches past the end of the segment, but a valid one begins at {found}"
     elif is_active:
         return
-    raise records.described(CorruptRecordError(message, position=position))
+    raise records.with_source(CorruptRecordError(message, position=position))
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment: the file at `path`, named for its base offset, and the indexes beside it.
+    """A segment: the file at `path`, on any storage, whose name is its base offset, and the indexes beside it.
 
-    is_active: it is the last of its log, so its end may be missing. Cheap to make and to pickle: nothing is
-    read until asked for, an index once. Raises ValueError for a name that is no segment's.
+    It is cheap to create and to pickle, as files are read only when needed, and are not kept. Raises ValueError if the
+    file name is not that of a segment.
+
+    is_active: it is the last segment of its log, so its last batch may be incomplete.
+
+    `list_segments` sets the other fields; they are None for a segment that it did not list.
+
+    modification_time_ms: since the epoch; None if the storage has no such time.
+    sidecar_sizes: the sizes in bytes of the files beside the segment, by suffix (`.index`).
+    next_base_offset: the base offset of the next segment of the log.
+    is_named: a path or pattern named the segment, or the folder of its partition, and not just the log directory.
     """
 
-    path: Path
+    path: StoragePath
     is_active: bool = False
+    listed_size_in_bytes: int | None = None
+    modification_time_ms: int | None = None
+    sidecar_sizes: Mapping[str, int] | None = field(default=None, hash=False)
+    next_base_offset: int | None = None
+    is_named: bool = field(default=True, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", Path(self.path))
+        object.__setattr__(self, "path", storage_path(self.path))
         if not is_segment_file_name(self.path.name):
             raise ValueError(f"{self.path}: expected a name of 20 digits and {LOG_SUFFIX}, a segment's")
 
-    def __reduce__(self) -> tuple[type[Segment], tuple[Path, bool]]:
-        return Segment, (self.path, self.is_active)
+    def __reduce__(self) -> tuple[type[Segment], tuple[Any, ...]]:
+        return Segment, tuple(getattr(self, one.name) for one in fields(self))
 
     def __str__(self) -> str:
         return str(self.path)
 
+    def unlisted(self) -> Segment:
+        """Return the same segment without the listing: it is read up to its present end."""
+        return Segment(self.path, self.is_active)
+
     @cached_property
     def base_offset(self) -> int:
-        """The offset that the file is named for; no record in it has a lower one."""
+        """The offset in the file name. No record of the segment has a lower one."""
         return int(self.path.stem)
 
-    @property
+    @cached_property
     def topic_partition(self) -> TopicPartition | None:
-        """The partition whose folder it lies in; None where the folder is not named for one."""
+        """The partition of its folder; None if the folder is not named as a partition."""
         return TopicPartition.from_folder_name(self.path.absolute().parent.name)
 
     @property
     def size_in_bytes(self) -> int:
-        """The file's size now. Raises FileNotFoundError once it is deleted."""
-        return self.path.stat().st_size
+        """The listed size of the file; if it was not listed, the present size. Raises FileNotFoundError."""
+        return self.path.stat().st_size if self.listed_size_in_bytes is None else self.listed_size_in_bytes
 
-    @cached_property
+    @property
     def offset_index(self) -> OffsetIndex:
-        """What is usable of `.index`; empty where nothing is."""
+        """The valid entries of `.index`, which is read at each access; empty if there are none."""
         return OffsetIndex.read(self.path.with_suffix(OFFSET_INDEX_SUFFIX), self.base_offset)
 
-    @cached_property
+    @property
     def time_index(self) -> TimeIndex:
-        """What is usable of `.timeindex`; empty where nothing is."""
+        """The valid entries of `.timeindex`, which is read at each access; empty if there are none."""
         return TimeIndex.read(self.path.with_suffix(TIME_INDEX_SUFFIX), self.base_offset)
 
     def aborted_transactions(self) -> list[AbortedTransaction] | None:
-        """What `.txnindex` says: the transactions whose abort marker is here. None where it is damaged."""
+        """Read `.txnindex`: the transactions whose abort marker is in this segment. None if it is damaged."""
         path = self.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
         return read_transaction_index(path, self.base_offset, is_active=self.is_active)
 
@@ -204,34 +242,51 @@ class Segment:
         start: int = 0,
         end: int | None = None,
         *,
+        topic_partition: TopicPartition | None = None,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
     ) -> SegmentRecords:
-        """Its records, from byte `start`, a batch's beginning, to `end`.
+        """Open the records from byte `start`, where a batch begins, to `end`; None is the end, as listed if it was.
 
-        A context manager. Raises FileNotFoundError where retention or compaction has deleted the file; once
-        open, it stays readable.
+        Returns a context manager. An open file stays readable after it is deleted. Raises FileNotFoundError if
+        retention or compaction has deleted it before. topic_partition: the partition, if the folder is not named so.
         """
         return SegmentRecords(
-            self.path, start, end, is_active=self.is_active, max_decompressed_bytes=max_decompressed_bytes
+            self.path,
+            start,
+            end,
+            is_active=self.is_active,
+            size_in_bytes=self.listed_size_in_bytes,
+            topic_partition=topic_partition,
+            max_decompressed_bytes=max_decompressed_bytes,
         )
 
-    @cached_property
-    def indexes(self) -> SegmentIndexes:
-        """The two indexes by which it is searched."""
-        return SegmentIndexes(self.base_offset, self.offset_index, self.time_index)
+    def read_indexes(self, *, by_time: bool = False) -> SegmentIndexes:
+        """Read the valid entries of the indexes. by_time: read the time index, too."""
+        time_index = self.time_index if by_time else TimeIndex.from_bytes(b"", self.base_offset)
+        return SegmentIndexes(self.base_offset, self.offset_index, time_index)
+
+    def read_sidecar(self, suffix: str) -> bytes | None:
+        """Read the file with `suffix` (`.index`) beside a listed segment; empty if the listing has no such file.
+
+        Returns None if the file was deleted since, or has another size. Raises OSError.
+        """
+        size = (self.sidecar_sizes or {}).get(suffix)
+        if size is None:
+            return b""
+        try:
+            data = read_file(self.path.with_suffix(suffix))
+        except FileNotFoundError:
+            return None
+        return data if len(data) == size else None
 
     def find_offset(self, offset: int) -> int | None:
-        """The position of the batch that holds `offset`, or of the first behind it; None past the last batch.
+        """Find the position of the batch that contains `offset`, or of the first batch after it; None if there is none.
 
-        As Kafka's LogSegment.translateOffset. Raises KafkaFormatError where damage is in the way.
+        As Kafka's LogSegment.translateOffset. Raises KafkaFormatError if damage prevents the search.
         """
         with self.open() as records:
-            row = self.indexes.find_row(records, offset)
+            row = self.read_indexes().find_row(records, offset)
         return None if row is None else int(row["position"])
-
-    def search_start(self, records: SegmentRecords, offset: int) -> int:
-        """Where a batch begins, at or in front of the first one that ends at `offset` or later."""
-        return self.indexes.search_start(records, offset)
 
     def find_timestamp(
         self,
@@ -241,49 +296,50 @@ class Segment:
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
         turn: Turn = NO_TURN,
     ) -> TimestampOffset | None:
-        """The first record with `timestamp` or a higher one; None where there is none.
+        """Find the first record with `timestamp` or a higher one; None if there is none.
 
         timestamp: milliseconds, or an aware datetime.
+        start_offset: records below it are skipped.
+        turn: entered while a batch is decompressed.
 
-        start_offset: records below it are passed over. turn: is entered while a batch is decompressed. As Kafka's
-        LogSegment.findOffsetByTimestamp. Raises KafkaFormatError where damage is in the way.
+        As Kafka's LogSegment.findOffsetByTimestamp. Raises KafkaFormatError if damage prevents the search.
         """
         wanted_ms = milliseconds(timestamp)
         with self.open(max_decompressed_bytes=max_decompressed_bytes) as records:
-            return self.indexes.find_timestamp(records, wanted_ms, start_offset, turn)
+            return self.read_indexes(by_time=True).find_timestamp(records, wanted_ms, start_offset, turn)
 
     def find_next_offset(self) -> int:
-        """The offset behind its last whole batch; its base offset where it holds none.
+        """Find the offset after the last whole batch; the base offset if there is no batch.
 
-        As Kafka's LogSegment.readNextOffset. Raises KafkaFormatError where damage is in the way.
+        As Kafka's LogSegment.readNextOffset. Raises KafkaFormatError if damage prevents the search.
         """
         with self.open() as records:
-            return self.indexes.find_next_offset(records)
+            return self.read_indexes().find_next_offset(records)
 
 
 @dataclass(frozen=True)
 class SegmentIndexes:
-    """The indexes of a segment, and searches by them in its records, wherever those are read from."""
+    """The indexes of a segment, and searches with them in its records, from any source."""
 
     base_offset: int
     offset_index: OffsetIndex
     time_index: TimeIndex
 
     def search_start(self, records: Records, offset: int) -> int:
-        """Where a batch begins, at or in front of the first one that ends at `offset` or later."""
+        """Find the position of a batch at or before the first one that ends at `offset` or later."""
         position = self.offset_index.position_at_or_below(offset)
         return position if position and begins_batch(records, position, self.base_offset, offset) else 0
 
     def find_row(self, records: Records, offset: int) -> np.void | None:
-        """The row, in the shallow index, of the first batch that ends at `offset` or later."""
+        """Find the row, in the shallow index, of the first batch that ends at `offset` or later; None if none does."""
         return find_row(records, offset, self.search_start(records, offset))
 
     def find_timestamp(
         self, records: Records, timestamp: int, start_offset: int = 0, turn: Turn = NO_TURN
     ) -> TimestampOffset | None:
-        """The first record from `start_offset` on with `timestamp` (milliseconds) or a higher one, or None.
+        """Find the first record from `start_offset` on with `timestamp` (milliseconds) or a higher one; else None.
 
-        turn: is entered while a batch is decompressed.
+        turn: entered while a batch is decompressed.
         """
         start = self._start_for_timestamp(records, timestamp)
         return _search(
@@ -291,16 +347,16 @@ class SegmentIndexes:
         )
 
     def find_next_offset(self, records: Records) -> int:
-        """The offset behind the last whole batch; the base offset where there is none."""
+        """Find the offset after the last whole batch; the base offset if there is no batch."""
         last = self.find_last_row(records)
         return self.base_offset if last is None else int(last["last_offset"]) + 1
 
     def find_last_row(self, records: Records) -> np.void | None:
-        """The row, in the shallow index, of the last whole batch."""
+        """Find the row, in the shallow index, of the last whole batch; None if there is none."""
         return _search(records, self.search_start(records, MAX_OFFSET), _last_row)
 
     def _start_for_timestamp(self, records: Records, timestamp: int) -> int:
-        """Where a batch begins, at or in front of the first one with a record at `timestamp` or later."""
+        """Find the position of a batch at or before the first one with a record at `timestamp` or later."""
         entry = self.time_index.last_below(timestamp)
         if entry is None:
             return 0
@@ -314,9 +370,9 @@ class SegmentIndexes:
 
 
 def begins_batch(records: Records, position: int, base_offset: int, offset: int) -> bool:
-    """Does a valid batch begin at `position`, with a first offset from `base_offset` to `offset`?
+    """Whether a valid batch begins at `position`, with a first offset from `base_offset` to `offset`.
 
-    So are then all offsets in front of it below `offset`: what an index says, held against the log.
+    If so, all offsets before it are below `offset`. This checks the entry of an index against the log.
     """
     try:
         run = next(records.runs(position, run_bytes=_SEARCH_BYTES), None)
@@ -326,23 +382,24 @@ def begins_batch(records: Records, position: int, base_offset: int, offset: int)
     except KafkaFormatError:
         return False
     row = run.index[0]
-    # A compressed v0/v1 wrapper tells its last offset alone; it is above all that come before, too.
+    # A compressed v0/v1 wrapper has only its last offset in the header; all offsets before the batch are lower.
     first = row["base_offset"] if row["base_offset"] >= 0 else row["last_offset"]
     return bool(base_offset <= first <= offset)
 
 
 def find_row(records: Records, offset: int, start: int) -> np.void | None:
-    """The row, in the shallow index, of the first batch from `start` on that ends at `offset` or later.
+    """Find the row, in the shallow index, of the first batch from `start` on that ends at `offset` or later.
 
-    start: where a batch is thought to begin; all in front of it end below `offset`.
+    start: the probable position of a batch; all batches before it end below `offset`. Returns None if there is no such
+    batch. Raises KafkaFormatError if damage prevents the search.
     """
     return _search(records, start, lambda runs: _first_row(runs, offset))
 
 
 def _search(records: Records, start: int, search: Callable[[Iterator[BatchRun]], _Found]) -> _Found:
-    """What a search finds from `start` on, or from the beginning where batches do not go on from there.
+    """Return the result of a search from `start` on, or from the beginning if there is damage after `start`.
 
-    For what begins at `start` may be a batch by its looks alone: one inside the value of a record.
+    The bytes at `start` may only look like a batch: the value of a record may contain one.
     """
     if start:
         try:
@@ -378,7 +435,7 @@ def _first_at_or_after(
                 with turn:
                     found = _first_in(run, number, timestamp, start_offset, records.max_decompressed_bytes)
             except KafkaFormatError as error:
-                raise records.described(error) from None
+                raise records.with_source(error) from None
             if found is not None:
                 return found
     return None
@@ -387,7 +444,7 @@ def _first_at_or_after(
 def _first_in(
     run: BatchRun, number: int, timestamp: int, start_offset: int, limit: int
 ) -> TimestampOffset | None:
-    """The first record of one batch with `timestamp` or a higher one."""
+    """Find the first record of one batch with `timestamp` or a higher one, from `start_offset` on."""
     located = locate(run, number, number + 1, verify=True, limit=limit)
     timestamps = located.timestamps()
     late = (timestamps >= timestamp) & (located.offsets() >= start_offset)

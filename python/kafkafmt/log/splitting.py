@@ -1,28 +1,131 @@
-"""Cutting a segment into ranges of bytes that are read on their own, each from one batch's beginning to another's.
+"""Split a segment into ranges of bytes that can be read separately. Each begins and ends at a batch boundary.
 
-A cut that is no boundary would lose records on one side and make them up on the other, so none is taken on trust:
-what an index names is held against the log, and where it does not hold, headers are followed from the last cut.
+A wrong boundary would lose records, or read records that do not exist. So the position from an index is checked against
+the log. If it does not match, headers are followed from the last boundary.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.indexes import OffsetIndex
-from kafkafmt.log.segment import begins_batch
-from kafkafmt.records import Records
+from kafkafmt.log.indexes import AbortedTransaction, OffsetIndex
+from kafkafmt.log.segment import Segment, SegmentIndexes, begins_batch, find_row
+from kafkafmt.records.base import Records
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class Split:
+    """A range of a segment, from the beginning of a batch to that of another one, or to the end.
+
+    start, end: byte positions.
+    start_offset, end_offset: records before the one, and from the other on, are left out; None: no bound.
+    is_log_end: the range ends at the end of its log, so the last batch may be incomplete.
+    next_base_offset: the base offset of the next segment, if overlaps were not checked: a batch that reaches it ends
+        the read.
+    aborted: the transactions whose records are left out.
+    """
+
+    segment: Segment
+    start: int
+    end: int
+    start_offset: int | None = None
+    end_offset: int | None = None
+    is_log_end: bool = False
+    next_base_offset: int | None = None
+    aborted: tuple[AbortedTransaction, ...] = ()
+
+
+@dataclass(frozen=True)
+class Place:
+    """A boundary of batches: `position` in the segment with that `base_offset`.
+
+    All records before it have offsets below `offset`, and all batches after it end at `offset` or later.
+    """
+
+    offset: int
+    base_offset: int
+    position: int
+
+    def is_in(self, segment: Segment) -> bool:
+        """Whether a batch still begins there in the segment, with an offset that matches."""
+        if segment.size_in_bytes <= self.position:
+            return False
+        with segment.open() as records:
+            return begins_batch(records, self.position, self.base_offset, self.offset)
+
+
+class SegmentCutter:
+    """Split a segment: reduce `whole` to the bytes between its offset bounds, and split these if they are many.
+
+    places: known boundaries, by offset. They are checked against the log.
+    """
+
+    def __init__(self, whole: Split, places: Mapping[int, Place]) -> None:
+        self._whole, self._places = whole, places
+
+    @cached_property
+    def _indexes(self) -> SegmentIndexes:
+        return self._whole.segment.read_indexes()
+
+    def splits(self, most_bytes: int) -> Iterator[Split]:
+        whole = self._whole
+        start, end = whole.start, whole.end
+        if whole.start_offset is not None or whole.end_offset is not None:
+            with whole.segment.open() as records, contextlib.suppress(KafkaFormatError):
+                start, end = self._narrowed(records)
+        if end <= start:
+            return
+        ranges = [(start, end)]
+        if end - start > most_bytes:
+            with whole.segment.open(start, end) as records:
+                ranges = split_points(records, most_bytes, self._indexes.offset_index)
+        for first, stop in ranges:
+            yield replace(whole, start=first, end=stop, is_log_end=whole.is_log_end and stop == whole.end)
+
+    def _narrowed(self, records: Records) -> tuple[int, int]:
+        start, end = self._whole.start, self._whole.end
+        if self._whole.start_offset is not None:
+            row = self._find_row(records, self._whole.start_offset)
+            start = self._end_position(records) if row is None else int(row["position"])
+        if self._whole.end_offset is not None:
+            row = self._find_row(records, self._whole.end_offset)
+            if row is not None:
+                end = int(row["position"])
+                if row["base_offset"] < self._whole.end_offset:  # -1 for a wrapper, as it is not known
+                    end += int(row["size"])
+        return start, end
+
+    def _end_position(self, records: Records) -> int:
+        """Return the position after the last readable batch. The bytes after it are read, as they may be damage."""
+        row = self._indexes.find_last_row(records)
+        return 0 if row is None else int(row["position"]) + int(row["size"])
+
+    def _find_row(self, records: Records, offset: int) -> np.void | None:
+        place, base_offset = self._places.get(offset), self._whole.segment.base_offset
+        if place is not None and place.base_offset == base_offset and place.is_in(self._whole.segment):
+            return find_row(records, offset, place.position)
+        return self._indexes.find_row(records, offset)
 
 
 def split_points(
     records: Records, split_bytes: int, index: OffsetIndex | None = None
 ) -> list[tuple[int, int]]:
-    """Start and end of ranges of about `split_bytes`, end to end, that cover `records`; none where these are empty.
+    """Return start and end of adjacent ranges of about `split_bytes` that cover `records`; empty if there are none.
 
-    Each begins where a batch does. A range may be half as large again, since no small one is left at the end,
-    and is larger where one batch is, or where damage ends the chain of headers: that is for the reader to meet.
-    Without an `index`, or where it does not reach, all headers are followed; a batch of more than some 64 KiB
-    costs no more than that. Raises ValueError for a `split_bytes` below 1, and OSError.
+    Each range begins at a batch. It may be 1.5 times as large, so that no small one is left at the end. It is larger if
+    a batch is larger, or if damage interrupts the headers; the reader then reports the damage.
+
+    Without an `index`, or after its end, all headers are followed. This reads at most about 64 KiB of each batch.
+    Raises ValueError for a `split_bytes` below 1, and OSError.
     """
     if split_bytes < 1:
         raise ValueError(f"split_bytes: expected 1 or more, found {split_bytes}")
@@ -37,7 +140,7 @@ def split_points(
 
 
 def _next_cut(records: Records, split_bytes: int, index: OffsetIndex | None, last: int) -> int:
-    """The boundary about `split_bytes` behind the `last` one; the end where there is none, or where damage is."""
+    """Return the boundary about `split_bytes` after the `last` one; the end if there is none, or there is damage."""
     target = last + split_bytes
     entry = index.entry_at_or_below(target) if index is not None else None
     if index is not None and entry is not None:

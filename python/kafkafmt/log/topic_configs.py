@@ -1,6 +1,6 @@
-"""What is to be known of topics beside their logs: how many partitions each has, and its configuration.
+"""The partition counts and configurations of topics, which their logs do not contain.
 
-An INI, `topics.ini`, in a log directory, with Kafka's own names:
+They are in an INI file, `topics.ini`, in the log directory, under Kafka's names:
 
 [orders]
 partitions = 12
@@ -13,17 +13,17 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
 
 from kafkafmt._util.directory_lock import lock_log_directory
 from kafkafmt._util.files import replace_file
-from kafkafmt.ini import Section, read_ini
-from kafkafmt.log.writer import locked_folder
+from kafkafmt._util.ini import Section, parse_ini
+from kafkafmt._util.locks import locked_folder
+from kafkafmt.storage import RemotePath, read_file, storage_of, storage_path, writable_path
 
 FILE_NAME = "topics.ini"
-FileStamp: TypeAlias = tuple[int, int, int]
+FileStamp: TypeAlias = tuple[int, ...]
 
 _PARTITIONS = "partitions"
 _MOST_DIGITS = 10
@@ -33,7 +33,7 @@ _TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}", re.ASCII)
 
 
 def is_topic_name(name: str) -> bool:
-    """Does Kafka take it for a topic's name?
+    """Whether Kafka accepts the name as a topic's.
 
     >>> is_topic_name("page-views.v2"), is_topic_name(".."), is_topic_name("a/b")
     (True, False, False)
@@ -43,39 +43,40 @@ def is_topic_name(name: str) -> bool:
 
 @dataclass(frozen=True)
 class TopicConfig:
-    """A topic: partitions, None where only its folders tell how many; configs: values by Kafka's name of each."""
+    """A topic's configuration. partitions: their number; None if only the folders show it. configs: values by name."""
 
     partitions: int | None = None
     configs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 class TopicConfigFile:
-    """`topics.ini` of a log directory. It is parsed again only after it changed, and replaced as a whole.
+    """The `topics.ini` of a log directory. It is parsed again only after it has changed, and replaced as a whole.
 
-    Safe for threads: `update` excludes other writers of any process by the lock of the folder.
+    Safe to use from several threads. `update` locks the folder against writers of all processes. A remote file is
+    read-only, and read again if the last read was some seconds ago.
     """
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
-        self.path = Path(directory, FILE_NAME)
+    def __init__(self, directory: str | os.PathLike[str] | RemotePath) -> None:
+        self.path = storage_path(directory) / FILE_NAME
         self._known: tuple[FileStamp, dict[str, TopicConfig]] | None = None
 
     def stamp(self) -> FileStamp:
-        """What tells one state of the file from another; one `stat`, no reading."""
+        """Return a value that differs if the file has changed. It costs one `stat`."""
         try:
-            return _stamp(self.path.stat())
+            return storage_of(self.path).stamp(self.path)
         except OSError:
             return _ABSENT
 
     def read(self) -> Mapping[str, TopicConfig]:
-        """Return what the file says of each topic that it names; nothing if there is no file.
+        """Return the configuration of each topic in the file; empty if there is no file.
 
-        Raises IniError, which names file and line, and OSError.
+        Raises IniError, which names file and line, if the file is malformed; and OSError.
         """
         known, stamp = self._known, self.stamp()
         if known is not None and known[0] == stamp:
             return known[1]
         try:
-            sections = read_ini(self.path)
+            sections = parse_ini(read_file(self.path), str(self.path))
         except FileNotFoundError:
             sections = []
         topics = {section.name: topic_config(section) for section in sections}
@@ -83,23 +84,25 @@ class TopicConfigFile:
         return topics
 
     def update(self, change: Callable[[dict[str, TopicConfig]], Mapping[str, TopicConfig]]) -> None:
-        """Replace the file, at once and durably, by what `change` makes of its topics.
+        """Replace the topics of the file, atomically and durably, by the result of `change`, which gets the old ones.
 
-        Comments in it are lost. Raises IniError for a malformed file, ValueError for a name or a value that an INI
-        cannot keep, DirectoryLockedError if a broker runs on the directory, and OSError; the file stays as it was then.
+        Comments in the file are lost. Raises IniError for a malformed file, ValueError for a name or value that an INI
+        file cannot store, DirectoryLockedError if a broker uses the directory, and OSError. After an error the file is
+        unchanged.
         """
-        directory = self.path.parent
+        path = writable_path(self.path)
+        directory = path.parent
         with lock_log_directory(directory), locked_folder(directory):
             before = self.read()
             after = dict(change(dict(before)))
-            if after == before and self.path.exists():
+            if after == before and path.exists():
                 return
             text = "\n".join(_section(name, topic) for name, topic in sorted(after.items()))
-            self._known = _stamp(replace_file(self.path, text.encode())), after
+            self._known = _stamp(replace_file(path, text.encode())), after
 
 
-def read_topic_configs(directory: str | os.PathLike[str]) -> Mapping[str, TopicConfig]:
-    """As `TopicConfigFile.read`."""
+def read_topic_configs(directory: str | os.PathLike[str] | RemotePath) -> Mapping[str, TopicConfig]:
+    """Read `topics.ini` of a log directory, as `TopicConfigFile.read`."""
     return TopicConfigFile(directory).read()
 
 
@@ -107,12 +110,12 @@ def update_topic_configs(
     directory: str | os.PathLike[str],
     change: Callable[[dict[str, TopicConfig]], Mapping[str, TopicConfig]],
 ) -> None:
-    """As `TopicConfigFile.update`."""
+    """Change `topics.ini` of a log directory, as `TopicConfigFile.update`."""
     TopicConfigFile(directory).update(change)
 
 
 def set_topic_config(directory: str | os.PathLike[str], name: str, topic: TopicConfig) -> None:
-    """Set what the file says of one topic; of the others it says what it said. Raises as `TopicConfigFile.update`."""
+    """Set the configuration of one topic in the file. Raises as `TopicConfigFile.update`."""
     update_topic_configs(directory, lambda topics: {**topics, name: topic})
 
 
@@ -121,7 +124,7 @@ def _stamp(found: os.stat_result) -> FileStamp:
 
 
 def topic_config(section: Section) -> TopicConfig:
-    """Return what a section says of its topic. Raises IniError."""
+    """Return the topic configuration in a section. Raises IniError if it is invalid."""
     if not is_topic_name(section.name):
         raise section.error(f"expected the name of a topic, found {section.name!r}")
     configs = dict(section.properties)
@@ -137,7 +140,7 @@ def topic_config(section: Section) -> TopicConfig:
 
 
 def ensure_storable(name: str, topic: TopicConfig) -> None:
-    """Raise ValueError for a name or a value that an INI cannot keep."""
+    """Raise ValueError for a name or value that an INI file cannot store."""
     _section(name, topic)
 
 
@@ -154,7 +157,7 @@ def _section(name: str, topic: TopicConfig) -> str:
 
 
 def _check(key: str, value: str) -> None:
-    """A line of an INI is what comes back from it."""
+    """Raise ValueError for a property that would not be read back from the file unchanged."""
     if value != value.strip() or len(value.splitlines()) > 1:
         raise ValueError(f"{key}: expected a value in one line without blanks around it, found {value!r}")
     if not key or key == _PARTITIONS or key.split() != [key] or "=" in key or key[0] in "#;[":

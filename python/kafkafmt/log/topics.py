@@ -1,24 +1,31 @@
-"""Which topics of a log directory are read: one rule for all commands, jobs and data sources.
+"""Select the topics of a log directory that are read: one rule for all commands, jobs and data sources.
 
-Kafka's own topics, as `__consumer_offsets`, `__transaction_state` and `__cluster_metadata`, have names that begin with
-two underscores. They are left out, unless they are asked for:
+The names of Kafka's own topics, such as `__consumer_offsets`, `__transaction_state` and `__cluster_metadata`, begin
+with two underscores. They are left out, and one line names them, unless the user selects them:
 
 - by a pattern or a name that matches them (`--topics '*'`, the option `topics`), or
 - by the path of a partition's folder or of a segment.
 
-Checks of files (`verify`) look at every file, so that no damage is missed.
+`verify` checks the files of all topics, so that it misses no damage.
 """
 
 from __future__ import annotations
 
 import fnmatch
-import os
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Iterable
+from typing import Protocol
 
+from kafkafmt.storage import StoragePath, storage_of
 from kafkafmt.types import TopicPartition
 
 _INTERNAL_PREFIX = "__"
+
+
+class HasPartition(Protocol):
+    """A segment, or a log."""
+
+    @property
+    def topic_partition(self) -> TopicPartition | None: ...
 
 
 def is_internal_topic(topic: str) -> bool:
@@ -30,21 +37,45 @@ def is_internal_topic(topic: str) -> bool:
     return topic.startswith(_INTERNAL_PREFIX)
 
 
-def topic_filter(pattern: str | None) -> Callable[[str], bool]:
-    """Return what tells whether a topic is to be read: by a shell pattern, or without one all but Kafka's own."""
+def is_chosen(where: TopicPartition | None, pattern: str | None, *, is_named: bool) -> bool:
+    """Whether a partition is read; `where` is None for a folder that is not named for a partition.
+
+    pattern: a shell pattern that the topic must match. If None, all partitions are read except those of Kafka's own
+    topics that no path names.
+    is_named: a path or pattern names the partition.
+    """
+    topic = "" if where is None else where.topic
     if pattern is None:
-        return lambda topic: not is_internal_topic(topic)
-    return lambda topic: fnmatch.fnmatchcase(topic, pattern)
+        return is_named or not is_internal_topic(topic)
+    return fnmatch.fnmatchcase(topic, pattern)
 
 
-def left_out_in_words(directory: Path, remedy: str) -> str | None:
-    """Which of Kafka's own topics in a log directory are left out, in one line that ends in `remedy`; None if none are.
+def left_out_in_words(directory: StoragePath, remedy: str) -> str | None:
+    """Return a line that names Kafka's own topics in a log directory, as `topics_left_out_in_words`.
 
-    The folder of a partition names that partition, so that nothing is left out of it.
+    For the folder of a partition it returns None, as the user has selected that partition.
     """
     if TopicPartition.from_folder_name(directory.absolute().name) is not None:
         return None
-    with os.scandir(directory) as entries:
+    with storage_of(directory).entries(directory) as entries:
         found = [TopicPartition.from_folder_name(entry.name) for entry in entries]
-    names = sorted({one.topic for one in found if one is not None and is_internal_topic(one.topic)})
+    return _in_words({one.topic for one in found if one is not None}, remedy)
+
+
+def topics_left_out_in_words(
+    found: Iterable[HasPartition], chosen: Iterable[HasPartition], remedy: str
+) -> str | None:
+    """Return a line that names those of Kafka's own topics that were found and not chosen, and ends in `remedy`.
+
+    Returns None if there are none.
+    """
+    topics, others = (
+        {one.topic_partition.topic for one in some if one.topic_partition is not None}
+        for some in (found, chosen)
+    )
+    return _in_words(topics - others, remedy)
+
+
+def _in_words(topics: Iterable[str], remedy: str) -> str | None:
+    names = sorted(filter(is_internal_topic, topics))
     return f"left out: {', '.join(names)}, Kafka's own; {remedy}" if names else None

@@ -1,27 +1,36 @@
-"""Which transactions were aborted, from the log itself: what `.txnindex` files say, without them.
+"""The open and the aborted transactions of a log.
 
-A producer has one open transaction at most. It begins with the first transactional batch behind the last
-marker of that producer, and ends with a control batch that says whether it is committed (KIP-98).
+A producer has at most one open transaction. It begins with the first transactional batch after the last marker of that
+producer. It ends with a control batch, the marker, which commits or aborts it (KIP-98).
+
+The transactions are read from the files beside the segments (`.txnindex`, `.snapshot`). If a file is missing or
+damaged, the log itself is read. This takes seconds for gigabytes, so another thread may do it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from _kafkafmt.types import ControlRecordType
-from kafkafmt.batch import RecordBatch
-from kafkafmt.decoding import describe
-from kafkafmt.errors import InvalidRecordError
+from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 from kafkafmt.log.indexes import AbortedTransaction
+from kafkafmt.log.open_segment import LogEnd, OpenSegment
 from kafkafmt.log.producer_snapshots import snapshot_entries
+from kafkafmt.log.segment import SNAPSHOT_SUFFIX, Segment
+from kafkafmt.records.batch import RecordBatch
+from kafkafmt.records.runs import first_offset, of_aborted_transactions, slice_run, with_batch, without
+from kafkafmt.storage import read_file
 
 if TYPE_CHECKING:
-    from _kafkafmt.scan import BatchRun
+    from _kafkafmt.batches.scan import BatchRun
 
 
 def parse_producer_snapshot(data: bytes) -> dict[int, int] | None:
-    """The transactions that are open where a `.snapshot` was taken: first offset by producer id. None for damage."""
+    """Parse a `.snapshot` file. Returns the first offsets of its open transactions by producer id; None for damage."""
     entries = snapshot_entries(data)
     if entries is None:
         return None
@@ -30,10 +39,10 @@ def parse_producer_snapshot(data: bytes) -> dict[int, int] | None:
 
 
 class TransactionTracker:
-    """Follows the batches of a log, and tells of each aborted transaction as it ends.
+    """Track the open transactions in the batches of a log, as Kafka's ProducerStateManager does.
 
-    From the log's start, or from where the transactions `open_transactions` are open (first offset by producer
-    id). As Kafka's ProducerStateManager does it. A marker for a producer without an open transaction is ignored.
+    open_transactions: the first offsets of the transactions that are open at the first batch, by producer id. A marker
+    for a producer without an open transaction is ignored.
     """
 
     def __init__(self, open_transactions: Mapping[int, int] | None = None) -> None:
@@ -41,16 +50,16 @@ class TransactionTracker:
 
     @property
     def open_transactions(self) -> Mapping[int, int]:
-        """First offset by producer id."""
+        """The first offset of each open transaction, by producer id."""
         return self._first_offsets
 
     @property
     def first_open_offset(self) -> int | None:
-        """The first offset of the transactions that have not ended: committed readers stop in front of it."""
+        """The first offset of all open transactions, before which committed readers stop; None if none is open."""
         return min(self._first_offsets.values(), default=None)
 
     def add(self, run: BatchRun) -> Iterator[AbortedTransaction]:
-        """Yield the transactions that a marker in this run aborts.
+        """Add the batches of a run. Yields the transactions that its markers abort.
 
         Raises InvalidRecordError for a control record whose key or value Kafka refuses, and KafkaFormatError for a
         damaged batch.
@@ -70,13 +79,146 @@ class TransactionTracker:
                     yield AbortedTransaction(producer_id, first_offset, last_offset, stable)
 
 
+@dataclass
+class LogTransactions:
+    """The transactions in a log up to `end_offset`, the offset after the last batch that was read.
+
+    tracker: has the open transactions. aborted: the aborted ones, in the order of their markers.
+    """
+
+    tracker: TransactionTracker = field(default_factory=TransactionTracker)
+    aborted: list[AbortedTransaction] = field(default_factory=list)
+    end_offset: int = 0
+
+    def add(self, run: BatchRun, sound: Sequence[int]) -> None:
+        """Add the batches with these numbers. Raises KafkaFormatError for a damaged marker."""
+        if len(sound):
+            self.end_offset = max(self.end_offset, int(run.index["last_offset"][sound[-1]]) + 1)
+        if len(sound) == len(run):
+            self.aborted += self.tracker.add(run)
+            return
+        for number in sound:
+            self.aborted += self.tracker.add(slice_run(run, number, number + 1))
+
+    def add_segment(self, opened: OpenSegment, position: int, end: int) -> None:
+        """Add the batches between two positions of a segment. Damaged batches are skipped."""
+        while position < end:
+            try:
+                run = opened.run_at(position, end)
+                if run is None:
+                    return
+                self.add(run, run.valid().nonzero()[0].tolist())
+                position = run.end_position
+            except KafkaFormatError as error:
+                position = opened.records.position_after(error)
+
+    def overlapping(self, start_offset: int, bound: int) -> Iterator[AbortedTransaction]:
+        """Yield the aborted transactions with offsets from `start_offset` to before `bound`."""
+        first = bisect_left(self.aborted, start_offset, key=_last_offset)
+        for number in range(first, len(self.aborted)):
+            one = self.aborted[number]
+            if one.first_offset < bound:
+                yield one
+            if one.last_stable_offset >= bound:
+                return
+
+    def forget_before(self, start_offset: int) -> None:
+        """Forget aborted transactions that ended before an offset."""
+        # All are compared: in a log with overlapping segments they are not in order.
+        self.aborted = [one for one in self.aborted if one.last_offset >= start_offset]
+
+
+@dataclass(frozen=True)
+class UnreadTransactions:
+    """The transactions of `segments` up to `end`, which are not read yet. beginning: see `EndTracker`."""
+
+    segments: Sequence[Segment]
+    end: LogEnd
+    beginning: int
+    max_decompressed_bytes: int
+
+    def read(self) -> LogTransactions:
+        """Read the transactions. Any thread may call it. Raises FileNotFoundError if a segment is deleted meanwhile."""
+        return _read_transactions(self.segments, self.max_decompressed_bytes, self.end)
+
+
+def _read_transactions(
+    segments: Sequence[Segment], max_decompressed_bytes: int, end: LogEnd | None = None
+) -> LogTransactions:
+    """Read the transactions of a log up to `end`, or to the end of its last segment."""
+    snapshot = b""
+    if segments:
+        with suppress(OSError):
+            snapshot = read_file(segments[-1].path.with_suffix(SNAPSHOT_SUFFIX))
+    found, number = indexed_transactions(segments, snapshot, Segment.aborted_transactions)
+    for segment in segments[number:]:
+        opened = OpenSegment(segment, max_decompressed_bytes=max_decompressed_bytes)
+        found.end_offset = max(found.end_offset, segment.base_offset)
+        if end is not None and segment.base_offset == end.base_offset:
+            found.add_segment(opened, 0, end.position)
+        else:
+            found.add_segment(opened, 0, opened.records.end_position)
+    return found
+
+
+def indexed_transactions(
+    segments: Sequence[Segment],
+    snapshot: bytes,
+    aborted: Callable[[Segment], list[AbortedTransaction] | None],
+) -> tuple[LogTransactions, int]:
+    """Read the transactions before the last segment from the files beside the segments.
+
+    snapshot: the bytes of the `.snapshot` of the last segment. aborted: reads the `.txnindex` of another segment.
+
+    Returns the transactions, and the number of the first segment whose batches must still be read. If a file is missing
+    or damaged, there are no transactions, and the number is 0.
+    """
+    open_transactions = parse_producer_snapshot(snapshot)
+    if open_transactions is None:
+        return LogTransactions(), 0
+    found = LogTransactions(TransactionTracker(open_transactions))
+    for segment in segments[:-1]:
+        some = aborted(segment)
+        if some is None:
+            return LogTransactions(), 0
+        found.aborted += some
+    return found, len(segments) - 1
+
+
+class CommittedView:
+    """The committed records of a log, by the transactions of `segments` at the creation of this object.
+
+    Attributes:
+        end_offset: Kafka's last stable offset: the first offset of all open transactions; if none is open, the end of
+            the log.
+    """
+
+    def __init__(self, segments: Sequence[Segment], max_decompressed_bytes: int) -> None:
+        self._transactions = _read_transactions(segments, max_decompressed_bytes)
+        first_open = self._transactions.tracker.first_open_offset
+        self.end_offset = self._transactions.end_offset if first_open is None else first_open
+
+    def without_aborted(self, run: BatchRun, *, verify: bool) -> tuple[BatchRun, KafkaFormatError | None]:
+        """Return a run without the batches of aborted transactions; see `kafkafmt.records.runs.without`."""
+        rows = run.index
+        if not rows["is_transactional"].any():
+            return run, None
+        bound = int(rows["last_offset"].max()) + 1
+        transactions = self._transactions.overlapping(first_offset(run), bound)
+        return without(run, of_aborted_transactions(rows, transactions), verify=verify)
+
+
 def _marker_type(run: BatchRun, number: int) -> ControlRecordType | None:
-    """Read the first record, as Kafka does. None for the batch without records that compaction leaves of a marker."""
+    """Return the type of a marker from its first record, as Kafka does; None if compaction has removed the record."""
     record = next(iter(RecordBatch(run, number)), None)
     if record is None:
         return None
     try:
         control = record.control
     except InvalidRecordError as error:
-        raise describe(error, run, number) from None
+        raise with_batch(error, run, number) from None
     return None if control is None else control.type
+
+
+def _last_offset(transaction: AbortedTransaction) -> int:
+    return transaction.last_offset

@@ -1,18 +1,17 @@
-"""Writing segments with their indexes, so that a reader never sees half of one.
+"""Write segments with their indexes, so that readers never see an incomplete one.
 
-What is written goes to temporary files in the same folder, whose names no reader takes for a segment's. A
-commit makes them durable and renames them, the `.log` last, which is what makes a segment be there. A writer
-that is killed leaves temporaries, and perhaps indexes without a `.log`, which mean nothing to readers.
+Writers write to temporary files in the same folder, which readers ignore. A commit flushes them and renames them, the
+`.log` last; then the segment exists for readers. A writer that is killed leaves temporary files, and perhaps indexes
+without a `.log`, which readers ignore, too.
 
-A writer holds a lock (flock) on its temporary `.log` until it ends, however it ends. So temporaries whose lock
-is free are stale, and the next writer removes them; on file systems without such locks they are left.
+A writer holds a lock (flock) on its temporary `.log` until it or its process ends. So temporary files whose lock is
+free are stale, and the next writer removes them. On file systems without such locks they stay.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
 import secrets
@@ -22,21 +21,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from kafkafmt._util.directory_lock import DirectoryLock, lock_partition_folder
-from kafkafmt._util.files import NotRegularFileError, open_regular
-from kafkafmt.batch import RecordBatch
-from kafkafmt.log.appending import (
-    MAX_INT32,
-    SegmentAppender,
-    ensure_ascending,
-    whole_batches,
-    write_index,
-)
-from kafkafmt.log.directory import PartitionLog
+from kafkafmt._util.files import NotRegularFileError, open_regular, write_durably
+from kafkafmt._util.locks import locked_folder, take_over, wait_for_lock
+from kafkafmt.log.batch_writer import BatchWriter, ensure_ascending, ensure_segment_bytes
 from kafkafmt.log.indexes import (
     DEFAULT_INDEX_INTERVAL_BYTES,
     AbortedTransaction,
     transaction_entries,
 )
+from kafkafmt.log.partition_log import PartitionLog
 from kafkafmt.log.segment import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
@@ -44,11 +37,14 @@ from kafkafmt.log.segment import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
+from kafkafmt.records.batch import RecordBatch
+from kafkafmt.records.runs import whole_batches
+from kafkafmt.storage import writable_path
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Self
 
-    from _kafkafmt.scan import BatchRun
+    from _kafkafmt.batches.scan import BatchRun
 
 # The broker's default of `log.segment.bytes`.
 DEFAULT_SEGMENT_BYTES = 1024 * 1024 * 1024
@@ -57,18 +53,19 @@ _TEMPORARY_NAME = re.compile(r"(?P<segment>\.\d{20})\.[a-z]+\.(?P<token>[0-9a-f]
 
 
 class SegmentWriter:
-    """Writes one segment: `append` its batches, then `commit`; `abort` leaves nothing of it.
+    """Write one segment: `append` its batches, then `commit`, or `abort` to remove it.
 
-    A context manager that commits, or aborts where an exception ends it. The folder is made where it is
-    missing. base_offset names the segment and is no higher than any offset in it.
+    A context manager that commits, or aborts after an exception. A missing folder is created.
 
-    Raises FileExistsError where the folder has that segment already, unless it is to be replaced; indexes
-    without their segment always are. A reader of a segment that is replaced sees the old one, or the new one;
-    for a moment it may see the old one with the new indexes, which it will find wrong. The folder is locked
-    (flock) during a commit: a caller must not hold that lock.
+    base_offset: the name of the segment; no offset in it may be lower.
+    replace: replace an existing segment. Indexes without their segment are always replaced.
 
-    The log directory, the folder's parent, is locked against brokers until the writer ends. Raises
-    DirectoryLockedError, a BlockingIOError, before anything is touched if a broker runs there.
+    A reader of a replaced segment sees the old or the new one. For a moment it may see the old one with the new
+    indexes, which do not match. The folder is locked (flock) during a commit: the caller must not hold this lock. The
+    log directory, the folder's parent, is locked against brokers until the writer ends.
+
+    Raises FileExistsError if the segment exists and `replace` is not set. Raises DirectoryLockedError, a
+    BlockingIOError, before any change if a broker uses the log directory.
     """
 
     def __init__(
@@ -81,10 +78,10 @@ class SegmentWriter:
     ) -> None:
         if base_offset < 0:
             raise ValueError(f"base_offset: expected 0 or more, found {base_offset}")
-        self.folder = Path(folder)
+        self.folder = writable_path(folder)
         self.base_offset = base_offset
         self.path = self.folder / segment_file_name(base_offset)
-        self._appender = SegmentAppender(self.path, base_offset, index_interval_bytes)
+        self._batch_writer = BatchWriter(self.path, base_offset, index_interval_bytes)
         self._aborted: list[AbortedTransaction] = []
         self._replace = replace
         self._ended = False
@@ -97,48 +94,50 @@ class SegmentWriter:
 
     @property
     def size_in_bytes(self) -> int:
-        """Bytes appended."""
-        return self._appender.size_in_bytes
+        """The number of appended bytes."""
+        return self._batch_writer.size_in_bytes
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last batch; the base offset before there is one."""
-        return self._appender.next_offset
+        """The offset after the last batch; the base offset if there is no batch."""
+        return self._batch_writer.next_offset
 
     def append(self, data: RecordBatch | Buffer) -> None:
         """Append a batch, or the bytes of whole batches.
 
-        Raises KafkaFormatError for bytes that are no batches, and InvalidRecordError for offsets that do not
-        ascend or are below the base offset; ValueError for a part of a batch, and for more than fits into a
-        segment: 2^31 - 1 bytes, and as many offsets; OSError where it cannot be written. The segment is as it was
-        before then, and `data` may be appended again.
+        Raises KafkaFormatError for bytes that are not batches. Raises InvalidRecordError for offsets that do not ascend
+        or are below the base offset. Raises ValueError for an incomplete batch, and for more than a segment can have:
+        2^31 - 1 bytes, and 2^31 offsets. Raises OSError if writing fails. After an error the segment is unchanged, and
+        `data` may be appended again.
         """
         self.append_run(whole_batches(data, self.size_in_bytes))
 
     def append_run(self, run: BatchRun, first: int = 0, stop: int | None = None) -> None:
-        """Append batches `first` to `stop` of a run, from which no byte is missing between them."""
+        """Append batches `first` to before `stop` of a run, without gaps between their bytes. Raises as `append`."""
         self._ensure_open()
-        self._appender.append_run(self._descriptor, run, first, stop)
+        self._batch_writer.append_run(self._descriptor, run, first, stop)
 
     def add_aborted_transactions(self, transactions: Iterable[AbortedTransaction]) -> None:
-        """Have `.txnindex` name these: transactions whose abort marker is in this segment."""
+        """Add transactions whose abort marker is in this segment to its `.txnindex`."""
         self._ensure_open()
         self._aborted += transactions
 
     def commit(self) -> Path:
-        """Make the segment be there, all of it and durable; return its path. Nothing is left to do then.
+        """Flush the segment to disk and make it visible to readers. Returns its path.
 
-        Raises FileExistsError, having aborted, where another writer was faster.
+        After an error the writer is aborted. Raises FileExistsError if another writer has committed the segment first,
+        and OSError.
         """
         self._ensure_open()
         try:
-            os.ftruncate(self._descriptor, self.size_in_bytes)  # what an append that failed has left
+            os.ftruncate(self._descriptor, self.size_in_bytes)  # cut off the bytes of a failed append
             os.fsync(self._descriptor)
-            indexes = self._appender.index_entries()
+            indexes = self._batch_writer.index_entries()
             if self._aborted:
                 indexes[TRANSACTION_INDEX_SUFFIX] = transaction_entries(self._aborted)
             for suffix, entries in indexes.items():
-                write_index(self._temporary(suffix), entries)
+                write_durably(self._temporary(suffix), entries.tobytes())
+            # Only one of two writers of a segment renames files: the lock prevents a mixture.
             with locked_folder(self.folder) as folder:
                 self._refuse_existing()
                 for suffix in indexes:
@@ -155,7 +154,7 @@ class SegmentWriter:
         return self.path
 
     def abort(self) -> None:
-        """Remove what was written. Does nothing once committed or aborted."""
+        """Remove the temporary files. Does nothing after `commit` or `abort`."""
         if self._ended:
             return
         try:
@@ -176,7 +175,7 @@ class SegmentWriter:
             self.commit()
 
     def _create_log(self) -> tuple[int, str]:
-        """A new temporary that is locked, and its token."""
+        """Create and lock a temporary `.log`. Returns its descriptor and the token in its name."""
         while True:
             token = secrets.token_hex(8)
             path = self._temporary(LOG_SUFFIX, token)
@@ -185,7 +184,7 @@ class SegmentWriter:
             wait_for_lock(descriptor)
             if os.fstat(descriptor).st_nlink:
                 return descriptor, token
-            os.close(descriptor)  # removed as stale between its creation and the lock
+            os.close(descriptor)  # another writer removed it as stale before it was locked
 
     def _temporary(self, suffix: str, token: str | None = None) -> Path:
         return self.folder / f".{segment_file_name(self.base_offset, suffix)}.{token or self._token}.tmp"
@@ -208,18 +207,19 @@ class SegmentWriter:
 
 
 class PartitionLogWriter:
-    """Writes the log of a partition into a folder, a segment after the other.
+    """Write the log of a partition into a folder, segment by segment.
 
-    A segment is named for the offset of its first batch and committed when the next batch would not fit into
-    `segment_bytes`, and at the end. Where the folder has segments already, offsets go on behind theirs. Removes
-    what dead writers left in the folder.
+    A segment gets the first offset of its first batch as its name. It is committed when the next batch would exceed
+    `segment_bytes`, and at the end. If the folder has segments already, offsets must continue after them. Stale
+    temporary files in the folder are removed.
 
-    A context manager that commits, or aborts where an exception ends it; segments that were committed before stay.
-    Raises FileExistsError where a segment of that name exists, and KafkaFormatError where damage hides the end of
-    the log that is there; else as `SegmentWriter`.
+    A context manager that commits, or aborts after an exception; committed segments stay.
 
-    The log directory, the folder's parent, is locked against brokers until `commit` or `abort`. An append after that
-    locks it again and goes on at the end of the log that it finds.
+    The log directory, the folder's parent, is locked against brokers until `commit` or `abort`. A later append locks it
+    again, and continues at the present end of the log.
+
+    Raises FileExistsError if a segment of that name exists, KafkaFormatError if damage hides the end of the existing
+    log, and as `SegmentWriter`.
     """
 
     def __init__(
@@ -229,9 +229,8 @@ class PartitionLogWriter:
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
     ) -> None:
-        if not 1 <= segment_bytes <= MAX_INT32:
-            raise ValueError(f"segment_bytes: expected 1 to 2^31 - 1, found {segment_bytes}")
-        self.folder = Path(folder)
+        ensure_segment_bytes(segment_bytes)
+        self.folder = writable_path(folder)
         self.segment_bytes = segment_bytes
         self.index_interval_bytes = index_interval_bytes
         self.committed: list[Path] = []
@@ -242,16 +241,16 @@ class PartitionLogWriter:
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last batch, of the log that was there before where nothing is appended."""
+        """The offset after the last batch; after the existing log if nothing was appended yet."""
         return self._committed_offset if self._segment is None else self._segment.next_offset
 
     def append(self, data: RecordBatch | Buffer) -> None:
         """Append a batch, or the bytes of whole batches, to as many segments as they need.
 
-        Raises as `SegmentWriter.append`.
-        Offsets ascend across segments, too. Where writing fails, segments that were full may hold a part of `data`.
+        Raises as `SegmentWriter.append`; offsets must ascend across segments, too. After an error, segments that were
+        filled before may contain a part of `data`.
         """
-        run = whole_batches(data, 0)
+        run = whole_batches(data)
         if self._lock is None:
             self._open()
         ensure_ascending(run.index, self.next_offset, self.folder)
@@ -263,8 +262,7 @@ class PartitionLogWriter:
                     RecordBatch(run, first).base_offset,
                     index_interval_bytes=self.index_interval_bytes,
                 )
-            appender = self._segment._appender
-            stop = appender.fitting(run.index[first:], self.segment_bytes) + first
+            stop = self._segment._batch_writer.fitting(run.index[first:], self.segment_bytes) + first
             if stop > first:
                 self._segment.append_run(run, first, stop)
             if stop < len(run):
@@ -272,11 +270,11 @@ class PartitionLogWriter:
             first = stop
 
     def add_aborted_transactions(self, transactions: Iterable[AbortedTransaction]) -> None:
-        """Have the `.txnindex` of the segments that hold their markers, committed from now on, name these."""
+        """Add aborted transactions to the `.txnindex` of the segments with their markers, if committed after this."""
         self._aborted += transactions
 
     def commit(self) -> list[Path]:
-        """Commit the last segment; return the paths of all."""
+        """Commit the last segment. Returns the paths of all committed segments."""
         try:
             if self._segment is not None:
                 self._commit_segment()
@@ -285,7 +283,7 @@ class PartitionLogWriter:
         return self.committed
 
     def abort(self) -> None:
-        """Remove what was written of a segment that is not committed."""
+        """Remove the segment that is not committed yet."""
         segment, self._segment = self._segment, None
         try:
             if segment is not None:
@@ -305,7 +303,7 @@ class PartitionLogWriter:
             self.commit()
 
     def _open(self) -> None:
-        """Lock the log directory, and find where the log ends."""
+        """Lock the log directory, and find the end of the log."""
         with contextlib.ExitStack() as undo:
             lock = undo.enter_context(lock_partition_folder(self.folder))
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -330,9 +328,9 @@ class PartitionLogWriter:
 
 
 def remove_stale_temporaries(folder: str | os.PathLike[str]) -> list[Path]:
-    """Remove the temporaries of writers that no longer live from a folder; return their paths.
+    """Remove the temporary files of ended writers from a folder. Returns their paths.
 
-    Safe beside writers at work, in this process and others: what is locked stays.
+    Files of running writers, of this or another process, are locked and stay.
     """
     writers: dict[str, list[Path]] = {}
     with os.scandir(folder) as entries:
@@ -353,38 +351,16 @@ def remove_stale_temporaries(folder: str | os.PathLike[str]) -> list[Path]:
 
 @contextlib.contextmanager
 def _lock_of_dead(log: Path) -> Iterator[bool]:
-    """Holds the lock of a temporary `.log`; False where its writer does."""
+    """Lock a temporary `.log`. Yields False if its writer holds the lock, or if it is not a regular file."""
     try:
         descriptor = open_regular(log)
     except FileNotFoundError:
         yield True
         return
-    except NotRegularFileError:  # no writer makes such a thing
+    except NotRegularFileError:  # no writer creates one
         yield False
         return
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        is_dead = True
-    except OSError:
-        is_dead = False
-    try:
-        yield is_dead
+        yield take_over(descriptor)
     finally:
         os.close(descriptor)
-
-
-@contextlib.contextmanager
-def locked_folder(folder: Path) -> Iterator[int]:
-    """The folder's descriptor, locked: of two writers of a segment one renames all its files, or the other."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        wait_for_lock(descriptor)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def wait_for_lock(descriptor: int) -> None:
-    """Wait for an exclusive lock; do without one on a file system that has none."""
-    with contextlib.suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,17 +1,17 @@
-"""One number of bytes for all that holds some: how it is divided, and that it is kept.
+"""Divide one total of bytes, and count its use.
 
-A `MemoryPlan` says what each thread may use for what, at every rebalance; a `MemoryBudget` counts what is held and has
-others wait. What holds bytes draws on it: a `PartitionGroup` of raw batches, merged by timestamp, and caches and
-RocksDB stores, in `kafkafmt.memory.cache` and `kafkafmt.memory.store`. All follow Memory Management in Kafka Streams,
-"Summary".
+A `MemoryPlan` calculates at every rebalance how many bytes each thread may use for each purpose. A `MemoryBudget`
+counts reserved bytes, and callers wait while it has none free (Memory Management in Kafka Streams, "Summary"). The
+partition buffers, caches and stores of `kafkafmt.streams` reserve bytes of a budget.
 """
 
+from importlib import import_module
+from typing import Any
+
 from kafkafmt.memory.budget import BudgetShare, MemoryBudget, Usage
+from kafkafmt.memory.division import Part
 from kafkafmt.memory.errors import MemoryBudgetError, MemoryPlanError
-from kafkafmt.memory.merged import Merged
-from kafkafmt.memory.partition_group import PartitionGroup
 from kafkafmt.memory.plan import MemoryPlan, Task, ThreadPlan, spread
-from kafkafmt.memory.record_queue import RecordQueue, Taken
 
 __all__ = [
     "BudgetShare",
@@ -19,12 +19,16 @@ __all__ = [
     "MemoryBudgetError",
     "MemoryPlan",
     "MemoryPlanError",
-    "Merged",
-    "PartitionGroup",
-    "RecordQueue",
-    "Taken",
+    "Part",
     "Task",
     "ThreadPlan",
     "Usage",
     "spread",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Return a class that moved to `kafkafmt.streams`, for programs that still import it from here."""
+    if name in {"Merged", "PartitionGroup", "RecordQueue", "Taken"}:
+        return getattr(import_module("kafkafmt.streams"), "RecordSlice" if name == "Taken" else name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

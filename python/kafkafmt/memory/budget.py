@@ -1,9 +1,11 @@
-"""One budget in bytes for all that holds some, and a fair line in front of it (the pool of Memory Management in Kafka
-Streams, "Summary", out of which caches, buffers and stores allocate; Kafka's BufferPool is one without children).
+"""A memory budget in bytes, whose callers wait in a fair queue.
 
-It counts bytes and holds none: who reserves some may allocate as many, wherever it likes. What a child holds counts in
-all its parents. The counting, under the GIL and without a lock, is in `_kafkafmt.reservations`; here are the waits, who
-is asked to give back before them, and the shares of other processes.
+It is the pool of Memory Management in Kafka Streams, "Summary", from which caches, buffers and stores allocate. Kafka's
+BufferPool is such a pool without children.
+
+The budget only counts. A caller that has reserved bytes allocates as many itself. Bytes that a child has reserved count
+in all its parents. `_kafkafmt.streams.reservations` counts, under the GIL and without a lock. This module adds waiting,
+the callbacks that release bytes before a caller waits, and the shares of other processes.
 """
 
 from __future__ import annotations
@@ -13,15 +15,15 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from _kafkafmt.reservations import Account, Reservation, Waiter
+from _kafkafmt.streams.reservations import Account, Reservation, Waiter
+from kafkafmt._util.sizes import parse_size
 from kafkafmt.memory.errors import MemoryBudgetError
-from kafkafmt.sizes import parse_size
 
 _asking = threading.local()
 
 
 class Usage(NamedTuple):
-    """What is known of one budget. name: with those of its parents in front and dots between. waiting: callers."""
+    """The state of one budget. name: `<parent>.<name>`. waiting: the number of callers that wait for bytes."""
 
     name: str
     total_bytes: int
@@ -31,10 +33,10 @@ class Usage(NamedTuple):
 
 
 class MemoryBudget(Account):
-    """`total_bytes`, handed out in the order in which they are asked for. Safe to use from several threads.
+    """Reserve up to `total_bytes`, in the order of the requests. Safe to use from several threads.
 
-    total_bytes: a number, or a text as `512m`. Of a budget with children, each waits for its own bytes and for those of
-    its parents; who waits for those of one child holds up nobody who wants those of another.
+    total_bytes: a number, or a text such as `512m`. A caller of a child waits for bytes of that child and of its
+    parents. A caller that waits for bytes of one child does not delay callers of another child.
 
     >>> budget = MemoryBudget("1m")
     >>> buffers = budget.child("buffers", "768k")
@@ -56,9 +58,9 @@ class MemoryBudget(Account):
         self._callbacks: list[Callable[[int], object]] = []
 
     def child(self, name: str, total_bytes: int | str | None = None) -> MemoryBudget:
-        """A budget under this one, with a bound of its own or only that of its parents.
+        """Create a budget under this one. total_bytes: its own bound; None: only that of its parents.
 
-        A name that a child has already gets a number behind it, as `cache-2`. `close` takes a child away again.
+        If a child has that name already, a number is appended: `cache-2`. `close` of the child removes it again.
         """
         size = None if total_bytes is None else parse_size(total_bytes)
         taken = {child.name.removeprefix(f"{self.name}.") for child in self._children}
@@ -72,11 +74,13 @@ class MemoryBudget(Account):
         return child
 
     def reserve(self, size_bytes: int, timeout: float | None = None) -> Reservation:
-        """A reservation of so many bytes, after waiting for them up to `timeout` seconds (None: for ever).
+        """Reserve `size_bytes`; wait for them up to `timeout` seconds (None: without limit).
 
-        Those who said `on_pressure` give back first, and the bytes are for those who are in line. With a timeout of 0
-        it only comes to that. Raises MemoryBudgetError after the time, once the budget is closed, and at once where
-        there are not so many bytes in all; ValueError for a size below 0.
+        If they are not free, the callbacks of `on_pressure` are called first; callers that wait already are served
+        first. With a timeout of 0 the callbacks are called, but nothing is waited for.
+
+        Raises MemoryBudgetError if the bytes are not free in time or the budget is closed, and at once if the total is
+        smaller. Raises ValueError for a size below 0.
         """
         return self.try_reserve(size_bytes) or self._wait_for(size_bytes, timeout)
 
@@ -94,7 +98,7 @@ class MemoryBudget(Account):
                     break
             if waiter.is_served:
                 return waiter.take()
-        finally:  # which an interrupt may have come to just as the bytes did
+        finally:  # an interrupt may arrive together with the bytes
             waiter.leave(time.monotonic() - began)
         self._ensure_possible(size_bytes)
         raise MemoryBudgetError(
@@ -113,7 +117,7 @@ class MemoryBudget(Account):
                 )
 
     def _shortest(self) -> str:
-        """Which of this budget and its parents has the least left."""
+        """Return a text on the budget with the fewest free bytes, among this one and its parents."""
         budget = min(self._chain(), key=lambda one: one.total_bytes - one.held_bytes)
         return f"{budget.held_bytes} of {budget.total_bytes} bytes of {budget.name} are held"
 
@@ -124,17 +128,18 @@ class MemoryBudget(Account):
             budget = budget._above
 
     def _family(self) -> Iterator[MemoryBudget]:
-        """This one and all that are under it."""
+        """Yield this budget and all budgets under it."""
         yield self
         for child in tuple(self._children):
             yield from child._family()
 
     def on_pressure(self, callback: Callable[[int], object]) -> Callable[[], None]:
-        """Have `callback(bytes_wanted)` called before anyone waits for bytes of this budget or of what it is under.
+        """Call `callback(bytes_wanted)` before a caller waits for bytes of this budget or of one of its parents.
 
-        It is called in the waiter's thread and outside all locks of the budget; what it lets go of, by `release` or
-        `resize`, goes to those who are in line. What it raises, the waiter raises. Where it waits for bytes itself,
-        nobody is asked. Returns a function that takes it away again.
+        The callback runs in the waiting thread and outside all locks of the budget. Bytes that it releases, by
+        `release` or `resize`, go to the waiting callers in their order. An exception of the callback is raised to the
+        caller that waits. If the callback itself waits for bytes, no callbacks are called. Returns a function that
+        removes the callback.
         """
         self._callbacks.append(callback)
 
@@ -145,7 +150,7 @@ class MemoryBudget(Account):
         return forget
 
     def _ask_for(self, waiter: Waiter) -> None:
-        """Ask whoever holds bytes that lack, the budget's own first, until the waiter has them."""
+        """Call the callbacks of the budgets that lack bytes, this one first, until the waiter has its bytes."""
         if getattr(_asking, "is_asking", False):
             return
         _asking.is_asking = True
@@ -156,35 +161,38 @@ class MemoryBudget(Account):
                     if wanted > 0:
                         callback(wanted)
                 if lacking._missing_bytes(waiter) > 0:
-                    break  # what is above is asked once this one has enough
+                    break  # the waiter needs bytes of the parents only once this budget has enough
         finally:
             _asking.is_asking = False
 
     def resize(self, total_bytes: int | str) -> None:
-        """Have another total. Where more is held, it stays, and nobody gets any until it has gone.
+        """Change the total. If more is reserved, nothing is reserved until enough of it was released.
 
-        Who waits for more than there is then gets MemoryBudgetError.
+        A caller that waits for more bytes than the new total gets MemoryBudgetError.
         """
         self._resize(parse_size(total_bytes))
 
     def close(self) -> None:
-        """Give out no more bytes, here and below: who waits goes without. What is held is until it is released."""
+        """Refuse all further reservations of this budget and its children.
+
+        Callers that wait get MemoryBudgetError. Existing reservations stay valid until they are released.
+        """
         self._close()
         if self._above is not None and self in self._above._children:
             self._above._children.remove(self)
 
     def usage(self) -> list[Usage]:
-        """What is known of this budget and of all that are under it, parents first."""
+        """Return the usage of this budget and of all budgets under it, parents first."""
         return [
             Usage(one.name, one.total_bytes, one.held_bytes, one.peak_bytes, one.waiting)
             for one in self._family()
         ]
 
     def divide(self, count: int, total_bytes: int | str | None = None) -> list[BudgetShare]:
-        """Shares for `count` processes, of equal size and held here until each is released.
+        """Reserve `count` shares of equal size, one for each process; each counts here until it is released.
 
-        total_bytes: of all of them; what is available where it is None. Raises MemoryBudgetError where there is less,
-        or not a byte for each.
+        total_bytes: of all shares; None: all bytes that are free. Raises MemoryBudgetError if fewer bytes are free, or
+        fewer than one byte for each share; ValueError if `count` is below 1.
         """
         if count < 1:
             raise ValueError(f"count: expected 1 or more, found {count}")
@@ -202,7 +210,7 @@ class MemoryBudget(Account):
 
 
 class BudgetShare:
-    """What another process may hold. Pickled, it is its name and size; the reservation stays where it was divided."""
+    """The bytes that another process may use. Pickling keeps name and size; the reservation stays in this process."""
 
     def __init__(self, name: str, reservation: Reservation) -> None:
         self.name = name
@@ -210,13 +218,13 @@ class BudgetShare:
         self._reservation: Reservation | None = reservation
 
     def open(self) -> MemoryBudget:
-        """A budget of so many bytes, in the process that calls it."""
+        """Create a MemoryBudget of `total_bytes` in the calling process."""
         return MemoryBudget(self.total_bytes, self.name)
 
     def release(self) -> None:
-        """Give the bytes back, once that process has ended; a second call does nothing.
+        """Release the bytes. Call it after the other process has ended; a second call does nothing.
 
-        Raises RuntimeError in another process than that which divided.
+        Raises RuntimeError for a pickled copy: only the process that called `divide` can release.
         """
         if self._reservation is None:
             raise RuntimeError(

@@ -1,62 +1,78 @@
-"""One number of bytes, divided from the top down (Memory Management in Kafka Streams, "Summary").
+"""Divide one total of bytes from the top down (Memory Management in Kafka Streams, "Summary").
 
-Total goes to the threads evenly, when the plan is made. Of a thread's share, Producer and Consumer come first and stay
-as they are. What is left is divided anew at every rebalance, for the tasks that the thread has then: Buffer, then
-State, and the rest to caches. So per-partition and per-store numbers shrink as tasks come, and Total does not move.
+The plan divides Total evenly over the threads. Producer and Consumer are taken from a thread's share first, and do not
+change. Every rebalance divides the remainder again for the tasks of the thread: first Buffer, then State; the rest goes
+to caches. So the bytes of each partition and store shrink as tasks are added, and Total stays the same.
 
-A number that the user gave is kept instead, from the bottom up. Then the rest may be negative, which is a warning. What
-no number can mend, a total that does not hold one batch for each partition, is a MemoryPlanError with the least total
-that would.
+A size that the user gives is kept as it is. The rest may then be negative, which is logged as a warning. A total that
+cannot hold one batch for each partition is a MemoryPlanError, which names the least total that can.
 
-Of what nobody gave, buffers get 1/2, block cache and write buffers 1/8 each, caches 1/4; without stores, 2/3 and 1/3.
+Of the bytes that the user has not fixed, buffers get 1/2, block cache and write buffers 1/8 each, and caches 1/4.
+Without stores, buffers get 2/3 and caches 1/3.
 """
 
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kafkafmt.memory.errors import MemoryPlanError
-from kafkafmt.memory.spark_settings import spark_settings
-from kafkafmt.sizes import at_least_text, parse_named_size, size_text
+from kafkafmt._util.sizes import MIB, at_least_text, parse_named_size, size_text
+from kafkafmt.memory.division import Division, Part
 
 logger = logging.getLogger("kafkafmt.memory")
 
-MIB = 1024 * 1024
-# Kafka's own, of ProducerConfig and ConsumerConfig: `buffer.memory`, `fetch.max.bytes`, `max.message.bytes` of a topic.
+# Kafka's defaults: `buffer.memory` (ProducerConfig), `fetch.max.bytes` (ConsumerConfig), `max.message.bytes` (topic).
 DEFAULT_PRODUCER_BYTES = 32 * MIB
 DEFAULT_CONSUMER_BYTES = 50 * MIB
 DEFAULT_LEAST_BATCH_BYTES = MIB + 12
-# What RocksDB raises a smaller `write_buffer_size` to; and what Kafka Streams gives it. Caches stand above memtables,
-# which have "less benefits additionally" then ("Persistent State Store Buffering").
+# RocksDB raises a smaller `write_buffer_size` to the first. Kafka Streams sets the second; more helps little, as
+# memtables have "less benefits additionally" under a cache ("Persistent State Store Buffering").
 LEAST_WRITE_BUFFER_BYTES = 64 * 1024
 MOST_WRITE_BUFFER_BYTES = 16 * MIB
 
 _BUFFER_SHARE, _BLOCK_CACHE_SHARE, _WRITE_BUFFER_SHARE, _CACHE_SHARE = 4, 1, 1, 2
 _PRODUCER_PART, _CONSUMER_PART = 8, 4
+# The fields that are sizes in bytes, and the least value of each.
+_LEAST_SIZES = {
+    "total_bytes": 1,
+    "producer_bytes": 0,
+    "consumer_bytes": 0,
+    "reserved_bytes": 0,
+    "buffered_bytes_per_partition": 1,
+    "block_cache_bytes": 0,
+    "write_buffer_bytes": LEAST_WRITE_BUFFER_BYTES,
+    "least_batch_bytes": 1,
+}
+
+
+class _Chosen(int):
+    """Bytes that the plan calculated, not its caller; `dataclasses.replace` calculates them again."""
+
+
+_NOT_GIVEN: Final = _Chosen()
 
 
 class Task(NamedTuple):
-    """What a task of a thread has: partitions to buffer, and stores of its own."""
+    """A task of a thread: the number of partitions that it buffers, and of its stores."""
 
     partitions: int
     stores: int = 0
 
 
-_SPARK_TASK = Task(1, 1)
-
-
 @dataclass(frozen=True)
 class ThreadPlan:
-    """What one thread may hold until the next rebalance, in bytes, with the document's symbols behind.
+    """The bytes that one thread may use until the next rebalance, with the symbols of the document.
 
-    thread_bytes: Total / numThreads. producer_bytes, consumer_bytes: Producer, Consumer. buffer_bytes: Buffer, that is
-    buffered_bytes_per_partition * partitions. state_bytes: State, block_cache_bytes (the thread's part of the
-    instance's) + write_buffer_bytes * max_write_buffer_number * stores. rest_bytes: Total / numThreads - Producer -
-    Consumer - Buffer - State, which may be negative. cache_bytes: Cache, the rest where that is not.
+    thread_bytes: Total / numThreads
+    producer_bytes, consumer_bytes: Producer, Consumer
+    buffer_bytes: Buffer = buffered_bytes_per_partition * partitions
+    state_bytes: State = block_cache_bytes + write_buffer_bytes * max_write_buffer_number * stores
+    block_cache_bytes: the thread's part of the block cache of the instance
+    rest_bytes: Total / numThreads - Producer - Consumer - Buffer - State - parts_bytes; may be negative
+    cache_bytes: Cache = rest_bytes, or 0 if that is negative
+    parts_bytes: what the thread uses beside these; the document has no such term
     """
 
     partitions: int
@@ -68,6 +84,7 @@ class ThreadPlan:
     block_cache_bytes: int
     write_buffer_bytes: int
     max_write_buffer_number: int
+    parts_bytes: int = 0
 
     @property
     def buffer_bytes(self) -> int:
@@ -75,7 +92,7 @@ class ThreadPlan:
 
     @property
     def write_buffers_bytes(self) -> int:
-        """Of all stores together."""
+        """The write buffers of all stores together."""
         return self.write_buffer_bytes * self.max_write_buffer_number * self.stores
 
     @property
@@ -90,6 +107,7 @@ class ThreadPlan:
             - self.consumer_bytes
             - self.buffer_bytes
             - self.state_bytes
+            - self.parts_bytes
         )
 
     @property
@@ -97,23 +115,31 @@ class ThreadPlan:
         return max(self.rest_bytes, 0)
 
     def to_json(self) -> dict[str, int]:
-        """All of it by name, as one JSON object."""
+        """Return all values by name, as one JSON object; sizes in bytes. `parts_bytes` is left out if it is 0."""
         derived = ("buffer_bytes", "state_bytes", "cache_bytes", "rest_bytes")
-        return {**asdict(self), **{name: getattr(self, name) for name in derived}}
+        named = {**asdict(self), **{name: getattr(self, name) for name in derived}}
+        return named if self.parts_bytes else {name: named[name] for name in named if name != "parts_bytes"}
 
 
+@dataclass(frozen=True)
 class MemoryPlan:
-    """How `total_bytes` are divided over `threads` and what these hold. Sizes are bytes, or texts as `512m`.
+    """Divide `total_bytes` over `threads` and their purposes. Sizes are bytes, or texts such as `512m`.
 
-    producer_bytes, consumer_bytes: of each thread; None: 32 MiB and 50 MiB as Kafka's clients have them, or an eighth
-    and a quarter of the thread's share where that is less. reserved_bytes: what allocator and interpreter take on top,
-    off the total first; ours, not the document's. buffered_bytes_per_partition, write_buffer_bytes (of one store) and
-    block_cache_bytes (one for the instance, divided over the threads that have stores): None to have them divided.
-    max_write_buffer_number: of each store. least_batch_bytes: what a partition must be able to buffer, its largest
-    batch; Kafka's default of `max.message.bytes` unless given.
+    producer_bytes, consumer_bytes: for each thread. If None, 32 MiB and 50 MiB, the defaults of Kafka's clients, but
+        at most an eighth and a quarter of the thread's share.
+    reserved_bytes: what allocator and interpreter use on top. It is taken from the total first; the document has no
+        such term.
+    buffered_bytes_per_partition, write_buffer_bytes, block_cache_bytes: calculated if None. A write buffer belongs to
+        one store. The instance has one block cache, divided over the threads that have stores.
+    max_write_buffer_number: of each store.
+    least_batch_bytes: the largest batch, which each partition must be able to buffer. The default is that of
+        `max.message.bytes`.
+    parts: what each thread uses beside these, by name.
 
-    Raises MemoryPlanError where the total cannot hold that batch for one partition a thread, ValueError for other sizes
-    and counts that are none.
+    Fields are bytes. `dataclasses.replace` calculates Producer and Consumer again, unless they were given.
+
+    Raises MemoryPlanError if the share of a thread cannot hold one batch for one partition. Raises ValueError for a
+    text that is not a size and for a number that is too small; TypeError for another type.
 
     >>> plan = MemoryPlan("256m", threads=2, producer_bytes="8m", consumer_bytes="16m")
     >>> [size_text(part) for part in (plan.thread_bytes, plan.usable_bytes)]
@@ -125,98 +151,101 @@ class MemoryPlan:
     9087658 72701264 36350640
     """
 
-    def __init__(
-        self,
-        total_bytes: int | str,
-        threads: int = 1,
-        producer_bytes: int | str | None = None,
-        consumer_bytes: int | str | None = None,
-        *,
-        reserved_bytes: int | str = 0,
-        buffered_bytes_per_partition: int | str | None = None,
-        block_cache_bytes: int | str | None = None,
-        write_buffer_bytes: int | str | None = None,
-        max_write_buffer_number: int = 2,
-        least_batch_bytes: int | str = DEFAULT_LEAST_BATCH_BYTES,
-    ) -> None:
-        self._arguments = {name: value for name, value in locals().items() if name != "self"}
-        self.total_bytes = parse_named_size("total_bytes", total_bytes)
-        self.threads = _count("threads", threads, 1)
-        self.reserved_bytes = parse_named_size("reserved_bytes", reserved_bytes, least=0)
-        self.max_write_buffer_number = _count("max_write_buffer_number", max_write_buffer_number, 1)
-        self.least_batch_bytes = parse_named_size("least_batch_bytes", least_batch_bytes)
-        self._producer_bytes = _given("producer_bytes", producer_bytes)
-        self._consumer_bytes = _given("consumer_bytes", consumer_bytes)
-        self._buffered_bytes = _given("buffered_bytes_per_partition", buffered_bytes_per_partition, 1)
-        self._block_cache_bytes = _given("block_cache_bytes", block_cache_bytes)
-        self._write_buffer_bytes = _given("write_buffer_bytes", write_buffer_bytes, LEAST_WRITE_BUFFER_BYTES)
+    total_bytes: int
+    threads: int = 1
+    producer_bytes: int = _NOT_GIVEN
+    consumer_bytes: int = _NOT_GIVEN
+    _: KW_ONLY
+    reserved_bytes: int = 0
+    buffered_bytes_per_partition: int | None = None
+    block_cache_bytes: int | None = None
+    write_buffer_bytes: int | None = None
+    max_write_buffer_number: int = 2
+    least_batch_bytes: int = DEFAULT_LEAST_BATCH_BYTES
+    parts: tuple[Part, ...] = ()
+
+    if TYPE_CHECKING:  # `__post_init__` converts texts and None to the types of the fields
+
+        def __init__(
+            self,
+            total_bytes: int | str,
+            threads: int = 1,
+            producer_bytes: int | str | None = None,
+            consumer_bytes: int | str | None = None,
+            *,
+            reserved_bytes: int | str = 0,
+            buffered_bytes_per_partition: int | str | None = None,
+            block_cache_bytes: int | str | None = None,
+            write_buffer_bytes: int | str | None = None,
+            max_write_buffer_number: int = 2,
+            least_batch_bytes: int | str = DEFAULT_LEAST_BATCH_BYTES,
+            parts: tuple[Part, ...] = (),
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        _count("threads", self.threads, 1)
+        _count("max_write_buffer_number", self.max_write_buffer_number, 1)
+        for name, least in _LEAST_SIZES.items():
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, _Chosen):
+                object.__setattr__(self, name, parse_named_size(name, value, least=least))
+        sizes = self._division.sizes
+        for part in self._clients:
+            if part.one_in:
+                object.__setattr__(self, f"{part.name}_bytes", _Chosen(sizes[part.name]))
         self._ensure_floor(Task(1))
 
     @property
+    def _clients(self) -> tuple[Part, Part]:
+        """Producer and Consumer: as given, or as parts of a thread's share."""
+        return (
+            _client("producer", self.producer_bytes, _PRODUCER_PART, DEFAULT_PRODUCER_BYTES),
+            _client("consumer", self.consumer_bytes, _CONSUMER_PART, DEFAULT_CONSUMER_BYTES),
+        )
+
+    @property
+    def _division(self) -> Division:
+        reserved = (Part("reserved", self.reserved_bytes),)
+        return Division(self.total_bytes, self.threads, reserved, (*self._clients, *self.parts))
+
+    @property
     def thread_bytes(self) -> int:
-        """Total / numThreads, of what is not reserved."""
-        return (self.total_bytes - self.reserved_bytes) // self.threads
+        """Total / numThreads, after `reserved_bytes` were taken from the total."""
+        return self._division.share_bytes
 
     @property
-    def producer_bytes(self) -> int:
-        """Producer, of each thread."""
-        return self._producer_of(self.thread_bytes)
-
-    @property
-    def consumer_bytes(self) -> int:
-        """Consumer, of each thread."""
-        return self._consumer_of(self.thread_bytes)
+    def fixed_bytes(self) -> dict[str, int]:
+        """The bytes that each thread uses independent of its tasks, by name: `producer`, `consumer` and `parts`."""
+        return self._division.sizes
 
     @property
     def usable_bytes(self) -> int:
-        """Total / numThreads - Producer - Consumer, of one thread: what rebalances divide."""
-        return self._usable_of(self.thread_bytes)
-
-    def _producer_of(self, thread_bytes: int) -> int:
-        if self._producer_bytes is not None:
-            return self._producer_bytes
-        return min(DEFAULT_PRODUCER_BYTES, max(thread_bytes, 0) // _PRODUCER_PART)
-
-    def _consumer_of(self, thread_bytes: int) -> int:
-        if self._consumer_bytes is not None:
-            return self._consumer_bytes
-        return min(DEFAULT_CONSUMER_BYTES, max(thread_bytes, 0) // _CONSUMER_PART)
-
-    def _usable_of(self, thread_bytes: int) -> int:
-        return thread_bytes - self._producer_of(thread_bytes) - self._consumer_of(thread_bytes)
-
-    def least_total_for(self, usable_bytes: int) -> int:
-        """The least total that leaves each thread `usable_bytes` for its tasks."""
-        given = (self._producer_bytes or 0) + (self._consumer_bytes or 0)
-        most = 2 * (usable_bytes + given) + 1  # as 5 of 8 parts at the least are left
-        return (
-            bisect_left(range(most), usable_bytes, key=self._usable_of) * self.threads + self.reserved_bytes
-        )
-
-    def replaced(self, **changes: Any) -> MemoryPlan:
-        """The same plan but for these arguments."""
-        return MemoryPlan(**{**self._arguments, **changes})
+        """What a rebalance divides, for each thread: Total / numThreads - Producer - Consumer - `parts`."""
+        return self._division.rest_bytes
 
     # Rebalances
 
     def thread_plan(self, partitions: int, stores: int = 0) -> ThreadPlan:
-        """A rebalance of one thread, where all others get the same.
+        """Calculate the plan of a thread, if all threads have as many partitions and stores.
 
-        Raises MemoryPlanError where its share cannot hold one batch for each partition; logs a warning where numbers
-        that were given are more than there is.
+        Raises MemoryPlanError if its share cannot hold one batch for each partition. Logs a warning if the sizes that
+        were given exceed the share.
         """
         plan = self.divided(partitions, stores)
         self._warn([plan])
         return plan
 
     def divided(self, partitions: int, stores: int = 0) -> ThreadPlan:
-        """The same as `thread_plan` without the warning, to see what would be."""
+        """Calculate the same plan as `thread_plan`, but log no warning."""
         task = Task(_count("partitions", partitions, 0), _count("stores", stores, 0))
         self._ensure_floor(task)
         return self._divided(task, self.threads)
 
     def rebalance(self, tasks: Sequence[Sequence[Task]]) -> tuple[ThreadPlan, ...]:
-        """The plans of all threads for the tasks that each has now; raises and warns as `thread_plan`, once for all."""
+        """Calculate the plans of all threads. tasks: a list of tasks for each thread.
+
+        Raises and logs as `thread_plan`, once for all threads; ValueError if `tasks` has not one list for each thread.
+        """
         if len(tasks) != self.threads:
             raise ValueError(f"tasks: expected a list for each of {self.threads} threads, found {len(tasks)}")
         sums = [Task(sum(task.partitions for task in of), sum(task.stores for task in of)) for of in tasks]
@@ -227,17 +256,17 @@ class MemoryPlan:
         return plans
 
     def _divided(self, tasks: Task, sharing: int) -> ThreadPlan:
-        """The plan of a thread that is one of `sharing` with stores."""
+        """Calculate the plan of one thread. sharing: the number of threads that have stores."""
         partitions, stores = tasks
         write_buffers = self.max_write_buffer_number * stores
-        block_cache, write_buffer = self._block_cache_bytes, self._write_buffer_bytes
+        block_cache, write_buffer = self.block_cache_bytes, self.write_buffer_bytes
         if block_cache is not None:
             block_cache //= max(sharing, 1)
         if not stores:
             block_cache = write_buffer = 0
-        buffered = self._buffered_bytes
+        buffered = self.buffered_bytes_per_partition
 
-        # Buffers are taken out first, then stores: each a share of what is left for those that nobody gave.
+        # Buffers are taken from the rest first, then stores. Sizes that are not given are shares of what is left.
         rest = self.usable_bytes - (block_cache or 0) - (write_buffer or 0) * write_buffers
         shares = (
             _CACHE_SHARE
@@ -253,7 +282,7 @@ class MemoryPlan:
             share = rest * _WRITE_BUFFER_SHARE // shares // write_buffers
             write_buffer = min(max(share, LEAST_WRITE_BUFFER_BYTES), MOST_WRITE_BUFFER_BYTES)
         if block_cache is None:
-            left = rest - (write_buffer * write_buffers if self._write_buffer_bytes is None else 0)
+            left = rest - (write_buffer * write_buffers if self.write_buffer_bytes is None else 0)
             block_cache = max(min(rest * _BLOCK_CACHE_SHARE // shares, left), 0)
         return ThreadPlan(
             partitions=partitions,
@@ -265,42 +294,42 @@ class MemoryPlan:
             block_cache_bytes=block_cache,
             write_buffer_bytes=write_buffer,
             max_write_buffer_number=self.max_write_buffer_number,
+            parts_bytes=sum(part.of(self.thread_bytes) for part in self.parts),
         )
 
     def _floor_of(self, tasks: Task) -> int:
-        """What is to be divided takes at the least."""
+        """Return the least bytes that the calculated sizes need for these tasks."""
         floor = 0
-        if self._buffered_bytes is None:
+        if self.buffered_bytes_per_partition is None:
             floor += self.least_batch_bytes * tasks.partitions
-        if self._write_buffer_bytes is None:
+        if self.write_buffer_bytes is None:
             floor += LEAST_WRITE_BUFFER_BYTES * self.max_write_buffer_number * tasks.stores
         return floor
 
     def _ensure_floor(self, tasks: Task) -> None:
-        """Raise MemoryPlanError where a thread's share does not hold the least that its tasks take."""
-        floor = self._floor_of(tasks)
-        if self.usable_bytes >= floor:
-            return
-        what = "Producer and Consumer of each thread"
-        if self._buffered_bytes is None:
+        """Raise MemoryPlanError if a thread's share is smaller than what its tasks need at least."""
+        what = (
+            " and ".join(["Producer and Consumer", *(part.name for part in self.parts)]) + " of each thread"
+        )
+        if self.buffered_bytes_per_partition is None:
             batch = f"one batch of {self.least_batch_bytes} bytes for each of {tasks.partitions} partitions of a thread"
             what = f"{batch} beside {what}"
-        if self._write_buffer_bytes is None and tasks.stores:
+        if self.write_buffer_bytes is None and tasks.stores:
             what += f", and {self.max_write_buffer_number} write buffers for each of {tasks.stores} stores"
-        raise MemoryPlanError(f"memory plan: {what}", self.least_total_for(floor), self.total_bytes)
+        self._division.ensure_rest(self._floor_of(tasks), f"memory plan: {what}")
 
     def _warn(self, plans: Sequence[ThreadPlan]) -> None:
-        """One warning where the rest of any thread is negative ("Summary")."""
+        """Log one warning if the rest of any thread is negative ("Summary")."""
         worst = min(plans, key=lambda plan: plan.rest_bytes)
         if worst.rest_bytes >= 0:
             return
         given = {
-            "buffered_bytes_per_partition": self._buffered_bytes if worst.partitions else None,
-            "block_cache_bytes": self._block_cache_bytes if worst.stores else None,
-            "write_buffer_bytes": self._write_buffer_bytes if worst.stores else None,
+            "buffered_bytes_per_partition": self.buffered_bytes_per_partition if worst.partitions else None,
+            "block_cache_bytes": self.block_cache_bytes if worst.stores else None,
+            "write_buffer_bytes": self.write_buffer_bytes if worst.stores else None,
         }
         names = [name for name, value in given.items() if value is not None]
-        least = self.least_total_for(self.usable_bytes - worst.rest_bytes)
+        least = self._division.least_total(self.usable_bytes - worst.rest_bytes)
         logger.warning(
             "there may not be enough memory: %s: %s, of %d usable: "
             "lower %s, or give a total of at least %s instead of %s",
@@ -326,22 +355,20 @@ class MemoryPlan:
     # For people and programs
 
     def table(self, plans: Iterable[ThreadPlan]) -> list[dict[str, int | str]]:
-        """A row for each thread, numbered from 0, and a last one, `total`, with the sums of what can be added up."""
+        """Return a row for each thread, numbered from 0, and a last row `total` with sums. Sizes are in bytes.
+
+        The sums leave out columns that cannot be added up, such as `buffered_bytes_per_partition`.
+        """
         rows: list[dict[str, int | str]] = [
             {"thread": number, **plan.to_json()} for number, plan in enumerate(plans)
         ]
         each = {"thread", "buffered_bytes_per_partition", "write_buffer_bytes", "max_write_buffer_number"}
-        names = [one.name for one in fields(ThreadPlan)] + [
-            "buffer_bytes",
-            "state_bytes",
-            "cache_bytes",
-            "rest_bytes",
-        ]
+        names = rows[0].keys() if rows else ()
         sums = {name: sum(int(row[name]) for row in rows) for name in names if name not in each}
         return [*rows, {"thread": "total", **sums}]
 
     def to_json(self, plans: Iterable[ThreadPlan] = ()) -> dict[str, Any]:
-        """The plan, and those of its threads, as one JSON object; sizes in bytes."""
+        """Return this plan and the `plans` of its threads as one JSON object; sizes in bytes."""
         names = (
             "total_bytes",
             "reserved_bytes",
@@ -353,25 +380,9 @@ class MemoryPlan:
         of_plan = {name: getattr(self, name) for name in (*names, "usable_bytes", "least_batch_bytes")}
         return {**of_plan, "thread_plans": [plan.to_json() for plan in plans]}
 
-    def spark_conf(
-        self, executor_cores: int | None = None, *, heap_bytes: int | str = "1g", task: Task = _SPARK_TASK
-    ) -> dict[str, str]:
-        """The same plan as settings of Spark executors, each of which may use the total.
-
-        executor_cores: the threads (None: those of the plan). heap_bytes: of the JVM, beside the total. task: what a
-        core has at a time; its stores are RocksDB state stores under one bound for the executor, which is State. The
-        total without State is `spark.executor.pyspark.memory`, a limit on virtual memory that Spark divides by the
-        cores.
-
-        Raises MemoryPlanError where the total cannot give each worker 512 MiB and each write buffer 1 MiB, with the
-        least that could; ValueError for a heap below 450 MiB, which Spark refuses.
-        """
-        plan = self if executor_cores is None else self.replaced(threads=executor_cores)
-        return spark_settings(plan, heap_bytes, task)
-
 
 def spread(tasks: Iterable[Task], threads: int) -> list[list[Task]]:
-    """Tasks over threads in turn, as many to each or one more."""
+    """Distribute tasks over threads in turn; the numbers of tasks differ by one at most."""
     of_threads: list[list[Task]] = [[] for _ in range(threads)]
     for number, task in enumerate(tasks):
         of_threads[number % threads].append(task)
@@ -379,7 +390,7 @@ def spread(tasks: Iterable[Task], threads: int) -> list[list[Task]]:
 
 
 def _use_text(plan: ThreadPlan) -> str:
-    """What partitions and stores of a thread take, of those that it has."""
+    """Return a text on the bytes that the partitions and stores of a thread use."""
     uses = (
         (plan.partitions, "partition buffers", "partitions buffer", plan.buffer_bytes),
         (plan.stores, "store takes", "stores take", plan.state_bytes),
@@ -390,8 +401,10 @@ def _use_text(plan: ThreadPlan) -> str:
     return " and ".join(texts)
 
 
-def _given(name: str, value: int | str | None, least: int = 0) -> int | None:
-    return None if value is None else parse_named_size(name, value, least=least)
+def _client(name: str, size_bytes: int | None, one_in: int, most_bytes: int) -> Part:
+    if size_bytes is None or isinstance(size_bytes, _Chosen):
+        return Part(name, one_in=one_in, most_bytes=most_bytes)
+    return Part(name, size_bytes)
 
 
 def _count(name: str, value: int, least: int) -> int:

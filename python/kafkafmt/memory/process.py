@@ -1,8 +1,8 @@
-"""What a process takes beside what its budget counts, kept small: allocator arenas, freed memory, threads' stacks.
+"""Limit the memory that a process uses beside its budget: allocator arenas, freed memory, stacks of threads.
 
-A container's limit counts pages, a limit on the address space every mapping. glibc reserves 64 MiB for each thread's
-arena and 8 MiB for its stack, and keeps freed blocks of up to 32 MiB once it has seen some. RocksDB alone starts
-half a dozen threads. Arrow's own allocator reserves 1 GiB, of which a Parquet file uses little.
+A container's limit counts pages; a limit on the address space counts every mapping. glibc reserves 64 MiB for each
+thread's arena and 8 MiB for its stack. Once blocks of up to 32 MiB were freed, it keeps such blocks. RocksDB alone
+starts half a dozen threads. Arrow's own allocator reserves 1 GiB, of which a Parquet file uses little.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ import sys
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
-# Where its threshold begins, before it grows with what is freed.
+# glibc's initial M_MMAP_THRESHOLD. A value that is set does not grow with freed blocks.
 _MMAP_BYTES = 128 * 1024
 _TRIM_BYTES = 1024 * 1024
 _STACK_BYTES = 1024 * 1024
 
 
 def bound_process() -> bool:
-    """Have this process give back what it frees, and its threads share one arena and take 1 MiB of stack each.
+    """Return freed memory to the system, share one arena among all threads, and limit their stacks to 1 MiB each.
 
-    For a process that lives within a MemoryPlan, before it starts threads: those that run keep what they have. Arrow
-    allocates by the C library then, where it was not imported before. False where that is not glibc, which is left as
-    it is.
+    Call it before the process starts threads: running threads keep their arenas and stacks. Arrow then allocates with
+    the C library, unless it was imported before.
+
+    Returns False, and changes no other setting, if the C library is not glibc; False also if glibc refuses a setting.
     """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     if not sys.platform.startswith("linux"):
@@ -44,7 +45,7 @@ def bound_process() -> bool:
 
 
 def _set_default_stack_size(libc: ctypes.CDLL) -> bool:
-    attributes = ctypes.create_string_buffer(256)  # a pthread_attr_t, of 56 bytes or 64
+    attributes = ctypes.create_string_buffer(256)  # a pthread_attr_t has 56 or 64 bytes
     if libc.pthread_getattr_default_np(attributes) != 0:
         return False
     try:

@@ -1,7 +1,7 @@
-"""The shallow mirror: batches moved from a cluster or a log directory to another, as they are (KIP-712).
+"""The shallow mirror: copy batches from a cluster or a log directory to another, as they are (KIP-712).
 
-A source hands out runs of batches, a target takes them and tells what it holds for good, and the loop in
-`running` commits no more than that, where batches begin. Nothing is decompressed that need not be.
+A source returns runs of batches. A target writes them and reports which are durable. The loop in `loop` commits only
+the offsets of those, at the beginning of a batch. Batches are decompressed only if a target needs that.
 
-Needs the extra `mirror`.
+Requires the extra `mirror`.
 """

@@ -1,4 +1,4 @@
-"""Where batches are moved from and to: `kafka://host:port[,host:port]/topic[,topic|regex]`, or a folder."""
+"""Addresses of sources and targets: `kafka://host:port[,host:port]/topic[,topic|regex]`, or a folder."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-# Where a mirror keeps its map of offsets at a target, unless it is told otherwise.
+# The default topic at the target for a mirror's offset map.
 OFFSET_MAP_TOPIC = "kafkafmt-mirror-offsets"
 
 _SCHEME = "kafka://"
 _SERVER = re.compile(r"(?:\[[^\]\s]+\]|[^\s:\[\],/]+):(?P<port>\d{1,5})")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-# Commas between parts, not those of a repetition or a class of characters: `a{1,2}`, `[a,b]`.
+# A comma separates parts, except within a repetition or a class of characters: `a{1,2}`, `[a,b]`.
 _PART = re.compile(r"(?:\\.|\{[^}]*\}|\[(?:\\.|[^\]])*\]|[^,])+")
 
 
 @dataclass(frozen=True)
 class ClusterAddress:
-    """A cluster and the topics meant: names, and regular expressions that match whole names.
+    """A cluster and its selected topics: names, and regular expressions that match whole names.
 
-    Without either all topics are meant but Kafka's own, whose names begin with two underscores, and offset maps.
+    Without either, all topics are selected except Kafka's own, whose names begin with two underscores, and the default
+    topic for offset maps.
     """
 
     servers: tuple[str, ...]
@@ -33,20 +34,20 @@ class ClusterAddress:
 
     @property
     def topics_text(self) -> str:
-        """The topics as they were written, names first."""
+        """Names and regular expressions, with commas between them, names first."""
         return ",".join((*self.topics, *self.patterns))
 
     @property
     def pattern(self) -> str | None:
-        """A regular expression for all that is meant; None where names say it."""
+        """A regular expression that matches the selected topics; None if only names are given."""
         if self.topics and not self.patterns:
             return None
         if not self.patterns:
             return rf"^(?!__|{re.escape(OFFSET_MAP_TOPIC)}$).*$"
         return "^(?:" + "|".join((*map(re.escape, self.topics), *self.patterns)) + ")$"
 
-    def means(self, topic: str) -> bool:
-        """Is a topic of that name among those meant?"""
+    def matches(self, topic: str) -> bool:
+        """Return whether a topic of that name is selected."""
         pattern = self.pattern
         return topic in self.topics if pattern is None else re.fullmatch(pattern, topic) is not None
 
@@ -55,7 +56,7 @@ Address: TypeAlias = ClusterAddress | Path
 
 
 def parse_address(text: str) -> Address:
-    """What `text` stands for. Raises ValueError that says what is wrong with it.
+    """Parse the address of a cluster or a folder. Raises ValueError, which says what is wrong with the text.
 
     >>> parse_address("kafka://localhost:9092/orders,clicks-.*")
     ClusterAddress(servers=('localhost:9092',), topics=('orders',), patterns=('clicks-.*',))
@@ -73,7 +74,7 @@ def parse_address(text: str) -> Address:
             raise ValueError(f"{text!r}: expected HOST:PORT, found {server!r}")
     parts = _PART.findall(topics)
     if topics and ",".join(parts) != topics:
-        raise ValueError(f"{text!r}: expected topics with commas between, found {topics!r}")
+        raise ValueError(f"{text!r}: expected topics separated by commas, found {topics!r}")
     names = tuple(part for part in parts if _TOPIC.fullmatch(part))
     patterns = tuple(part for part in parts if not _TOPIC.fullmatch(part))
     for pattern in patterns:

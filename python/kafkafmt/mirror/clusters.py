@@ -1,4 +1,4 @@
-"""What the mirror asks a cluster, and has it do: topics, configuration, offsets of groups (kafka-python's admin)."""
+"""Read and change the topics, configuration and group offsets of a cluster, with kafka-python's admin client."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.protocol.consumer import IsolationLevel, OffsetSpec
 from kafka.structs import OffsetAndMetadata
 
+from kafkafmt.client.client_config import parse_client_config
+from kafkafmt.client.producer import Producer
+from kafkafmt.client.raw_consumer import RawConsumer
 from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.addresses import ClusterAddress
 from kafkafmt.mirror.errors import MirrorError
-from kafkafmt.net.client_config import parse_client_config
-from kafkafmt.net.producer import Producer
-from kafkafmt.net.raw_consumer import RawConsumer
 from kafkafmt.types import TopicPartition
 
-# A mirror whose cluster is not there when it starts says so, and does not wait.
+# A mirror fails after this time if its cluster does not answer at the start.
 _BOOTSTRAP_MS = 5000
 _T = TypeVar("_T")
 
 _OWN_CONFIG = "DYNAMIC_TOPIC_CONFIG"
-# A cluster that no group has used makes the topic of their offsets when it is first asked, which takes it that long.
+# How long the first request for group offsets may take, as the cluster may first create the topic of these offsets.
 _COORDINATOR_SECONDS = 30.0
 _RETRY_SECONDS = 0.2
-# What the mirror's own options say, or what it relies on.
+# Options that the mirror itself sets from its own options, or relies on.
 _RESERVED = frozenset(
     {
         "acks",
         "auto_offset_reset",
         "bootstrap_servers",
-        "check_crcs",  # of what was not checked damage would get a CRC that holds
+        "check_crcs",  # an unchecked damaged batch would get a valid CRC at the target
         "enable_auto_commit",
         "enable_idempotence",
         "fetch_raw_bytes",
@@ -53,7 +53,7 @@ _RESERVED = frozenset(
 
 
 class _AnyClient:
-    """What any of the clients can be told."""
+    """The options of all clients together."""
 
     DEFAULT_CONFIG: ClassVar[dict[str, Any]] = {
         **KafkaAdminClient.DEFAULT_CONFIG,
@@ -63,7 +63,7 @@ class _AnyClient:
 
 
 class _FirstError(logging.Handler):
-    """Keeps the first error that a library logs, which logs many where nobody answers."""
+    """Keeps the first error that a library logs. kafka-python logs many if no broker answers."""
 
     message = ""
 
@@ -72,7 +72,7 @@ class _FirstError(logging.Handler):
 
     @contextmanager
     def in_place_of(self, name: str) -> Iterator[None]:
-        """The logs of `name` come here within; where those of DEBUG are wanted, there as well."""
+        """Take the log records of logger `name` within the block. With level DEBUG they are also logged as usual."""
         logger = logging.getLogger(name)
         self.setLevel(logging.ERROR)
         propagates, logger.propagate = logger.propagate, logger.isEnabledFor(logging.DEBUG)
@@ -84,8 +84,13 @@ class _FirstError(logging.Handler):
             logger.propagate = propagates
 
 
-class Cluster:
-    """Asks a cluster. config: options of kafka-python's clients, as text. Raises MirrorError where none answers."""
+class MirrorCluster:
+    """A cluster and its admin client.
+
+    config: options of kafka-python's clients, as text.
+
+    Raises MirrorError if no broker answers, or an option is not valid or one of the mirror's.
+    """
 
     def __init__(self, address: ClusterAddress, config: Mapping[str, str]) -> None:
         self.address = address
@@ -102,15 +107,16 @@ class Cluster:
         try:
             with errors.in_place_of("kafka"):
                 self._admin = KafkaAdminClient(**self.config_of(KafkaAdminClient))
-            described = self._admin.describe_cluster()
-            self.id = str(described["cluster_id"])
-            self.brokers = max(len(described["brokers"]), 1)
+            # By Metadata: `describe_cluster` raises KeyError for DescribeCluster 0, which brokers of 2.8 to 3.6 have.
+            metadata = self._admin._manager.run(self._admin._get_cluster_metadata, [])
+            self.id = str(metadata["cluster_id"])
+            self.brokers = max(len(metadata["brokers"]), 1)
         except (kafka_errors.KafkaError, ValueError, OSError) as error:
             cause = f" ({errors.message})" if errors.message else ""
             raise MirrorError(f"{address}: no broker answers: {error}{cause}") from None
 
     def config_of(self, client: Any) -> dict[str, Any]:
-        """The arguments for a client of kafka-python, or one derived from it."""
+        """Return the keyword arguments for a client class of kafka-python, or a subclass of one."""
         return {name: value for name, value in self._config.items() if name in client.DEFAULT_CONFIG}
 
     def topic_names(self) -> list[str]:
@@ -118,10 +124,11 @@ class Cluster:
         return names
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, UUID]:
-        """Return the ids of those topics of these names that exist and have one: brokers before 2.8 keep none."""
+        """Return the topic ids by name, without topics that do not exist. Brokers before 2.8 keep no ids."""
         asked = sorted(names)
         found = self._admin.describe_topics(asked) if asked else ()
-        ids = {one["name"]: one.get("topic_id") for one in found if not one["error_code"]}
+        # A topic without a leader yet has an error and an id.
+        ids = {one["name"]: one.get("topic_id") for one in found}
         return {
             name: UUID(str(topic_id))
             for name, topic_id in ids.items()
@@ -129,7 +136,7 @@ class Cluster:
         }
 
     def partitions(self, names: Iterable[str]) -> list[TopicPartition]:
-        """Return all partitions of those topics of these names that exist."""
+        """Return all partitions of the topics of these names. Topics that do not exist have none."""
         asked = sorted(names)
         return [
             TopicPartition(found["name"], partition["partition_index"])
@@ -139,9 +146,9 @@ class Cluster:
         ]
 
     def describe_topics(self, names: Iterable[str], *, own: bool = True) -> dict[str, TopicConfig]:
-        """Those topics of these names that are there, with their configuration.
+        """Return the configuration of the topics of these names that exist.
 
-        own: what was set for the topic itself; else all that holds for it, defaults included.
+        own: only properties that were set for the topic itself; else all properties, defaults included.
         """
         asked = sorted(names)
         if not asked:
@@ -167,12 +174,12 @@ class Cluster:
             for name, count in there.items()
         }
 
-    def create_topic(self, name: str, topic: TopicConfig, *, replication_factor: int = -1) -> None:
-        """Have a topic be there; one that is already stays as it is."""
+    def create_topic(self, name: str, topic: TopicConfig) -> None:
+        """Create a topic. One that exists stays as it is. Raises MirrorError if that fails."""
         request = {
             name: {
                 "num_partitions": topic.partitions or -1,
-                "replication_factor": replication_factor,
+                "replication_factor": -1,
                 "configs": dict(topic.configs),
             }
         }
@@ -181,26 +188,28 @@ class Cluster:
         except kafka_errors.TopicAlreadyExistsError:
             return
         except kafka_errors.KafkaError as error:
-            raise MirrorError(f"{self.address}: topic {name} could not be made: {error}") from None
+            raise MirrorError(f"{self.address}: topic {name} could not be created: {error}") from None
 
-    def grow_topic(self, name: str, partitions: int) -> None:
-        """Have a topic have so many partitions."""
+    def add_partitions(self, name: str, partitions: int) -> None:
+        """Increase the number of partitions of a topic. Raises MirrorError if that fails."""
         try:
             self._admin.create_partitions({name: partitions})
             self._admin.wait_for_topics([name])
-        except kafka_errors.InvalidPartitionsError:  # it has them by now
+        except kafka_errors.InvalidPartitionsError:  # another client has added them
             return
         except kafka_errors.KafkaError as error:
             raise MirrorError(
-                f"{self.address}: topic {name} could not be given {partitions} partitions: {error}"
+                f"{self.address}: topic {name} could not be extended to {partitions} partitions: {error}"
             ) from None
 
     def bounds(
         self, topic_partitions: Iterable[TopicPartition], *, is_committed: bool = False
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the first offset of each partition, and the one behind the last that a consumer can read.
+        """Return the first offset of each partition, and the offset after the last one that a consumer can read.
 
-        Raises MirrorError if a partition has no leader that answers.
+        is_committed: with isolation level read_committed, which ends at the first open transaction.
+
+        Raises MirrorError if the leader of a partition does not answer.
         """
         asked = [KafkaTopicPartition(*one) for one in topic_partitions]
         if not asked:
@@ -212,11 +221,13 @@ class Cluster:
                 for at in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
             )
         except kafka_errors.KafkaError as error:
-            raise MirrorError(f"{self.address}: the ends of partitions are not known: {error}") from None
+            raise MirrorError(
+                f"{self.address}: the offsets of partitions could not be read: {error}"
+            ) from None
         return {TopicPartition(*one): (int(starts[one].offset), int(ends[one].offset)) for one in asked}
 
     def end_offset(self, topic_partition: TopicPartition) -> int | None:
-        """The offset behind the last record; None where there is no such partition."""
+        """Return the offset after the last record; None if the partition does not exist."""
         asked = KafkaTopicPartition(*topic_partition)
         try:
             found = self._admin.list_partition_offsets({asked: OffsetSpec.LATEST})
@@ -225,8 +236,8 @@ class Cluster:
         return int(found[asked].offset)
 
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:
-        """What a group has committed."""
-        found = _asked_again(lambda: self._admin.list_group_offsets({group: None})[group])
+        """Return the committed offsets of a group, by partition."""
+        found = _retried(lambda: self._admin.list_group_offsets({group: None})[group])
         return {
             TopicPartition(*one): int(committed.offset)
             for one, committed in found.items()
@@ -234,9 +245,9 @@ class Cluster:
         }
 
     def commit_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit for a group, which has no members. Raises MirrorError."""
+        """Commit offsets for a group, which must have no members. Raises MirrorError if that fails."""
         commits = {KafkaTopicPartition(*one): OffsetAndMetadata(at, "", -1) for one, at in offsets.items()}
-        errors = _asked_again(lambda: self._admin.alter_group_offsets(group, commits))
+        errors = _retried(lambda: self._admin.alter_group_offsets(group, commits))
         for topic_partition, error in errors.items():
             if error is not kafka_errors.NoError:
                 name = TopicPartition(*topic_partition)
@@ -246,8 +257,8 @@ class Cluster:
         self._admin.close()
 
 
-def _asked_again(ask: Callable[[], _T]) -> _T:
-    """What a group's coordinator answers, which is asked again while it is not there yet."""
+def _retried(ask: Callable[[], _T]) -> _T:
+    """Call `ask`, and repeat it after a retriable error, because a group's coordinator may not be available yet."""
     deadline = time.monotonic() + _COORDINATOR_SECONDS
     while True:
         try:

@@ -1,7 +1,7 @@
-"""Records moved in place of batches: decoded, seen by a handler, and encoded anew.
+"""Mirror records instead of batches (`--deep`): decode them, call a handler, and encode them again.
 
-Into a folder each batch keeps its offsets, its producer and its place, and gets the codec that was asked for. Into a
-cluster records become columns, which the producer makes batches of.
+In a folder each batch keeps its offsets and its producer fields, and gets the requested codec. For a cluster, records
+become columns, from which the producer builds batches.
 """
 
 from __future__ import annotations
@@ -11,33 +11,36 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from _kafkafmt.scan import BatchRun, scan
-from kafkafmt.batch import RecordBatch
-from kafkafmt.columns import BinaryColumn, HeadersColumn
-from kafkafmt.conversion import ConversionOptions
-from kafkafmt.converted_chunks import ConvertedChunks
+from _kafkafmt.batches.scan import BatchRun, scan
+from kafkafmt.build.split import builder_like
+from kafkafmt.columns.read import BinaryColumn, HeadersColumn
+from kafkafmt.convert.chunks import ConvertedChunks
+from kafkafmt.convert.options import ConversionOptions
 from kafkafmt.mirror.handlers import Handler, NewRecord, handled_record
-from kafkafmt.mirror.moving import stretches
-from kafkafmt.records import MemoryRecords
-from kafkafmt.split import builder_like
+from kafkafmt.mirror.protocols import contiguous_ranges
+from kafkafmt.records.base import MemoryRecords
+from kafkafmt.records.batch import RecordBatch
 
 if TYPE_CHECKING:
-    from kafkafmt.mirror.running import Transform
+    from kafkafmt.mirror.loop import Transform
     from kafkafmt.types import Codec, TopicPartition
 
 
-def stretch_records(run: BatchRun, max_decompressed_bytes: int) -> Iterator[MemoryRecords]:
-    """The batches of a run as record sets, one for each stretch without gaps."""
+def contiguous_records(run: BatchRun, max_decompressed_bytes: int) -> Iterator[MemoryRecords]:
+    """Yield the batches of a run as record sets, one for each range of adjacent batches."""
     rows = run.index
     view = memoryview(run.buffer)
-    for first, stop in stretches(run):
+    for first, stop in contiguous_ranges(run):
         start = int(rows["position"][first]) - run.origin
         end = int(rows["position"][stop - 1]) + int(rows["size"][stop - 1]) - run.origin
         yield MemoryRecords(view[start:end], max_decompressed_bytes=max_decompressed_bytes)
 
 
 def deep_transform(codec: Codec | None, handler: Handler | None, max_decompressed_bytes: int) -> Transform:
-    """What makes of a run the batches that go into a folder; each is gone when the next is asked for."""
+    """Return the transform that encodes a run's batches again, for a folder. Its results share one memory.
+
+    Each result is valid until the next one is requested. codec: None to keep each batch's codec.
+    """
 
     def transform(topic_partition: TopicPartition, run: BatchRun) -> Iterator[BatchRun]:
         if handler is not None:
@@ -47,7 +50,7 @@ def deep_transform(codec: Codec | None, handler: Handler | None, max_decompresse
             return
         assert codec is not None
         options = ConversionOptions(None, codec=codec, max_decompressed_bytes=max_decompressed_bytes)
-        for records in stretch_records(run, max_decompressed_bytes):
+        for records in contiguous_records(run, max_decompressed_bytes):
             for chunk in ConvertedChunks(records, options, reuse_memory=True):
                 yield scan(chunk)[0]
 
@@ -57,7 +60,7 @@ def deep_transform(codec: Codec | None, handler: Handler | None, max_decompresse
 def _rebuilt(
     batch: RecordBatch, codec: Codec | None, handler: Handler, topic_partition: TopicPartition
 ) -> Iterator[BatchRun]:
-    """A batch of what a handler lets through, of format v2; none where that is nothing."""
+    """Yield a v2 batch of the records that the handler returns; nothing if it drops them all."""
     if batch.is_control:
         yield scan(batch.buffer)[0]
         return
@@ -80,7 +83,7 @@ def _rebuilt(
 
 
 def columns_of(records: Sequence[NewRecord]) -> tuple[Any, BinaryColumn, BinaryColumn, HeadersColumn]:
-    """Timestamps, keys, values and headers, as `Producer.send_columns` takes them."""
+    """Return timestamps, keys, values and headers as columns for `Producer.send_columns`."""
     headers = [record.headers for record in records]
     flat = [header for some in headers for header in some]
     return (

@@ -1,7 +1,9 @@
-"""What ends a mirror."""
+"""The error that ends a mirror."""
 
 from __future__ import annotations
 
+from kafkafmt._util.user_errors import UserError
 
-class MirrorError(Exception):
-    """Why a mirror cannot begin, or go on, in one line."""
+
+class MirrorError(UserError):
+    """A mirror cannot start or continue. The message is one line."""

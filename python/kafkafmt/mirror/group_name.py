@@ -1,4 +1,4 @@
-"""The consumer group of a mirror that was given none: one for each source and target, the same in every run."""
+"""Derive the default consumer group of a mirror: one per pair of source and target, the same in every run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The positions of a consumer group, looked up on the other side of a mirror."""
+"""Translate the committed offsets of a consumer group from the source of a mirror to its target."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from kafkafmt.mirror.clusters import Cluster
+from kafkafmt.mirror.clusters import MirrorCluster
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.opening import open_offset_map
 from kafkafmt.mirror.options import MirrorOptions
@@ -14,7 +14,10 @@ from kafkafmt.types import TopicPartition
 
 
 class GroupOffset(NamedTuple):
-    """Where a group is at the source, and where it goes on at the target; None where the map knows nothing."""
+    """A group's committed offset at the source, and where it continues at the target.
+
+    target_offset: None if the offset map has no entry for the partition.
+    """
 
     topic_partition: TopicPartition
     source_offset: int
@@ -22,27 +25,29 @@ class GroupOffset(NamedTuple):
 
 
 def look_up_group(options: MirrorOptions, group: str, *, commit: bool) -> list[GroupOffset]:
-    """The group's position in each partition that is mirrored; `commit`: committed for it at the target.
+    """Return the group's offsets in each partition that is mirrored.
 
-    A folder has the source's offsets. Raises MirrorError.
+    commit: commit the translated offsets for the group at the target. A target folder has the source's offsets.
+
+    Raises MirrorError if the source is no cluster, the group has committed no offsets of the topics, or a commit fails.
     """
     if isinstance(options.source, Path):
         raise MirrorError(f"{options.source}: expected a cluster, where the group has committed its offsets")
     if commit and isinstance(options.target, Path):
         raise MirrorError(f"{options.target}: expected a cluster to commit offsets at")
     with ExitStack() as stack:
-        source = Cluster(options.source, options.source_config)
+        source = MirrorCluster(options.source, options.source_config)
         stack.callback(source.close)
         committed = {
             one: offset
             for one, offset in sorted(source.group_offsets(group).items())
-            if options.source.means(one.topic)
+            if options.source.matches(one.topic)
         }
         if not committed:
-            raise MirrorError(f"{options.source}: group {group} has committed no offsets of such topics")
+            raise MirrorError(f"{options.source}: group {group} has committed no offsets of these topics")
         if isinstance(options.target, Path):
             return [GroupOffset(one, offset, offset) for one, offset in committed.items()]
-        target = Cluster(options.target, options.target_config)
+        target = MirrorCluster(options.target, options.target_config)
         stack.callback(target.close)
         offsets = open_offset_map(options.offset_map, source.id, target)
         stack.callback(offsets.close)

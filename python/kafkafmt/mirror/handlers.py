@@ -1,8 +1,8 @@
-"""Handlers: a caller's function that sees all that is moved, and may drop it or put something else in its place.
+"""Handlers: a caller's function that receives each batch or record that is mirrored, and may drop or replace it.
 
-A raw handler is called with a RecordBatch and its TopicPartition, and returns that batch, another one (a RecordBatch,
-or the bytes of one), or None to drop it. A deep one is called with a Record and its TopicPartition, and returns None,
-what has `key`, `value`, `headers` and `timestamp`, such as that record, or a tuple of these four.
+A raw handler is called with a RecordBatch and its TopicPartition. It returns that batch, another one (a RecordBatch,
+or the bytes of one), or None to drop it. A deep handler is called with a Record and its TopicPartition. It returns that
+record, any object with `key`, `value`, `headers` and `timestamp`, a tuple of these four, or None to drop it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from _kafkafmt.layout import BASE_OFFSET_LENGTH, BASE_OFFSET_OFFSET
-from _kafkafmt.scan import BatchRun, scan
-from kafkafmt.batch import RecordBatch
-from kafkafmt.log.appending import whole_batches
-from kafkafmt.log.reading import first_offset
+from _kafkafmt.batches.scan import BatchRun, scan
+from _kafkafmt.wire.layout import BASE_OFFSET_LENGTH, BASE_OFFSET_OFFSET
 from kafkafmt.mirror.errors import MirrorError
+from kafkafmt.records.batch import RecordBatch
+from kafkafmt.records.runs import first_offset, select_batches, whole_batches
 
 if TYPE_CHECKING:
     from kafkafmt.types import TopicPartition
@@ -26,10 +25,10 @@ Handler = Callable[..., Any]
 
 
 class HandlerError(Exception):
-    """What a handler raised, or returned that it may not: ends the mirror.
+    """A handler raised an error, or returned a value that is not valid. This ends the mirror.
 
-    offset: of the record, or the first of the batch, that it was called with. resume_offset: nothing was moved from
-    the batch of this offset on.
+    offset: of the record, or of the first record of the batch, that the handler was called with.
+    resume_offset: the batch of this offset and all after it were not mirrored.
     """
 
     def __init__(self, topic_partition: TopicPartition, offset: int, message: str) -> None:
@@ -38,7 +37,7 @@ class HandlerError(Exception):
 
 
 class NewRecord(NamedTuple):
-    """What a deep handler has made of a record. timestamp: in milliseconds."""
+    """The record that a deep handler returned. timestamp: in milliseconds."""
 
     key: bytes | None
     value: bytes | None
@@ -47,7 +46,7 @@ class NewRecord(NamedTuple):
 
 
 def load_handler(name: str) -> Handler:
-    """The callable that `MODULE:CALLABLE` names, in the working directory first. Raises MirrorError."""
+    """Import the callable `MODULE:CALLABLE`, looked up in the working directory first. Raises MirrorError."""
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise MirrorError(f"handler {name!r}: expected MODULE:CALLABLE")
@@ -60,13 +59,16 @@ def load_handler(name: str) -> Handler:
     except (ImportError, AttributeError) as error:
         raise MirrorError(f"handler {name!r}: {error}") from None
     if not callable(found):
-        raise MirrorError(f"handler {name!r}: expected something to call, found {type(found).__name__}")
+        raise MirrorError(f"handler {name!r}: expected a callable, found {type(found).__name__}")
     handler: Handler = found
     return handler
 
 
 def handled_batches(handler: Handler, topic_partition: TopicPartition, run: BatchRun) -> Iterator[BatchRun]:
-    """What a raw handler lets through of a run, in its order; batches that it leaves as they are stay in runs."""
+    """Yield the batches that a raw handler returns, in order. Unchanged ones stay a run up to the next replaced one.
+
+    Raises HandlerError, after the batches before it were yielded.
+    """
     kept: list[int] = []
     failure: HandlerError | None = None
     for number in range(len(run)):
@@ -86,17 +88,17 @@ def handled_batches(handler: Handler, topic_partition: TopicPartition, run: Batc
             break
         if other is not None:
             if kept:
-                yield BatchRun(run.buffer, run.index[kept], run.origin)
+                yield select_batches(run, kept)
                 kept = []
             yield other
     if kept:
-        yield BatchRun(run.buffer, run.index[kept], run.origin)
+        yield select_batches(run, kept)
     if failure is not None:
         raise failure
 
 
 def handled_record(handler: Handler, topic_partition: TopicPartition, record: Any) -> NewRecord | None:
-    """What a deep handler makes of a record."""
+    """Return the record that a deep handler returns, or None to drop it. Raises HandlerError."""
     try:
         made = handler(record, topic_partition)
         if made is None:
@@ -110,9 +112,12 @@ def handled_record(handler: Handler, topic_partition: TopicPartition, record: An
 
 
 def _put_in_place(made: Any, batch: RecordBatch) -> BatchRun:
-    """A handler's batch, numbered from where the source's begins unless its offsets are within that one's."""
+    """Return a handler's batch. Unless its offsets are within those of `batch`, it begins at that one's first offset.
+
+    Raises ValueError if it is not one whole batch, or has more offsets than `batch`.
+    """
     data = bytearray(made.buffer if isinstance(made, RecordBatch) else made)
-    run = whole_batches(data, 0)
+    run = whole_batches(data)
     if len(run) != 1:
         raise ValueError(f"expected one batch or None, found {len(run)}")
     run.ensure_valid()
@@ -122,7 +127,7 @@ def _put_in_place(made: Any, batch: RecordBatch) -> BatchRun:
         return run
     delta = int(row["last_offset"] - row["base_offset"])
     if first + delta > last:
-        raise ValueError(f"expected {last - first + 1} offsets at the most, found {delta + 1}")
+        raise ValueError(f"expected at most {last - first + 1} offsets, found {delta + 1}")
     stop = BASE_OFFSET_OFFSET + BASE_OFFSET_LENGTH
     data[BASE_OFFSET_OFFSET:stop] = first.to_bytes(BASE_OFFSET_LENGTH, "big")
     return scan(data)[0]

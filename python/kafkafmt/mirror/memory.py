@@ -1,46 +1,44 @@
-"""What a mirror may hold, out of one number (Memory Management in Kafka Streams, "Summary").
+"""Divide one memory limit among the parts of a mirror (Memory Management in Kafka Streams, "Summary").
 
-Of what the allocator leaves, Producer is for what is under way to the target and Consumer for what was fetched; the
-rest is for the batch that is opened, or decoded. Each is held several times over, by factors that were measured.
-`HeldMemory` counts what is held of each, these factors included.
+A reserve for the process and the allocator is subtracted first. The share "producer" is for batches under way to the
+target, "consumer" is for fetched batches, and the rest is for the batch that is opened or decoded. Each byte is held
+several times, by factors that were measured. `HeldMemory` counts the bytes held, these factors included.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kafkafmt._util.sizes import MIB
 from kafkafmt.memory.budget import MemoryBudget
-from kafkafmt.memory.errors import MemoryPlanError
-from kafkafmt.memory.plan import MemoryPlan
-from kafkafmt.sizes import at_least_text, size_text
+from kafkafmt.memory.division import Division, Part
 
-MIB = 1024 * 1024
-# Beside all that is counted: modules that are loaded late, connections, metadata, and arenas of the allocator.
-_RESERVED_BYTES, _RESERVED_PART = 12 * MIB, 8
-# Batches wait in the producer, and in requests while these are sent.
+# Bytes that are not counted: modules that are loaded late, connections, metadata, and the allocator's arenas.
+_RESERVED = (Part("process", 12 * MIB), Part("allocator", one_in=8))
+# Batches are held by the producer, and again by requests while these are sent.
 _UNDER_WAY_COPIES = 3
-# A response is received while the last one is taken over, a partition that is held may keep one more, and what came
-# last goes beyond what may be under way.
+# A response is received while the target takes the last one. A paused partition may keep one more. The last one may
+# exceed the bytes that may be under way.
 _FETCHED_COPIES = 4
-# Of one batch: as it is opened and made anew; as columns; as Python objects, which small records take far more for.
+# Copies of one batch: opened and encoded again; as columns; as Python objects, which are large for small records.
 _OPENED_COPIES, _COLUMN_COPIES, _RECORD_COPIES = 5, 6, 10
-# Well below what a broker reads of a request (`socket.request.max.bytes`); one batch may be larger.
+# Well below the largest request that a broker accepts (`socket.request.max.bytes`). One batch may be larger.
 _MOST_REQUEST_BYTES = 32 * MIB
 _LEAST_BATCH_BYTES = MIB
-# Producer and Consumer, of which part of what is not reserved.
-_RAW_PARTS, _DEEP_PARTS = (3, 6), (4, 8)
-
-
-class MirrorMemoryError(ValueError):
-    """Less memory than a mirror needs; the message says how much would do."""
+# The shares of batches under way and of fetched batches, after the reserve.
+_RAW_PARTS = (Part("producer", one_in=3), Part("consumer", one_in=6))
+_DEEP_PARTS = (Part("producer", one_in=4), Part("consumer", one_in=8))
 
 
 @dataclass(frozen=True)
 class MirrorMemory:
-    """`total_bytes` beyond what the process starts with. is_deep: records are moved; as_objects: seen by a handler, or
-    sent by key, so that each is a Python object for a time.
+    """The memory limits of a mirror.
 
-    Raises MirrorMemoryError where a batch of 1 MiB has no room.
+    total_bytes: beyond the memory that the process starts with.
+    is_deep: records are moved instead of batches.
+    as_objects: each record becomes a Python object, for a handler or to choose a partition by its key.
+
+    Raises MemoryPlanError if a batch of 1 MiB has no room.
     """
 
     total_bytes: int
@@ -48,33 +46,27 @@ class MirrorMemory:
     as_objects: bool = False
 
     def __post_init__(self) -> None:
-        try:
-            self.plan()
-        except MemoryPlanError:
-            raise MirrorMemoryError(
-                f"memory: expected {at_least_text(self._least_bytes())} or more to mirror batches of 1M, found "
-                f"{size_text(self.total_bytes)}"
-            ) from None
+        self.division.ensure_rest(self._copies * _LEAST_BATCH_BYTES, "batches of 1M of a mirror")
 
     @property
     def under_way_bytes(self) -> int:
-        """What may wait in the producer, and be sent."""
-        return self.plan().producer_bytes // _UNDER_WAY_COPIES
+        """The most bytes of batches that may wait in the producer or be in flight."""
+        return self.division.sizes["producer"] // _UNDER_WAY_COPIES
 
     @property
     def fetch_bytes(self) -> int:
-        """What all brokers may answer at a time; one batch may be larger."""
-        return self.plan().consumer_bytes // _FETCHED_COPIES
+        """The most bytes that all brokers together may return at a time. One batch may be larger."""
+        return self.division.sizes["consumer"] // _FETCHED_COPIES
 
     @property
     def max_request_bytes(self) -> int:
-        """The largest request to the target, but for one batch that is larger."""
+        """The largest request to the target, unless one batch is larger."""
         return min(self.under_way_bytes, _MOST_REQUEST_BYTES)
 
     @property
     def max_decompressed_bytes(self) -> int:
-        """The most that a batch may decompress to, where it is opened."""
-        return self.plan().usable_bytes // self._copies
+        """The most bytes that a batch may decompress to, if it is opened."""
+        return self.division.rest_bytes // self._copies
 
     @property
     def _copies(self) -> int:
@@ -82,46 +74,33 @@ class MirrorMemory:
             return _OPENED_COPIES
         return _RECORD_COPIES if self.as_objects else _COLUMN_COPIES
 
-    def plan(self) -> MemoryPlan:
-        """That of the one thread that moves."""
-        reserved = _RESERVED_BYTES + self.total_bytes // _RESERVED_PART
-        left = max(self.total_bytes - reserved, 0)
-        producer_part, consumer_part = _DEEP_PARTS if self.is_deep else _RAW_PARTS
-        return MemoryPlan(
-            self.total_bytes,
-            producer_bytes=left // producer_part,
-            consumer_bytes=left // consumer_part,
-            reserved_bytes=reserved,
-            least_batch_bytes=self._copies * _LEAST_BATCH_BYTES,
+    @property
+    def division(self) -> Division:
+        """The division of the total. Its rest is for the batch that is opened."""
+        return Division(
+            self.total_bytes, reserved=_RESERVED, parts=_DEEP_PARTS if self.is_deep else _RAW_PARTS
         )
-
-    def _least_bytes(self) -> int:
-        """The least total: with it, as its parts grow, the rest has that share of it which it has of any."""
-        producer_part, consumer_part = _DEEP_PARTS if self.is_deep else _RAW_PARTS
-        share = 1 - 1 / producer_part - 1 / consumer_part
-        left = int(self._copies * _LEAST_BATCH_BYTES / share) + MIB
-        return (left + _RESERVED_BYTES) * _RESERVED_PART // (_RESERVED_PART - 1)
 
 
 class HeldMemory:
-    """What a mirror holds, by the names of its plan: `mirror.consumer`, `mirror.producer` and `mirror.opened`.
+    """Counts the bytes that a mirror holds, in the budgets `mirror.consumer`, `mirror.producer` and `mirror.opened`.
 
-    Nobody waits for these bytes: what was fetched or sent is there already, and where it is much the loop holds
-    partitions until it is less. To wait in front of them would be to wait for oneself. `mirror.opened` is held whole:
-    nobody knows what a batch decompresses to.
+    It never waits for room: the bytes are in memory already, and the same thread would have to release them. The loop
+    pauses partitions instead. `mirror.opened` is always reserved whole, because the decompressed size of a batch is
+    not known before.
     """
 
     def __init__(self, memory: MirrorMemory) -> None:
-        plan = memory.plan()
-        self.budget = MemoryBudget(plan.thread_bytes, "mirror")
-        self._consumer = self.budget.child("consumer", plan.consumer_bytes).reserve(0)
-        self._producer = self.budget.child("producer", plan.producer_bytes).reserve(0)
-        self.budget.child("opened", plan.usable_bytes).reserve(plan.usable_bytes)
+        division = memory.division
+        self.budget = MemoryBudget(division.share_bytes, "mirror")
+        self._consumer = self.budget.child("consumer", division.sizes["consumer"]).reserve(0)
+        self._producer = self.budget.child("producer", division.sizes["producer"]).reserve(0)
+        self.budget.child("opened", division.rest_bytes).reserve(division.rest_bytes)
 
     def fetched(self, size_bytes: int) -> None:
-        """So much is there of the source, and is not taken over by the target."""
+        """Set the size of the fetched batches that the target has not taken yet."""
         self._consumer.resize(size_bytes * _FETCHED_COPIES)
 
     def under_way(self, size_bytes: int) -> None:
-        """So much waits in the producer, or is sent."""
+        """Set the size of the batches that wait in the producer or are in flight."""
         self._producer.resize(size_bytes * _UNDER_WAY_COPIES)

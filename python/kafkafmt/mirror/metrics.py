@@ -1,9 +1,9 @@
-"""What a mirror has moved, in Prometheus' form (library: prometheus-client): its statistics, when asked for."""
+"""Export the statistics of a mirror as Prometheus metrics, with prometheus-client."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
     from kafkafmt.mirror.statistics import Statistics
 
+_Family = TypeVar("_Family", CounterMetricFamily, GaugeMetricFamily)
 _PARTITION = ("topic", "partition")
 
 
 def registry_of(statistics: Statistics) -> CollectorRegistry:
-    """A registry whose metrics are these statistics."""
+    """Return a registry that reads the statistics at each scrape."""
     registry = CollectorRegistry()
     registry.register(_Statistics(statistics))
     return registry
@@ -36,53 +37,52 @@ class _Statistics(Collector):
             ("records", "Records that the target has acknowledged."),
             ("bytes", "Bytes of batches that the target has acknowledged."),
         ):
-            counter = CounterMetricFamily(f"kafkafmt_mirror_{name}", help_text, labels=_PARTITION)
-            for (topic, partition), known in moved:
-                counter.add_metric([topic, str(partition)], getattr(known, name))
-            yield counter
-        for name, help_text, counts in (
-            ("opened_batches", "Batches that had to be decompressed, by the reason.", statistics.opened),
-            ("left_out_batches", "Batches of which nothing went on, by the reason.", statistics.left_out),
+            counts = [(one, getattr(known, name)) for one, known in moved]
+            yield _filled(
+                CounterMetricFamily(f"kafkafmt_mirror_{name}", help_text, labels=_PARTITION), counts
+            )
+        for name, help_text, by_reason in (
+            ("opened_batches", "Batches that had to be decompressed, by reason.", statistics.opened),
+            ("left_out_batches", "Batches that were left out, by reason.", statistics.left_out),
         ):
-            counter = CounterMetricFamily(f"kafkafmt_mirror_{name}", help_text, labels=["reason"])
-            for reason, count in counts.items():
-                counter.add_metric([reason], count)
-            yield counter
-        lag = GaugeMetricFamily(
-            "kafkafmt_mirror_lag",
-            "Offsets that the source's end is ahead of what has arrived.",
-            labels=_PARTITION,
-        )
-        for (topic, partition), behind in list(statistics.lag.items()):
-            lag.add_metric([topic, str(partition)], behind)
-        yield lag
+            yield _filled(
+                CounterMetricFamily(f"kafkafmt_mirror_{name}", help_text, labels=["reason"]),
+                (((reason,), count) for reason, count in by_reason.items()),
+            )
+        help_text = "Offsets between the position that has arrived and the end of the source."
+        lag = GaugeMetricFamily("kafkafmt_mirror_lag", help_text, labels=_PARTITION)
+        yield _filled(lag, list(statistics.lag.items()))
         yield GaugeMetricFamily(
             "kafkafmt_mirror_stopped_partitions",
-            "Partitions that are mirrored no further.",
+            "Partitions that were stopped.",
             value=len(statistics.stopped),
         )
-        yield CounterMetricFamily(
-            "kafkafmt_mirror_skipped_stretches",
-            "Damaged stretches that were passed over.",
-            value=len(statistics.skipped),
-        )
-        yield CounterMetricFamily(
-            "kafkafmt_mirror_gone_offsets",
-            "Offsets that the source deleted before they were mirrored.",
-            value=statistics.gone_offsets,
-        )
-        yield CounterMetricFamily(
-            "kafkafmt_mirror_possibly_doubled_records",
-            "Records that may be at the target twice.",
-            value=statistics.possibly_doubled,
-        )
+        for name, help_text, count in (
+            ("skipped_stretches", "Damaged ranges that were skipped.", len(statistics.skipped)),
+            (
+                "gone_offsets",
+                "Offsets that the source deleted before they were mirrored.",
+                statistics.gone_offsets,
+            ),
+            (
+                "possibly_doubled_records",
+                "Records that may be at the target twice.",
+                statistics.possibly_doubled,
+            ),
+        ):
+            yield CounterMetricFamily(f"kafkafmt_mirror_{name}", help_text, value=count)
         usage = statistics.budget.usage()
-        for name, help_text, sizes in (
-            ("total", "What may be held of a budget.", [one.total_bytes for one in usage]),
-            ("held", "What is held of a budget.", [one.held_bytes for one in usage]),
-            ("peak", "The most that ever was.", [one.peak_bytes for one in usage]),
+        for name, help_text in (
+            ("total", "Total bytes of a budget."),
+            ("held", "Bytes of a budget that are held."),
+            ("peak", "Most bytes of a budget that were held."),
         ):
             gauge = GaugeMetricFamily(f"kafkafmt_memory_{name}_bytes", help_text, labels=["budget"])
-            for one, size in zip(usage, sizes, strict=True):
-                gauge.add_metric([one.name], size)
-            yield gauge
+            yield _filled(gauge, (((one.name,), getattr(one, f"{name}_bytes")) for one in usage))
+
+
+def _filled(family: _Family, values: Iterable[tuple[Iterable[object], float]]) -> _Family:
+    """Add a value for each list of labels."""
+    for labels, value in values:
+        family.add_metric(list(map(str, labels)), value)
+    return family

@@ -1,9 +1,9 @@
-"""Where the source's offsets are at the target: linear pieces, one as long as both sides count alike.
+"""Map the source's offsets to the target's, by linear pieces: within a piece both offsets grow alike.
 
-A piece ends where the source has offsets that the target has not: a transaction's marker, what compaction left out,
-or where records at the target are not the mirror's. What a piece does not cover is looked up as the end of the piece
-in front of it: whoever goes on reading there misses nothing. So pieces may be dropped, the older ones first, and then
-more is read twice.
+A piece ends before offsets that the target does not have, such as a transaction marker or a gap of compaction. It also
+ends before records at the target that another producer wrote. An offset that no piece covers is mapped to the end of
+the piece before it. A consumer that continues there misses no record. So pieces may be dropped, older ones first: a
+consumer then reads more records twice.
 """
 
 from __future__ import annotations
@@ -23,15 +23,19 @@ MOST_PIECES = 4096
 
 
 class Piece(NamedTuple):
-    """Records that follow one another on both sides: where the first is, and how many they are.
+    """Consecutive offsets at the source and the target: the first ones, and how many.
 
-    topic_id: of the source's topic; None of a map that was written before ids were kept.
+    topic_id: of the source's topic; None in a map that was written before ids were kept.
+    is_closed: the mirror ended after this piece, and had sent nothing more of this source.
+    target_topic_id: of the target's topic; None as for topic_id.
     """
 
     source_offset: int
     target_offset: int
     length: int
     topic_id: str | None = None
+    is_closed: bool = False
+    target_topic_id: str | None = None
 
     @property
     def source_end(self) -> int:
@@ -42,7 +46,7 @@ class Piece(NamedTuple):
         return self.target_offset + self.length
 
 
-# By its source offset, a piece that is new or longer now, or None for one that is dropped.
+# Pieces that are new or have changed, by source offset; None for a piece that was dropped.
 Changes: TypeAlias = dict[int, Piece | None]
 
 
@@ -60,37 +64,60 @@ class PartitionMap:
         self._pieces = sorted(pieces)
         self._most_pieces = most_pieces
         self.topic_id = self._pieces[-1].topic_id if self._pieces else None
+        self.target_topic_id = self._pieces[-1].target_topic_id if self._pieces else None
         self._changes: Changes = {}
 
     def __len__(self) -> int:
-        """Pieces."""
+        """Return the number of pieces."""
         return len(self._pieces)
 
     @property
     def end(self) -> int | None:
-        """The source's offset behind all that is known to be at the target; None where nothing is."""
+        """The source's offset after the last record known at the target; None without pieces."""
         return self._pieces[-1].source_end if self._pieces else None
 
     @property
     def target_end(self) -> int | None:
-        """The target's offset behind all that is known to be there; None where nothing is."""
+        """The target's offset after the last record known there; None without pieces."""
         return self._pieces[-1].target_end if self._pieces else None
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the mirror sent no records after `target_end`. A mirror that was killed may have sent some."""
+        return bool(self._pieces) and self._pieces[-1].is_closed
+
+    def close(self) -> None:
+        """Note that the map has all sent records: later records after `target_end` are not this mirror's."""
+        if self._pieces and not self.is_closed:
+            self._append(self._pieces.pop()._replace(is_closed=True))
+
     def identify(self, topic_id: str) -> None:
-        """Note of which topic all of this is, and what follows."""
+        """Set the id of the source's topic, for the last piece and later ones."""
         if self.topic_id != topic_id:
             self.topic_id = topic_id
-            if self._pieces:
-                self._append(self._pieces.pop())
+            self._identify_last()
+
+    def identify_target(self, topic_id: str) -> None:
+        """Set the id of the target's topic, for the last piece and later ones."""
+        if self.target_topic_id != topic_id:
+            self.target_topic_id = topic_id
+            self._identify_last()
+
+    def _identify_last(self) -> None:
+        if self._pieces:
+            self._append(self._pieces.pop())
 
     def clear(self) -> None:
-        """Forget all of it: the source's topic is another one."""
+        """Drop all pieces, because the source's topic is another one."""
         for piece in self._pieces:
             self._changes[piece.source_offset] = None
         self._pieces.clear()
 
     def add(self, sources: NDArray[np.int64], targets: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
-        """Take in stretches of records, ascending on both sides and behind all that is known."""
+        """Add ranges of records: first offsets at source and target, and counts.
+
+        The offsets must ascend, and begin after all known ones.
+        """
         if not len(sources):
             return
         follows = (sources[1:] == sources[:-1] + counts[:-1]) & (targets[1:] == targets[:-1] + counts[:-1])
@@ -102,16 +129,16 @@ class PartitionMap:
             self._thin_out()
 
     def anchor(self, source_offset: int, target_offset: int) -> None:
-        """Say that what comes next is from `source_offset` on, and goes to `target_offset` or behind it."""
+        """Note that the next records begin at `source_offset`, and get `target_offset` or a later one."""
         self._append(Piece(source_offset, target_offset, 0))
 
     def begin_at(self, source_offset: int) -> None:
-        """Say that all in front of `source_offset` is at the target, but not where: readers begin at the start."""
+        """Note that all records before `source_offset` are at the target, at unknown offsets: look-ups return 0."""
         self.rewind(0)
         self.anchor(source_offset, 0)
 
     def rewind(self, source_offset: int) -> None:
-        """Forget what is known from this offset on: it is mirrored again."""
+        """Drop all entries from this offset of the source on, because it is mirrored again."""
         number = bisect_left(self._pieces, source_offset, key=_source_offset)
         for piece in self._pieces[number:]:
             self._changes[piece.source_offset] = None
@@ -121,9 +148,9 @@ class PartitionMap:
             self._append(last._replace(length=source_offset - last.source_offset))
 
     def truncate(self, target_end: int) -> None:
-        """Forget what is known from this offset of the target on: the target has lost it, or was made anew.
+        """Drop all entries from this offset of the target on, because the target has lost the records.
 
-        `end` is then where the source has what was lost.
+        `end` is then the source's offset of the first lost record.
         """
         while self._pieces and self._pieces[-1].target_end > target_end:
             last = self._pieces.pop()
@@ -133,7 +160,7 @@ class PartitionMap:
                 self._append(Piece(last.source_offset, min(last.target_offset, target_end), max(length, 0)))
 
     def look_up(self, source_offset: int) -> int | None:
-        """Where to go on at the target so that no record from this offset on is missed; None where nothing is known."""
+        """Return where to continue at the target to miss no record from this offset on; None without pieces."""
         if not self._pieces:
             return None
         number = bisect_right(self._pieces, source_offset, key=_source_offset) - 1
@@ -141,26 +168,30 @@ class PartitionMap:
         return piece.target_offset + min(max(source_offset - piece.source_offset, 0), piece.length)
 
     def take_changes(self) -> Changes:
-        """What has changed since this was last asked, to be saved."""
+        """Return the changes since the last call, for the caller to save."""
         changes, self._changes = self._changes, {}
         return changes
 
     def restore_changes(self, changes: Changes) -> None:
-        """These were not saved after all."""
+        """Put changes back that could not be saved."""
         self._changes = {**changes, **self._changes}
 
     def _append(self, piece: Piece) -> None:
-        piece = piece._replace(topic_id=self.topic_id)
+        piece = piece._replace(topic_id=self.topic_id, target_topic_id=self.target_topic_id)
         if self._pieces:
             last = self._pieces[-1]
             if (last.source_end, last.target_end) == (piece.source_offset, piece.target_offset):
                 self._pieces.pop()
-                piece = last._replace(length=last.length + piece.length, topic_id=self.topic_id)
+                piece = piece._replace(
+                    source_offset=last.source_offset,
+                    target_offset=last.target_offset,
+                    length=last.length + piece.length,
+                )
         self._pieces.append(piece)
         self._changes[piece.source_offset] = piece
 
     def _thin_out(self) -> None:
-        """Drop every other one of the older half, but the first."""
+        """Drop every second piece of the older half, except the first piece."""
         older = len(self._pieces) // 2
         for piece in self._pieces[1:older:2]:
             self._changes[piece.source_offset] = None
@@ -168,33 +199,33 @@ class PartitionMap:
 
 
 class OffsetMapStore(Protocol):
-    """Where pieces are kept. Those of other sources may be kept there, too."""
+    """Stores the pieces of one source. Other sources may use the same file or topic."""
 
     def load(self, topic_partition: TopicPartition) -> list[Piece]:
-        """All pieces of a partition, as saved last, by this mirror or by another."""
+        """Return the pieces of a partition that this or another mirror saved last."""
 
     def save(self, changes: Mapping[TopicPartition, Changes]) -> None:
-        """Keep what has changed, durably once this returns."""
+        """Save changes. They are durable when this returns."""
 
     def close(self) -> None: ...
 
 
 class OffsetMap:
-    """The maps of the partitions that are this mirror's, and the store that keeps them."""
+    """The maps of this mirror's partitions, and their store."""
 
     def __init__(self, store: OffsetMapStore) -> None:
         self._store = store
         self._maps: dict[TopicPartition, PartitionMap] = {}
 
     def partition(self, topic_partition: TopicPartition) -> PartitionMap:
-        """The map of a partition, loaded when it is asked for first."""
+        """Return the map of a partition. The first call loads it."""
         found = self._maps.get(topic_partition)
         if found is None:
             found = self._maps[topic_partition] = PartitionMap(self._store.load(topic_partition))
         return found
 
     def save(self) -> None:
-        """Keep what has changed."""
+        """Save all changes. If the store raises, the next call saves them."""
         changes = {partition: found.take_changes() for partition, found in self._maps.items()}
         changes = {partition: some for partition, some in changes.items() if some}
         try:
@@ -206,7 +237,7 @@ class OffsetMap:
             raise
 
     def forget(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """These are another mirror's; what has changed of them and is not saved is lost."""
+        """Forget partitions that another mirror takes over, with their unsaved changes."""
         for topic_partition in topic_partitions:
             self._maps.pop(topic_partition, None)
 

@@ -1,7 +1,7 @@
-"""Where offset maps are kept: in a compacted topic at the target, or in a file (SQLite).
+"""Store offset maps in a compacted topic at the target, or in a file (SQLite).
 
-In a topic a piece is a record: its key says source, topic, partition and the source's offset, its value the target's
-offset and how many records; null drops the piece. One partition, so that all has one order.
+In a topic a piece is a record. Its key has the source, the topic, the partition and the source's offset. Its value has
+the target's offset and the number of records; a null value drops the piece. The topic has one partition, for one order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kafka import TopicPartition as KafkaTopicPartition
 from kafkafmt._util.directory_lock import lock_surroundings
 from kafkafmt._util.files import ensure_regular_or_missing
 from kafkafmt.log.topic_configs import TopicConfig
-from kafkafmt.mirror.clusters import Cluster
+from kafkafmt.mirror.clusters import MirrorCluster
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.offset_map import Changes, Piece
 from kafkafmt.net import Producer
@@ -29,17 +29,18 @@ from kafkafmt.types import TopicPartition
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS pieces (
     source TEXT, topic TEXT, partition INTEGER, source_offset INTEGER, target_offset INTEGER, count INTEGER,
-    topic_id TEXT,
+    topic_id TEXT, is_closed INTEGER NOT NULL DEFAULT 0, target_topic_id TEXT,
     PRIMARY KEY (source, topic, partition, source_offset)
 ) WITHOUT ROWID
 """
+_ADDED_COLUMNS = {"topic_id": "TEXT", "is_closed": "INTEGER NOT NULL DEFAULT 0", "target_topic_id": "TEXT"}
 _LOCK_SECONDS = 30.0
 _POLL_MS = 1000
 _SAVE_SECONDS = 15.0
 
 
 class FileOffsetMapStore:
-    """In a file that is made where it is missing, and that several mirrors may share. Raises MirrorError."""
+    """Stores pieces in a file, which is created if it is missing. Several mirrors may share it. Raises MirrorError."""
 
     def __init__(self, path: Path, source: str) -> None:
         self._path, self._source = path, source
@@ -49,25 +50,26 @@ class FileOffsetMapStore:
         except OSError as error:
             raise MirrorError(f"{error.filename}: {error.strerror}") from None
         try:
-            # Partitions are given up in a consumer's own thread, while the mirror's waits for it.
+            # The consumer's thread saves revoked partitions, while the mirror's thread waits for it.
             self._database = sqlite3.connect(path, timeout=_LOCK_SECONDS, check_same_thread=False)
             with self._database:
                 self._database.execute(_SCHEMA)
                 columns = {row[1] for row in self._database.execute("PRAGMA table_info(pieces)")}
-                if "topic_id" not in columns:  # a file of an earlier version
-                    self._database.execute("ALTER TABLE pieces ADD COLUMN topic_id TEXT")
+                for column, kind in _ADDED_COLUMNS.items():
+                    if column not in columns:  # a file of an earlier version
+                        self._database.execute(f"ALTER TABLE pieces ADD COLUMN {column} {kind}")
         except sqlite3.Error as error:
             self._lock.close()
             raise MirrorError(f"{path}: {error}") from None
 
     def load(self, topic_partition: TopicPartition) -> list[Piece]:
         query = (
-            "SELECT source_offset, target_offset, count, topic_id FROM pieces "
+            "SELECT source_offset, target_offset, count, topic_id, is_closed, target_topic_id FROM pieces "
             "WHERE source = ? AND topic = ? AND partition = ?"
         )
         try:
             with closing(self._database.execute(query, (self._source, *topic_partition))) as rows:
-                return [Piece(*row) for row in rows]
+                return [Piece(*row)._replace(is_closed=bool(row[4])) for row in rows]
         except sqlite3.Error as error:
             raise MirrorError(f"{self._path}: {error}") from None
 
@@ -79,14 +81,14 @@ class FileOffsetMapStore:
                 if piece is None:
                     dropped.append(key)
                 else:
-                    kept.append((*key, piece.target_offset, piece.length, piece.topic_id))
+                    kept.append((*key, *piece[1:]))
         try:
             with self._database as database:
                 database.executemany(
                     "DELETE FROM pieces WHERE source = ? AND topic = ? AND partition = ? AND source_offset = ?",
                     dropped,
                 )
-                database.executemany("INSERT OR REPLACE INTO pieces VALUES (?, ?, ?, ?, ?, ?, ?)", kept)
+                database.executemany("INSERT OR REPLACE INTO pieces VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", kept)
         except sqlite3.Error as error:
             raise MirrorError(f"{self._path}: {error}") from None
 
@@ -96,9 +98,9 @@ class FileOffsetMapStore:
 
 
 class TopicOffsetMapStore:
-    """In a compacted topic with one partition, which is made where it is missing, once there is something to keep."""
+    """Stores pieces in a compacted topic with one partition. The first save creates it if it is missing."""
 
-    def __init__(self, topic: str, source: str, cluster: Cluster) -> None:
+    def __init__(self, topic: str, source: str, cluster: MirrorCluster) -> None:
         self._topic, self._source, self._cluster = topic, source, cluster
         self._producer: Producer | None = None
         self._consumer: KafkaConsumer | None = None
@@ -135,7 +137,7 @@ class TopicOffsetMapStore:
             self._producer.close(_SAVE_SECONDS)
 
     def _read_on(self) -> None:
-        """Take in what was written since the last time."""
+        """Read the records that were written since the last call."""
         if self._consumer is None:
             if not self._cluster.describe_topics([self._topic]):
                 return
@@ -161,7 +163,13 @@ class TopicOffsetMapStore:
                 return
             found = json.loads(value)
             place = int(found["offset"]), int(found["count"])
-            pieces[source_offset] = Piece(source_offset, *place, found.get("topic_id"))
+            pieces[source_offset] = Piece(
+                source_offset,
+                *place,
+                found.get("topic_id"),
+                bool(found.get("closed")),
+                found.get("target_topic_id"),
+            )
         except (ValueError, KeyError, TypeError):
             message = f"{self._topic}: expected pieces of an offset map, found a record of another kind"
             raise MirrorError(message) from None
@@ -170,8 +178,14 @@ class TopicOffsetMapStore:
 def _value(piece: Piece | None) -> Mapping[str, Any] | None:
     if piece is None:
         return None
-    value = {"offset": piece.target_offset, "count": piece.length}
-    return value if piece.topic_id is None else {**value, "topic_id": piece.topic_id}
+    value: dict[str, Any] = {"offset": piece.target_offset, "count": piece.length}
+    if piece.topic_id is not None:
+        value["topic_id"] = piece.topic_id
+    if piece.is_closed:
+        value["closed"] = True
+    if piece.target_topic_id is not None:
+        value["target_topic_id"] = piece.target_topic_id
+    return value
 
 
 def _json(value: Mapping[str, Any] | None) -> bytes | None:

@@ -1,4 +1,4 @@
-"""A mirror put together as its options say: source, target, and what is between them."""
+"""Create a mirror from its options: source, target, offset map and transform."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from kafkafmt._util.descriptors import raise_limit
+from kafkafmt._util.ini import IniError
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.ini import IniError
 from kafkafmt.mirror.addresses import Address
-from kafkafmt.mirror.clusters import Cluster
+from kafkafmt.mirror.clusters import MirrorCluster
 from kafkafmt.mirror.deep import deep_transform
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.group_name import derived_group
 from kafkafmt.mirror.handlers import handled_batches
+from kafkafmt.mirror.loop import Mirror, Report, Transform
 from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.offset_map import OffsetMap, OffsetMapStore
 from kafkafmt.mirror.offset_stores import FileOffsetMapStore, TopicOffsetMapStore
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.running import Mirror, Report, Transform
 from kafkafmt.mirror.sources.cluster import ClusterSource
 from kafkafmt.mirror.sources.directory import DirectorySource
 from kafkafmt.mirror.statistics import Statistics
@@ -30,12 +31,11 @@ from kafkafmt.mirror.targets.cluster import ClusterTarget, Sender
 from kafkafmt.mirror.targets.directory import DirectoryTarget
 from kafkafmt.mirror.targets.records import RecordSender
 from kafkafmt.net import Producer, RawProducer
-from kafkafmt.serve.descriptors import raise_limit
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
-    from _kafkafmt.scan import BatchRun
-    from kafkafmt.mirror.moving import Source, Target
+    from _kafkafmt.batches.scan import BatchRun
+    from kafkafmt.mirror.protocols import Source, Target
     from kafkafmt.types import TopicPartition
 
 _log = structlog.get_logger()
@@ -44,14 +44,17 @@ _TOPIC = "topic:"
 _FOREVER_MS = 2**31 - 1
 _LINGER_MS = 5
 _BATCH_BYTES = 256 * 1024
-# What was fetched when the target became full comes on top of what fills it, and one batch may be very large: what is
-# there already has room. Of records only so many are made of batches as have some.
+# Batches fetched before the target became full are sent in addition, and one batch may be very large. They are in
+# memory already, so the producer's budget must have room. Records of `--deep` are made only as there is room.
 _MOST_BEYOND_BYTES = 2**31
 
 
 @contextmanager
 def open_mirror(options: MirrorOptions, report: Report) -> Iterator[Mirror]:
-    """A mirror to be run, closed when the block is left. Raises MirrorError and OSError."""
+    """Create a mirror, and close it at the end of the block. Raises MirrorError and OSError.
+
+    report: called with the statistics every `progress_interval` seconds.
+    """
     raise_limit()
     memory = HeldMemory(options.memory)
     statistics = Statistics(memory.budget)
@@ -61,16 +64,19 @@ def open_mirror(options: MirrorOptions, report: Report) -> Iterator[Mirror]:
             target_cluster = _open_cluster(stack, options.target, options.target_config)
             source = _open_source(stack, options, source_cluster, target_cluster)
             target = _open_target(stack, options, source, target_cluster, statistics)
-        except ValueError as error:  # from clients, of what they are told
+        except ValueError as error:  # from clients, for options that are not valid
             raise MirrorError(str(error)) from None
         mirror = Mirror(options, source, target, memory, transform=_transform(options), report=report)
         if isinstance(source, ClusterSource):
-            source.on_revoked = mirror.give_up
+            source.on_revoke = mirror.revoke
         yield mirror
 
 
-def open_offset_map(offset_map: str, source: str, target: Cluster) -> OffsetMap:
-    """The map of a source's offsets to a target's: `topic:NAME` there, which is made, or a file."""
+def open_offset_map(offset_map: str, source: str, target: MirrorCluster) -> OffsetMap:
+    """Open the offset map of a source, by its name, to a target.
+
+    offset_map: `topic:NAME` at the target, or the path of a file. Either is created if it is missing.
+    """
     store: OffsetMapStore
     if offset_map.startswith(_TOPIC):
         store = TopicOffsetMapStore(offset_map.removeprefix(_TOPIC), source, target)
@@ -79,17 +85,17 @@ def open_offset_map(offset_map: str, source: str, target: Cluster) -> OffsetMap:
     return OffsetMap(store)
 
 
-def _open_cluster(stack: ExitStack, address: Address, config: Mapping[str, str]) -> Cluster | None:
-    """The cluster at an address; None for a folder."""
+def _open_cluster(stack: ExitStack, address: Address, config: Mapping[str, str]) -> MirrorCluster | None:
+    """Connect to the cluster at an address. Return None for a folder."""
     if isinstance(address, Path):
         return None
-    cluster = Cluster(address, config)
+    cluster = MirrorCluster(address, config)
     stack.callback(cluster.close)
     return cluster
 
 
 def _open_source(
-    stack: ExitStack, options: MirrorOptions, cluster: Cluster | None, target: Cluster | None
+    stack: ExitStack, options: MirrorOptions, cluster: MirrorCluster | None, target: MirrorCluster | None
 ) -> Source:
     if isinstance(options.source, Path):
         try:
@@ -100,7 +106,7 @@ def _open_source(
         assert cluster is not None
         if target is not None and target.id == cluster.id:
             raise MirrorError(
-                f"{options.target}: expected another cluster than the source: topics keep their names"
+                f"{options.target}: expected another cluster than the source, as topics keep their names"
             )
         group = options.group
         if group is None:
@@ -115,7 +121,7 @@ def _open_target(
     stack: ExitStack,
     options: MirrorOptions,
     source: Source,
-    cluster: Cluster | None,
+    cluster: MirrorCluster | None,
     statistics: Statistics,
 ) -> Target:
     target: Target
@@ -131,11 +137,11 @@ def _open_target(
     return target
 
 
-def _open_sender(cluster: Cluster, options: MirrorOptions, statistics: Statistics) -> Sender:
+def _open_sender(cluster: MirrorCluster, options: MirrorOptions, statistics: Statistics) -> Sender:
     memory = options.memory
     defaults: dict[str, Any] = {
         "linger_ms": 0 if not options.is_deep else _LINGER_MS,
-        "metrics_enabled": False,  # as of the source's consumer
+        "metrics_enabled": False,  # as for the source's consumer
         "max_request_size": memory.max_request_bytes,
         "batch_size": _BATCH_BYTES,
     }
@@ -143,13 +149,13 @@ def _open_sender(cluster: Cluster, options: MirrorOptions, statistics: Statistic
         "acks": "all",
         "enable_idempotence": True,
         "buffer_memory": memory.under_way_bytes + (0 if options.is_deep else _MOST_BEYOND_BYTES),
-        # An outage is waited for.
+        # The mirror waits until an outage is over.
         "delivery_timeout_ms": _FOREVER_MS,
     }
     if not options.is_deep:
         config = {**defaults, **cluster.config_of(RawProducer), **fixed}
         return BatchSender(config, statistics, memory.max_decompressed_bytes)
-    fixed["max_block_ms"] = _FOREVER_MS  # for room, which an outage may keep from them
+    fixed["max_block_ms"] = _FOREVER_MS  # for memory, which records may hold during an outage
     if options.codec is not None:
         fixed["compression_type"] = None if options.codec == Codec.NONE else options.codec.name.lower()
     return RecordSender({**defaults, **cluster.config_of(Producer), **fixed}, options)

@@ -1,4 +1,4 @@
-"""All that a mirror can be told, checked when it is made."""
+"""The options of a mirror, validated when they are created."""
 
 from __future__ import annotations
 
@@ -7,38 +7,46 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from kafkafmt._util.sizes import MIB
+from kafkafmt.memory.errors import MemoryPlanError
 from kafkafmt.mirror.addresses import OFFSET_MAP_TOPIC, Address, ClusterAddress
 from kafkafmt.mirror.errors import MirrorError
-from kafkafmt.mirror.memory import MirrorMemory, MirrorMemoryError
+from kafkafmt.mirror.memory import MirrorMemory
 from kafkafmt.mirror.topic_settings import TopicSettings
 from kafkafmt.types import Codec, Isolation
 
 Beginning: TypeAlias = Literal["earliest", "latest", "committed"]
-OnCorrupt: TypeAlias = Literal["stop", "skip"]
+OnCorrupt: TypeAlias = Literal["fail", "skip"]
 
-MIB = 1024 * 1024
 DEFAULT_OFFSET_MAP = f"topic:{OFFSET_MAP_TOPIC}"
 
 
 @dataclass(frozen=True)
 class MirrorOptions:
-    """What is moved, and how. Sizes are in bytes, times in seconds.
+    """The options of a mirror. Sizes are in bytes, times in seconds.
 
-    group: the consumer group at the source; None: one of its own for each source and target.
-    follows: whether to wait for more at the end of the source; None: from a cluster, not from a folder.
-    beginning: where a partition begins that was never mirrored to this target; committed: where the group has, else
-        earliest.
-    isolation: None: read_committed into a cluster; read_uncommitted, control batches kept, into a folder.
-    on_corrupt: whether damage stops its partition, or is passed over and reported.
-    is_deep: records are moved, not batches: with `codec`, to partitions chosen by key with `repartitions`.
-    handler: sees what is moved; see `kafkafmt.mirror.handlers`.
-    source_config, target_config: kafka-python's options of clients, as text.
-    topic_settings: configuration of the topics that are created at the target, in place of the source's.
-    restarts_recreated: a topic that was deleted and created again at the source is mirrored from its start.
-    appends: into a cluster, behind records that the offset map does not tell of.
+    group: the consumer group at the source; None for a derived one for each pair of source and target.
+    follows: whether to wait for more records at the end of the source; None: a cluster is followed, a folder not.
+    beginning: where a partition begins that was never mirrored to this target. committed: at the group's committed
+        offset, or else earliest.
+    isolation: None: read_committed into a cluster; read_uncommitted with control batches into a folder.
+    on_corrupt: whether damage stops its partition (fail), or is skipped and reported (skip).
+    from_segment_start: mirror records below the log start offset of a folder, too.
+    is_deep: mirror records instead of batches.
+    codec: the codec of the new batches, with `is_deep`.
+    repartitions: choose partitions by key, with `is_deep`.
+    handler: called with each batch, or with `is_deep` each record; see `kafkafmt.mirror.handlers`.
+    source_config, target_config: client options of kafka-python, as text.
+    topic_settings: properties of topics that are created at the target, which replace the source's.
+    restarts_recreated: mirror a topic that was deleted and created again at the source from its start.
+    appends: append to records at a target cluster that the offset map does not know.
     offset_map: `topic:NAME` at the target, or the path of a file.
-    memory_bytes: what the process may take beyond what it starts with.
-    shutdown_timeout: how long what is under way may take at the end.
+    commit_interval: how often files are flushed, the offset map is saved, and offsets are committed.
+    progress_interval: how often progress is reported; 0 for never.
+    memory_bytes: the most memory beyond what the process starts with.
+    shutdown_timeout: how long to wait at the end for batches under way.
+
+    Raises MirrorError if options contradict each other.
     """
 
     source: Address
@@ -47,12 +55,13 @@ class MirrorOptions:
     follows: bool | None = None
     beginning: Beginning = "earliest"
     isolation: Isolation | None = None
-    on_corrupt: OnCorrupt = "stop"
+    on_corrupt: OnCorrupt = "fail"
+    from_segment_start: bool = False
     is_deep: bool = False
     codec: Codec | None = None
     repartitions: bool = False
     handler: Callable[..., Any] | None = None
-    source_config: Mapping[str, str] = field(default_factory=dict, repr=False)  # with passwords among them
+    source_config: Mapping[str, str] = field(default_factory=dict, repr=False)  # may contain passwords
     target_config: Mapping[str, str] = field(default_factory=dict, repr=False)
     topic_settings: TopicSettings = field(default_factory=TopicSettings)
     restarts_recreated: bool = False
@@ -65,29 +74,39 @@ class MirrorOptions:
 
     def __post_init__(self) -> None:
         if isinstance(self.target, ClusterAddress) and (self.target.topics or self.target.patterns):
-            raise MirrorError(f"{self.target}: expected no topics at the target, where they keep their names")
+            raise MirrorError(
+                f"{self.target}: expected no topics in the target's address, as topics keep their names"
+            )
         if self.repartitions and not self.into_cluster:
-            raise MirrorError("to repartition needs a cluster as target: a folder keeps the source's offsets")
+            raise MirrorError("--repartition needs a cluster as target: a folder keeps the source's offsets")
+        if self.from_segment_start and not isinstance(self.source, Path):
+            raise MirrorError(
+                "--from-segment-start needs a folder as source: a cluster returns no records below that offset"
+            )
         if self.appends and not self.into_cluster:
             raise MirrorError("--append needs a cluster as target: a folder keeps the source's offsets")
         if not self.is_deep and (self.codec is not None or self.repartitions):
-            raise MirrorError("a codec and to repartition need --deep: batches are moved as they are else")
+            raise MirrorError(
+                "--codec and --repartition need --deep: without it batches are copied as they are"
+            )
         if self.is_deep and not self.into_cluster and self.codec is None and self.handler is None:
             raise MirrorError(
-                "--deep into a folder needs a codec or a handler: it keeps the source's batches else"
+                "--deep into a folder needs --codec or --handler: without them batches stay as they are"
             )
         try:
-            self.memory  # noqa: B018 - which checks it
-        except MirrorMemoryError as error:
-            raise MirrorError(f"--{error}") from None
+            self.memory  # noqa: B018 - raises if it is too small
+        except MemoryPlanError as error:
+            raise MirrorError(f"--memory: {error}") from None
         if isinstance(self.source, Path) and isinstance(self.target, Path):
             inner, outer = self.target.resolve(), self.source.resolve()
             if inner == outer or outer in inner.parents or inner in outer.parents:
-                raise MirrorError(f"{self.target} and {self.source}: expected folders apart from each other")
+                raise MirrorError(
+                    f"{self.target} and {self.source}: expected folders apart, neither within the other"
+                )
 
     @property
     def memory(self) -> MirrorMemory:
-        """What of the memory is for what."""
+        """The division of the memory."""
         as_objects = self.handler is not None or self.repartitions
         return MirrorMemory(self.memory_bytes, self.is_deep, as_objects)
 
@@ -101,12 +120,12 @@ class MirrorOptions:
 
     @property
     def is_committed(self) -> bool:
-        """Whether batches of aborted and open transactions are left out."""
+        """Whether batches of aborted and open transactions are left out (read_committed)."""
         if self.isolation is None:
             return self.into_cluster
         return self.isolation == "read_committed"
 
     @property
     def keeps_control_batches(self) -> bool:
-        """A folder gets the log as it is, markers of transactions included."""
+        """Whether control batches are copied: into a folder, which gets the whole log, unless with read_committed."""
         return not self.into_cluster and not self.is_committed

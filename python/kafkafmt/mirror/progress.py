@@ -1,8 +1,9 @@
-"""Progress lines: what has moved since the last one, in all and by partition, and how far behind each is."""
+"""Log progress: the rates since the last report, in total and by partition, and the lag of each partition."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import structlog
 
@@ -11,21 +12,23 @@ from kafkafmt.types import TopicPartition
 
 _log = structlog.get_logger()
 
-# A line each for the partitions farthest behind, no more: there may be thousands.
+# Only the partitions with the largest lag get a line each, as there may be thousands.
 _MOST_PARTITIONS = 20
 
 
 class Progress:
-    """To be called every so often with the statistics."""
+    """Logs progress each time it is called with the statistics."""
 
     def __init__(self) -> None:
-        self._told_at = time.monotonic()
-        self._told: dict[TopicPartition, Moved] = {}
+        self._reported_at = time.monotonic()
+        self._reported: dict[TopicPartition, Moved] = {}
 
     def __call__(self, statistics: Statistics) -> None:
         now = time.monotonic()
-        seconds = max(now - self._told_at, 1e-9)
-        moved = {one: _since(known, self._told.get(one)) for one, known in statistics.moved.items()}
+        seconds = max(now - self._reported_at, 1e-9)
+        moved = {
+            one: known.since(self._reported.get(one, Moved())) for one, known in statistics.moved.items()
+        }
         total = Moved()
         for part in moved.values():
             total.add(part.batches, part.records, part.bytes)
@@ -50,13 +53,5 @@ class Progress:
                     bytes_per_second=round(part.bytes / seconds),
                     batches_per_second=round(part.batches / seconds),
                 )
-        self._told_at = now
-        self._told = {
-            one: Moved(known.batches, known.records, known.bytes) for one, known in statistics.moved.items()
-        }
-
-
-def _since(now: Moved, before: Moved | None) -> Moved:
-    if before is None:
-        return now
-    return Moved(now.batches - before.batches, now.records - before.records, now.bytes - before.bytes)
+        self._reported_at = now
+        self._reported = {one: replace(known) for one, known in statistics.moved.items()}

@@ -1,4 +1,4 @@
-"""What a mirror has moved, for its summary, its progress lines and its metrics."""
+"""The statistics of a mirror, for its summary, its progress lines and its metrics."""
 
 from __future__ import annotations
 
@@ -8,18 +8,38 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kafkafmt.forwarding import ForwardingStats, RefusalReason
+from kafkafmt.build.forwarding import ForwardingStats, RefusalReason
 
 if TYPE_CHECKING:
-    from kafkafmt.log.reading import SourceDamage
+    from kafkafmt.log.gaps import OffsetsGone, SourceDamage
     from kafkafmt.memory import MemoryBudget
-    from kafkafmt.mirror.moving import OffsetsGone, Stopped, Unreached
     from kafkafmt.types import TopicPartition
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A partition that was stopped: the first offset that was not mirrored, and why."""
+
+    topic_partition: TopicPartition
+    offset: int
+    message: str
+
+
+@dataclass(frozen=True)
+class Unreached:
+    """A partition that was not mirrored to the end that it had at the start, by a mirror that does not follow.
+
+    from_offset: the offset that was reached. to_offset: the end offset.
+    """
+
+    topic_partition: TopicPartition
+    from_offset: int
+    to_offset: int
 
 
 @dataclass
 class Moved:
-    """What the target has acknowledged, by the source's batches."""
+    """The batches, records and bytes that the target has acknowledged, as the source counts them."""
 
     batches: int = 0
     records: int = 0
@@ -30,12 +50,17 @@ class Moved:
         self.records += records
         self.bytes += size_bytes
 
+    def since(self, before: Moved) -> Moved:
+        return Moved(self.batches - before.batches, self.records - before.records, self.bytes - before.bytes)
+
 
 @dataclass
 class Statistics:
-    """forwarding: what forwarders have counted, where batches are made such that a broker takes them.
+    """The statistics of a mirror.
 
-    budget: of what the mirror holds.
+    budget: the bytes that the mirror holds.
+    forwarding: the counts of the forwarders, which change batches so that a broker accepts them.
+    possibly_doubled: the number of records that may be at the target twice.
     """
 
     budget: MemoryBudget
@@ -58,21 +83,21 @@ class Statistics:
 
     @property
     def opened(self) -> dict[str, int]:
-        """Batches by the reason why they were decompressed, or converted up."""
+        """The number of batches that were decompressed or up-converted, by reason."""
         return _summed(stats.opened for stats in self.forwarding)
 
     @property
     def left_out(self) -> dict[str, int]:
-        """Batches of which nothing goes on, by the reason."""
+        """The number of batches that were left out, by reason."""
         return _summed(stats.left_out for stats in self.forwarding)
 
     @property
     def gone_offsets(self) -> int:
-        """Offsets that the source deleted before they were mirrored."""
+        """The number of offsets that the source deleted before they were mirrored."""
         return sum(one.to_offset - one.from_offset for one in self.gone.copy())
 
     def as_dict(self) -> dict[str, Any]:
-        """The summary for machines."""
+        """Return the summary for JSON."""
         total = self.total
         return {
             "batches": total.batches,
@@ -81,44 +106,22 @@ class Statistics:
             "opened": self.opened,
             "left_out": self.left_out,
             "skipped": [
-                {
-                    "topic": one.topic_partition.topic,
-                    "partition": one.topic_partition.partition,
-                    "first_offset": one.offset,
-                    "next_offset": one.next_offset,
-                    "message": one.message,
-                }
+                _of_partition(
+                    one.topic_partition,
+                    first_offset=one.offset,
+                    next_offset=one.next_offset,
+                    message=one.message,
+                )
                 for one in self.skipped
             ],
             "possibly_doubled": self.possibly_doubled,
             "lag": {str(partition): lag for partition, lag in sorted(self.lag.items())},
             "stopped": [
-                {
-                    "topic": topic,
-                    "partition": partition,
-                    "offset": one.offset,
-                    "message": one.message,
-                }
-                for (topic, partition), one in sorted(self.stopped.items())
+                _of_partition(topic_partition, offset=one.offset, message=one.message)
+                for topic_partition, one in sorted(self.stopped.items())
             ],
-            "unreached": [
-                {
-                    "topic": one.topic_partition.topic,
-                    "partition": one.topic_partition.partition,
-                    "from_offset": one.from_offset,
-                    "to_offset": one.to_offset,
-                }
-                for one in self.unreached
-            ],
-            "gone": [
-                {
-                    "topic": one.topic_partition.topic,
-                    "partition": one.topic_partition.partition,
-                    "from_offset": one.from_offset,
-                    "to_offset": one.to_offset,
-                }
-                for one in self.gone
-            ],
+            "unreached": [_offsets(one) for one in self.unreached],
+            "gone": [_offsets(one) for one in self.gone],
             "memory": {
                 one.name: {"total_bytes": one.total_bytes, "peak_bytes": one.peak_bytes}
                 for one in self.budget.usage()
@@ -127,8 +130,16 @@ class Statistics:
         }
 
 
+def _of_partition(topic_partition: TopicPartition, **values: object) -> dict[str, object]:
+    return {"topic": topic_partition.topic, "partition": topic_partition.partition, **values}
+
+
+def _offsets(one: Unreached | OffsetsGone) -> dict[str, object]:
+    return _of_partition(one.topic_partition, from_offset=one.from_offset, to_offset=one.to_offset)
+
+
 def _summed(counters: Iterable[Counter[RefusalReason]]) -> dict[str, int]:
     total: Counter[RefusalReason] = Counter()
     for counter in counters:
-        total.update(dict(counter))  # at once: a scrape is in another thread than the mirror
+        total.update(dict(counter))  # copied at once, because metrics are read in another thread
     return {reason.value: count for reason, count in total.items() if count}

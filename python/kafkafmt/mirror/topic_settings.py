@@ -1,4 +1,4 @@
-"""Configuration of the topics that a mirror creates, as its user says it."""
+"""The user's configuration of topics that a mirror creates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TopicSettings:
-    """Properties that replace the source's: of all topics, and by topic those of one, which win."""
+    """Properties that replace the source's: for all topics, and by topic. Those of a topic override those for all."""
 
     of_all: Mapping[str, str] = field(default_factory=dict)
     of_one: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -36,5 +36,5 @@ class TopicSettings:
         return cls(of_all, of_one)
 
     def applied(self, topic: str, configs: Mapping[str, str]) -> dict[str, str]:
-        """Return the configuration of a topic, `configs` being the source's."""
+        """Return the configuration of a topic: `configs` of the source, with the properties replaced."""
         return {**configs, **self.of_all, **self.of_one.get(topic, {})}

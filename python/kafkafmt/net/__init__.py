@@ -1,31 +1,31 @@
-"""Producing and consuming over the network, with kafka-python's clients.
+"""Produce and consume over the network, with kafka-python's connections.
 
-Its producer on kafkafmt's accumulator and encoder (KIP-126), and its consumer, of whole batches as they are stored
-(KIP-712).
+- `Producer` is kafka-python's producer with kafkafmt's accumulator and encoder (KIP-126).
+- `RawProducer` sends whole batches, and `RawConsumer` returns them, as they are stored (KIP-712).
 
-Needs the extra `net`.
+Requires the extra `net`.
 """
 
 try:
     import kafka.errors  # noqa: F401
 except ModuleNotFoundError as error:
-    if error.name not in {"kafka", "kafka.errors"}:  # a mere folder `kafka` is a package, too
+    if error.name not in {"kafka", "kafka.errors"}:  # a folder named `kafka` is a package, too
         raise
     raise ModuleNotFoundError(
         "kafkafmt.net needs kafka-python: pip install 'kafkafmt[net]'", name="kafka"
     ) from None
 
-from kafkafmt.net.errors import (
+from kafkafmt.client.errors import (
     BufferExhaustedError,
-    CorruptRecordError,
     PossiblyDeliveredError,
     ProducerClosedError,
     RecordTooLargeError,
     UndeliveredError,
 )
-from kafkafmt.net.producer import Producer
-from kafkafmt.net.raw_consumer import RawConsumer
-from kafkafmt.net.raw_producer import RawProducer
+from kafkafmt.client.errors import CorruptFetchedBatchError as CorruptRecordError
+from kafkafmt.client.producer import Producer
+from kafkafmt.client.raw_consumer import RawConsumer
+from kafkafmt.client.raw_producer import RawProducer
 
 __all__ = [
     "BufferExhaustedError",

@@ -1,1 +1,1 @@
-"""Record logs served over Kafka's wire protocol, read only, to consumers of any age (KIP-283 end to end)."""
+"""Serves record logs over Kafka's wire protocol: to consumers of any version (KIP-283), and to producers if allowed."""

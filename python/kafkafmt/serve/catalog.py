@@ -1,4 +1,4 @@
-"""The topics and partitions of a log directory as they are served: listed when asked for, each log followed."""
+"""The topics and partitions that an endpoint serves. The log directory is listed when requests need it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 
 import structlog
 
-from kafkafmt._util.files import read_regular
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.log.directory import FollowedFolders, LogDirectory
-from kafkafmt.log.following import FollowedLog, SegmentCache
 from kafkafmt.log.partition_metadata import read_topic_id
-from kafkafmt.serve.logs import Seldom
-from kafkafmt.serve.turns import by_steps
+from kafkafmt.log.segment_files import SegmentCache
+from kafkafmt.log.tail import LogTail
+from kafkafmt.server.batch_work import BatchWork
+from kafkafmt.server.structured_logging import RateLimitedLog
+from kafkafmt.server.yielding import run_steps
+from kafkafmt.storage import StoragePath, read_file, storage_of
 from kafkafmt.types import TopicPartition
 
 _log = structlog.get_logger()
@@ -28,26 +29,27 @@ _log = structlog.get_logger()
 _EPOCH_FILE = "leader-epoch-checkpoint"
 _MAX_EPOCH, _MAX_OFFSET = 2**31 - 1, 2**63 - 1
 _CLUSTER_FILE = "meta.properties"
-# A log among the others of a broker that is a controller too (KIP-595), but no topic.
+# The log of a broker that is also a controller (KIP-595). It lies beside the partitions, but is not a topic.
 METADATA_LOG = "__cluster_metadata"
-# Of topics whose folders tell no ID: made of their names, so that it stays the same.
+# The namespace of derived IDs: of topics whose folders contain no ID, from their names, and of clusters.
 _ID_NAMESPACE = uuid.UUID("5d0c1d1b-6f4e-4f0a-9a52-0c6a6d2f9a11")
-# As for the followed logs: what changed just now may change again unseen.
-_SETTLED_NS = 100_000_000
+# A directory that was modified so recently may change again and keep its modification time.
+_RECENT_NS = 100_000_000
 
 
 class Partition:
-    """A partition and its log, which is opened when something of it is asked for first.
+    """A partition and its log, which is opened when it is first used.
 
-    All that asks the log raises KafkaFormatError where damage is in the way, and OSError where files are gone.
+    The methods that read the log raise KafkaFormatError if damage prevents that, and OSError if files are missing.
     """
 
     def __init__(
         self,
         topic_partition: TopicPartition,
-        folder: Path,
+        folder: StoragePath,
         cache: SegmentCache,
         max_decompressed_bytes: int,
+        work: BatchWork,
         *,
         from_segment_start: bool = False,
     ) -> None:
@@ -55,49 +57,45 @@ class Partition:
         self.folder = folder
         self._max_decompressed_bytes = max_decompressed_bytes
         self._from_segment_start = from_segment_start
-        self.seldom = Seldom()  # for what is to be logged of it, at each fetch else
+        self.limited_log = RateLimitedLog()  # for events that each fetch finds again
         self._cache = cache
-        self._epochs: tuple[int, list[tuple[int, int]]] = (-1, [])
-        self._log: FollowedLog | None = None
-        self._overlaps_told = 0
+        self._work = work
+        self._epochs: tuple[tuple[int, ...], list[tuple[int, int]]] = ((), [])
+        self._log: LogTail | None = None
+        self._overlaps_logged = 0
         self._following = asyncio.Lock()
         self._reading_transactions = asyncio.Lock()
 
     @property
-    def log(self) -> FollowedLog:
-        """Its offsets are those of the last time that it was followed."""
+    def log(self) -> LogTail:
+        """Return the log; its offsets are those of the last `follow`. The first access reads it if `follow` did not."""
         if self._log is None:
             self._log = self._unread_log()
             self._log.refresh()
         return self._log
 
-    async def follow(self) -> FollowedLog:
-        """The log, with what is new in it; others have their turns while much is read."""
+    async def follow(self) -> LogTail:
+        """Refresh the log and return it. Yields to other tasks during long reads."""
         async with self._following:
             log = self._unread_log() if self._log is None else self._log
-            await by_steps(log.refresh_steps())
+            await run_steps(log.refresh_steps(), self._work)
             self._log = log
-        if len(log.overlaps) > self._overlaps_told:
-            self._overlaps_told = len(log.overlaps)
+        if len(log.overlaps) > self._overlaps_logged:
+            self._overlaps_logged = len(log.overlaps)
             _log.warning(
-                "segments have offsets of segments before them: each offset is served once",
+                "segments overlap earlier segments: each offset is served once",
                 partition=str(self.topic_partition),
                 segments=len(log.overlaps),
             )
         return log
 
     async def start_offset(self) -> int:
-        """The log start offset, as it was when the log was followed last."""
+        """Return the log start offset as of the last `follow`. The first call follows the log."""
         log = await self.follow() if self._log is None else self._log
         return log.start_offset
 
-    def look(self) -> None:
-        """Look for what is new in the log, unless a task is at it."""
-        if not self._following.locked():
-            self.log.refresh()
-
-    def _unread_log(self) -> FollowedLog:
-        return FollowedLog(
+    def _unread_log(self) -> LogTail:
+        return LogTail(
             self.folder,
             self._cache,
             max_decompressed_bytes=self._max_decompressed_bytes,
@@ -106,7 +104,7 @@ class Partition:
         )
 
     async def follow_transactions(self) -> None:
-        """Have them at hand for committed reads: what no file tells is read from the log once, in a thread."""
+        """Load the log's transactions for committed reads. Those that no file records are read from the log, once."""
         if self.log.unread_transactions is None:
             return
         async with self._reading_transactions:
@@ -114,25 +112,26 @@ class Partition:
                 self.log.follow_transactions(unread, await asyncio.to_thread(unread.read))
 
     def leader_epochs(self) -> list[tuple[int, int]]:
-        """Epochs and their start offsets, ascending, as the broker's checkpoint has them; empty without one."""
+        """Return epochs and their start offsets, ascending, from the broker's checkpoint; empty without a valid one."""
         path = self.folder / _EPOCH_FILE
         try:
-            changed = path.stat().st_mtime_ns
-            if changed != self._epochs[0]:
-                self._epochs = changed, _parse_epochs(read_regular(path).decode())
+            stamp = storage_of(path).stamp(path)
+            if stamp != self._epochs[0]:
+                self._epochs = stamp, []
+                self._epochs = stamp, _parse_epochs(read_file(path).decode())
         except (OSError, ValueError):
             return []
         return self._epochs[1]
 
     @property
     def leader_epoch(self) -> int:
-        """The last one; -1 where none is known, as of old brokers: clients then compare none with their batches'."""
+        """Return the last leader epoch; -1 if none is known, as from old brokers. Clients then compare no epochs."""
         epochs = self.leader_epochs()
         return epochs[-1][0] if epochs else -1
 
 
 def _parse_epochs(text: str) -> list[tuple[int, int]]:
-    """Kafka's LeaderEpochCheckpointFile: version, count, and a line an epoch. Raises ValueError for what is none."""
+    """Parse Kafka's LeaderEpochCheckpointFile: version, count, one line per epoch. Raises ValueError if malformed."""
     version, count, *lines = text.split("\n")
     if int(version) != 0:
         raise ValueError(f"version: expected 0, found {version}")
@@ -145,7 +144,7 @@ def _parse_epochs(text: str) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic; its ID is that of the broker that wrote it, where its folders tell that."""
+    """A topic. Its ID is the one that a broker wrote to its folders, else one that is derived from the name."""
 
     name: str
     partitions: dict[int, Partition] = field(default_factory=dict)
@@ -160,20 +159,23 @@ class Topic:
 
 
 class Catalog:
-    """What a log directory holds now. Raises FileNotFoundError or NotADirectoryError for another `path`.
+    """The topics that a log directory holds now.
 
-    max_decompressed_bytes: of one batch of these logs, where it is converted. from_segment_start: as `FollowedLog`.
+    max_decompressed_bytes: the limit for one batch that is converted. from_segment_start: as for `LogTail`.
+    work: its threads do large reads. Raises FileNotFoundError or NotADirectoryError if `path` is not a directory.
     """
 
     def __init__(
         self,
-        path: Path,
+        path: StoragePath,
         *,
         most_open_segments: int = 512,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
         from_segment_start: bool = False,
+        work: BatchWork | None = None,
     ) -> None:
         self._max_decompressed_bytes = max_decompressed_bytes
+        self._work = BatchWork() if work is None else work
         self._from_segment_start = from_segment_start
         self._directory = LogDirectory(path)
         self._folders = FollowedFolders(self._directory)
@@ -183,20 +185,20 @@ class Catalog:
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._hidden: set[str] = set()
         self._new: dict[str, int] = {}
-        self._seldom = Seldom()
+        self._limited_log = RateLimitedLog()
         self._refresh()
 
     def hide(self, names: Iterable[str]) -> None:
-        """Leave topics out until `show`: those that are being made. A client must not see some of their partitions."""
+        """Hide topics until `show`, while they are created: no client may see only some of their partitions."""
         self._hidden.update(names)
 
     def show(self, names: Iterable[str]) -> None:
-        """Have topics seen, with all partitions that are there now."""
+        """End `hide` for these topics, and list the directory again before the next answer."""
         self._hidden.difference_update(names)
         self._stamp = None
 
     def topics(self) -> list[Topic]:
-        """All topics, by name."""
+        """Return all topics that are not hidden, sorted by name."""
         self._refresh()
         return [self._topics[name] for name in sorted(self._topics) if name not in self._hidden]
 
@@ -218,16 +220,16 @@ class Catalog:
             found = self.topic(topic)
         return None if found is None else found.partitions.get(number)
 
-    def look_anew(self) -> None:
-        """List the folders, and look into each, when asked next, as files were found to be gone."""
+    def invalidate(self) -> None:
+        """List the folders and look into each of them at the next call. Called when files were found missing."""
         self._stamp = None
-        self._folders.look_anew()
+        self._folders.invalidate()
 
     @cached_property
     def cluster_id(self) -> str:
-        """That of the broker, where its file tells it; else one made of the folder's path."""
+        """Return the cluster ID from the broker's `meta.properties`, else one derived from the directory's path."""
         with contextlib.suppress(OSError, ValueError):
-            for line in read_regular(self._directory.path / _CLUSTER_FILE).decode().splitlines():
+            for line in read_file(self._directory.path / _CLUSTER_FILE).decode().splitlines():
                 key, _, value = line.partition("=")
                 if key == "cluster.id" and value.strip():
                     return value.strip()
@@ -235,34 +237,33 @@ class Catalog:
         return base64.urlsafe_b64encode(made.bytes).decode().rstrip("=")
 
     def _denied(self, error: PermissionError) -> None:
-        if times := self._seldom.times(error.filename):
-            _log.warning(
-                "a folder may not be read, its partition is not served", error=str(error), times=times
-            )
+        event = "no permission to read a folder: its partition is not served"
+        self._limited_log.write(_log.warning, error.filename, event, error=str(error))
 
     def _refresh(self) -> None:
-        """List the folders, if the directory has changed; topics whose folders are what they were stay as they are."""
-        changed, now = self._directory.path.stat().st_mtime_ns, time.time_ns()
+        """List the folders if the directory has changed. Topics whose folders have not changed are kept."""
+        path = self._directory.path
+        changed, now = storage_of(path).changed_ns(path), time.time_ns()
         if self._stamp is not None:
             known, listed_at = self._stamp
-            if changed == known and listed_at - changed > _SETTLED_NS:
+            if changed == known and listed_at - changed > _RECENT_NS:
                 return
         self._stamp = changed, now
         numbers: dict[str, set[int]] = {}
         for name, number in self._folders.refresh(on_denied=self._denied):
             if name != METADATA_LOG:
                 numbers.setdefault(name, set()).add(number)
-        for name in self._new:  # a broker writes the topic's ID after it made the folder
+        for name in self._new:  # a broker writes the topic's ID after it creates the folder
             numbers.setdefault(name, set())
         for name in sorted(numbers):
             is_new = name not in self._topics
             self._replace(name, numbers[name])
             if is_new and name in self._topics:
                 self._new[name] = now
-        self._new = {name: since for name, since in self._new.items() if now - since <= _SETTLED_NS}
+        self._new = {name: since for name, since in self._new.items() if now - since <= _RECENT_NS}
 
     def _replace(self, name: str, changed: set[int]) -> None:
-        """Have a topic anew, some of whose partitions came or went; what is known of the logs of others is kept."""
+        """Replace a topic after its partitions in `changed` came or went. Its other partitions keep their logs."""
         before = self._topics.pop(name, None)
         partitions = {} if before is None else dict(before.partitions)
         if before is not None and self._by_id.get(before.id) is before:
@@ -275,7 +276,12 @@ class Catalog:
             elif number not in partitions:
                 most = self._max_decompressed_bytes
                 partitions[number] = Partition(
-                    topic_partition, folder, self._cache, most, from_segment_start=self._from_segment_start
+                    topic_partition,
+                    folder,
+                    self._cache,
+                    most,
+                    self._work,
+                    from_segment_start=self._from_segment_start,
                 )
         if partitions:
             topic = Topic(name, dict(sorted(partitions.items())))

@@ -1,4 +1,4 @@
-"""Kafka's error codes for what can be wrong with a partition while it is served."""
+"""Kafka's error codes for problems with a partition that is served."""
 
 from __future__ import annotations
 
@@ -27,33 +27,30 @@ UNKNOWN_LEADER_EPOCH = -1
 
 
 def error_code(partition: Partition, error: KafkaFormatError | OSError) -> int:
-    """The code for an error of reading a partition's log, which is logged: damage with path and position."""
+    """Return Kafka's code for an error of reading a partition's log, and log the error."""
     if isinstance(error, FileNotFoundError):
         log, event, code = _log.info, "partition vanished", UnknownTopicOrPartitionError.errno
     elif isinstance(error, OSError | CheckpointError):
         log, event, code = _log.error, "partition cannot be read", KafkaStorageError.errno
     else:
         log, event, code = _log.error, "damage in the log", CorruptRecordError.errno
-    if times := partition.seldom.times(str(error)):
-        topic, number = partition.topic_partition
-        log(event, topic=topic, partition=number, error=str(error), times=times)
+    topic, number = partition.topic_partition
+    partition.limited_log.write(log, str(error), event, topic=topic, partition=number, error=str(error))
     return int(code)
 
 
 def refusal_code(partition: Partition, error: type[BrokerResponseError], version: int) -> int:
-    """The code for records that consumers of this version of Fetch cannot have, which is logged for who runs them."""
-    if times := partition.seldom.times((error, version)):
-        name, number = partition.topic_partition
-        _log.warning(
-            "fetch refused", topic=name, partition=number, version=version, error=error.message, times=times
-        )
+    """Return the code for records that consumers of this version of Fetch cannot receive, and log a warning."""
+    topic, number = partition.topic_partition
+    about = {"topic": topic, "partition": number, "version": version, "error": error.message}
+    partition.limited_log.write(_log.warning, (error, version), "fetch refused", **about)
     return int(error.errno)
 
 
 def leader_epoch_error_code(partition: Partition, current_leader_epoch: int) -> int:
-    """Whether a client knows the partition's leader epoch (KIP-320, "Leader Epoch Validation").
+    """Return the error code for a client's leader epoch (KIP-320, "Leader Epoch Validation").
 
-    current_leader_epoch: what the client thinks it is; -1: it does not say.
+    current_leader_epoch: the client's; -1: none. The code is 0 if the epochs are equal or one is not known.
     """
     if current_leader_epoch == UNKNOWN_LEADER_EPOCH:
         return int(NoError.errno)

@@ -1,4 +1,4 @@
-"""Runs the endpoint, from its socket to its end: in this process, or in workers that share the port."""
+"""Runs an endpoint from start to end: in this process, or in workers that share the port."""
 
 from __future__ import annotations
 
@@ -20,32 +20,35 @@ from tempfile import TemporaryDirectory
 import structlog
 from prometheus_client import CollectorRegistry
 
+from kafkafmt._util.addresses import host_and_port
+from kafkafmt._util.descriptors import raise_limit
 from kafkafmt._util.directory_lock import lock_log_directory, lock_surroundings
 from kafkafmt.log import LogDirectory
 from kafkafmt.memory.process import bound_process
 from kafkafmt.serve.catalog import Catalog
-from kafkafmt.serve.descriptors import raise_limit
-from kafkafmt.serve.endpoint import Endpoint, listen
+from kafkafmt.serve.endpoint import Endpoint, open_worker_endpoint
 from kafkafmt.serve.groups import GroupCoordinator, OffsetStore
 from kafkafmt.serve.groups.store import FILE_NAME as OFFSETS_FILE
-from kafkafmt.serve.metrics import Metrics, PrometheusMetrics, metrics_server, workers_registry
-from kafkafmt.serve.node import Node
-from kafkafmt.serve.options import ServeOptions, host_and_port
-from kafkafmt.serve.reloading import reloading_at_sighup
-from kafkafmt.serve.security.tls import tls_context
+from kafkafmt.serve.options import ServeOptions
 from kafkafmt.serve.topic_settings import TopicConfigs
-from kafkafmt.serve.turns import freeze_start
-from kafkafmt.serve.workers import Supervisor
+from kafkafmt.server.listener import listen
+from kafkafmt.server.metrics import Metrics
+from kafkafmt.server.node import Node
+from kafkafmt.server.prometheus import PrometheusMetrics, metrics_server, workers_registry
+from kafkafmt.server.reloading import reloading_at_sighup
+from kafkafmt.server.security.tls import tls_context
+from kafkafmt.server.workers import Supervisor
+from kafkafmt.server.yielding import freeze_start
 
 _log = structlog.get_logger()
 
 
 def run(options: ServeOptions, on_listening: Callable[[str, int], None]) -> None:
-    """Serve until SIGTERM or SIGINT, and then until responses in flight are sent; a second one ends it at once.
+    """Serve until SIGTERM or SIGINT, and then until responses in flight are sent. A second signal ends it at once.
 
-    SIGHUP reads the files of topics, users and certificates again; if one of them is wrong, all stays as it was.
-    `on_listening` is called with host and port once connections are taken. Raises OSError where a socket, the
-    directory or the folder for offsets is not to be had, IniError, OffsetsFileError, TlsError and WorkerError.
+    SIGHUP reads the topics file, users file and certificates again; if one of them is invalid, nothing changes.
+    on_listening: called with host and port once connections are accepted. Raises OSError if a socket, the directory or
+    the folder for offsets is not available, IniError, OffsetsFileError, TlsError and WorkerError.
     """
     raise_limit()
     if options.memory_bytes is not None:
@@ -61,8 +64,8 @@ async def _serve_alone(options: ServeOptions, listener: socket.socket, on_ready:
     with ExitStack() as stack:
         stack.enter_context(_state_lock(options))
         if options.allow_produce:
-            LogDirectory(options.directory)  # raises if there is none, which a writer would make
-            stack.enter_context(lock_log_directory(options.directory, exclusive=True))
+            LogDirectory(options.directory)  # raises if it is missing; a writer would create it
+            stack.enter_context(lock_log_directory(options.local_directory, exclusive=True))
         metrics = Metrics()
         if options.metrics is not None:
             metrics = PrometheusMetrics()
@@ -72,11 +75,11 @@ async def _serve_alone(options: ServeOptions, listener: socket.socket, on_ready:
             endpoint = Endpoint(options, listener, handlers=handlers, metrics=metrics)
             serving = asyncio.create_task(endpoint.serve())
 
-            async def read_again() -> None:
-                await endpoint.read_again(await asyncio.to_thread(options.read_again))
+            async def reload() -> None:
+                await endpoint.reload(await asyncio.to_thread(options.reload))
 
-            with _told_to_end((coordinator.close, endpoint.drain), serving.cancel):
-                async with reloading_at_sighup(read_again):
+            with _ended_by_signals((coordinator.close, endpoint.drain), serving.cancel):
+                async with reloading_at_sighup(reload):
                     coordinator.begin_sessions()
                     on_ready()
                     with suppress(asyncio.CancelledError):
@@ -94,38 +97,39 @@ async def _serve_by_workers(
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="kafkafmt-metrics-")))
             _serve_metrics(stack, workers_registry(folder), options.metrics, options.request_timeout)
         async with _group_coordinator(options, listener) as coordinator:
-            supervisor = Supervisor(options, listener, coordinator.handlers(), folder)
+            handlers = coordinator.handlers()
+            supervisor = Supervisor(options, open_worker_endpoint, listener, handlers, folder)
 
             def on_all_ready() -> None:
                 coordinator.begin_sessions()
                 on_ready()
 
-            async def read_again() -> None:
-                again = await asyncio.to_thread(options.read_again)
+            async def reload() -> None:
+                again = await asyncio.to_thread(options.reload)
                 await asyncio.to_thread(_check_files, again)
-                supervisor.read_again(again)
+                supervisor.reload(again)
 
-            with _told_to_end((coordinator.close, supervisor.drain), supervisor.end):
-                async with reloading_at_sighup(read_again):
+            with _ended_by_signals((coordinator.close, supervisor.drain), supervisor.end):
+                async with reloading_at_sighup(reload):
                     await supervisor.run(on_all_ready)
 
 
 def _check_files(options: ServeOptions) -> None:
-    """Raise IniError, TlsError or OSError for files that every worker reads by itself."""
+    """Raise IniError, TlsError or OSError for the certificates and `topics.ini`, which every worker reads itself."""
     if options.tls is not None:
         tls_context(options.tls)
     TopicConfigs(options).read()
 
 
 def _state_lock(options: ServeOptions) -> AbstractContextManager[object]:
-    """Keep brokers off the log directory that offsets are committed in, if they are in one."""
+    """Return a lock that keeps brokers off the log directory that contains the folder for offsets, if one does."""
     return nullcontext() if options.state is None else lock_surroundings(options.state / OFFSETS_FILE)
 
 
 def _serve_metrics(
     stack: ExitStack, registry: CollectorRegistry, address: tuple[str, int], request_timeout: float
 ) -> None:
-    """Serve metrics until the stack is left."""
+    """Serve metrics until the stack is closed."""
     host, port = address
     port = stack.enter_context(metrics_server(registry, host, port, request_timeout))
     _log.info("metrics are served", address=host_and_port(host, port))
@@ -135,7 +139,7 @@ def _serve_metrics(
 async def _group_coordinator(
     options: ServeOptions, listener: socket.socket
 ) -> AsyncIterator[GroupCoordinator]:
-    """The coordinator of this endpoint, which finds itself where clients are told to connect to."""
+    """Open the group coordinator, which tells clients the advertised address as its own; close its store at the end."""
     store = OffsetStore(options.state, options.groups)
     try:
         catalog = Catalog(options.directory)
@@ -146,13 +150,13 @@ async def _group_coordinator(
 
 
 @contextmanager
-def _told_to_end(drain: Iterable[Callable[[], None]], end: Callable[[], object]) -> Iterator[None]:
-    """Call all of `drain` when SIGTERM or SIGINT comes, and `end` when one comes again."""
+def _ended_by_signals(drain: Iterable[Callable[[], None]], end: Callable[[], object]) -> Iterator[None]:
+    """Call all functions of `drain` at the first SIGTERM or SIGINT, and `end` at each later one."""
     loop = asyncio.get_running_loop()
     signals = (signal.SIGTERM, signal.SIGINT)
     is_draining = False
 
-    def told() -> None:
+    def on_signal() -> None:
         nonlocal is_draining
         if is_draining:
             _log.info("ending at once")
@@ -164,7 +168,7 @@ def _told_to_end(drain: Iterable[Callable[[], None]], end: Callable[[], object])
             call()
 
     for number in signals:
-        loop.add_signal_handler(number, told)
+        loop.add_signal_handler(number, on_signal)
     try:
         yield
     finally:

@@ -1,8 +1,8 @@
-"""Making topics: a section of `topics.ini`, which is there first, and an empty log for each partition.
+"""Creates topics: first a section of `topics.ini` for each topic, then an empty log for each partition.
 
-All topics of a request are one change: `topics.ini` is written once, and flushed once, however many they are. A crash
-leaves topics that lack partitions, which are made when the endpoint starts again. Until all partitions of a topic are
-there no client sees it: one that did would place keys by fewer partitions.
+All topics of a request are one change: `topics.ini` is written and flushed once. After a crash topics may lack
+partitions, which the endpoint creates at its next start. Clients see a topic once all its partitions exist: before,
+they would place keys by too few partitions.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from uuid import UUID
 
 from kafka import errors
 
-from kafkafmt._util.files import sync_folder
-from kafkafmt.ini import IniError
+from kafkafmt._util.files import sync_path
+from kafkafmt._util.ini import IniError
 from kafkafmt.log.appender import create_log
 from kafkafmt.log.topic_configs import TopicConfig, ensure_storable, is_topic_name
+from kafkafmt.log.topic_properties import check_property
 from kafkafmt.serve.catalog import METADATA_LOG, Catalog
-from kafkafmt.serve.topic_properties import check_property
 from kafkafmt.serve.topic_settings import Configuration, TopicConfigs
-from kafkafmt.serve.turns import by_turns
+from kafkafmt.server.yielding import yielding_between
 from kafkafmt.types import TopicPartition
 
-# Of all topics of a request, as in Kafka 4 (`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`).
+# The most partitions of all topics of a request, as in Kafka 4 (`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`).
 MOST_PARTITIONS = 10_000
-# Of the values of one topic, in characters. Kafka has no such limit; here each change writes all topics anew.
+# The most characters in the values of one topic. Kafka has no such limit; here each change writes all topics again.
 MOST_CONFIG_CHARS = 16 * 1024
 
 
 class TopicRefusedError(Exception):
-    """A topic that is not made: with Kafka's error for that, and a sentence."""
+    """A topic is not created. error: Kafka's error for the client, beside the message."""
 
     def __init__(self, error: type[errors.BrokerResponseError], message: str) -> None:
         super().__init__(message)
@@ -41,12 +41,12 @@ class TopicRefusedError(Exception):
 
 
 class _StoppedError(Exception):
-    """The endpoint ends before all partitions are there."""
+    """The endpoint ends before all partitions exist."""
 
 
 @dataclass(frozen=True)
 class NewTopic:
-    """A topic that is asked for. configs: values by Kafka's names."""
+    """A topic to create. configs: values by Kafka's property names."""
 
     name: str
     partitions: int = 1
@@ -54,7 +54,7 @@ class NewTopic:
 
 
 class TopicCreation:
-    """Makes topics in a log directory. For the tasks of one event loop."""
+    """Creates topics in a log directory. For the tasks of one event loop."""
 
     def __init__(self, directory: Path, catalog: Catalog, configs: TopicConfigs) -> None:
         self._directory = directory
@@ -67,9 +67,9 @@ class TopicCreation:
     async def make(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> dict[str, TopicRefusedError]:
-        """Make topics of different names, all of them durable; return why which ones are not made, by name.
+        """Create topics of different names durably. Return the errors of those that are not created, by name.
 
-        It goes on though the caller is cancelled.
+        validate_only: only check them. Creation continues if the caller is cancelled.
         """
         task = asyncio.create_task(self._make(topics, validate_only=validate_only))
         self._under_way.add(task)
@@ -77,26 +77,26 @@ class TopicCreation:
         return await asyncio.shield(task)
 
     def topic_id(self, name: str) -> UUID | None:
-        """That of a topic that is there."""
+        """Return the ID of a topic; None if it does not exist."""
         found = self._catalog.topic(name)
         return None if found is None else found.id
 
     def complete(self) -> None:
-        """Make the partitions that `topics.ini` tells of and that are not there; blocks. Raises OSError."""
+        """Create the missing partitions of topics in `topics.ini`. Blocks. Raises OSError."""
         there = {topic.name: topic.partitions for topic in self._catalog.topics()}
         for name, count in self._configs.partition_counts().items():
             for number in range(min(count, MOST_PARTITIONS)):
                 if number not in there.get(name, ()):
                     create_log(self._folder(name, number))
-        sync_folder(self._directory)
-        self._catalog.look_anew()
+        sync_path(self._directory)
+        self._catalog.invalidate()
 
     def stop(self) -> None:
-        """Leave what is not made yet to the next start."""
+        """Stop before the next partition; the next start creates the rest."""
         self._stopping.set()
 
     async def close(self) -> None:
-        """Stop, and wait until nothing is under way."""
+        """Stop, and wait for the creation in progress."""
         self.stop()
         if self._under_way:
             await asyncio.wait(self._under_way)
@@ -113,11 +113,11 @@ class TopicCreation:
             return refused
 
     async def _make_accepted(self, topics: Sequence[NewTopic]) -> None:
-        """Topics that lack partitions in the end stay hidden: a further request, or the next start, makes the rest."""
+        """Create topics. After a failure they stay hidden; another request, or the next start, creates the rest."""
         await asyncio.to_thread(self._add, topics)
         names = [topic.name for topic in topics]
         self._catalog.hide(names)
-        self._configs.adopt(await asyncio.to_thread(self._make_logs, topics))
+        self._configs.apply(await asyncio.to_thread(self._make_logs, topics))
         self._catalog.show(names)
 
     async def _checked(
@@ -131,7 +131,7 @@ class TopicCreation:
             return [], {topic.name: refusal for topic in topics}
         accepted, refused = [], {}
         collisions = {_metric_name(topic.name): topic.name for topic in self._catalog.topics()}
-        async for topic in by_turns(topics):
+        async for topic in yielding_between(topics):
             try:
                 self._check(topic, collisions)
             except TopicRefusedError as error:
@@ -142,7 +142,7 @@ class TopicCreation:
         return accepted, refused
 
     def _check(self, topic: NewTopic, collisions: Mapping[str, str]) -> None:
-        """Raise TopicRefusedError for what cannot be made."""
+        """Raise TopicRefusedError if the topic cannot be created. collisions: topics by their names in metrics."""
         name = topic.name
         if name == METADATA_LOG:
             message = f"Creation of internal topic {name} is prohibited."
@@ -164,18 +164,18 @@ class TopicCreation:
             raise TopicRefusedError(errors.InvalidConfigurationError, str(error)) from None
 
     def _add(self, topics: Sequence[NewTopic]) -> None:
-        """Add topics to `topics.ini`. Raises IniError and OSError, and the file is as it was then."""
+        """Add topics to `topics.ini`. Raises IniError and OSError; the file is unchanged then."""
         new = {topic.name: TopicConfig(topic.partitions, topic.configs) for topic in topics}
         self._configs.file.update(lambda known: {**known, **new})
 
     def _make_logs(self, topics: Sequence[NewTopic]) -> Configuration:
-        """Make all partitions; return the configuration with the topics. Raises OSError and _StoppedError."""
+        """Create all partitions; return the configuration with the topics. Raises OSError and _StoppedError."""
         for topic in topics:
             for number in range(topic.partitions):
                 if self._stopping.is_set():
-                    raise _StoppedError("the endpoint ends, and makes the topic when it starts again")
+                    raise _StoppedError("the endpoint is shutting down; its next start creates the topic")
                 create_log(self._folder(topic.name, number))
-        sync_folder(self._directory)
+        sync_path(self._directory)
         return self._configs.read()
 
     def _folder(self, name: str, number: int) -> Path:
@@ -183,12 +183,12 @@ class TopicCreation:
 
 
 def _metric_name(name: str) -> str:
-    """What a topic is called in metrics, where '.' and '_' are the same: no two topics may share it."""
+    """Return a topic's name in metrics, where '.' and '_' are the same. No two topics may share it."""
     return name.replace(".", "_")
 
 
 def _check_configs(topic: NewTopic) -> None:
-    """Raises ValueError."""
+    """Raise ValueError for a configuration that is too large or has invalid properties."""
     size = sum(map(len, topic.configs.values()))
     if size > MOST_CONFIG_CHARS:
         raise ValueError(f"expected values of {MOST_CONFIG_CHARS} characters at most, found {size}")

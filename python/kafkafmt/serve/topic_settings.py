@@ -1,28 +1,25 @@
-"""The configuration of topics that the endpoint goes by.
+"""The configuration of topics that the endpoint applies.
 
-Of one property of a topic the first of these counts that says something:
+The value of a property comes from the first of these that sets it:
 
-1. the topics file (`--topics-file`), which is the operator's,
+1. the topics file (`--topics-file`), which the operator writes,
 2. `topics.ini` in the log directory, which CreateTopics and a mirror write,
 3. the endpoint's own option or default.
 
-Files are read in threads, never in the event loop: `topics.ini` again when a request finds it changed, both at SIGHUP.
+Files are read in threads, never in the event loop: `topics.ini` when a request finds it changed, both at SIGHUP.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import structlog
 
-from kafkafmt.ini import IniError
+from kafkafmt._util.ini import IniError
 from kafkafmt.log.topic_configs import FileStamp, TopicConfig, TopicConfigFile
-from kafkafmt.log.writer import DEFAULT_SEGMENT_BYTES
-from kafkafmt.serve.logs import Seldom
-from kafkafmt.serve.options import ServeOptions
-from kafkafmt.serve.topic_properties import (
+from kafkafmt.log.topic_properties import (
     DOWNCONVERSION_ENABLE,
     MAX_MESSAGE_BYTES,
     SEGMENT_BYTES,
@@ -30,12 +27,15 @@ from kafkafmt.serve.topic_properties import (
     boolean,
     check_property,
 )
+from kafkafmt.log.writer import DEFAULT_SEGMENT_BYTES
+from kafkafmt.serve.options import ServeOptions
 from kafkafmt.serve.topics_file import TopicsFile
+from kafkafmt.server.structured_logging import RateLimitedLog
 from kafkafmt.types import TimestampType
 
 _log = structlog.get_logger()
 
-# The broker's default: 1 MiB, and room for the overhead of a batch.
+# The broker's default: 1 MiB plus the overhead of a batch.
 DEFAULT_MAX_MESSAGE_BYTES = 1024 * 1024 + 12
 _TIMESTAMP_TYPES = {
     "CreateTime": TimestampType.CREATE_TIME,
@@ -44,7 +44,7 @@ _TIMESTAMP_TYPES = {
 
 
 class TopicSettings(NamedTuple):
-    """By Kafka's names. Sizes are in bytes; downconversion_enable is None where the endpoint's option says it."""
+    """A topic's settings, by Kafka's names, in bytes. downconversion_enable: None: the endpoint's option applies."""
 
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     segment_bytes: int = DEFAULT_SEGMENT_BYTES
@@ -52,31 +52,29 @@ class TopicSettings(NamedTuple):
     downconversion_enable: bool | None = None
 
 
+# By Kafka's property names: the field of `TopicSettings`, and the function that parses the value.
+_EFFECTIVE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    MAX_MESSAGE_BYTES: ("max_message_bytes", int),
+    SEGMENT_BYTES: ("segment_bytes", int),
+    TIMESTAMP_TYPE: ("timestamp_type", _TIMESTAMP_TYPES.__getitem__),
+    DOWNCONVERSION_ENABLE: ("downconversion_enable", boolean),
+}
 _DEFAULTS = TopicSettings()
 _NO_CONFIGS: Mapping[str, str] = {}
 
 
 def topic_settings(configs: Mapping[str, str]) -> TopicSettings:
-    """What of a topic's configuration has an effect here; raises ValueError for a value that Kafka does not take."""
-    found = _DEFAULTS
-    for name in (MAX_MESSAGE_BYTES, SEGMENT_BYTES, TIMESTAMP_TYPE, DOWNCONVERSION_ENABLE):
-        value = configs.get(name)
-        if value is None:
-            continue
-        check_property(name, value)
-        if name == MAX_MESSAGE_BYTES:
-            found = found._replace(max_message_bytes=int(value))
-        elif name == SEGMENT_BYTES:
-            found = found._replace(segment_bytes=int(value))
-        elif name == TIMESTAMP_TYPE:
-            found = found._replace(timestamp_type=_TIMESTAMP_TYPES[value])
-        else:
-            found = found._replace(downconversion_enable=boolean(value))
-    return found
+    """Return the properties that have an effect here. Raises ValueError for a value that Kafka does not accept."""
+    found: dict[str, Any] = {}
+    for name, (field, parse) in _EFFECTIVE.items():
+        if (value := configs.get(name)) is not None:
+            check_property(name, value)
+            found[field] = parse(value)
+    return TopicSettings(**found)
 
 
 class _Topic(NamedTuple):
-    """A topic: what `topics.ini` says of it, the configuration that counts, and what of that has an effect."""
+    """A topic. kept: its section in `topics.ini`; configs: its effective values; settings: those used here."""
 
     kept: TopicConfig | None
     configs: Mapping[str, str]
@@ -84,7 +82,7 @@ class _Topic(NamedTuple):
 
 
 class Configuration(NamedTuple):
-    """The topics file and `topics.ini` as they were read together."""
+    """The topics file and `topics.ini`, read together. stamp: of `topics.ini`."""
 
     topics_file: TopicsFile | None
     topics: Mapping[str, _Topic]
@@ -92,9 +90,9 @@ class Configuration(NamedTuple):
 
 
 class TopicConfigs:
-    """The configuration of topics. For the tasks of one event loop; `read` and `update` are for threads.
+    """The configuration of topics. For the tasks of one event loop; `read` and `file.update` are for threads.
 
-    While a file is malformed the configuration stays what it was, and a log tells why.
+    While `topics.ini` is malformed, the configuration does not change and an error is logged.
     """
 
     def __init__(self, options: ServeOptions) -> None:
@@ -103,10 +101,10 @@ class TopicConfigs:
         self._current = Configuration(options.topics_file, {}, (-1, -1, -1))
         self._tried: FileStamp | None = None
         self._reading = asyncio.Lock()
-        self._seldom = Seldom()
+        self._limited_log = RateLimitedLog()
 
     def configs(self, topic: str) -> Mapping[str, str]:
-        """A topic's configuration by Kafka's names, as far as the files tell it."""
+        """Return a topic's configuration from the two files, by Kafka's property names."""
         found = self._current.topics.get(topic)
         return _NO_CONFIGS if found is None else found.configs
 
@@ -115,12 +113,12 @@ class TopicConfigs:
         return _DEFAULTS if found is None else found.settings
 
     def converts_down(self, topic: str) -> bool:
-        """Are a topic's records converted for consumers that know older formats only (KIP-283)?"""
+        """Are a topic's records converted for consumers that support only older formats (KIP-283)?"""
         said = self.settings(topic).downconversion_enable
         return self._downconversion_enable if said is None else said
 
     def partition_counts(self) -> dict[str, int]:
-        """How many partitions `topics.ini` says that a topic has, of those of which it says that."""
+        """Return the numbers of partitions that `topics.ini` states, by topic."""
         return {
             name: topic.kept.partitions
             for name, topic in self._current.topics.items()
@@ -133,18 +131,18 @@ class TopicConfigs:
             return
         async with self._reading:
             if (stamp := self.file.stamp()) in (self._current.stamp, self._tried):
-                return  # read meanwhile, for another request
+                return  # another request has read it meanwhile
             try:
-                self.adopt(await asyncio.to_thread(self.read))
+                self.apply(await asyncio.to_thread(self.read))
             except (IniError, OSError) as error:
                 self._tried = stamp
-                if times := self._seldom.times(str(error)):
-                    _log.error("the configuration of topics cannot be read", error=str(error), times=times)
+                event = "the configuration of topics cannot be read"
+                self._limited_log.write(_log.error, str(error), event, error=str(error))
 
     def read(self, topics_file: TopicsFile | None = None) -> Configuration:
-        """Read `topics.ini`, if it has changed, below a topics file; None: the one there is. Changes nothing.
+        """Return the configuration from `topics.ini`, overridden by a topics file, without applying it.
 
-        Raises IniError, also for a value that Kafka does not take, and OSError.
+        topics_file: None: the current one. Raises OSError, and IniError for a malformed file or invalid value.
         """
         before = self._current
         above = before.topics_file if topics_file is None else topics_file
@@ -161,8 +159,8 @@ class TopicConfigs:
             topics[name] = found
         return Configuration(above, topics, stamp)
 
-    def adopt(self, configuration: Configuration) -> None:
-        """Go by what was read from now on."""
+    def apply(self, configuration: Configuration) -> None:
+        """Use this configuration from now on."""
         self._current, self._tried = configuration, None
 
     def _topic(self, name: str, kept: TopicConfig | None, given: Mapping[str, str] | None) -> _Topic:

@@ -1,6 +1,6 @@
-"""The topics file: what the operator of this endpoint says of topics, above `topics.ini` in the log directory.
+"""The topics file: the operator's configuration of topics, which overrides `topics.ini` in the log directory.
 
-Both have one form, an INI with a section for each topic and Kafka's own names of its properties:
+Both are INI files with a section for each topic, in which properties have Kafka's names:
 
 [orders]
 message.downconversion.enable = false
@@ -12,27 +12,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafkafmt.ini import Section, read_ini
+from kafkafmt._util.ini import Section, read_ini
 from kafkafmt.log.topic_configs import topic_config
-from kafkafmt.serve.topic_properties import check_property
+from kafkafmt.log.topic_properties import check_property
 
 
 @dataclass(frozen=True)
 class TopicsFile:
-    """A topics file as it was read: the configuration of each topic that it names, by Kafka's names."""
+    """A topics file that was read. configs: the values of each topic, by Kafka's property names."""
 
     path: Path
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
-    def read_again(self) -> TopicsFile:
-        """Read the file as it is now. Raises as `read_topics_file`."""
+    def reload(self) -> TopicsFile:
+        """Read the file again. Raises as `read_topics_file`."""
         return read_topics_file(self.path)
 
 
 def read_topics_file(path: Path) -> TopicsFile:
     """Read a topics file. Raises IniError and OSError.
 
-    A `topics.ini` is taken as well. How many partitions a topic has it does not set: the log directory tells that.
+    A `topics.ini` is accepted as well. Its numbers of partitions have no effect: the log directory determines them.
     """
     return TopicsFile(path, {section.name: _configs(section) for section in read_ini(path)})
 

@@ -1,8 +1,8 @@
-"""kafkafmt on Spark: logs as a DataFrame, and jobs over whole log directories, a task a segment.
+"""kafkafmt on Spark: read and write logs as DataFrames, and run jobs over whole log directories.
 
-`register` brings kafkafmt to a session's executors and makes `spark.read.format("kafkafmt")` known. The data source
-is `kafkafmt.spark.data_source.KafkafmtDataSource`, in a module of its own as it needs pyspark and pyarrow. Jobs take
-the session, run when they are called, and return a DataFrame of reports.
+`register` ships kafkafmt to a session's executors and registers the format of `spark.read.format("kafkafmt")`. The data
+source is `kafkafmt.spark.data_source.KafkafmtDataSource`, a separate module because it needs pyspark and pyarrow. Jobs
+take the session, run when they are called, and return a DataFrame of reports.
 """
 
 from kafkafmt.spark.archive import ArchiveError
@@ -11,6 +11,7 @@ from kafkafmt.spark.jobs.convert import convert, convert_on_spark
 from kafkafmt.spark.jobs.running import JobError
 from kafkafmt.spark.jobs.summary import summarize
 from kafkafmt.spark.jobs.verify import verify
+from kafkafmt.spark.memory_settings import spark_conf
 from kafkafmt.spark.shipping import register
 from kafkafmt.spark.sink.commit import recover
 
@@ -23,6 +24,7 @@ __all__ = [
     "first_line",
     "recover",
     "register",
+    "spark_conf",
     "summarize",
     "verify",
 ]

@@ -1,13 +1,13 @@
-"""The archive that brings kafkafmt to Spark's executors: a zip that is imported from, and unpacks itself.
+"""The archive that ships kafkafmt to Spark's executors: a zip that unpacks itself when it is imported.
 
-    kafkafmt/__init__.py, _kafkafmt/__init__.py    stand in for the packages, and hand over to
-    _kafkafmt_archive_<digest>.py                  what unpacks: `unpack`
-    kafkafmt-archive.json                          what is in it, and which Python that is for
-    kafkafmt-site/...                              kafkafmt and what it needs, as pip would install them
+    kafkafmt/__init__.py, _kafkafmt/__init__.py    stand-ins for the packages, which call
+    _kafkafmt_archive_<digest>.py                  the unpacker: `unpack`
+    kafkafmt-archive.json                          the manifest: content, and the Python that it is for
+    kafkafmt-site/...                              kafkafmt and its dependencies, as pip installs them
 
-It comes from what is installed here, or from wheels of another platform. The same content makes the same bytes, and
-the digest is that of the content. What executors have themselves (ASSUMED) is left out, as is what the command line
-alone needs.
+It is built from the installed packages, or from wheels for another platform. Equal content gives equal bytes. The
+digest is that of the content. Packages that executors already have (ASSUMED), and dependencies of the command line,
+are not included.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import re
 import sys
 import zipfile
@@ -25,27 +24,29 @@ from importlib import metadata
 from pathlib import Path, PurePosixPath
 
 import kafkafmt
+from kafkafmt._util.staging import staged_file
+from kafkafmt._util.user_errors import UserError
 from kafkafmt.spark import unpack
 
 SHIPPED = ("kafkafmt", "cramjam", "isal", "lz4", "python-snappy", "zstandard")
-# What one of the data sources needs, where it is there.
+# For one of the data sources; included if installed.
 OPTIONAL = ("kafka-python",)
 ASSUMED = ("numpy", "pyarrow")
 
 _STANDS_IN = ("_kafkafmt", "kafkafmt")
-_INSTALLER_FILES = {"INSTALLER", "RECORD", "REQUESTED", "direct_url.json"}  # which wheels lack, or differ in
+_INSTALLER_FILES = {"INSTALLER", "RECORD", "REQUESTED", "direct_url.json"}  # missing or different in wheels
 _NATIVE_SUFFIX = re.compile(r"\.cpython-\w+-[\w-]+\.so$")
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 _FILE_MODE = 0o644
 
 
-class ArchiveError(Exception):
-    """What an archive is to be made of, or what was given as one, does not do; says what would."""
+class ArchiveError(UserError):
+    """An archive is invalid or cannot be built. The message says what is expected."""
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """A distribution in an archive: the tags of its wheel, and what it takes unpacked."""
+    """A distribution in an archive: the tags of its wheel, and its unpacked size in bytes."""
 
     name: str
     version: str
@@ -55,11 +56,11 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Archive:
-    """What is in an archive.
+    """The content of an archive.
 
     digest: SHA-256 of the content, in hex.
-    native_suffix: what the names of its native modules end in, as `.cpython-311-x86_64-linux-gnu.so`: which Pythons
-    it is for.
+    native_suffix: the suffix of its native modules, as `.cpython-311-x86_64-linux-gnu.so`. It names the Python version
+    and platform.
     """
 
     digest: str
@@ -69,17 +70,17 @@ class Archive:
 
 @dataclass(frozen=True)
 class _Source:
-    """A distribution to be put into an archive: its files by their names under site-packages."""
+    """A distribution to add to an archive, with its files by their names under site-packages."""
 
     distribution: Distribution
     files: Mapping[str, bytes]
 
 
 def write_archive(path: Path, wheels: Sequence[Path] = ()) -> Archive:
-    """Write the archive to `path`, which is replaced, and there only once it is whole.
+    """Write the archive to `path` and return its content. The file replaces an existing one when it is complete.
 
-    wheels: a wheel for each name in SHIPPED, and for those in OPTIONAL that are to go along, all for one platform;
-    without any, what is installed here.
+    wheels: a wheel for each name in SHIPPED, and for those in OPTIONAL to include, all for one platform. By default the
+    installed packages.
 
     Raises ArchiveError and OSError.
     """
@@ -88,20 +89,14 @@ def write_archive(path: Path, wheels: Sequence[Path] = ()) -> Archive:
     archive = Archive(
         _digest(files), _native_suffix(sources), tuple(source.distribution for source in sources)
     )
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with zipfile.ZipFile(temporary, "w") as opened:
-            for name, data in sorted(_members(archive, files)):
-                opened.writestr(_member(name), data)
-        temporary.rename(path)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+    with staged_file(path) as file, zipfile.ZipFile(file, "w") as opened:
+        for name, data in sorted(_members(archive, files)):
+            opened.writestr(_member(name), data)
     return archive
 
 
 def read_archive(path: Path) -> Archive:
-    """What is in an archive that `write_archive` wrote. Raises ArchiveError where there is none."""
+    """Return the content of an archive that `write_archive` wrote. Raises ArchiveError if `path` is no such archive."""
     try:
         with zipfile.ZipFile(path) as opened:
             manifest = json.loads(opened.read(unpack.MANIFEST))
@@ -116,7 +111,7 @@ def read_archive(path: Path) -> Archive:
 
 
 def loaded_from() -> Path | None:
-    """The archive that this kafkafmt was itself imported from; None where it is installed."""
+    """Return the archive from which this kafkafmt was imported, or None if it is installed."""
     folder = Path(kafkafmt.__file__).parents[1].name
     for entry in map(Path, sys.path):
         with contextlib.suppress(ArchiveError):
@@ -126,7 +121,7 @@ def loaded_from() -> Path | None:
 
 
 def _members(archive: Archive, files: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
-    # A name of its own for each content: several archives may be on a path, each for another platform.
+    # A separate name for each content: several archives, for different platforms, may be on `sys.path`.
     unpacker = f"_kafkafmt_archive_{archive.digest[:16]}"
     yield f"{unpacker}.py", Path(unpack.__file__).read_bytes()
     yield unpack.MANIFEST, json.dumps(asdict(archive), indent=1).encode()
@@ -137,9 +132,9 @@ def _members(archive: Archive, files: Mapping[str, bytes]) -> Iterator[tuple[str
 
 
 def _member(name: str) -> zipfile.ZipInfo:
-    """The header of a member: the same wherever and whenever it is written."""
+    """Return the header of a member, which depends on nothing but its name."""
     info = zipfile.ZipInfo(name, _ZIP_EPOCH)
-    info.create_system = 3  # Unix, to which the mode means something
+    info.create_system = 3  # Unix, so that the mode applies
     info.external_attr = _FILE_MODE << 16
     info.compress_type = zipfile.ZIP_DEFLATED
     return info
@@ -154,7 +149,7 @@ def _digest(files: Mapping[str, bytes]) -> str:
 
 
 def _native_suffix(sources: Sequence[_Source]) -> str:
-    """The suffix that all native modules share."""
+    """Return the suffix that all native modules share. Raises ArchiveError if they have several."""
     found: dict[str, str] = {}
     for source in sources:
         for name in source.files:
@@ -222,7 +217,7 @@ def _of_wheel(path: Path) -> _Source:
 
 
 def _place(name: str) -> str | None:
-    """Where a member of a wheel goes under site-packages; None for what goes elsewhere, as scripts do."""
+    """Return the name of a wheel's member under site-packages, or None if it is installed elsewhere, as scripts."""
     folder, _, rest = name.partition("/")
     if not folder.endswith(".data"):
         return name
@@ -231,7 +226,7 @@ def _place(name: str) -> str | None:
 
 
 def _is_shipped(name: str) -> bool:
-    """Whether a file of a distribution goes along: not what lies outside of site-packages, nor what pip adds."""
+    """Return whether a file is included: not if it is outside of site-packages, or pip added it."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "__pycache__" in path.parts:
         return False

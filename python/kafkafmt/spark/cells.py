@@ -1,10 +1,10 @@
-"""Binary columns whose cells are whole batches end to end, as Arrow arrays: converted, trimmed, decoded, checked.
+"""Convert, trim, decode and check binary Arrow columns whose cells contain complete batches.
 
-The cells of an Arrow column lie end to end in its data, so one scan finds the batches of all of them, and the
-kernels get many cells a call. A column is taken in pieces of about `PIECE_BYTES`, and each gives an array of its
-own: what is held follows the piece and what its largest batch decompresses to, not the column.
+The cells of an Arrow column are adjacent in its data. So one scan finds the batches of all cells, and a kernel call
+processes many cells. A column is processed in chunks of about `CHUNK_BYTES`, and each chunk yields an array. Memory
+depends on the chunk and on its largest decompressed batch, not on the column.
 
-A piece in which something is wrong is halved until the cell that it is wrong with stands alone.
+If a chunk raises an error, it is halved repeatedly until the wrong cell is alone.
 """
 
 from __future__ import annotations
@@ -16,28 +16,29 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from _kafkafmt.columns import ColumnBuilder
-from _kafkafmt.scan import BatchRun, scan
-from kafkafmt.arrow_arrays import bitmap, boolean_array, int64_values, string_array, valid_values
-from kafkafmt.batch import RecordBatch
+from _kafkafmt.batches.scan import BatchRun, scan
+from _kafkafmt.columns.columns import ColumnBuilder
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
-from kafkafmt.columns import arrow_schema, record_batch
-from kafkafmt.conversion import ConversionOptions
-from kafkafmt.converter import Converter
-from kafkafmt.decoding import Payloads, groups
+from kafkafmt.columns.arrow import bitmap, boolean_array, int64_values, string_array, valid_values
+from kafkafmt.columns.read import arrow_schema, record_batch
+from kafkafmt.convert.engine import Converter
+from kafkafmt.convert.options import ConversionOptions
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.damage import check_records
 from kafkafmt.log.segment import check_tail
-from kafkafmt.records import RUN_BYTES, MemoryRecords
-from kafkafmt.spark.plain_errors import PlainErrors
+from kafkafmt.records.base import RUN_BYTES, MemoryRecords
+from kafkafmt.records.batch import RecordBatch
+from kafkafmt.records.decoding import Payloads, decompressed_chunks
+from kafkafmt.records.runs import without_control
+from kafkafmt.spark.one_line_errors import OneLineErrors
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-PIECE_BYTES = RUN_BYTES
+CHUNK_BYTES = RUN_BYTES
 
-# What stands in for the result of a cell that something is wrong with: the error, null, or false.
+# The result of an invalid cell: the error is raised, null, or false.
 Otherwise: TypeAlias = Literal["fail", "null", "false"]
 
 _MAX_ARROW_BYTES = np.iinfo(np.int32).max
@@ -48,11 +49,11 @@ _OFFSET_DTYPES = {pa.binary(): np.int32, pa.large_binary(): np.int64}
 class Cells:
     """The cells of a binary array that is not empty, and the batches in them.
 
-    run: the batches of all cells, in order. starts: where each cell begins in the run's buffer, and where the last
-    one ends. firsts: the row in the run of each cell's first batch, and behind the last one. valid: a boolean a
-    cell, False for null, or None without nulls; a null cell has no batches.
+    run: the batches of all cells, in order. starts: the position of each cell in the run's buffer, then the end of the
+    last cell. firsts: the row in the run of each cell's first batch, then the number of batches. valid: a boolean for
+    each cell, False for null; None if the array has no nulls. A null cell has no batches.
 
-    Raises KafkaFormatError where a cell is anything but whole batches.
+    Raises KafkaFormatError if a cell contains anything else than complete batches.
     """
 
     def __init__(self, column: pa.Array) -> None:
@@ -73,8 +74,8 @@ class Cells:
     def __len__(self) -> int:
         return len(self.starts) - 1
 
-    def described(self, error: KafkaFormatError) -> KafkaFormatError:
-        """`error`, of a batch in the run, with positions in its cell."""
+    def with_source(self, error: KafkaFormatError) -> KafkaFormatError:
+        """Return `error`, raised for a batch of the run, with positions relative to its cell instead of the run."""
         if error.position is not None:
             start = int(self.starts[self.starts.searchsorted(error.position, side="right") - 1])
             error.position -= start
@@ -83,9 +84,9 @@ class Cells:
         return error
 
     def binary(self, ends: NDArray[np.int64], data: memoryview | pa.Buffer) -> pa.Array:
-        """What became of the cells: `data`, in which they end at `ends`.
+        """Return a binary array of results, one for each cell, which end at `ends` in `data`.
 
-        Raises OverflowError where that is more than a column holds.
+        Raises OverflowError if the results exceed the 2 GiB of a column.
         """
         if ends[-1] > _MAX_ARROW_BYTES:
             raise OverflowError(f"{ends[-1]} bytes")
@@ -95,7 +96,7 @@ class Cells:
 
 
 def _contents(column: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
-    """Where the cells of a binary array begin in its data, and the last one ends; and its data."""
+    """Return the start of each cell of a binary array in its data, then the end of the last one; and the data."""
     _, offsets, data = column.buffers()
     dtype = _OFFSET_DTYPES[column.type]
     starts = np.frombuffer(offsets, dtype, len(column) + 1, column.offset * np.dtype(dtype).itemsize)
@@ -103,7 +104,7 @@ def _contents(column: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
 
 
 def _raise_for(cell: memoryview) -> NoReturn:
-    """Say what is wrong with a cell that is anything but whole batches."""
+    """Raise the KafkaFormatError of a cell that contains anything else than complete batches."""
     records, reached = MemoryRecords(cell), 0
     for run in records.runs():
         reached = run.end_position
@@ -114,13 +115,15 @@ def _raise_for(cell: memoryview) -> NoReturn:
 def over_cells(
     function: Callable[..., pa.Array], otherwise: Otherwise, arrays: Iterator[pa.Array | Sequence[pa.Array]]
 ) -> Iterator[pa.Array]:
-    """What `function` makes of the cells of each array, and of the arrays beside it that hold its arguments.
+    """Apply `function` to the cells of each array, and yield the results in chunks, a row for each cell.
 
-    Where one of those is null, so is the result. Each result is a row a cell, in pieces. Raises KafkaFormatError
-    for a cell that something is wrong with, where `otherwise` says so, and ValueError for a result that an Arrow
-    column does not hold.
+    arrays: binary arrays of cells, or sequences of such an array and the arrays of further arguments. If an argument
+    is null, so is the result. otherwise: the result of an invalid cell.
+
+    Raises KafkaFormatError for an invalid cell if `otherwise` is "fail"; ValueError for a column that is not binary, or
+    a result of 2 GiB or more.
     """
-    with PlainErrors():
+    with OneLineErrors():
         for given in arrays:
             column, *arguments = [given] if isinstance(given, pa.Array) else given
             if column.type not in _OFFSET_DTYPES:
@@ -128,18 +131,18 @@ def over_cells(
             for argument in arguments:
                 if argument.null_count:
                     column = pc.if_else(argument.is_valid(), column, pa.scalar(None, column.type))
-            for piece in _pieces(column):
-                yield from _tried(function, otherwise, column[piece], [each[piece] for each in arguments])
+            for chunk in _chunks(column):
+                yield from _tried(function, otherwise, column[chunk], [each[chunk] for each in arguments])
 
 
-def _pieces(column: pa.Array) -> Iterator[slice]:
-    """Slices of `PIECE_BYTES` at the most, or of one cell that is larger."""
+def _chunks(column: pa.Array) -> Iterator[slice]:
+    """Yield slices of at most `CHUNK_BYTES`, or of one larger cell."""
     if not len(column):
         return
     starts, _ = _contents(column)
     first = 0
     while first < len(column):
-        stop = int(starts.searchsorted(starts[first] + PIECE_BYTES, side="right")) - 1
+        stop = int(starts.searchsorted(starts[first] + CHUNK_BYTES, side="right")) - 1
         stop = min(max(stop, first + 1), len(column))
         yield slice(first, stop)
         first = stop
@@ -154,7 +157,7 @@ def _tried(
         try:
             result = function(cells, *arguments)
         except KafkaFormatError as error:
-            raise cells.described(error) from None
+            raise cells.with_source(error) from None
     except OverflowError as error:
         if is_alone:
             message = (
@@ -177,9 +180,10 @@ def _tried(
 
 
 def converted_down(cells: Cells, options: ConversionOptions) -> pa.Array:
-    """Each cell in format v1 or v0, as a binary array.
+    """Return each cell converted to format v1 or v0, as a binary array.
 
-    All cells are converted in one call; whose the batches are that come out of it the headers of the sources tell.
+    All cells are converted in one call. The headers of the source batches determine how many of the converted batches
+    belong to each cell.
     """
     converter = Converter(options)
     converter.expect(int(cells.starts[-1]))
@@ -192,7 +196,7 @@ def converted_down(cells: Cells, options: ConversionOptions) -> pa.Array:
 
 
 def _converted_counts(rows: NDArray[np.void], options: ConversionOptions) -> NDArray[np.int64]:
-    """How many batches each becomes: a record is a message of its own where no codec wraps it."""
+    """Return the number of batches that each batch becomes. Without a codec each record becomes a message."""
     wraps = np.zeros(_CODEC_IDS, np.bool_)
     for codec in Codec:
         wraps[codec] = options.codec_of(codec) not in (None, Codec.NONE)
@@ -201,7 +205,7 @@ def _converted_counts(rows: NDArray[np.void], options: ConversionOptions) -> NDA
 
 
 def converted_up(cells: Cells) -> pa.Array:
-    """Each cell in format v2, as a binary array: what stands alone is gathered, but not across cells."""
+    """Return each cell converted to format v2, as a binary array. Messages are combined only within a cell."""
     converter = Converter(ConversionOptions(2))
     converter.expect(int(cells.starts[-1]))
     ends = np.empty(len(cells), np.int64)
@@ -214,11 +218,11 @@ def converted_up(cells: Cells) -> pa.Array:
 
 
 def trimmed(cells: Cells, first_offsets: pa.Array) -> pa.Array:
-    """Each cell without the records below its first offset, as a binary array; see `RecordBatch.trim`."""
+    """Return each cell without the records below its first offset, as a binary array; see `RecordBatch.trim`."""
     rows = cells.run.index
     wanted = np.repeat(int64_values(first_offsets.cast(pa.int64())), np.diff(cells.firsts))
     is_below = rows["last_offset"] < wanted
-    is_cut = ~is_below & (rows["base_offset"] < wanted)  # a wrapper's is -1: it is asked
+    is_cut = ~is_below & (rows["base_offset"] < wanted)  # -1 for a wrapper: `trim` decides
     boundaries = np.append(rows["position"], cells.starts[-1])
     batches = string_array(pa.binary(), boundaries.astype(np.int32), cells.run.buffer)
     is_changed = is_below | is_cut
@@ -235,17 +239,20 @@ def trimmed(cells: Cells, first_offsets: pa.Array) -> pa.Array:
 
 
 def decoded(cells: Cells, columns: Sequence[str]) -> pa.Array:
-    """Each cell's records, markers of transactions left out, as an array of structs of `columns`."""
-    is_marker = cells.run.index["is_control"]
-    run = BatchRun(cells.run.buffer, cells.run.index[~is_marker])
+    """Return the records of each cell without transaction markers, as arrays of structs of `columns`."""
+    run, damage = without_control(cells.run, verify=True)
+    if damage is not None:
+        raise damage
     builder = ColumnBuilder(columns)
     counts = np.zeros(len(cells.run), np.int64)
     found = [
         _add_records(builder, run, first, stop, payloads)
-        for first, stop, payloads in groups(run, verify=True, limit=DEFAULT_MAX_DECOMPRESSED_BYTES)
+        for first, stop, payloads in decompressed_chunks(
+            run, verify=True, limit=DEFAULT_MAX_DECOMPRESSED_BYTES
+        )
     ]
     if found:
-        counts[~is_marker] = np.concatenate(found)
+        counts[~cells.run.index["is_control"]] = np.concatenate(found)
     count = builder.count
     records = record_batch(builder.take(), count, arrow_schema(columns), None).to_struct_array()
     offsets = np.append(0, counts.cumsum())[cells.firsts].astype(np.int32)
@@ -257,12 +264,12 @@ def decoded(cells: Cells, columns: Sequence[str]) -> pa.Array:
 def _add_records(
     builder: ColumnBuilder, run: BatchRun, first: int, stop: int, payloads: Payloads
 ) -> NDArray[np.int64]:
-    """Append the records of batches `first` to `stop`; how many each has."""
+    """Append the records of batches `first` to before `stop` to the builder. Return the number of records of each."""
     counts = run.index["count"][first:stop].astype(np.int64)
     if (counts >= 0).all():
         builder.add(run, first, stop, payloads, verify=True)
         return counts
-    for number in range(stop - first):  # of a wrapper the payload alone knows
+    for number in range(stop - first):  # a wrapper's count is known only from its payload
         before, row = builder.count, first + number
         builder.add(run, row, row + 1, payloads[number : number + 1] if payloads else None, verify=True)
         counts[number] = builder.count - before
@@ -270,7 +277,7 @@ def _add_records(
 
 
 def checked(cells: Cells, deep: bool) -> pa.Array:
-    """Whether the CRCs of each cell's batches hold; with `deep` it raises KafkaFormatError for what is not sound."""
+    """Return whether the CRCs of each cell's batches are correct. With `deep`, raise KafkaFormatError for damage."""
     if deep:
         cells.run.ensure_valid()
         check_records(cells.run, 0, len(cells.run), DEFAULT_MAX_DECOMPRESSED_BYTES)

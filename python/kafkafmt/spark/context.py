@@ -1,7 +1,7 @@
-"""A Spark context for a command: quiet, and unavailable in one line where pyspark or Java is missing.
+"""Start a Spark context for a command, without Spark's output. A missing pyspark or Java is an error in one line.
 
-What the JVM prints goes to a temporary file; a command's own output stays its own. Under spark-submit the JVM is
-there already, and its output is left alone.
+The output of the JVM goes to a temporary file, so that a command prints only its own output. Under spark-submit the JVM
+already runs, and its output is not changed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any
 
+from kafkafmt._util.user_errors import UserError
+
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
 _EXTRA = "pip install 'kafkafmt[spark]'"
 _EXIT_SECONDS = 20
-# The last line of a Python trace, the first that is not indented: the exception's type and what it says.
+# The last line of a Python traceback, the first without indentation: the exception's type and message.
 _RAISED = re.compile(r"^[\w.]+: (?P<message>\S.*)$", re.MULTILINE)
 
 # The class of an exception whose message begins with one of Spark's error conditions, as [DATA_SOURCE_NOT_FOUND].
@@ -30,20 +32,20 @@ _CLASS_OF_CONDITION = re.compile(r"^[\w.$]+: (?=\[[A-Z][A-Z0-9_.]+\] )")
 _CLASS_LOADER = "java.lang.ClassNotFoundException"
 
 
-class SparkUnavailableError(RuntimeError):
-    """No Spark to run on: pyspark or Java is missing, or the master does not answer."""
+class SparkUnavailableError(UserError, RuntimeError):
+    """Spark cannot be used: pyspark or Java is missing, or the master does not answer."""
 
 
 @contextlib.contextmanager
 def spark_context(
     name: str, master: str | None = None, settings: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[SparkContext]:
-    """A context on `master`, which is what Spark is configured for or else `local[*]`; stopped at the end.
+    """Yield a Spark context, and stop it at the end of the block.
 
-    settings: what is set for it. Python workers are this interpreter where PYSPARK_PYTHON does not name another.
-    Raises SparkUnavailableError.
+    master: by default the configured one, or `local[*]`. settings: Spark's settings of the context. Python workers use
+    this interpreter, unless PYSPARK_PYTHON is set. Raises SparkUnavailableError.
     """
-    # About versions of packages that nothing here uses.
+    # They concern versions of packages that kafkafmt does not use.
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     try:
         import pyspark
@@ -81,7 +83,7 @@ def spark_context(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the JVM, which does so itself once its standard input is closed."""
+    """End the JVM. It exits when its standard input is closed, else it is killed."""
     if process.stdin is not None:
         process.stdin.close()
     try:
@@ -92,7 +94,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _reason(log: IO[bytes], error: Exception) -> str:
-    """The line that says why, out of what the JVM printed or of the exception it threw."""
+    """Return the reason of a failed start in one line, from the output of the JVM or from the exception."""
     log.seek(0)
     printed = log.read().decode("utf-8", "replace")
     if re.search(r"JAVA_HOME is not set|java: (command )?not found|No such file or directory", printed):
@@ -101,7 +103,7 @@ def _reason(log: IO[bytes], error: Exception) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What a Java or Python exception says, without traces: of Python code on an executor, what that code said."""
+    """Return the message of a Java or Python exception without traces. Of Python code on an executor, its message."""
     java = getattr(error, "java_exception", None)
     if java is not None:
         cause = java
@@ -119,5 +121,5 @@ def first_line(error: BaseException) -> str:
 
 
 def _is_of_class_loader(cause: Any) -> bool:
-    """Whether a Java exception only names a class that was looked for: what looked for it says more."""
+    """Return whether a Java exception only names a missing class: the exception around it says more."""
     return str(cause.getClass().getName()) == _CLASS_LOADER

@@ -1,4 +1,4 @@
-"""Functions over columns of record batches, as the source yields them with `unit=batches`.
+"""Functions over columns of record batches, such as the source yields with `unit=batches`.
 
     from kafkafmt.spark import functions as kf
 
@@ -7,12 +7,13 @@
     batches.select(kf.down_convert("batch", 1, zstd_fallback="lz4")).show()
     batches.select(explode(kf.decode("batch")).alias("record")).select("record.*").show()
 
-A cell is binary: one batch, or several end to end, of any format; none where it is empty. Null gives null. They
-are Arrow UDFs, which take a column as it lies in memory: no Python object is made of a record. How much comes at a
-time `spark.sql.execution.arrow.maxBytesPerBatch` bounds; what goes back goes in pieces of about 1 MiB of cells.
+A cell is binary, and contains any number of complete batches of any format, end to end. The result for null is null.
+The functions are Arrow UDFs: they read a column's Arrow buffers, and create no Python object for a record.
+`spark.sql.execution.arrow.maxBytesPerBatch` bounds the size of an input. Results are returned in chunks of about 1 MiB
+of input cells.
 
-on_error: with "fail" a cell that is damaged, that is anything but whole batches, or that cannot be converted
-ends the query, with an error that tells offsets, and the position in the cell; with "null" it gives null.
+on_error: what a cell does that is damaged, is not complete batches, or cannot be converted. With "fail" it ends the
+query with an error, which names the offsets and the position in the cell. With "null" its result is null.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import pyarrow as pa
 from pyspark.sql.functions import arrow_udf, lit  # type: ignore[attr-defined]  # which the stubs lack
 
-from kafkafmt.columns import COLUMNS, arrow_schema
-from kafkafmt.conversion import ConversionOptions
+from kafkafmt._util.names import known_name
+from kafkafmt.columns.read import COLUMNS, arrow_schema
+from kafkafmt.convert.options import ConversionOptions
 from kafkafmt.spark.cells import (
     Otherwise,
     checked,
@@ -36,7 +38,6 @@ from kafkafmt.spark.cells import (
     trimmed,
 )
 from kafkafmt.spark.source.schema import SPARK_TYPES
-from kafkafmt.spark.values import known_name
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 OnError: TypeAlias = Literal["fail", "null"]
 
 _EVERY_OFFSET = -(2**63)
-# What a batch knows itself; where it is from it does not.
+# A batch contains these columns of its records. It does not contain its topic and partition.
 _RECORD_COLUMNS = tuple(name for name in COLUMNS if name not in ("topic", "partition"))
 
 
@@ -56,12 +57,13 @@ def down_convert(
     zstd_fallback: Codec | str | None = None,
     on_error: OnError = "fail",
 ) -> Column:
-    """The batches in message format v1 or v0, as `Records.down_convert` makes them; those that are old enough are kept.
+    """Return a column of the batches converted to message format v1 or v0, as `Records.down_convert` does.
 
-    Markers of transactions are dropped, so that a cell may become empty, and so are headers.
+    Batches of that format or an older one stay unchanged. Headers and transaction markers are dropped, so a cell may
+    become empty.
 
-    zstd_fallback: the codec that zstd batches get, as v0 and v1 have no zstd: `Codec.LZ4`, or "lz4". Without one
-    they are an error.
+    zstd_fallback: the codec for zstd batches, which v0 and v1 do not support: `Codec.LZ4`, or "lz4". Without it, zstd
+    batches are an error. Raises ValueError for another `to_magic` than 0 or 1, or an unknown codec.
     """
     if to_magic not in (0, 1):
         raise ValueError(f"to_magic: expected 0 or 1, found {to_magic!r}")
@@ -70,18 +72,18 @@ def down_convert(
 
 
 def up_convert(column: Column | str, *, on_error: OnError = "fail") -> Column:
-    """The batches in message format v2, which is all that brokers of version 4 take.
+    """Return a column of the batches converted to message format v2, the only format that Kafka 4 brokers accept.
 
-    Messages of v0 and v1 that stand alone are gathered, within a cell, into batches of 16 KiB at the most.
+    Uncompressed messages of v0 and v1 are combined, within a cell, into batches of at most 16 KiB.
     """
     return _apply("up_convert", converted_up, "binary", on_error, column)
 
 
 def trim(column: Column | str, first_offset: Column | str | int, *, on_error: OnError = "fail") -> Column:
-    """The batches without records below `first_offset`: a number, or a column, whose nulls give null.
+    """Return a column of the batches without records below `first_offset`, a number or a column.
 
-    A batch that is wholly below is left out; one that begins below is cut, as `RecordBatch.trim` does it, for
-    which its CRC is checked and it must be of format v2. Others are taken as they are.
+    A batch that ends below it is left out. A batch that begins below it is trimmed as `RecordBatch.trim` does: its CRC
+    is checked, and it must be of format v2. Other batches stay unchanged. If `first_offset` is null, so is the result.
     """
     bound = lit(first_offset) if isinstance(first_offset, int) else first_offset
     return _apply("trim", trimmed, "binary", on_error, column, bound)
@@ -94,10 +96,12 @@ def decode(
     include_headers: bool = False,
     on_error: OnError = "fail",
 ) -> Column:
-    """The records as an array of structs with the columns of the source, to be exploded; CRCs are checked.
+    """Return a column of the records, as an array of structs for `explode`. CRCs are checked.
 
-    Those are key, value, offset, timestamp, timestampType and, with `include_headers`, headers; or the `columns`
-    that are named. What is not asked for is never built. Markers of transactions are no records.
+    The fields are key, value, offset, timestamp, timestampType and, with `include_headers`, headers; or those in
+    `columns`. Columns that are not selected are not materialised. Transaction markers are left out.
+
+    Raises TypeError if `columns` is a string, ValueError for unknown or repeated columns.
     """
     if isinstance(columns, str):
         raise TypeError(f"columns: expected names, found the string {columns!r}")
@@ -114,10 +118,10 @@ def decode(
 
 
 def is_valid(column: Column | str, *, deep: bool = False) -> Column:
-    """Whether a cell is whole batches, of lengths that fit, and their CRCs hold; nothing is decompressed.
+    """Return a boolean column: whether a cell contains only complete batches with correct lengths and CRCs.
 
-    deep: whether, beyond that, everything can be decompressed, the codecs are known, counts and lengths fit, and
-    the offsets of records ascend, as `kafkafmt inspect --verify` checks it. Never an error.
+    Nothing is decompressed. deep: also decompress, and check codecs, counts, lengths and the order of offsets, as
+    `kafkafmt inspect --verify` does. A cell never raises an error.
     """
     return _apply("is_valid", partial(checked, deep=deep), "boolean", "false", column)
 
@@ -134,13 +138,13 @@ def _codec(given: Codec | str | None) -> Codec | None:
 def _apply(
     name: str, function: Callable[..., Any], kind: str, otherwise: Otherwise, *columns: Column | str
 ) -> Column:
-    """A column of `function` over cells, which is pickled by name: executors import it from their own kafkafmt."""
+    """Return a column of `function` over cells. It is pickled by name: executors import it from their kafkafmt."""
     if otherwise not in ("fail", "null", "false"):
         raise ValueError(f"on_error: expected fail or null, found {otherwise!r}")
 
     def each(arrays: Iterator[pa.Array]) -> Iterator[pa.Array]:
         return over_cells(function, otherwise, arrays)
 
-    each.__name__ = name  # what Spark calls the column
+    each.__name__ = name  # Spark's name of the column
     found: Column = arrow_udf(each, kind)(*columns)
     return found

@@ -1,34 +1,33 @@
-"""`format("kafkafmt.kafka")`: Kafka's partitions as a DataFrame, a row a batch as it is stored, and back (KIP-712).
+"""`format("kafkafmt.kafka")`: read and write the batches of Kafka's partitions as stored, a row each (KIP-712).
 
     frame = spark.readStream.format("kafkafmt.kafka").option("kafka.bootstrap.servers", "a:9092")
     stream = frame.option("subscribe", "orders").load().writeStream.format("kafkafmt.kafka")
     stream.option("kafka.bootstrap.servers", "b:9092").option("checkpointLocation", "/checkpoint").start()
 
-What needs kafka-python is imported when it is used, so that the source can be registered without.
+Modules that need kafka-python are imported when they are used. So the source can be registered without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource
 
-from kafkafmt.spark.plain_errors import PlainErrors
+from kafkafmt.spark.one_line_errors import OneLineErrors
+from kafkafmt.spark.reader import Reader
+from kafkafmt.spark.sink.options import OF_STREAMS
 from kafkafmt.spark.tables import is_table
+from kafkafmt.spark.writers import StreamWriter, Writer
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from kafkafmt.spark.kafka.options import KafkaReadOptions
-    from kafkafmt.spark.kafka.writing import KafkaStreamWriter, KafkaWriter
-    from kafkafmt.spark.source.schema import OutputColumns
-    from kafkafmt.spark.streaming import StreamReader
+    from kafkafmt.spark.stream_reader import StreamReader
 
 
 class KafkaBatchesDataSource(DataSource):
-    """The batches of Kafka's partitions; the README has the options."""
+    """Reads and writes the batches of Kafka's partitions. The page "Spark" of the documentation has the options."""
 
     @classmethod
     def name(cls) -> str:
@@ -39,7 +38,7 @@ class KafkaBatchesDataSource(DataSource):
         from kafkafmt.spark.kafka.reading import COLUMN_TYPES
         from kafkafmt.spark.source.schema import ddl
 
-        with PlainErrors():
+        with OneLineErrors():
             if is_table(self.options):
                 raise ValueError(
                     "a table of the catalog: Spark tells none of its options to its readers, and passwords may be "
@@ -47,14 +46,16 @@ class KafkaBatchesDataSource(DataSource):
                 )
             return ddl(COLUMN_TYPES, KafkaReadOptions.parse_any(self.options).columns or COLUMN_TYPES)
 
-    def reader(self, schema: StructType) -> KafkaReader:
+    def reader(self, schema: StructType) -> Reader:
+        from kafkafmt.spark.kafka.offset_stream import plan
         from kafkafmt.spark.kafka.options import KafkaReadOptions
-        from kafkafmt.spark.kafka.reading import COLUMN_TYPES
+        from kafkafmt.spark.kafka.reading import COLUMN_TYPES, read_range
         from kafkafmt.spark.source.schema import OutputColumns
 
-        with PlainErrors():
+        with OneLineErrors():
             options = KafkaReadOptions.parse(self.options)
-            return KafkaReader(options, OutputColumns.among(COLUMN_TYPES, options.columns, schema))
+            output = OutputColumns.among(COLUMN_TYPES, options.columns, schema)
+            return Reader(partial(plan, options), partial(read_range, options=options, output=output))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
         from kafkafmt.spark.kafka.streaming import KafkaSource
@@ -62,35 +63,18 @@ class KafkaBatchesDataSource(DataSource):
 
         return stream_reader(KafkaSource(self.options, schema))
 
-    def writer(self, schema: StructType, overwrite: bool) -> KafkaWriter:
-        from kafkafmt.spark.kafka.writing import KafkaWriter
+    def writer(self, schema: StructType, overwrite: bool) -> Writer:
+        from kafkafmt.spark.kafka.writing import SendJob
 
-        with PlainErrors():
-            return KafkaWriter.plan(self.options, schema, overwrite=overwrite)
+        with OneLineErrors():
+            if overwrite:
+                raise ValueError("mode overwrite: a topic cannot be replaced; expected append")
+            return Writer(SendJob.parse(self.options, schema))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> KafkaStreamWriter:  # noqa: N802
-        from kafkafmt.spark.kafka.writing import KafkaStreamWriter
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        from kafkafmt.spark.kafka.writing import SendJob
 
-        with PlainErrors():
-            return KafkaStreamWriter.plan(self.options, schema, overwrite=overwrite)
-
-
-class KafkaReader(DataSourceReader):
-    """Reads what is there of the partitions that the options select."""
-
-    def __init__(self, options: KafkaReadOptions, output: OutputColumns) -> None:
-        self._options = options
-        self._output = output
-
-    def partitions(self) -> Sequence[InputPartition]:
-        from kafkafmt.spark.kafka.offset_stream import plan
-
-        with PlainErrors():
-            return plan(self._options)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from kafkafmt.spark.kafka.reading import OffsetRange, read_range
-
-        assert isinstance(partition, OffsetRange)
-        with PlainErrors():
-            yield from read_range(partition, self._options, self._output)
+        with OneLineErrors():
+            if overwrite:
+                raise ValueError("outputMode complete: a topic cannot be replaced; expected append")
+            return StreamWriter(SendJob.parse(self.options, schema, more=OF_STREAMS))

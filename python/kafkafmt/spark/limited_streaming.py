@@ -1,7 +1,8 @@
-"""The stream reader for PySpark 4.2 and later: with limits, Trigger.AvailableNow, and how far it is behind.
+"""The stream reader for PySpark 4.2 and later, with limits, Trigger.AvailableNow, and the latest offset as a metric.
 
-PySpark hands a limit back that a source names, one of bytes, rows or files, and tells of a trigger that reads all there
-is by another. So one that is set stands for all of them, and which they are the reader knows itself.
+A source names one limit, of bytes, rows or files, and PySpark passes it back for each micro-batch. For a trigger that
+reads everything it passes ReadAllAvailable. So the reader names any one of its limits, and applies all of them if
+PySpark passes a limit.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from kafkafmt.spark.plain_errors import PlainErrors
+from kafkafmt.spark.one_line_errors import OneLineErrors
 from kafkafmt.spark.source.options import UNLIMITED
 from kafkafmt.spark.stream_offsets import from_json, to_json
-from kafkafmt.spark.streaming import StreamReader
+from kafkafmt.spark.stream_reader import StreamReader
 
 
 class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
     can_limit = True
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        with PlainErrors():
+        with OneLineErrors():
             most = self._source.limit
         if most.size_in_bytes != UNLIMITED.size_in_bytes:
             return ReadMaxBytes(most.size_in_bytes)
@@ -39,12 +40,12 @@ class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
         most = UNLIMITED if isinstance(limit, ReadAllAvailable) else self._source.limit
-        with PlainErrors():
+        with OneLineErrors():
             return to_json(self._stream.latest_offsets(from_json(start), most))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         return to_json(self._stream.end_offsets()) or None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        with PlainErrors():
+        with OneLineErrors():
             self._stream.fix_end()

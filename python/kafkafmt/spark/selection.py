@@ -1,4 +1,4 @@
-"""Which topics a read is of, and from which offsets to which: what both sources are asked for in the same words."""
+"""The topics and the range of offsets of a read, by options that both sources share."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from kafkafmt.spark.values import MAX_LONG, Given, parse_names, parse_number, parse_pattern
+from kafkafmt._util.options import Options
+from kafkafmt.spark.values import MAX_LONG
 from kafkafmt.types import TopicPartition
 
-# As Kafka's ListOffsets and Spark's JSON have them.
+# The values in Kafka's ListOffsets and in Spark's JSON.
 LATEST, EARLIEST = -1, -2
 
 
 @dataclass(frozen=True)
 class Bound:
-    """Where the reading of each partition begins or ends; with neither, where its log does.
+    """The start or the end of a read in each partition. Without fields, it is the start or the end of the log.
 
-    offsets: a partition that is to be read from, or to, its log's own end on that side has None; one that a stream
-    begins to read at its other end has LATEST.
-    is_latest: that is so for all partitions.
-    timestamp: in milliseconds; stands for the offset of the first record with it or a later one.
+    offsets: the offset of each partition. None means the start of the log for a start, its end for an end. A start may
+    also be LATEST, the end of the log.
+    is_latest: whether all partitions start at the end of their logs.
+    timestamp: in milliseconds. The bound is the offset of the first record at or after it.
     """
 
     offsets: Mapping[TopicPartition, int | None] | None = None
@@ -32,7 +33,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class TopicSelection:
-    """Which topics: those of these names, that one of `globs` matches or `pattern` does as a whole; else every one."""
+    """The topics with one of `names`, or that match one of `globs`, or all of `pattern`. Without fields, all topics."""
 
     names: tuple[str, ...] = ()
     globs: tuple[str, ...] = ()
@@ -50,7 +51,7 @@ class TopicSelection:
         return not (self.names or self.globs) and self.pattern is None
 
     def unmatched(self, topics: Iterable[str]) -> str | None:
-        """The first name, glob or pattern that stands for none of `topics`; None where all stand for some."""
+        """Return the first name, glob or pattern that matches none of `topics`; None if each matches one."""
         topics = list(topics)
         parts = [TopicSelection(names=(name,)) for name in self.names]
         parts += [TopicSelection(globs=(glob,)) for glob in self.globs]
@@ -60,13 +61,13 @@ class TopicSelection:
 
 
 def ensure_all_named(name: str, bound: Bound, partitions: Mapping[str, TopicPartition | None]) -> None:
-    """As Spark's Kafka source has it: offsets are given for all partitions that are read, and for no other.
+    """Raise ValueError unless `bound` has offsets for all partitions and no others, as in Spark's Kafka source.
 
-    partitions: those that are read, by how they are told.
+    name: of the option, for messages. partitions: the partitions that are read, by their names in messages.
     """
     if bound.offsets is None:
         return
-    missing = [told for told, partition in partitions.items() if partition not in bound.offsets]
+    missing = [one for one, partition in partitions.items() if partition not in bound.offsets]
     if missing:
         raise ValueError(
             f"{name}: expected an offset for every partition, found none for {', '.join(missing)}"
@@ -76,45 +77,48 @@ def ensure_all_named(name: str, bound: Bound, partitions: Mapping[str, TopicPart
         raise ValueError(f"{name}: {', '.join(map(str, sorted(unknown)))}: no such partition here")
 
 
-def parse_topic_selection(given: Given) -> TopicSelection:
-    """What topics, subscribe and subscribePattern say."""
-    given.ensure_one_of("topics", "subscribe", "subscribePattern")
-    none: tuple[str, ...] = ()
+def parse_topic_selection(options: Options) -> TopicSelection:
+    """Return the topics that the options `subscribe`, `subscribePattern` and, if it exists, `topics` select."""
+    options.ensure_one_of("topics", "subscribe", "subscribePattern")
     return TopicSelection(
-        names=given.parse("subscribe", parse_names, none),
-        globs=given.parse("topics", parse_names, none),
-        pattern=given.parse("subscribePattern", parse_pattern, None),
+        names=options["subscribe"] or (),
+        globs=options.get("topics", ()),
+        pattern=options["subscribePattern"],
     )
 
 
-def parse_starting(given: Given, *, can_be_latest: bool) -> Bound:
-    """What startingOffsets and startingTimestamp say; latest, of all or of some, where a read may begin there."""
-    if can_be_latest and given.parse("startingOffsets", str.lower, "") == "latest":
-        given.ensure_one_of("startingOffsets", "startingTimestamp")
+def parse_starting(options: Options, *, can_be_latest: bool) -> Bound:
+    """Return the start by startingOffsets and startingTimestamp. can_be_latest: accept latest. Raises ValueError."""
+    if can_be_latest and options["startingOffsets"].lower() == "latest":
+        options.ensure_one_of("startingOffsets", "startingTimestamp")
         return Bound(is_latest=True)
     other = LATEST if can_be_latest else None
-    return parse_bound(given, "starting", own="earliest", own_number=EARLIEST, other_number=other)
+    return parse_bound(options, "starting", own="earliest", own_number=EARLIEST, other_number=other)
 
 
 def parse_bound(
-    given: Given, prefix: str, *, own: str, own_number: int, other_number: int | None = None
+    options: Options, prefix: str, *, own: str, own_number: int, other_number: int | None = None
 ) -> Bound:
-    """own: what stands for the log's own end on this side, which is the default; other: for its other end."""
-    given.ensure_one_of(f"{prefix}Offsets", f"{prefix}Timestamp")
+    """Return the bound by the options `<prefix>Offsets` and `<prefix>Timestamp`. Raises ValueError.
+
+    own, own_number: the word and the number for the default bound, the log's start or end. other_number: the number for
+    the opposite end of the log, if it is accepted.
+    """
+    options.ensure_one_of(f"{prefix}Offsets", f"{prefix}Timestamp")
 
     def offsets(value: str) -> Mapping[TopicPartition, int | None] | None:
         return None if value.lower() == own else _parse_offsets(value, own, own_number, other_number)
 
     return Bound(
-        given.parse(f"{prefix}Offsets", offsets, None),
-        given.parse(f"{prefix}Timestamp", lambda value: parse_number(value, MAX_LONG), None),
+        options.parse(f"{prefix}Offsets", offsets),
+        options[f"{prefix}Timestamp"],
     )
 
 
 def _parse_offsets(
     value: str, own: str, own_number: int, other_number: int | None
 ) -> dict[TopicPartition, int | None]:
-    """Spark's JSON, {"topic": {"0": 23, "1": -2}}: -2 is earliest, -1 latest."""
+    """Parse Spark's JSON, {"topic": {"0": 23, "1": -2}}: -2 is earliest, -1 latest. Raises ValueError."""
     expected = f'expected {own} or JSON as {{"topic": {{"0": 23, "1": {own_number}}}}}'
     try:
         given = json.loads(value)

@@ -1,4 +1,4 @@
-"""`register`: kafkafmt brought to a Spark session's executors, and its data sources made known to the session."""
+"""`register`: ship kafkafmt to a session's executors, and register its data sources with the session."""
 
 from __future__ import annotations
 
@@ -15,35 +15,34 @@ from kafkafmt.spark.archive import loaded_from, read_archive, write_archive
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# The digests that each context, or session of Spark Connect, was given.
+# The digests of the archives that each context, or session of Spark Connect, has received.
 _shipped: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 
 
 def register(
     spark: SparkSession, archive: str | os.PathLike[str] | None = None, *, ship: bool | None = None
 ) -> None:
-    """Make the formats `kafkafmt` and `kafkafmt.kafka` work, on executors that have no kafkafmt as well.
+    """Register the formats `kafkafmt` and `kafkafmt.kafka`, and ship kafkafmt to executors that lack it.
 
-    Executors get an archive of the kafkafmt that runs here, which they unpack once a machine (see
-    `kafkafmt.spark.unpack`); numpy and pyarrow they must have. kafka-python goes along where it is
-    installed here. Doing it again does nothing. The workers of a local
-    master become this Python, which has all of that, unless PYSPARK_PYTHON names one: Spark takes the `python3` of
-    the PATH otherwise.
+    Executors receive an archive of the kafkafmt that runs here, and unpack it once for each machine (see
+    `kafkafmt.spark.unpack`). It contains kafka-python if that is installed here. Executors must have numpy and pyarrow.
+    A second call does nothing.
 
-    archive: what `kafkafmt spark-archive` wrote, for executors of another platform than this one.
-    ship: False where executors have kafkafmt installed; True to ship it whatever the master is, as to a Python
-    that is not this one (PYSPARK_PYTHON) on this machine. Unless told, a local master gets nothing but an
-    `archive` that is given.
+    With a local master, workers use this Python instead of the `python3` of the PATH, unless PYSPARK_PYTHON is set.
 
-    Raises TypeError for what is no session of PySpark 4.1 or later, ValueError for an archive that is not to be
-    shipped, and ArchiveError where there is none or none can be built: pass `archive` then.
+    archive: a file of `kafkafmt spark-archive`, for executors on another platform.
+    ship: False if executors have kafkafmt installed. True to ship it with any master, as to another Python on this
+    machine (PYSPARK_PYTHON). By default a local master receives only a given `archive`.
+
+    Raises TypeError if `spark` is no session of PySpark 4.1 or later; ValueError if `archive` is given and `ship` is
+    False; ArchiveError if the archive does not exist or cannot be built. Then pass `archive`.
     """
     if not hasattr(spark, "dataSource"):
         raise TypeError(
             f"register takes a SparkSession of PySpark 4.1 or later, not {type(spark).__qualname__}"
         )
     if archive is not None and ship is False:
-        raise ValueError("an archive is given, and is not to be shipped: leave out one of both")
+        raise ValueError("archive: expected None with ship=False, since it is not to be shipped")
     is_local = _is_local(spark)
     if is_local and "PYSPARK_PYTHON" not in os.environ:
         _context(spark).pythonExec = sys.executable
@@ -56,13 +55,13 @@ def register(
 
 
 def _is_local(spark: SparkSession) -> bool:
-    """Whether the workers are those of this process. A server of Spark Connect is another one."""
+    """Return whether workers run on this machine for this process. With Spark Connect they run for the server."""
     context = _context(spark)
     return context is not None and context.master.partition("[")[0] == "local"
 
 
 def _context(spark: SparkSession) -> Any:
-    """The session's context; None with Spark Connect, which has none."""
+    """Return the session's context, or None with Spark Connect, which has none."""
     return getattr(spark, "sparkContext", None)
 
 
@@ -75,14 +74,14 @@ def _ship(spark: SparkSession, archive: Path) -> None:
     if context is None:
         spark.addArtifacts(str(archive), pyfile=True)
     elif not _was_submitted(context, archive):
-        context.addPyFile(str(archive))  # for jobs of the context as well, to which artifacts are not given
+        context.addPyFile(str(archive))  # jobs of the context do not receive artifacts
     known.add(digest)
 
 
 def _was_submitted(context: Any, archive: Path) -> bool:
-    """Whether this driver itself runs from the archive, which --py-files gave to executors as well.
+    """Return whether the driver was itself submitted with the archive as --py-files.
 
-    Spark has a copy of it among its files then, and refuses to be given that as another file of the same name.
+    Then executors have the archive, and Spark refuses another file of the same name.
     """
     names = {url.rpartition("/")[2] for url in context.listFiles}
     return archive == loaded_from() and archive.name in names
@@ -90,10 +89,10 @@ def _was_submitted(context: Any, archive: Path) -> bool:
 
 @functools.cache
 def _built() -> Path:
-    """An archive of what is installed here, kept as long as this process, as executors may ask for it any time."""
+    """Build an archive of the installed packages. It stays until this process ends: executors may still request it."""
     folder = Path(_folder().name)
     built = write_archive(folder / "kafkafmt.zip")
-    # Spark does not take another file of the same name.
+    # A name for each content: Spark refuses another file of the same name.
     return (folder / "kafkafmt.zip").rename(folder / f"kafkafmt-{built.digest[:16]}.zip")
 
 

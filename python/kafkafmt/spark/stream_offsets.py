@@ -1,4 +1,4 @@
-"""The offsets of a stream as Spark keeps them in a query's checkpoint, and what becomes of records that are gone."""
+"""The offsets of a stream, as in the checkpoint of a query, and the handling of records that were deleted unread."""
 
 from __future__ import annotations
 
@@ -16,49 +16,50 @@ Offsets: TypeAlias = Mapping[TopicPartition, int]
 
 
 class DataLossError(OSError):
-    """Records that a stream was to read next are not there any more."""
+    """Records were deleted before the stream read them."""
 
 
 class Losses:
-    """Records that a stream was to read next and that are gone: DataLossError, or each a warning, once, to go on."""
+    """Handles records that were deleted before the stream read them: raises DataLossError, or logs a warning once."""
 
     def __init__(self, *, is_error: bool) -> None:
         self._is_error = is_error
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
-    def look_for_partitions(self, start: Offsets, there: AbstractSet[TopicPartition]) -> None:
-        """Partitions that are to be read on, and are not there."""
+    def report_missing(self, start: Offsets, there: AbstractSet[TopicPartition]) -> None:
+        """Report the partitions of `start` that no longer exist. Raises DataLossError, unless losses are warnings."""
         for one in sorted(start.keys() - there):
-            self._tell(f"partition {one}: expected offset {start[one]}, found no such partition")
+            self._report(f"partition {one}: expected offset {start[one]}, found no such partition")
 
     def first_offset(
         self, one: TopicPartition, wanted: int | None, first: int, end: int, where: str = ""
     ) -> int:
-        """Where reading goes on that is to do so at offset `wanted`, in a log from `first` to `end`; None: at `first`.
+        """Return the offset at which to continue: `wanted`, or the nearest one in a log from `first` to `end`.
 
-        where: behind what is told, which log that is.
+        wanted: None for a new partition, which begins at `first`. where: text that identifies the log at the end of a
+        message. Raises DataLossError if `wanted` is outside the log, unless losses are warnings.
         """
         if wanted is None:
             return first
         expected = f"partition {one}: expected offset {wanted}, found the log to"
         if wanted < first:
-            self._tell(f"{expected} begin at {first}{where}")
+            self._report(f"{expected} begin at {first}{where}")
             return first
         if wanted > end:
-            self._tell(f"{expected} end at {end}{where}")
+            self._report(f"{expected} end at {end}{where}")
             return end
         return wanted
 
-    def _tell(self, what: str) -> None:
+    def _report(self, what: str) -> None:
         if self._is_error:
-            raise DataLossError(f"{what}; failOnDataLoss=false goes on with what is there")
-        if what not in self._told:
-            self._told.add(what)
-            _LOG.warning("%s: going on with what is there", what)
+            raise DataLossError(f"{what}; failOnDataLoss=false continues with the remaining records")
+        if what not in self._reported:
+            self._reported.add(what)
+            _LOG.warning("%s: continuing with the remaining records", what)
 
 
 def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """As Spark's Kafka source writes them, {"topic": {"0": 23}}; equal offsets make equal text."""
+    """Return offsets in the JSON form of Spark's Kafka source, {"topic": {"0": 23}}. Equal offsets give equal text."""
     found: dict[str, dict[str, int]] = {}
     for topic_partition in sorted(offsets):
         partitions = found.setdefault(topic_partition.topic, {})
@@ -67,7 +68,7 @@ def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 
 def from_json(offsets: Any) -> dict[TopicPartition, int]:
-    """Raises ValueError for what `to_json` does not make: the checkpoint is that of another source."""
+    """Return the offsets of the JSON form. Raises ValueError for another form: the checkpoint is of another source."""
     try:
         return {
             TopicPartition(topic, int(number)): int(offset)

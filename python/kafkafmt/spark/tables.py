@@ -1,12 +1,11 @@
 """Tables of Spark's catalog: `CREATE TABLE orders USING kafkafmt OPTIONS (path '/backup', topics 'orders')`.
 
-Spark (4.3 and before) tells a Python data source the options of a table once, when the table is made and its columns
-are inferred. Readers of the table get its columns, and none of its options. So the options go with the columns: as
-JSON, in the metadata of one of them.
+Spark (up to 4.3) passes the options of a table to a Python data source only once, when the table is created. Readers of
+the table get its columns and none of its options. So the options are stored as JSON in the metadata of a column.
 
-Rows keep the metadata of their columns, and so does a table that is made of rows (`saveAsTable`, `CREATE TABLE AS`).
-Such a table must not read what the other one does. Spark makes all of its columns nullable, and keeps NOT NULL for
-inferred ones. Therefore the column that holds the options is NOT NULL, and options in a nullable one are refused.
+Rows keep the metadata of their columns, and so does a table created from rows (`saveAsTable`, `CREATE TABLE AS`). Such
+a table must not read the data of the first one. Spark makes all of its columns nullable, but keeps NOT NULL for
+inferred columns. Therefore the column with the options is NOT NULL, and options in a nullable column are refused.
 """
 
 from __future__ import annotations
@@ -15,27 +14,30 @@ import json
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from kafkafmt.spark.locations import CREDENTIAL_OPTIONS, has_credentials
+from kafkafmt.storage.locations import CREDENTIAL_OPTIONS, has_credentials
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
 
 _METADATA = "kafkafmt.options"
-# A catalog's properties of a table stand among its options; this one is always there.
+# The options of a table include the catalog's properties. This one is always present.
 _PROVIDER = "provider"
 _OPTION = "option."
 _PATHS = frozenset({"path", "paths"})
-# What Hive's metastore adds to the options that a user gave.
+# The options that Hive's metastore adds.
 _OF_HIVE = frozenset({"serialization.format"})
 
 
 def is_table(options: Mapping[str, str]) -> bool:
-    """Whether options are those that Spark gives for a table that is being made."""
+    """Return whether Spark passes these options to create a table."""
     return _PROVIDER in {name.lower() for name in options}
 
 
 def table_options(options: Mapping[str, str]) -> dict[str, str]:
-    """The options that a user gave for a table, without the catalog's properties; others as they are."""
+    """Return the options that a user gave for a table, without the catalog's properties.
+
+    Options that are not those of a table are returned unchanged.
+    """
     if not is_table(options):
         return dict(options)
     given = {
@@ -43,14 +45,15 @@ def table_options(options: Mapping[str, str]) -> dict[str, str]:
         for name, value in options.items()
         if name.lower().startswith(_OPTION) and name[len(_OPTION) :].lower() not in _OF_HIVE
     }
-    # The path as the catalog has it, which LOCATION names as well.
+    # The path in the catalog, which LOCATION may also have set.
     return {**given, **{name: value for name, value in options.items() if name.lower() == "path"}}
 
 
 def with_options(schema: StructType, options: Mapping[str, str], never_null: Collection[str]) -> StructType:
-    """The columns of a table that is being made, with its options in the first of those that are never null.
+    """Return the columns of a new table, with its options in the metadata of the first column in `never_null`.
 
-    Raises ValueError if there is no such column, and for credentials: whoever sees the columns would see them.
+    Raises ValueError if there is no such column. Also raises it for credentials: every reader of the columns would see
+    them.
     """
     from pyspark.sql.types import StructField, StructType
 
@@ -74,16 +77,16 @@ def with_options(schema: StructType, options: Mapping[str, str], never_null: Col
 
 
 def holds_options(field: StructField) -> bool:
-    """Whether a column has the options of a table in its metadata."""
+    """Return whether the metadata of a column contains the options of a table."""
     return _METADATA in field.metadata
 
 
 def options_of(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """The options of a read: those of a table, under those that were given for the read.
+    """Return the options of a read: the options of its table, overridden by those given for the read.
 
-    If the read has a path, the metadata of the columns is not looked at: rows of a table keep it wherever they go.
+    If a path is given, the metadata of the columns is ignored: rows of a table keep it in other DataFrames.
 
-    Raises ValueError for a table that was made of the rows of another.
+    Raises ValueError for a table that was created from the rows of another one.
     """
     given = table_options(options)
     names = {name.lower() for name in given}

@@ -1,14 +1,14 @@
-"""How the archive for Spark's executors unpacks itself. `archive` puts this file into it, beside what it unpacks.
+"""Unpack the archive for Spark's executors when it is imported. `archive` adds this file to the archive.
 
-Python loads no native module from a zip. So the packages at the top of the archive only stand in for the real
-ones: when one is imported, `become` unpacks all that the archive holds into a folder of this user, once a machine,
-puts that on `sys.path` ahead of the archive, and runs the real package in place of the stand-in.
+Python cannot load native modules from a zip. So the packages at the top of the archive are stand-ins. When one is
+imported, `become` unpacks the archive, once for each machine and user. It puts the unpacked folder on `sys.path` before
+the archive, and loads the real package instead of the stand-in.
 
-The folder is under the one for temporary files (TMPDIR), nobody but this user may enter it, and it is named by its
-content. Workers that come at once wait for the first one; files that were changed or cleaned away since are noticed
-and unpacked again. An archive for another platform makes way for whatever comes behind it on `sys.path`.
+The folder is in the folder of temporary files (TMPDIR), is accessible to this user only, and is named by the digest of
+its content. Other workers wait while one unpacks. Files that were changed or removed since are detected and unpacked
+again. If the archive is for another platform, the packages after it on `sys.path` are loaded.
 
-This runs before kafkafmt is there: it imports the standard library only.
+This module runs before kafkafmt can be imported. It imports only the standard library, and so takes its lock itself.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
 from pathlib import Path
 
 MANIFEST = "kafkafmt-archive.json"
-SITE = "kafkafmt-site/"  # no name of a module: nothing is imported from there while it is in the zip
+SITE = "kafkafmt-site/"  # no valid module name, so nothing is imported from this folder of the zip
 
-_UNPACKED_MTIME = 315532800  # 1980, the first that a zip knows: a file with another one was changed
+_UNPACKED_MTIME = 315532800  # 1980, the earliest time of a zip; a file with another time was changed
 
 
 def become(name: str) -> None:
-    """Make the stand-in `name`, which is being imported, the package of that name. Raises ImportError."""
+    """Replace the stand-in `name`, which is being imported, by the real package. Raises ImportError."""
     module = sys.modules[name]
     stand_in = module.__spec__
     spec = _find(name, __file__.rpartition(os.sep)[0])  # the archive, as `sys.path` names it
@@ -42,8 +42,8 @@ def become(name: str) -> None:
     module.__file__ = spec.origin
     module.__loader__ = spec.loader
     spec.loader.exec_module(module)
-    # Only now, as other threads wait for a module as long as the spec that it came with is being loaded. Where the
-    # package was that of another archive, it has its own by now.
+    # Set it last: other threads wait for the module while its original spec is being loaded. If the package came from
+    # another archive, it already has its own spec.
     if module.__spec__ is stand_in:
         module.__spec__ = spec
 
@@ -76,7 +76,7 @@ def _path_without(archive: str) -> list[str]:
 
 
 def unpacked(archive: zipfile.ZipFile, digest: str) -> Path:
-    """The folder, named by `digest`, that holds what is under SITE in the archive; unpacked where need be."""
+    """Return the folder with the content of SITE in the archive. Unpacks it if needed. digest: the folder's name."""
     private = _private_folder(Path(tempfile.gettempdir()))
     folder = private / digest
     members = [info for info in archive.infolist() if info.filename.startswith(SITE)]
@@ -90,9 +90,9 @@ def unpacked(archive: zipfile.ZipFile, digest: str) -> Path:
 
 
 def _private_folder(parent: Path) -> Path:
-    """A folder of this user that nobody else may enter, always the same one.
+    """Return a folder that only this user can access, the same one each time.
 
-    Names under /tmp can be guessed, and others may take them first: what is not ours is passed over.
+    Another user may have created a folder with a predictable name under /tmp. Such folders are not used.
     """
     first = parent / f"kafkafmt-{os.getuid()}"
     with contextlib.suppress(FileExistsError):
@@ -105,14 +105,14 @@ def _private_folder(parent: Path) -> Path:
 
 def _is_private(folder: Path) -> bool:
     try:
-        status = folder.lstat()  # a link is not followed: it may point elsewhere the next time
+        status = folder.lstat()  # do not follow a link: its target may change
     except OSError:
         return False
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
 
 
 def _is_whole(folder: Path, members: list[zipfile.ZipInfo]) -> bool:
-    """Whether all files are there as they were unpacked: whoever cleans /tmp may take some of them."""
+    """Return whether all files are as they were unpacked. A cleaner of /tmp may have removed some."""
     try:
         statuses = [os.lstat(folder / info.filename[len(SITE) :]) for info in members]
     except OSError:
@@ -121,12 +121,12 @@ def _is_whole(folder: Path, members: list[zipfile.ZipInfo]) -> bool:
         stat.S_ISREG(status.st_mode)
         and status.st_size == info.file_size
         and status.st_mtime == _UNPACKED_MTIME
-        for info, status in zip(members, statuses)  # noqa: B905  (older Pythons are to get as far as being told)
+        for info, status in zip(members, statuses)  # noqa: B905  (older Pythons must reach their error message)
     )
 
 
 def _unpack(archive: zipfile.ZipFile, members: list[zipfile.ZipInfo], folder: Path) -> None:
-    """Unpack into `folder`, which is there only once it is whole. The caller holds the lock."""
+    """Unpack into `folder`, which appears once it is complete. The caller holds the lock."""
     temporary = folder.with_name(f".{folder.name}.tmp")
     for leftover in (temporary, folder):
         if os.path.lexists(leftover):

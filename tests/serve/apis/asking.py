@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from kafkafmt.serve.request import Handler
-from kafkafmt.serve.wire import decode_request, encode_response
-from serve.messages import CORRELATION_ID, frame, response_class
+from kafkafmt.server.request import Handler
+from kafkafmt.server.wire import decode_request, encode_response
+from server.messages import CORRELATION_ID, frame, response_class
 
 
 def ask(handlers: dict[int, Handler], request: Any) -> Any:

@@ -9,12 +9,12 @@ import pytest
 
 from data.real_logs import LOGS
 from kafkafmt.serve.apis import handlers
-from kafkafmt.serve.batch_work import BatchWork
 from kafkafmt.serve.catalog import Catalog
 from kafkafmt.serve.options import ServeOptions
-from kafkafmt.serve.request import Handler
 from kafkafmt.serve.topic_settings import TopicConfigs
 from kafkafmt.serve.topics_file import TopicsFile
+from kafkafmt.server.batch_work import BatchWork
+from kafkafmt.server.request import Handler
 from serve.apis.samples import NODE
 
 
@@ -26,7 +26,7 @@ def apis() -> dict[int, Handler]:
 
 def made_apis(options: ServeOptions) -> dict[int, Handler]:
     configs = TopicConfigs(options)
-    configs.adopt(configs.read())
+    configs.apply(configs.read())
     return handlers(Catalog(options.directory), NODE, options, configs, BatchWork())
 
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from kafkafmt.serve.node import Node
+from kafkafmt.server.node import Node
 
 NODE = Node("logs.example.org", 9092, cluster_id="a cluster of ours")

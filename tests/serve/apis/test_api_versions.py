@@ -10,8 +10,9 @@ from kafka.errors import UnsupportedVersionError
 from kafka.protocol.api_key import ApiKey
 from kafka.protocol.metadata import ApiVersionsRequest
 
-from kafkafmt.serve.request import Handler, Request
-from kafkafmt.serve.wire import SUPPORTED, served_apis
+from kafkafmt.serve.apis import served_apis
+from kafkafmt.server.request import Handler, Request
+from kafkafmt.server.wire import SUPPORTED
 from serve.apis.asking import ask
 
 

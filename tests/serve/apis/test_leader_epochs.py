@@ -11,8 +11,8 @@ from kafka.protocol.api_key import ApiKey
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 
 from kafkafmt.serve.apis.leader_epochs import end_offset_for
-from kafkafmt.serve.request import Handler
-from kafkafmt.serve.wire import SUPPORTED
+from kafkafmt.server.request import Handler
+from kafkafmt.server.wire import SUPPORTED
 from serve.apis.asking import ask
 
 VERSIONS = SUPPORTED[ApiKey.OffsetForLeaderEpoch]

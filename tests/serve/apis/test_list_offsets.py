@@ -21,8 +21,8 @@ from kafka.protocol.consumer import IsolationLevel, ListOffsetsRequest, OffsetSp
 
 from data.real_logs import expected
 from kafkafmt.log import PartitionLog
-from kafkafmt.serve.request import Handler
-from kafkafmt.serve.wire import SUPPORTED
+from kafkafmt.server.request import Handler
+from kafkafmt.server.wire import SUPPORTED
 from log.samples import batch, put_segment, transactional
 from serve.apis.asking import ask
 

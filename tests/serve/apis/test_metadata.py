@@ -24,11 +24,11 @@ from kafka.protocol.metadata import MetadataRequest
 
 from data.real_logs import LOGS, NAMES
 from kafkafmt.serve.catalog import Catalog
-from kafkafmt.serve.request import Handler
-from kafkafmt.serve.wire import SUPPORTED
+from kafkafmt.server.request import Handler
+from kafkafmt.server.wire import SUPPORTED
 from serve.apis.asking import ask
 from serve.apis.samples import NODE
-from serve.turns import answer_by_turns
+from server.yielding import answer_yielding
 
 TOPICS = sorted({name.rpartition("-")[0] for name in NAMES})
 VERSIONS = SUPPORTED[ApiKey.Metadata]
@@ -134,7 +134,7 @@ def test_metadata_has_a_topic_once_however_often_it_is_asked_for(apis: dict[int,
 
 def test_metadata_of_many_topics_leaves_others_their_turn(apis: dict[int, Handler]) -> None:
     wanted = request(1, *(f"topic-{number}" for number in range(30_000)))
-    assert len(asyncio.run(answer_by_turns(apis, wanted))) > 30_000
+    assert len(asyncio.run(answer_yielding(apis, wanted))) > 30_000
 
 
 def test_metadata_follows_topics_that_come_and_go(

@@ -10,8 +10,9 @@ from kafka.errors import PolicyViolationError, TopicAuthorizationFailedError
 from kafka.protocol.api_key import ApiKey
 from kafka.protocol.producer import ProduceRequest
 
-from kafkafmt.serve.request import Handler
-from kafkafmt.serve.wire import SUPPORTED, UnsupportedRequestError
+from kafkafmt.server.errors import UnsupportedRequestError
+from kafkafmt.server.request import Handler
+from kafkafmt.server.wire import SUPPORTED
 from serve.apis.asking import ask
 
 TOPIC_ID = uuid.UUID(int=7)

@@ -27,7 +27,7 @@ async def main(state: Path) -> None:
             for number in range(3)
         ]
         await asyncio.gather(
-            store.keep("g", Generation(offset + 1, "consumer", "range", "m0", tuple(members))),
+            store.save_generation("g", Generation(offset + 1, "consumer", "range", "m0", tuple(members))),
             store.commit(Commit("g", TopicPartition("t", number), committed) for number in range(3)),
         )
         print(offset, flush=True)

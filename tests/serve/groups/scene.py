@@ -33,13 +33,13 @@ class Scene:
 
     def keep(self) -> None:
         """The generation that is to be kept is."""
-        self._kept = self.group.unkept
+        self._kept = self.group.unsaved
         assert self._kept is not None
-        self.group.kept(self._kept, self.at)
+        self.group.saved(self._kept, self.at)
 
     def fail_to_keep(self) -> None:
-        assert self.group.unkept is not None
-        self.group.not_kept(self.group.unkept, self.at)
+        assert self.group.unsaved is not None
+        self.group.save_failed(self.group.unsaved, self.at)
 
     @property
     def has_kept(self) -> bool:
@@ -52,7 +52,7 @@ class Scene:
         self.group.begin_sessions(self.at)
 
     def _keep_if_to(self) -> None:
-        if self.keeps and self.group.unkept is not None:
+        if self.keeps and self.group.unsaved is not None:
             self.keep()
 
     def wait(self, seconds: float) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 from kafkafmt.serve.catalog import Catalog
 from kafkafmt.serve.groups import GroupCoordinator, OffsetStore
-from kafkafmt.serve.node import Node
 from kafkafmt.serve.options import GroupOptions
-from kafkafmt.serve.wire import decode_request, encode_response
+from kafkafmt.server.node import Node
+from kafkafmt.server.wire import decode_request, encode_response
 from log.samples import batch, put_segment
-from serve.messages import CORRELATION_ID, frame, response_class
+from server.messages import CORRELATION_ID, frame, response_class
 
 NODE = Node("kafka.example", 9092, "cluster", 7)
 QUICK = GroupOptions(min_session_timeout=0.05)

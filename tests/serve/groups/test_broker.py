@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from kafka import errors
@@ -19,13 +19,11 @@ from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest, Lis
 from kafka.protocol.consumer import HeartbeatRequest, OffsetDeleteRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
 
+from broker.broker import KAFKA_3, Broker
+from endpoints.endpoint_process import HOST, EndpointProcess
+from endpoints.group_requests import capped, commit, fetch, heartbeat, join, leave, sync
 from log.samples import batch, put_segment
-from serve.endpoint_process import HOST, EndpointProcess
-from serve.groups.requests import capped, commit, fetch, heartbeat, join, leave, sync
-from serve.messages import frame, response_class
-
-if TYPE_CHECKING:
-    from broker.broker import Broker
+from server.messages import frame, response_class
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("broker")]
 
@@ -94,20 +92,20 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def topic(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def topic(broker_3: Broker, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The broker has the topic, and a folder that is returned has its logs."""
-    broker.create_topic(TOPIC, 2)
+    broker_3.create_topic(TOPIC, 2)
     folder = tmp_path_factory.mktemp("logs")
     for partition in range(2):
         put_segment(folder / f"{TOPIC}-{partition}", 0, [batch(0)])
-    wait_for_coordinator(broker)
+    wait_for_coordinator(broker_3)
     return folder
 
 
 @pytest.fixture(scope="module")
-def servers(broker: Broker, topic: Path) -> Iterator[Callable[[], tuple[Server, Server]]]:
+def servers(broker_3: Broker, topic: Path) -> Iterator[Callable[[], tuple[Server, Server]]]:
     with EndpointProcess(topic) as endpoint:
-        yield lambda: (Server((HOST, broker.port)), Server((endpoint.host, endpoint.port)))
+        yield lambda: (Server((HOST, broker_3.port)), Server((endpoint.host, endpoint.port)))
 
 
 def wait_for_coordinator(broker: Broker) -> None:
@@ -310,22 +308,26 @@ def go_on(server: Server, members: dict[str, list[str]]) -> None:
     server.ask(leave("", 5, "i1", STATIC))
 
 
+@pytest.mark.full
 def test_coordinator_when_killed_and_started_again_then_says_what_a_broker_says(
-    broker: Broker, topic: Path, tmp_path: Path
+    topic: Path, tmp_path: Path
 ) -> None:
-    state = ("--state", str(tmp_path))
-    real, ours = Server((HOST, broker.port)), Server((HOST, -1))
-    members = [be_members(real)]
-    with EndpointProcess(topic, *state) as endpoint:
-        ours.address = HOST, endpoint.port
-        members.append(be_members(ours))
-        broker.kill()
-        endpoint.send_signal(signal.SIGKILL)
-        endpoint.wait()
-    broker.start()
-    wait_for_coordinator(broker)
-    real.address = HOST, broker.port
-    go_on(real, members[0])
+    state = ("--state", str(tmp_path / "state"))
+    with Broker(tmp_path / "broker", kafka=KAFKA_3) as broker:
+        broker.create_topic(TOPIC, 2)
+        wait_for_coordinator(broker)
+        real, ours = Server((HOST, broker.port)), Server((HOST, -1))
+        members = [be_members(real)]
+        with EndpointProcess(topic, *state) as endpoint:
+            ours.address = HOST, endpoint.port
+            members.append(be_members(ours))
+            broker.kill()
+            endpoint.send_signal(signal.SIGKILL)
+            endpoint.wait()
+        broker.start()
+        wait_for_coordinator(broker)
+        real.address = HOST, broker.port
+        go_on(real, members[0])
     with EndpointProcess(topic, *state) as endpoint:
         ours.address = HOST, endpoint.port
         go_on(ours, members[1])

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from endpoints.endpoint_process import HOST, EndpointProcess
 from log.samples import batches, put_segment
-from serve.endpoint_process import HOST, EndpointProcess
 from serve.groups.consumers import CONSUMERS, Consumer, confluent_static
 
 pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("group-clients")]

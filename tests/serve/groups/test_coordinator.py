@@ -19,11 +19,7 @@ from kafka.protocol.consumer import (
 )
 from kafka.protocol.metadata import FindCoordinatorRequest
 
-from kafkafmt.serve.groups.offsets import Commit, CommittedOffset
-from kafkafmt.serve.options import GroupOptions
-from kafkafmt.serve.wire import SUPPORTED
-from kafkafmt.types import TopicPartition
-from serve.groups.requests import (
+from endpoints.group_requests import (
     SUBSCRIPTION,
     capped,
     codes,
@@ -35,9 +31,13 @@ from serve.groups.requests import (
     leave,
     sync,
 )
+from kafkafmt.serve.groups.offsets import Commit, CommittedOffset
+from kafkafmt.serve.options import GroupOptions
+from kafkafmt.server.wire import SUPPORTED
+from kafkafmt.types import TopicPartition
 from serve.groups.served import NODE, Served, run
-from serve.messages import filled, request_class
-from serve.turns import answer_by_turns
+from server.messages import filled, request_class
+from server.yielding import answer_yielding
 
 MANY = 50_000  # partitions, groups or members
 
@@ -457,7 +457,7 @@ def test_response_when_it_is_large_then_others_have_their_turn(tmp_path: Path, r
             for number in range(MANY)
             for group in ("g", f"g{number}")
         )
-        assert len(await answer_by_turns(served.coordinator.handlers(), request_)) > MANY
+        assert len(await answer_yielding(served.coordinator.handlers(), request_)) > MANY
 
     run(scenario, tmp_path)
 
@@ -629,6 +629,27 @@ def test_groups_when_deleted_then_only_those_that_are_there(tmp_path: Path) -> N
         assert [each.error_code for each in results] == [errors.GroupIdNotFoundError.errno, 0]
         again = await served.ask(join(pending.member_id, 4, group="pending"))
         assert again.error_code == errors.UnknownMemberIdError.errno
+
+    run(scenario, tmp_path)
+
+
+def test_groups_when_many_are_deleted_then_their_offsets_go_in_one_transaction(tmp_path: Path) -> None:
+    async def scenario(served: Served) -> None:
+        names = [f"simple-{number}" for number in range(20)]
+        for name in names:
+            await served.ask(commit({("orders", 0): 5}, group=name))
+        await stable(served)
+        statements: list[str] = []
+        served.store._file._connection.set_trace_callback(statements.append)
+        response = await served.ask(DeleteGroupsRequest(version=2, groups_names=[*names, "g", "none"]))
+        served.store._file._connection.set_trace_callback(None)
+        assert [each.error_code for each in response.results] == [
+            *[0] * 20,
+            errors.NonEmptyGroupError.errno,
+            errors.GroupIdNotFoundError.errno,
+        ]
+        assert statements.count("COMMIT") == 1
+        assert await served.store.group_ids() == []
 
     run(scenario, tmp_path)
 

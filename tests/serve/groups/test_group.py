@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -11,6 +14,9 @@ from kafka import errors
 from kafkafmt.serve.groups.group import Group, GroupState
 from kafkafmt.serve.groups.member import Join, MemberMetadata, Sync
 from serve.groups.scene import REBALANCE, SESSION, Scene
+
+if TYPE_CHECKING:
+    from _collections_abc import dict_keys
 
 
 @pytest.fixture
@@ -38,6 +44,39 @@ def test_second_member_when_it_joins_then_waits_until_the_first_has_joined_again
     assert scene.joined(first).generation_id == scene.joined(second).generation_id == 2
     assert [member.member_id for member in scene.joined(first).members] == ["m1", "m2"]
     assert (scene.joined(second).leader_id, scene.joined(second).members) == ("m1", [])
+
+
+class CountedProtocols(dict[str, bytes]):
+    """Protocols that count how often somebody goes through them."""
+
+    def __init__(self, protocols: dict[str, bytes]) -> None:
+        super().__init__(protocols)
+        self.passes = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.passes += 1
+        return super().__iter__()
+
+    def keys(self) -> dict_keys[str, bytes]:
+        self.passes += 1
+        return super().keys()
+
+
+def test_members_when_one_more_joins_then_the_protocols_of_the_others_are_not_looked_at(scene: Scene) -> None:
+    offered = [
+        CountedProtocols({"range": b"", **{f"own-{member}-{number}": b"" for number in range(10)}})
+        for member in range(20)
+    ]
+    joins = [scene.join(protocols=protocols) for protocols in offered]
+    passes = [protocols.passes for protocols in offered]
+    scene.join(protocols={"range": b""})
+    refused = scene.join(protocols={"own-0-1": b""})
+    assert [protocols.passes for protocols in offered] == passes
+    scene.join("m2", protocols={"own-0-1": b"", "range": b""})
+    passes[1] = offered[1].passes  # what that member offered is counted no more
+    assert [protocols.passes for protocols in offered] == passes
+    assert scene.joined(refused).error is errors.InconsistentGroupProtocolError
+    assert scene.joined(joins[0]).protocol_name == "range"
 
 
 def test_members_when_one_does_not_join_again_in_time_then_it_is_out(scene: Scene) -> None:
@@ -553,12 +592,12 @@ def test_generation_when_a_rebalance_began_before_it_was_kept_then_nobody_is_tol
     scene.keeps = False
     scene.join()
     sync = scene.sync("m1", {"m1": b"p0"})
-    late = scene.group.unkept
+    late = scene.group.unsaved
     assert late is not None
     scene.join()
     assert scene.synced(sync).error is errors.RebalanceInProgressError
-    scene.group.kept(late, scene.at)
-    scene.group.not_kept(late, scene.at)
+    scene.group.saved(late, scene.at)
+    scene.group.save_failed(late, scene.at)
     assert scene.group.state is GroupState.PREPARING_REBALANCE
 
 
@@ -662,8 +701,8 @@ def test_members_when_their_sessions_have_not_begun_then_nobody_is_taken_for_dea
     scene.join("m1")
     scene.join("m2")
     scene.sync("m1")
-    assert scene.group.unkept is not None
-    group = Group.restored(scene.group.unkept, initial_rebalance_delay=0, max_size=10)
+    assert scene.group.unsaved is not None
+    group = Group.restored(scene.group.unsaved, initial_rebalance_delay=0, max_size=10)
     assert group.deadline == float("inf")
     group.expire(scene.at + 1e6)
     assert set(group.roster.members) == {"m1", "m2"}
@@ -742,7 +781,7 @@ class AnyEvents(RuleBasedStateMachine):
     def keep_at_once_or_later(self, keeps: bool) -> None:
         self.scene.keeps = keeps
 
-    @precondition(lambda self: self.scene.group.unkept is not None)
+    @precondition(lambda self: self.scene.group.unsaved is not None)
     @rule(succeeds=st.booleans())
     def keep(self, succeeds: bool) -> None:
         (self.scene.keep if succeeds else self.scene.fail_to_keep)()
@@ -755,7 +794,7 @@ class AnyEvents(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1.0, 5.0, SESSION, REBALANCE]))
     def wait(self, seconds: float) -> None:
-        if self.scene.group.unkept is not None:
+        if self.scene.group.unsaved is not None:
             self.scene.keep()
         self.scene.wait(seconds)
 
@@ -772,15 +811,15 @@ class AnyEvents(RuleBasedStateMachine):
         assert len(roster) <= 4
         assert (roster.leader_id in roster.members) == bool(roster.members)
         assert (group.state is GroupState.EMPTY) <= (not roster.members)
-        if group.unkept is not None:
-            group.unkept.check()
+        if group.unsaved is not None:
+            group.unsaved.check()
         for member_id, member in roster.members.items():
             assert member.member_id == member_id
             if member.instance_id is not None:
                 assert roster.static_member(member.instance_id) is member
 
     def teardown(self) -> None:
-        if self.scene.group.unkept is not None:
+        if self.scene.group.unsaved is not None:
             self.scene.keep()
         self.scene.wait(10 * REBALANCE + 1000)
         assert len(self.scene.group.roster) == 0

@@ -87,7 +87,7 @@ def state(tmp_path: Path) -> Path:
 
     async def scenario(store: OffsetStore) -> None:
         await store.commit([commit(ORDERS, 5)])
-        await store.keep("g", generation(7, member("m1"), member("m2", "i2")))
+        await store.save_generation("g", generation(7, member("m1"), member("m2", "i2")))
 
     with_store(tmp_path / "state", scenario)
     return tmp_path / "state"
@@ -108,7 +108,7 @@ def test_offsets_when_committed_then_the_last_of_each_partition_is_kept(
         assert await store.group_ids() == ["g", "h"]
         await store.delete("g", [ORDERS])
         assert list(await store.offsets("g", None)) == [VIEWS]
-        await store.delete("h", None)
+        await store.delete_groups(["h"])
         assert (await store.has_group("g"), await store.has_group("h")) == (True, False)
 
     with_store(tmp_path if on_disk else None, scenario)
@@ -120,7 +120,7 @@ def test_commits_when_they_come_together_then_share_transactions(tmp_path: Path)
     async def scenario(store: OffsetStore) -> None:
         store._file._connection.set_trace_callback(statements.append)
         commits = (store.commit([commit(TopicPartition("t", n), n)]) for n in range(100))
-        keeps = (store.keep(str(n), generation(1, member("m1"))) for n in range(100))
+        keeps = (store.save_generation(str(n), generation(1, member("m1"))) for n in range(100))
         await asyncio.gather(*commits, *keeps)
         assert len(await store.offsets("g", None)) == 100
 
@@ -133,12 +133,14 @@ def test_generations_when_kept_then_the_last_of_each_group_is_there_as_it_was(tm
     last = generation(3, member("zoë\0m", assignment=b""), member("m1", "i1"), member("a"))
 
     async def scenario(store: OffsetStore) -> None:
-        await store.keep("h", generation(1, member("m9")))
-        await store.keep("g", generation(2, member("m1"), member("m2")))
-        await asyncio.gather(store.keep("g", generation(2, member("m3"))), store.keep("g", last))
-        await store.keep("gone", generation(1, member("m1")))
-        await store.keep("gone", None)
-        await store.keep("never", None)
+        await store.save_generation("h", generation(1, member("m9")))
+        await store.save_generation("g", generation(2, member("m1"), member("m2")))
+        await asyncio.gather(
+            store.save_generation("g", generation(2, member("m3"))), store.save_generation("g", last)
+        )
+        await store.save_generation("gone", generation(1, member("m1")))
+        await store.save_generation("gone", None)
+        await store.save_generation("never", None)
 
     with_store(tmp_path, scenario)
     found = generations(tmp_path)
@@ -152,7 +154,7 @@ def test_generations_when_kept_then_the_last_of_each_group_is_there_as_it_was(tm
 
 def test_generations_when_there_is_no_folder_then_none_are_kept() -> None:
     async def scenario(store: OffsetStore) -> None:
-        await store.keep("g", generation(1, member("m1")))
+        await store.save_generation("g", generation(1, member("m1")))
         assert list(store.generations()) == []
 
     with_store(None, scenario)
@@ -214,7 +216,7 @@ def test_commits_when_one_has_no_room_then_those_that_came_with_it_are_kept(tmp_
             store.commit([commit(ORDERS, 6)]),
             store.commit(large),
             store.commit([commit(ORDERS, 7), commit(VIEWS, 1)]),
-            store.keep("g", generation(1, member("m1"))),
+            store.save_generation("g", generation(1, member("m1"))),
             return_exceptions=True,
         )
         assert [first, last, generation_kept] == [None] * 3
@@ -258,7 +260,7 @@ def test_file_when_it_is_of_another_application_then_one_line_and_it_stays(tmp_p
         other.execute("PRAGMA application_id = 77")
     other.close()
     before = (tmp_path / FILE_NAME).read_bytes()
-    assert "a database of something else, application_id 0x4d" in line_for(tmp_path)
+    assert "a database of another application, application_id 0x4d" in line_for(tmp_path)
     assert (tmp_path / FILE_NAME).read_bytes() == before
 
 
@@ -266,7 +268,7 @@ def test_file_when_of_a_later_schema_then_one_line(state: Path) -> None:
     with sqlite3.connect(state / FILE_NAME) as file:
         file.execute("PRAGMA user_version = 3")
     file.close()
-    assert "schema version 3, and 2 is the latest known here" in line_for(state)
+    assert "schema version 3, the latest known one is 2" in line_for(state)
 
 
 def test_file_when_of_the_first_schema_then_its_offsets_are_there_and_generations_can_be(
@@ -279,7 +281,7 @@ def test_file_when_of_the_first_schema_then_its_offsets_are_there_and_generation
     assert generations(tmp_path) == {}
 
     async def scenario(store: OffsetStore) -> None:
-        await store.keep("g", generation(1, member("m1")))
+        await store.save_generation("g", generation(1, member("m1")))
 
     with_store(tmp_path, scenario)
     assert generations(tmp_path) == {"g": generation(1, member("m1"))}
@@ -289,11 +291,14 @@ def test_file_when_of_the_first_schema_then_its_offsets_are_there_and_generation
 @pytest.mark.parametrize(
     ("statement", "found"),
     [
-        ("UPDATE generations SET leader_id = 'm9'", "generation 7 of group 'g': a leader who is none of"),
+        (
+            "UPDATE generations SET leader_id = 'm9'",
+            "generation 7 of group 'g': a leader that is not a member",
+        ),
         ("UPDATE generations SET protocol_name = 'mine'", "a member without the protocol of the others"),
-        ("UPDATE members SET member_id = 'm1'", "two members of one id"),
-        ("UPDATE members SET instance_id = 'i2'", "two members of one id"),
-        ("DELETE FROM members", "a leader who is none of the members"),
+        ("UPDATE members SET member_id = 'm1'", "two members with the same id"),
+        ("UPDATE members SET instance_id = 'i2'", "two members with the same id"),
+        ("DELETE FROM members", "a leader that is not a member"),
         ("UPDATE members SET session_timeout_ms = 1 << 40", "damage: CHECK constraint failed in members"),
         ("UPDATE members SET assignment = 'text'", "damage: CHECK constraint failed in members"),
         ("UPDATE generations SET generation_id = 'x'", "damage: CHECK constraint failed in generations"),

@@ -11,11 +11,11 @@ import pytest
 from kafka import errors
 from kafka.protocol.admin import DescribeGroupsRequest
 
-from kafkafmt.serve.options import TlsOptions
-from serve.groups.requests import heartbeat, join, sync
-from serve.raw_client import SECONDS, RawClient
-from serve.security.certificates import make_certificates
-from serve.served import Served
+from endpoints.group_requests import heartbeat, join, sync
+from endpoints.raw_client import SECONDS, RawClient
+from endpoints.served import Served
+from kafkafmt.server.options import TlsOptions
+from server.security.certificates import make_certificates
 
 VERSION = 3
 Connect = Callable[[], RawClient]

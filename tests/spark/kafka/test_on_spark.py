@@ -49,19 +49,19 @@ def content(broker: Broker, topic: str) -> list[Record]:
 
 
 def test_topic_when_mirrored_from_a_checkpoint_on_then_has_the_same_records(
-    spark: SparkSession, broker: Broker, broker_4: Broker, tmp_path: Path
+    spark: SparkSession, broker_3: Broker, broker: Broker, tmp_path: Path
 ) -> None:
     topic = "spark-mirror"
-    for one in (broker, broker_4):
+    for one in (broker_3, broker):
         one.create_topic(topic, PARTITIONS)
-    send(broker, topic, range(12), PARTITIONS)
-    options = options_of(broker, topic, maxOffsetsPerTrigger=LIMIT)
-    query = mirror(stream(spark, options), broker_4, tmp_path)
+    send(broker_3, topic, range(12), PARTITIONS)
+    options = options_of(broker_3, topic, maxOffsetsPerTrigger=LIMIT)
+    query = mirror(stream(spark, options), broker, tmp_path)
     query.awaitTermination()
     reads = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
     assert reads == [8, 4]
-    assert content(broker_4, topic) == content(broker, topic)
-    with Producer(bootstrap_servers=broker.bootstrap, transactional_id="spark") as producer:
+    assert content(broker, topic) == content(broker_3, topic)
+    with Producer(bootstrap_servers=broker_3.bootstrap, transactional_id="spark") as producer:
         producer.init_transactions()
         for value, end in (
             (b"aborted", producer.abort_transaction),
@@ -71,15 +71,15 @@ def test_topic_when_mirrored_from_a_checkpoint_on_then_has_the_same_records(
             producer.send(topic, value, partition=0)
             producer.flush()
             end()
-    send(broker, topic, range(12, 16), PARTITIONS)
-    query = mirror(stream(spark, options), broker_4, tmp_path, {"processingTime": "0 seconds"})
+    send(broker_3, topic, range(12, 16), PARTITIONS)
+    query = mirror(stream(spark, options), broker, tmp_path, {"processingTime": "0 seconds"})
     query.processAllAvailable()
     query.stop()
-    found = content(broker_4, topic)
-    assert found == content(broker, topic)
+    found = content(broker, topic)
+    assert found == content(broker_3, topic)
     assert len(found) == 16 * RECORDS + 1
     # Every batch was the broker's once, in its order; none of the source's producer is left.
-    assert {batch.is_transactional for _, batch in batches(broker_4.log_dir, topic)} == {False}
+    assert {batch.is_transactional for _, batch in batches(broker.log_dir, topic)} == {False}
 
 
 def batches(log_dir: Path, topic: str) -> list[tuple[int, Any]]:
@@ -103,22 +103,22 @@ def killing_once(flag: Path) -> Callable[[Any], Any]:
 
 
 def test_mirror_when_a_worker_is_killed_then_goes_on_and_has_all_records(
-    spark: SparkSession, broker: Broker, broker_4: Broker, tmp_path: Path
+    spark: SparkSession, broker_3: Broker, broker: Broker, tmp_path: Path
 ) -> None:
     topic = "spark-killed"
-    for one in (broker, broker_4):
+    for one in (broker_3, broker):
         one.create_topic(topic, PARTITIONS)
-    send(broker, topic, range(12), PARTITIONS)
+    send(broker_3, topic, range(12), PARTITIONS)
     options = options_of(
-        broker, topic, maxOffsetsPerTrigger=LIMIT, columns="topic,partition,lastOffset,batch"
+        broker_3, topic, maxOffsetsPerTrigger=LIMIT, columns="topic,partition,lastOffset,batch"
     )
     flag = tmp_path / "killed"
     frame = stream(spark, options).mapInArrow(killing_once(flag), "topic string, partition int, batch binary")
     with suppress(Exception):  # Spark's own word for it
-        mirror(frame, broker_4, tmp_path / "checkpoint").awaitTermination()
+        mirror(frame, broker, tmp_path / "checkpoint").awaitTermination()
     assert flag.exists()
-    mirror(frame, broker_4, tmp_path / "checkpoint").awaitTermination()
-    wanted, found = content(broker, topic), content(broker_4, topic)
+    mirror(frame, broker, tmp_path / "checkpoint").awaitTermination()
+    wanted, found = content(broker_3, topic), content(broker, topic)
     assert sorted(set(found), key=repr) == sorted(wanted, key=repr)
     assert len(found) <= len(wanted) + 4 * RECORDS  # no more than a micro-batch is there twice
 

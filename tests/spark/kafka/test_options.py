@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kafkafmt.spark.kafka.options import KafkaReadOptions
-from kafkafmt.spark.kafka.writing import KafkaWriter, SendJob
+from kafkafmt.spark.kafka.writing import SendJob
 from kafkafmt.spark.kafka_data_source import KafkaBatchesDataSource
 from kafkafmt.spark.selection import LATEST, Bound, TopicSelection
 from kafkafmt.spark.source.options import Amount
+from kafkafmt.spark.writers import Writer
 from kafkafmt.types import TopicPartition
 from spark.writes import schema_of
 
@@ -140,4 +141,4 @@ def test_topic_when_to_be_replaced_then_refused() -> None:
         KafkaBatchesDataSource(given).streamWriter(schema_of("batch"), overwrite=True)
     job = SendJob.parse({**given, "kafka.max.batches.per.request": "auto"}, schema_of("batch"))
     assert job.clients.config["max_batches_per_request"] == "auto"
-    assert isinstance(KafkaBatchesDataSource(given).writer(schema_of("batch"), overwrite=False), KafkaWriter)
+    assert isinstance(KafkaBatchesDataSource(given).writer(schema_of("batch"), overwrite=False), Writer)

@@ -13,11 +13,11 @@ from kafka import KafkaAdminClient, TopicPartition
 import kafkafmt as kf
 from kafkafmt.log import LogDirectory
 from kafkafmt.net import Producer
-from kafkafmt.spark.kafka.cluster import Cluster
+from kafkafmt.spark.kafka.cluster import SourceBrokers
 from kafkafmt.spark.kafka.options import KafkaReadOptions
 from kafkafmt.spark.kafka.streaming import KafkaSource
 from kafkafmt.spark.stream_offsets import DataLossError
-from kafkafmt.spark.streaming import StreamReader
+from kafkafmt.spark.stream_reader import StreamReader
 from spark.kafka.topics import RECORDS, Query, batch, options_of, records, rows, send, spans
 from spark.reads import struct
 
@@ -159,7 +159,7 @@ def test_records_when_deleted_then_are_lost_data_or_passed_over(
     admin.delete_records({TopicPartition("deleted", 0): 60})
     admin.close()
     line = (
-        "partition deleted-0: expected offset 0, found the log to begin at 60; failOnDataLoss=false goes on"
+        "partition deleted-0: expected offset 0, found the log to begin at 60; failOnDataLoss=false continues"
     )
     with pytest.raises(DataLossError, match=f"^{line}"):
         query.trigger()
@@ -171,8 +171,8 @@ def test_records_when_deleted_then_are_lost_data_or_passed_over(
     assert spans(tolerant.trigger()) == [(0, 60, 74), span(3)]
     found = [row for part in tolerant._read(planned) for row in part.to_pylist()]
     assert spans(found) == [(0, 60, 74), span(3)]
-    assert [message.partition(": going on")[1] for message in caplog.messages if "expected" in message] == [
-        ": going on"
+    assert [message.partition(": continuing")[1] for message in caplog.messages if "expected" in message] == [
+        ": continuing"
     ] * 2
 
 
@@ -204,7 +204,7 @@ def test_topic_when_made_anew_then_what_is_missing_is_lost_data_or_passed_over(b
 def test_batch_edges_when_the_offset_is_deleted_since_then_are_the_offset(broker: Broker) -> None:
     broker.create_topic("edges")
     send(broker, "edges", range(4))
-    cluster = Cluster(KafkaReadOptions.parse(options_of(broker, "edges")))
+    cluster = SourceBrokers(KafkaReadOptions.parse(options_of(broker, "edges")))
     found = {
         offset: cluster.batch_edges({ours("edges"): offset})[ours("edges")] for offset in (0, 25, 26, 49, 50)
     }
@@ -217,12 +217,12 @@ def test_batch_edges_when_the_offset_is_deleted_since_then_are_the_offset(broker
     cluster.close()
 
 
-def test_compacted_topic_when_limited_within_a_gap_then_has_every_batch_once(broker: Broker) -> None:
+def test_compacted_topic_when_limited_within_a_gap_then_has_every_batch_once(broker_3: Broker) -> None:
     config = {"cleanup.policy": "compact", "segment.bytes": 2000, "min.cleanable.dirty.ratio": 0.01}
-    broker.create_topic("compacted", 1, config)
-    send(broker, "compacted", range(40))
-    wait_until(lambda: log_size(broker, "compacted") < 20 * RECORDS)
-    query = Query(options_of(broker, "compacted", maxOffsetsPerTrigger=40))
+    broker_3.create_topic("compacted", 1, config)
+    send(broker_3, "compacted", range(40))
+    wait_until(lambda: log_size(broker_3, "compacted") < 20 * RECORDS)
+    query = Query(options_of(broker_3, "compacted", maxOffsetsPerTrigger=40))
     found: list[dict[str, Any]] = []
     while query.reached[ours("compacted")] < 40 * RECORDS:
         found += query.trigger()

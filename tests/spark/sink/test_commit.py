@@ -14,7 +14,7 @@ import pytest
 
 from kafkafmt.errors import CorruptRecordError
 from kafkafmt.log import LogDirectory
-from kafkafmt.spark.files import list_segments
+from kafkafmt.log.listing import list_segments
 from kafkafmt.spark.sink.commit import Commit, recover
 from kafkafmt.spark.sink.manifest import StreamBatch
 from kafkafmt.spark.sink.staging import Owner, new_attempt, remove

@@ -123,6 +123,7 @@ def test_stream_when_started_again_then_each_batch_is_there_once(
     assert [name.partition("-stream-")[0] for name in content(target)] == [".kafkafmt", "t-0"]
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_task_when_its_executor_is_killed_or_it_fails_then_its_retry_alone_counts(tmp_path: Path) -> None:
     import pyspark

@@ -28,7 +28,7 @@ from spark.writes import schema_of, write
         ({"topic": "a b"}, "option topic: expected a topic's name"),
         ({"topic": ".."}, "option topic: expected a topic's name"),
         ({"partition": -1}, "option partition: expected a number from 0 to 2147483647, found '-1'"),
-        ({"segmentBytes": "2g"}, "option segmentBytes: expected 2\\^31 - 1 bytes at the most, found '2g'"),
+        ({"segmentBytes": "2g"}, "option segmentBytes: expected at most 2\\^31 - 1 bytes, found '2g'"),
         ({"unit": "batches", "codec": "lz4"}, "option codec: batches are written as they are"),
         ({"path": ""}, "no path: expected a log directory, as save\\(path\\) or start\\(path\\)"),
         ({"path": "s3://key:secret@bucket/logs"}, "s3://bucket/logs: expected a local or a mounted folder"),

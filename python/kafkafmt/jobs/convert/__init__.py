@@ -1,13 +1,13 @@
-"""The conversion of a log directory, segment by segment: what the command line and the Spark job both run.
+"""Convert a log directory segment by segment, for the command line and for the Spark job.
 
-`plan` lists the segments, `convert_segment` converts one in bounded memory, `convert_in_processes` many at once;
-`split_unchanged` tells what earlier runs left to do.
+`plan` lists the segments. `convert_segment` converts one in bounded memory; `convert_in_processes` converts many in
+parallel. `split_unchanged` separates the segments that earlier runs have converted.
 
-Only segments are converted, and transaction indexes kept where they still mean something: in format v2. Other
-files of a partition folder (leader epochs, producer snapshots, metadata) are a broker's own and are left behind.
+Only segments are converted. Transaction indexes are kept in format v2; older formats have no transactions. Other files
+of a partition folder (leader epochs, producer snapshots, metadata) belong to the broker, and are not copied.
 """
 
-from kafkafmt.jobs.convert.memory import ConvertMemory, ConvertMemoryError
+from kafkafmt.jobs.convert.memory import ConvertMemory
 from kafkafmt.jobs.convert.processes import convert_in_processes
 from kafkafmt.jobs.convert.segment import convert_segment, split_unchanged
 from kafkafmt.jobs.convert.tasks import (
@@ -16,7 +16,6 @@ from kafkafmt.jobs.convert.tasks import (
     ConvertOptions,
     SegmentReport,
     SegmentTask,
-    partition_logs,
     plan,
 )
 
@@ -24,13 +23,11 @@ __all__ = [
     "STATUSES",
     "ConvertError",
     "ConvertMemory",
-    "ConvertMemoryError",
     "ConvertOptions",
     "SegmentReport",
     "SegmentTask",
     "convert_in_processes",
     "convert_segment",
-    "partition_logs",
     "plan",
     "split_unchanged",
 ]

@@ -1,17 +1,17 @@
-"""The log start offset of a partition, carried from `log-start-offset-checkpoint` of a source to that of a target."""
+"""Copy the log start offset of a partition from the source's `log-start-offset-checkpoint` to the target's."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from kafkafmt._util.files import replace_file
+from kafkafmt._util.locks import locked_folder
 from kafkafmt.log.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     LogStartOffsets,
     log_start_offsets_to_bytes,
     read_log_start_offsets,
 )
-from kafkafmt.log.writer import locked_folder
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def is_log_start_carried(task: SegmentTask, log_starts: LogStartOffsets) -> bool:
-    """Are the records deleted in the target that are deleted in the source?"""
+    """Whether the target has the log start offset of the task, or a higher one; for None, that it has none."""
     if task.log_start_offset == 0:
         return True
     there = log_starts.of(task.target_folder)
@@ -27,7 +27,7 @@ def is_log_start_carried(task: SegmentTask, log_starts: LogStartOffsets) -> bool
 
 
 def carry_log_start(task: SegmentTask) -> None:
-    """Have the target's checkpoint say so, at once and durably. Raises CheckpointError and OSError."""
+    """Write the task's log start offset to the target's checkpoint, durably. Raises CheckpointError and OSError."""
     topic_partition = TopicPartition.from_folder_name(task.target_folder.name)
     if topic_partition is None or is_log_start_carried(task, LogStartOffsets()):
         return

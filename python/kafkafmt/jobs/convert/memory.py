@@ -1,8 +1,8 @@
-"""What a conversion may hold, out of one number for all processes (Memory Management in Kafka Streams, "Summary").
+"""Divide the memory of a conversion over its processes (Memory Management in Kafka Streams, "Summary").
 
-A process is a thread of the plan. Of its share the allocator's part and the chunk come off first; the rest is for the
-one batch that is converted at a time, which is held several times over: as it is stored, decompressed, in the other
-format, compressed again, and in the output. So the largest batch is a fraction of the rest, and no larger one is begun.
+A process is a thread of the plan. The allocator's part and the chunk are taken from its share first. The rest is for
+the one batch that is converted at a time. This batch exists in several copies: stored, decompressed, converted,
+compressed again, and in the output. So the largest allowed batch is a fraction of the rest.
 """
 
 from __future__ import annotations
@@ -10,30 +10,26 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from kafkafmt.memory import MemoryPlan, MemoryPlanError
-from kafkafmt.sizes import at_least_text, size_text
+from kafkafmt._util.sizes import MIB
+from kafkafmt.memory.division import Division, Part
+from kafkafmt.memory.errors import MemoryPlanError
 
-MIB = 1024 * 1024
-# What a process takes beside its batches: arenas of the allocator, modules that are loaded late, file indexes.
+# The bytes of a process beside its batches: arenas of the allocator, modules that are loaded late, file indexes.
 RESERVED_BYTES = 8 * MIB
-# A chunk is held as it is read, and one and a half times as it is written; its index is as large at the most.
+# A chunk is in memory as read, and 1.5 times as written; its index is at most as large as a chunk.
 _CHUNK_COPIES = 4
-# How many times its size a batch is held at the most: measured with incompressible records of 10 bytes and more. Below
-# v2 a small record takes several times the bytes that it takes in v2.
+# The most copies of a batch in memory, measured with incompressible records of 10 bytes and more. Below v2 a small
+# record has several times its size in v2.
 _COPIES, _COPIES_BELOW_V2 = 7, 10
-# The largest batch that brokers take by default; and what fewer processes are begun for, so that it fits.
+# The largest batch that brokers accept by default, and the batch size for which fewer processes are started.
 _LEAST_BATCH_BYTES, _GOOD_BATCH_BYTES = MIB, 16 * MIB
-
-
-class ConvertMemoryError(ValueError):
-    """Less memory than a conversion needs; the message says how much would do."""
 
 
 @dataclass(frozen=True)
 class ConvertMemory:
     """`total_bytes` for `jobs` processes. to_magic, chunk_size: as those of ConvertOptions.
 
-    Raises ConvertMemoryError where there is not room for a batch of 1 MiB in each process.
+    Raises MemoryPlanError if a batch of 1 MiB has no room in each process.
     """
 
     total_bytes: int
@@ -42,20 +38,13 @@ class ConvertMemory:
     chunk_size: int
 
     def __post_init__(self) -> None:
-        try:
-            self._plan(self.total_bytes)
-        except MemoryPlanError as error:
-            jobs = "1 job" if self.jobs == 1 else f"{self.jobs} jobs"
-            raise ConvertMemoryError(
-                f"memory: expected {at_least_text(error.least_total_bytes)} or more for {jobs}, so that each converts "
-                f"batches of 1M, found {size_text(self.total_bytes)}"
-            ) from None
+        self._division.ensure_rest(self._copies * _LEAST_BATCH_BYTES, f"batches of 1M in {self.each_job}")
 
     @classmethod
     def divided(cls, total_bytes: int, cores: int, to_magic: int | None, chunk_size: int) -> ConvertMemory:
-        """A job a core, or fewer, so that large batches have room in each."""
+        """Divide the total over one job for each core, or over fewer, so that batches of 16 MiB fit into each."""
         for jobs in range(cores, 1, -1):
-            with suppress(ConvertMemoryError):
+            with suppress(MemoryPlanError):
                 memory = cls(total_bytes, jobs, to_magic, chunk_size)
                 if memory.max_batch_bytes >= _GOOD_BATCH_BYTES:
                     return memory
@@ -64,23 +53,28 @@ class ConvertMemory:
     @property
     def max_batch_bytes(self) -> int:
         """The largest batch, stored or decompressed, that a process converts."""
-        return self._plan(self.total_bytes).usable_bytes // self._copies
+        return self._division.rest_bytes // self._copies
 
-    def enough_for(self, batch_bytes: int) -> int:
-        """The total with which a batch of so many bytes could be converted."""
-        return self._plan(self.total_bytes).least_total_for(self._copies * batch_bytes)
+    def least_total(self, batch_bytes: int) -> int:
+        """Return the least total that allows a batch of `batch_bytes`, which is too large now."""
+        return self._division.least_total(self._copies * batch_bytes)
+
+    @property
+    def each_job(self) -> str:
+        """The processes, in the words of error messages."""
+        return "1 job" if self.jobs == 1 else f"each of {self.jobs} jobs"
 
     @property
     def _copies(self) -> int:
         return _COPIES_BELOW_V2 if self.to_magic in (0, 1) else _COPIES
 
-    def _plan(self, total_bytes: int) -> MemoryPlan:
-        """The usable rest of a process is for the batch at hand; what reads it is Consumer, what writes it Producer."""
-        return MemoryPlan(
-            total_bytes,
+    @property
+    def _division(self) -> Division:
+        """The division of the total; the rest is for the batch that is being converted."""
+        chunk = _CHUNK_COPIES // 2 * self.chunk_size
+        return Division(
+            self.total_bytes,
             self.jobs,
-            producer_bytes=_CHUNK_COPIES // 2 * self.chunk_size,
-            consumer_bytes=_CHUNK_COPIES // 2 * self.chunk_size,
-            reserved_bytes=self.jobs * RESERVED_BYTES,
-            least_batch_bytes=self._copies * _LEAST_BATCH_BYTES,
+            reserved=(Part("processes", self.jobs * RESERVED_BYTES),),
+            parts=(Part("reading", chunk), Part("writing", chunk)),
         )

@@ -1,4 +1,4 @@
-"""Many segments at once, each in a process of its own."""
+"""Convert segments in parallel, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _POLL_SECONDS = 0.1
 def convert_in_processes(
     tasks: Sequence[SegmentTask], options: ConvertOptions, jobs: int, progress: Progress | None = None
 ) -> Generator[SegmentReport, None, None]:
-    """Convert segments, `jobs` at once, each in a process of its own; reports come in the order they finish.
+    """Convert segments in `jobs` processes. Yields the reports in the order in which segments finish.
 
-    Where this process dies, the others stop as well; where the iteration is given up, they do so soon.
+    progress: called with the number of source bytes read since its last call. If this process dies, the others end,
+    too; if the iterator is closed, they end soon.
     """
     if min(jobs, len(tasks)) <= 1:
         for task in tasks:
@@ -34,9 +35,9 @@ def convert_in_processes(
     context = multiprocessing.get_context("spawn")
     done_bytes, stop = context.Value("q", 0), context.Event()
     executor = ProcessPoolExecutor(min(jobs, len(tasks)), context, _start_worker, (done_bytes, stop))
-    told = 0
+    reported = 0
     try:
-        # Workers inherit the mask: an interrupt is for this process, which sets `stop`.
+        # Workers inherit the mask: only this process handles an interrupt, and sets `stop`.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             waiting = {executor.submit(_convert_in_worker, task, options): task for task in tasks}
@@ -47,8 +48,8 @@ def convert_in_processes(
                 finished, _ = wait(waiting, _POLL_SECONDS, FIRST_COMPLETED)
                 let_through()
                 if progress is not None:
-                    progress(done_bytes.value - told)
-                    told = done_bytes.value
+                    progress(done_bytes.value - reported)
+                    reported = done_bytes.value
                 for future in finished:
                     yield _outcome(future, waiting.pop(future))
     finally:
@@ -58,12 +59,12 @@ def convert_in_processes(
 
 @contextmanager
 def _interrupts_held() -> Iterator[Callable[[], None]]:
-    """Hold SIGINT back until the function that this gives is called.
+    """Delay SIGINT until the yielded function is called.
 
-    An interrupt in the midst of `wait` would leave locks taken that the executor, and so its shutdown, waits for.
+    An interrupt during `wait` would leave locks held, for which the executor's shutdown waits.
     """
     handler = signal.getsignal(signal.SIGINT)
-    if handler is None or threading.current_thread() is not threading.main_thread():  # not Python's to handle
+    if handler is None or threading.current_thread() is not threading.main_thread():  # no handler can be set
         yield lambda: None
         return
     held: list[tuple[int, FrameType | None]] = []
@@ -88,11 +89,11 @@ def _outcome(future: Future[SegmentReport], task: SegmentTask) -> SegmentReport:
 
 
 class _Stopped(BaseException):
-    """The parent process gave the conversion up."""
+    """The parent process has stopped the conversion."""
 
 
 class _Worker:
-    """What a worker process shares with its parent."""
+    """The objects that a worker process shares with its parent."""
 
     done_bytes: Synchronized[int]
     stop: Event

@@ -1,42 +1,42 @@
-"""One segment into one of another format or codec, in bounded memory, atomically, and once.
+"""Convert one segment to another format or codec, in bounded memory, atomically, and once.
 
-A converted segment has a sidecar, `<base offset>.converted`, which says what it was made from and how; brokers pass
-over files of that name (LogLoader knows its suffixes and ignores others). The segment counts as done only where its
-sidecar fits the source as it is now, the options, and what is there. So a second run does what is missing.
+A converted segment has a sidecar, `<base offset>.converted`, with its source and options. Brokers ignore files of that
+name (LogLoader ignores unknown suffixes). A segment counts as done only if its sidecar matches the present source, the
+options, and the target files. So a second run converts only what is missing.
 
-Attempts at one segment at the same time each write temporaries of their own. What is there is looked at and changed
-only under a lock, so one attempt wins, and the others find that it is done.
+Concurrent attempts at one segment write separate temporary files. They check and change the target only under a lock.
+So one attempt commits, and the others find the segment done.
 
-Compaction merges segments, and retention deletes them. What earlier runs made of those goes in the commit of the
-segment that has their offsets now: the sidecar names them as outdated before the new segment is renamed, and they are
-removed behind that. So after a kill the target has the old segments, or the new one and some of the old: readers hand
-out no offset of these twice (`log.overlaps`), and the next run removes them.
+Compaction merges source segments, and retention deletes them. Their converted segments are removed by the commit of the
+segment that has their offsets now. The sidecar lists them as outdated before the new segment is renamed; after that
+they are removed. So after a kill the target has the old segments, or the new one and some of the old ones. Readers
+return no offset twice (`log.overlaps`), and the next run removes the old ones.
 
-Records below the source's log start offset are deleted. The target's `log-start-offset-checkpoint` says so before any
-segment is committed, for brokers and for all readers here; it is never lowered.
+Records below the source's log start offset are deleted. This offset is written to the target's
+`log-start-offset-checkpoint` before any segment is committed, for brokers and for all readers here. It is never
+lowered.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
-import os
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kafkafmt._util.directory_lock import lock_log_directory
-from kafkafmt._util.files import NotRegularFileError, open_regular, read_regular, replace_file
+from kafkafmt._util.files import NotRegularFileError, read_regular, replace_file
+from kafkafmt._util.locks import locked_file
 from kafkafmt.codecs.measuring import decompressed_bytes
-from kafkafmt.conversion import ConversionStats
-from kafkafmt.converted_chunks import ConvertedChunks
+from kafkafmt.convert.chunks import ConvertedChunks
+from kafkafmt.convert.options import ConversionStats
 from kafkafmt.errors import DecompressionLimitError, KafkaFormatError
 from kafkafmt.jobs.convert.log_starts import carry_log_start, is_log_start_carried
-from kafkafmt.jobs.convert.memory import ConvertMemory, ConvertMemoryError
+from kafkafmt.jobs.convert.memory import ConvertMemory
 from kafkafmt.jobs.convert.tasks import (
     SIDECAR_SUFFIX,
     ConvertError,
@@ -45,7 +45,7 @@ from kafkafmt.jobs.convert.tasks import (
     SegmentTask,
     intact_ranges,
 )
-from kafkafmt.jobs.files import damage_row, is_deleted, is_expected_tail
+from kafkafmt.jobs.files import damage_row, is_deleted, is_expected_tail, is_there
 from kafkafmt.log import (
     AbortedTransaction,
     PartitionLog,
@@ -65,17 +65,18 @@ from kafkafmt.log.segment import (
     is_segment_file_name,
     segment_file_name,
 )
-from kafkafmt.records import MemoryRecords
-from kafkafmt.sizes import at_least_text, size_text
+from kafkafmt.memory.errors import MemoryPlanError
+from kafkafmt.records.base import MemoryRecords, RunFilter
+from kafkafmt.storage import StoragePath, storage_of
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
-    from _kafkafmt.scan import BatchRun
+    from _kafkafmt.batches.scan import BatchRun
 
-# A segment that grows past this, as one of many small records does below v2, becomes several.
+# A larger result is split into several segments: many small records below v2 may exceed this.
 MAX_SEGMENT_BYTES = 2**31 - 1
 _SIDECAR_VERSION = 1
-# What a broker has in a folder while compaction replaces segments.
+# The suffixes of a broker's files while compaction replaces segments.
 _BEING_COMPACTED = (".cleaned", ".swap")
 
 Progress = Callable[[int], None]
@@ -86,8 +87,8 @@ def convert_segment(
 ) -> SegmentReport:
     """Convert one segment, unless that was done already.
 
-    Never raises for what the data or the file system is: the report tells. `progress` is called with the bytes
-    of the source that were read since its last call.
+    Damage and errors of the file system are reported in the result, not raised. progress: called with the number of
+    source bytes read since its last call.
     """
     report = SegmentReport.of(task)
     started = time.perf_counter()
@@ -104,7 +105,7 @@ def convert_segment(
 def split_unchanged(
     tasks: Sequence[SegmentTask], options: ConvertOptions
 ) -> tuple[list[SegmentReport], list[SegmentTask]]:
-    """The reports of segments that earlier runs converted, and the tasks that are left to do.
+    """Return the reports of segments that earlier runs have converted, and the remaining tasks.
 
     Raises ConvertError if earlier runs had another to_magic, codec or level, unless `options.force` is set.
     """
@@ -129,35 +130,20 @@ def split_unchanged(
     return unchanged, left
 
 
-class _WatchedRecords(SegmentRecords):
-    """The records of a segment; tells how far they were read, and reads no batch that is larger than the memory."""
+class _BoundedRecords(SegmentRecords):
+    """The records of a segment. Raises MemoryPlanError for a batch that is larger than the memory."""
 
     def __init__(
-        self,
-        segment: Segment,
-        start: int,
-        end: int | None,
-        options: ConvertOptions,
-        progress: Progress | None,
+        self, segment: Segment, start: int, end: int | None, options: ConvertOptions, run_filter: RunFilter
     ) -> None:
-        super().__init__(segment.path, start, end, is_active=segment.is_active)
+        super().__init__(segment.path, start, end, is_active=segment.is_active, run_filter=run_filter)
         self._options = options
-        self._progress = progress
-        self._reached = start
 
-    def runs(self, *args: Any, **kwargs: Any) -> Iterator[BatchRun]:
-        for run in super().runs(*args, **kwargs):
-            end = run.end_position
-            if self._progress is not None and end > self._reached:
-                self._progress(end - self._reached)
-                self._reached = end
-            yield run
-
-    def _read(self, position: int, size: int, memory: bytearray | None) -> memoryview | bytes:
+    def read_at(self, position: int, size: int, memory: bytearray | None = None) -> memoryview | bytes:
         bound = self._options.memory
         if bound is not None and size > max(bound.max_batch_bytes, self._options.chunk_size):
             raise _too_large(position, size, bound)
-        return super()._read(position, size, memory)
+        return super().read_at(position, size, memory)
 
 
 class _Conversion:
@@ -171,7 +157,7 @@ class _Conversion:
         self.options = options
         self.report = report
         self.progress = progress
-        # Taken before anything is read: what is appended meanwhile makes the next run convert again.
+        # Read before the segment: if batches are appended meanwhile, the next run converts it again.
         self.source = _source_state(task.segment.path)
         self.stats = ConversionStats()
         self.lock = task.sidecar.with_name(f".{task.sidecar.name}.lock")
@@ -185,7 +171,7 @@ class _Conversion:
         folder = self.task.target_folder
         folder.mkdir(parents=True, exist_ok=True)
         carry_log_start(self.task)
-        with _locked(self.lock):
+        with locked_file(self.lock, remove=True):
             if self.adopt_done():
                 self._remove_stale(self._stale(), {})
                 return
@@ -194,7 +180,7 @@ class _Conversion:
         try:
             self._write_or_leave_out()
         except FileExistsError:
-            with _locked(self.lock):
+            with locked_file(self.lock, remove=True):
                 if not self.adopt_done():
                     raise
 
@@ -211,7 +197,7 @@ class _Conversion:
             self._write(intact_ranges(self.report.damage))
 
     def _write(self, ranges: Sequence[tuple[int, int | None]]) -> None:
-        """Write what is in `ranges` of the source. All is there once the segment of the source's name is."""
+        """Convert `ranges` of the source, and commit the result."""
         writers: list[SegmentWriter] = []
         try:
             writers.append(self._writer(self.segment.base_offset))
@@ -231,8 +217,8 @@ class _Conversion:
         return SegmentWriter(self.task.target_folder, base_offset, replace=True)
 
     def _commit(self, writers: Sequence[SegmentWriter]) -> None:
-        """Commit, the segment of the source's name last, unless another attempt was faster."""
-        with _locked(self.lock):
+        """Commit the segments, the one with the source's name last, unless another attempt has done so."""
+        with locked_file(self.lock, remove=True):
             if not self.adopt_done():
                 outdated, stale = self._outdated(), self._stale()
                 for sizes in stale.values():
@@ -253,7 +239,7 @@ class _Conversion:
     def _chunks(self, ranges: Sequence[tuple[int, int | None]]) -> Iterator[memoryview]:
         options = self.options
         for start, end in ranges:
-            with _WatchedRecords(self.segment, start, end, options, self.progress) as records:
+            with _BoundedRecords(self.segment, start, end, options, self._watched) as records:
                 yield from ConvertedChunks(
                     records,
                     options.conversion(),
@@ -262,8 +248,15 @@ class _Conversion:
                     reuse_memory=True,
                 )
 
+    def _watched(self, runs: Iterator[BatchRun]) -> Iterator[BatchRun]:
+        """Report the bytes of each run as progress."""
+        for run in runs:
+            if self.progress is not None:
+                self.progress(run.end_position - int(run.index["position"][0]))
+            yield run
+
     def _add_aborted_transactions(self, writers: Sequence[SegmentWriter]) -> None:
-        """Each to the segment that holds its marker."""
+        """Add each aborted transaction to the segment with its marker."""
         starts = [writer.base_offset for writer in writers]
         for transaction in self._aborted_transactions(writers[-1].next_offset):
             writers[max(bisect_right(starts, transaction.last_offset) - 1, 0)].add_aborted_transactions(
@@ -271,7 +264,7 @@ class _Conversion:
             )
 
     def _aborted_transactions(self, end_offset: int) -> list[AbortedTransaction]:
-        """Those whose abort marker is in the segment, out of the log where the index is damaged."""
+        """Return the transactions whose abort marker is in the source; read from the log if the index is damaged."""
         found = self.segment.aborted_transactions()
         if found is not None:
             return found
@@ -280,7 +273,7 @@ class _Conversion:
         return [one for one in aborted if one.last_offset >= self.segment.base_offset]
 
     def _refuse_too_large(self, position: int | None) -> None:
-        """Raise ConvertMemoryError where the batch there decompresses to more than there is memory for."""
+        """Raise MemoryPlanError if the batch at `position` decompresses to more than the memory allows."""
         memory = self.options.memory
         if memory is None or position is None:
             return
@@ -291,7 +284,7 @@ class _Conversion:
             raise _too_large(position, size, memory, " decompressed")
 
     def _damage(self, error: KafkaFormatError) -> list[dict[str, Any]]:
-        """All damage where it is to be left out, else what `error` is about; none where that is no damage."""
+        """Return all damage if it is to be skipped, otherwise that of `error`; empty if that is not damage."""
         limit = self.options.max_batch_bytes
         if self.options.on_corrupt == "skip":
             with self.segment.open(max_decompressed_bytes=limit) as records:
@@ -301,7 +294,7 @@ class _Conversion:
                     if not is_expected_tail(found, is_active=self.segment.is_active)
                 ]
             for found in damage:
-                if found.kind == "invalid":  # which a batch is called as well that is larger than the memory
+                if found.kind == "invalid":  # a batch that is larger than the memory is "invalid", too
                     self._refuse_too_large(found.position)
             return [damage_row(found) for found in damage]
         if error.position is None or error.path != str(self.segment.path):
@@ -311,12 +304,12 @@ class _Conversion:
         return [] if first is None or first.position != error.position else [damage_row(first)]
 
     def _stale(self) -> dict[Path, dict[str, int]]:
-        """The sidecars of segments that have no source any more; the names and sizes of what they tell of.
+        """Return the sidecars of segments without a source, with the names and sizes of these segments.
 
-        Nothing while the source is being compacted: a broker renames the old segments before the new one is there.
+        Empty while the source is being compacted: a broker renames the old segments before the new one exists.
         """
         folder = self.segment.path.parent
-        with os.scandir(folder) as entries:
+        with storage_of(folder).entries(folder) as entries:
             if not self.task.stale or any(entry.name.endswith(_BEING_COMPACTED) for entry in entries):
                 return {}
         end_offset = MAX_OFFSET
@@ -328,7 +321,10 @@ class _Conversion:
         for base_offset in self.task.stale:
             sidecar = self.task.target_folder / segment_file_name(base_offset, SIDECAR_SUFFIX)
             found = _read_sidecar(sidecar)
-            if found is None or Path(found["source"]).parent != folder or os.path.lexists(found["source"]):
+            if found is None:
+                continue
+            source = folder / PurePosixPath(found["source"]).name
+            if found["source"] != str(source) or is_there(source):
                 continue
             sizes = self._target_sizes(found)
             if base_offset < end_offset:
@@ -338,7 +334,7 @@ class _Conversion:
         return stale
 
     def _remove_stale(self, stale: dict[Path, dict[str, int]], targets: dict[str, int]) -> None:
-        """Remove segments, `targets` excepted, and then their sidecars: a run after a kill finds what is left."""
+        """Remove stale segments, except `targets`, and then their sidecars, so that a run after a kill can continue."""
         for sidecar, sizes in stale.items():
             names = sorted(sizes.keys() - targets.keys())
             self._remove(names)
@@ -346,7 +342,7 @@ class _Conversion:
             self.report.removed += [str(self.task.target_folder / name) for name in names]
 
     def other_options(self) -> str | None:
-        """How else than is asked for the segment was converted, in words; None if it was not, or `force` is set."""
+        """Return a text on the other options with which the segment was converted; None if none, or with `force`."""
         found = None if self.options.force else _read_sidecar(self.task.sidecar)
         if found is None or found["source"] != str(self.segment.path) or not self._target_sizes(found):
             return None
@@ -358,11 +354,11 @@ class _Conversion:
         return f"with {' '.join(given)}"
 
     def _fits(self, found: dict[str, Any]) -> bool:
-        """Would this conversion make what the sidecar `found` tells of?"""
+        """Whether this conversion would have the same result as the one of the sidecar `found`."""
         return (
             {**found, **self._wanted()} == found
             and (found.get("codec"), found.get("level")) == (_name(self.options.codec), self.options.level)
-            # Made without a fallback, it had no use for one; made without leaving anything out, nothing is damaged.
+            # Without a fallback, the source had no zstd batches; without skipped damage, it had none.
             and found.get("zstd_fallback") in (None, _name(self.options.zstd_fallback))
             and (not found.get("damage") or self.options.on_corrupt == "skip")
         )
@@ -376,13 +372,13 @@ class _Conversion:
         }
 
     def remove_lock(self) -> None:
-        """Remove the lock file that a killed attempt left; waits for an attempt at work, which removes it itself."""
+        """Remove the lock file of a killed attempt. Waits for a running attempt, which removes it itself."""
         if self.lock.exists():
-            with _locked(self.lock):
+            with locked_file(self.lock, remove=True):
                 pass
 
     def adopt_done(self) -> bool:
-        """Has this segment been converted already? If so, the report says so."""
+        """Return whether this segment was converted already, and if so, complete the report."""
         found = _read_sidecar(self.task.sidecar)
         if found is None or found["outdated"] or not self._fits(found):
             return False
@@ -396,15 +392,15 @@ class _Conversion:
         return True
 
     def _target_sizes(self, found: dict[str, Any]) -> dict[str, int]:
-        """Names and sizes of the segments that a sidecar tells of, of those that are there."""
+        """Return names and sizes of the existing segments that a sidecar lists."""
         names = {*found["targets"], *found["outdated"]}
         paths = [self.task.target_folder / name for name in names]
         return {path.name: path.stat().st_size for path in paths if path.exists()}
 
     def _outdated(self) -> dict[str, int]:
-        """Names and sizes of what an earlier conversion made: its source was older then, or its options others.
+        """Return names and sizes of the segments of an earlier conversion, of an older source or with other options.
 
-        Raises FileExistsError where a segment stands in the way that no conversion of this source made.
+        Raises FileExistsError if the target has a segment that no conversion of this source has written.
         """
         found = _read_sidecar(self.task.sidecar)
         if found is None:
@@ -418,13 +414,13 @@ class _Conversion:
             raise FileExistsError(errno.EEXIST, message, str(self.task.target))
         self._refuse_others({self.task.target.name} - sizes.keys())
         for name, size in sizes.items():
-            # Of a commit that was killed, some may be the new ones and some those they were to replace.
+            # After a killed commit, some segments are new, and some are those that they were to replace.
             if size not in (found["targets"].get(name), found["outdated"].get(name)):
                 self._refuse_others([name])
         return sizes
 
     def _refuse_others(self, names: Iterable[str]) -> None:
-        """Refuse to replace segments of these names, of which the sidecar does not tell."""
+        """Raise FileExistsError if one of these segments exists: the sidecar does not list it."""
         for name in names:
             path = self.task.target_folder / name
             if path.exists():
@@ -444,9 +440,9 @@ class _Conversion:
                 path.with_suffix(suffix).unlink(missing_ok=True)
 
     def _write_sidecar(self, targets: dict[str, int], outdated: dict[str, int]) -> None:
-        """Before segments are committed: without them it means nothing, and no segment of ours lacks it.
+        """Write the sidecar. This must be done before segments are committed, so that none is without a sidecar.
 
-        As long as it tells of outdated ones, they may be what is there.
+        While it lists outdated segments, these may still exist in place of the targets.
         """
         content = {
             **self._wanted(),
@@ -462,42 +458,22 @@ class _Conversion:
         replace_file(self.task.sidecar, (json.dumps(content) + "\n").encode())
 
 
-def _too_large(position: int, size: int, memory: ConvertMemory, how: str = "") -> ConvertMemoryError:
-    return ConvertMemoryError(
-        f"batch at position {position}: expected at most {memory.max_batch_bytes} bytes{how}, which {memory.jobs} jobs "
-        f"have room for in {size_text(memory.total_bytes)}, found {size}: "
-        f"--memory {at_least_text(memory.enough_for(size))} would do"
-    )
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock on the file at `path`, which is there only meanwhile; none on file systems without locks."""
-    while True:
-        descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if os.fstat(descriptor).st_nlink:
-            break
-        os.close(descriptor)  # the one who held it has removed it
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        os.close(descriptor)
+def _too_large(position: int, size: int, memory: ConvertMemory, how: str = "") -> MemoryPlanError:
+    what = f"batch at position {position}: {size} bytes{how}, where {memory.each_job} has room for a batch of"
+    return MemoryPlanError(f"{what} {memory.max_batch_bytes}", memory.least_total(size), memory.total_bytes)
 
 
 def _name(codec: Codec | None) -> str | None:
     return None if codec is None else codec.name.lower()
 
 
-def _source_state(path: Path) -> dict[str, int]:
+def _source_state(path: StoragePath) -> dict[str, int]:
     found = path.stat()
     return {"source_bytes": found.st_size, "source_mtime_ns": found.st_mtime_ns}
 
 
 def _read_sidecar(path: Path) -> dict[str, Any] | None:
-    """What a sidecar says; None where there is none, or none of ours."""
+    """Read a sidecar; None if there is none, or if it is not one of kafkafmt. Raises NotRegularFileError."""
     try:
         found = json.loads(read_regular(path))
     except NotRegularFileError:

@@ -1,4 +1,4 @@
-"""What is to be converted, how, and what became of it: plain values that travel to other processes and machines."""
+"""Tasks, options and reports of a conversion: plain values, which can be sent to other processes and machines."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from kafkafmt._util.user_errors import UserError
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
-from kafkafmt.conversion import ConversionOptions
-from kafkafmt.converted_chunks import DEFAULT_CHUNK_SIZE
+from kafkafmt.convert.chunks import DEFAULT_CHUNK_SIZE
+from kafkafmt.convert.options import ConversionOptions
 from kafkafmt.jobs.convert.memory import ConvertMemory
 from kafkafmt.jobs.files import error_in_words
-from kafkafmt.log import LogDirectory, PartitionLog, Segment
-from kafkafmt.log.directory import no_segments_message
+from kafkafmt.log import PartitionLog, Segment
+from kafkafmt.log.directory import no_segments_message, partition_logs
 from kafkafmt.log.segment import is_segment_file_name, segment_file_name
-from kafkafmt.log.topics import topic_filter
+from kafkafmt.log.topics import is_chosen
+from kafkafmt.storage import StoragePath, is_uri
 from kafkafmt.types import Codec
 
 SIDECAR_SUFFIX = ".converted"
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+# A URI whose `//` became `/`, as it was converted to a `Path`.
+_COLLAPSED_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 OnCorrupt = Literal["fail", "skip"]
 Status = Literal["converted", "unchanged", "gone", "failed"]
@@ -32,17 +35,17 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 
 @dataclass(frozen=True)
 class ConvertOptions:
-    """How segments are converted.
+    """The options of a conversion.
 
-    to_magic: 0, 1 or 2; None leaves each batch its own format.
-    on_corrupt: "fail" gives a segment with damage up; "skip" leaves the damaged batches out and tells of them.
-    zstd_fallback: the codec that zstd batches get below v2, which has no zstd; None gives the segment up.
-    chunk_size: source bytes that are read and converted at a time.
-    codec, level: what all batches are to be compressed with; None leaves each its own.
-    memory: what all processes may hold; None: no bound but that of one batch, 256 MiB decompressed.
+    to_magic: 0, 1 or 2; None keeps the format of each batch.
+    on_corrupt: "fail": a segment with damage fails; "skip": damaged batches are left out and reported.
+    zstd_fallback: the codec for zstd batches below v2, where zstd does not exist; None: such a segment fails.
+    chunk_size: source bytes that are read and converted at once.
+    codec, level: the compression of all batches; None keeps that of each batch.
+    memory: the limit of all processes; None: no limit, except 256 MiB for a decompressed batch.
     force: replace segments that were converted with another to_magic, codec or level.
 
-    Raises ValueError for what cannot be, and for what changes nothing.
+    Raises ValueError for invalid options, and for options that change nothing.
     """
 
     to_magic: int | None = None
@@ -62,7 +65,7 @@ class ConvertOptions:
         self.conversion()
 
     def conversion(self) -> ConversionOptions:
-        """What becomes of each batch."""
+        """Return the options for each batch."""
         return ConversionOptions(
             self.to_magic,
             zstd_fallback=self.zstd_fallback,
@@ -73,17 +76,17 @@ class ConvertOptions:
 
     @property
     def max_batch_bytes(self) -> int:
-        """The most that a batch may decompress to, and of what is bounded in memory, that it may be stored in."""
+        """The most bytes that a batch may decompress to; with `memory` also the most that it may be stored in."""
         return DEFAULT_MAX_DECOMPRESSED_BYTES if self.memory is None else self.memory.max_batch_bytes
 
 
 @dataclass(frozen=True)
 class SegmentTask:
-    """A segment to convert, and the partition folder that the result goes to.
+    """A segment to convert, and the partition folder for the result.
 
-    log_start_offset: below which the target's records are deleted, too; None: the target is to have no such offset.
-    stale: base offsets of converted segments in the target folder, from this segment to in front of the next one,
-        whose source was not listed. Of the first segment those before it belong to it, too.
+    log_start_offset: the log start offset of the target; None: remove it from the target.
+    stale: base offsets of converted segments in the target folder without a listed source, from this segment to before
+        the next one. The first segment has also those before it.
     """
 
     segment: Segment
@@ -103,16 +106,16 @@ class SegmentTask:
 
 @dataclass
 class SegmentReport:
-    """What became of one segment.
+    """The result for one segment.
 
-    status: "converted"; "unchanged": it was converted by an earlier run; "gone": retention or compaction deleted the
-        source meanwhile; "failed": nothing of it is there.
-    removed: converted segments that have no source any more, which went when this one was there.
-    kept: converted segments without a source that begin where the source's log ends, or behind that. Retention and
-        compaction do not remove the end of a log, so they stay, and need a look.
-    damage: what was left out, or, of a failed segment, what it failed at.
-    partial_messages: wrappers that ended in a part of a message. It was left out, as readers leave it out.
-    error, error_type: why it failed, with path, position and offsets where those are known; the exception's class.
+    status: "converted"; "unchanged": an earlier run has converted it; "gone": retention or compaction deleted the
+        source meanwhile; "failed": nothing of it was written.
+    removed: converted segments without a source, which were removed after this one was committed.
+    kept: converted segments without a source that begin at or after the end of the source's log. Retention and
+        compaction do not remove the end of a log, so these stay, and the user should check them.
+    damage: the damage that was left out; for a failed segment, the damage at which it failed.
+    partial_messages: wrappers that ended with an incomplete message. It was left out, as by readers.
+    error: why it failed, with path, position and offsets if known. error_type: the class of the exception.
     """
 
     path: str
@@ -134,41 +137,44 @@ class SegmentReport:
 
     @classmethod
     def of(cls, task: SegmentTask) -> SegmentReport:
-        """A report on a segment of which nothing is known yet."""
+        """Create the report of a task that has not run yet."""
         path = task.segment.path
         topic, partition = task.segment.topic_partition or (None, None)
         base_offset = task.segment.base_offset
         return cls(str(path), str(task.target), topic, partition, base_offset, source_bytes=task.source_bytes)
 
     def fail(self, error: Exception) -> SegmentReport:
-        """Note why nothing came of it; returns itself."""
+        """Set status and error of a failed segment. Returns this report."""
         self.status, self.error = "failed", error_in_words(error, self.path)
         self.error_type = type(error).__name__
         return self
 
 
-class ConvertError(ValueError):
-    """Source and target folders that a conversion cannot start with."""
+class ConvertError(UserError, ValueError):
+    """A conversion cannot start with these source and target folders."""
 
 
 def plan(
-    source: Path, target: Path, topics: str | None = None, *, from_segment_start: bool = False
+    source: StoragePath, target: Path, topics: str | None = None, *, from_segment_start: bool = False
 ) -> list[SegmentTask]:
-    """The segments under a log directory or partition folder, largest first.
+    """List the segments of a log directory or partition folder as tasks, largest first.
 
-    topics: a shell pattern that names of topics must match; without one Kafka's own are left out of a log directory:
-    see `kafkafmt.log.topics`. from_segment_start: segments whose records are all
-    deleted, as `log-start-offset-checkpoint` says, are converted nevertheless, and the target shows all records.
+    topics: a shell pattern that topic names must match. If None, Kafka's own topics of a log directory are left out
+        (see `kafkafmt.log.topics`).
+    from_segment_start: convert also segments whose records are all below the log start offset, and set no log start
+        offset in the target.
 
-    Folders and segments go by the names they are listed under, wherever those link to; what a broker deletes
-    meanwhile is passed over. Raises ConvertError where there is nothing to do, the target lies in the source, or two
-    partitions would go into one folder; CheckpointError for a malformed `log-start-offset-checkpoint`.
+    Links keep the names under which they are listed. Segments that a broker deletes meanwhile are left out. Raises
+    ConvertError if there is nothing to do, if the target is in the source, or if two partitions would get the same
+    folder. Raises CheckpointError for a malformed `log-start-offset-checkpoint`.
     """
-    if _URI.match(str(source)) and not source.exists():
+    if is_uri(str(target)) or _COLLAPSED_URI.match(str(target)):
+        raise ConvertError(f"{target}: expected a local folder to write to, found a URI")
+    if isinstance(source, Path) and _COLLAPSED_URI.match(str(source)) and not source.exists():
         raise ConvertError(f"{source}: expected a folder, mounted where it is remote, found a URI")
     if not source.is_dir():
         raise ConvertError(f"{source}: {'not a folder' if source.exists() else 'no such folder'}")
-    if target.resolve().is_relative_to(source.resolve()):
+    if isinstance(source, Path) and target.resolve().is_relative_to(source.resolve()):
         raise ConvertError(f"{target}: the target folder is in the source folder {source}")
     if target.exists() and not target.is_dir():
         raise ConvertError(f"{target}: not a folder")
@@ -176,40 +182,26 @@ def plan(
     found = partition_logs(folder, from_segment_start=from_segment_start)
     if not found:
         raise ConvertError(no_segments_message(source))
-    if len(found) > 1 and found[0].path == found[1].path.parent:
+    logs = list(found)
+    if len(logs) > 1 and logs[0].path == logs[1].path.parent:
         raise ConvertError(
             f"{source}: expected a log directory or a partition folder, found segments beside folders of partitions"
         )
-    is_meant = topic_filter(topics)
-    chosen = [log for log in found if is_meant(_topic(log)) or (topics is None and log.path == folder)]
+    chosen = [log for log in found if is_chosen(log.topic_partition, topics, is_named=log.path == folder)]
     if not chosen:
         what = "no topic but Kafka's own" if topics is None else f"no topic matches {topics!r}"
         raise ConvertError(f"{source}: {what}")
     tasks = [
-        task for log, folder in _target_folders(chosen, target.absolute()) for task in _tasks(log, folder)
+        task
+        for log, folder in _target_folders(chosen, target.absolute())
+        for task in _tasks(log, found[log], folder)
     ]
-    return sorted(tasks, key=lambda task: (-task.source_bytes, task.segment.path))
-
-
-def partition_logs(source: Path, *, from_segment_start: bool = False) -> list[PartitionLog]:
-    """The log in a folder that itself holds segments, and those in the folders of partitions under it.
-
-    from_segment_start: as `PartitionLog` has it.
-    """
-    own = PartitionLog(source, from_segment_start=from_segment_start)
-    logs = [own] if own.segments() else []
-    if logs and own.topic_partition is not None:
-        return logs
-    return logs + LogDirectory(source).logs(from_segment_start=from_segment_start)
-
-
-def _topic(log: PartitionLog) -> str:
-    return log.topic_partition.topic if log.topic_partition else ""
+    return sorted(tasks, key=lambda task: (-task.source_bytes, str(task.segment)))
 
 
 def _target_folders(logs: Sequence[PartitionLog], target: Path) -> Iterator[tuple[PartitionLog, Path]]:
-    """Each log and the folder that it goes to, which is that of no other log here."""
-    sources = {log.path: log.path.resolve() for log in logs}
+    """Iterate over the logs with their target folders. Raises ConvertError if two logs would share a folder."""
+    sources: dict[StoragePath, StoragePath] = {log.path: log.path.resolve() for log in logs}
     taken = {sources[log.path]: log for log in logs}
     for log in logs:
         folder = target / log.path.name
@@ -224,15 +216,14 @@ def _target_folders(logs: Sequence[PartitionLog], target: Path) -> Iterator[tupl
         yield log, folder
 
 
-def _tasks(log: PartitionLog, folder: Path) -> Iterator[SegmentTask]:
+def _tasks(log: PartitionLog, segments: Sequence[Segment], folder: Path) -> Iterator[SegmentTask]:
     with contextlib.suppress(FileNotFoundError):
-        segments = log.segments()
         bases = [segment.base_offset for segment in segments]
         start = None if log.from_segment_start else log.log_start_offset
         if start is not None and bases and start <= bases[0]:
-            start = 0  # the name of the first segment says it as well
+            start = 0  # the name of the first segment implies it
         stale = _stale(folder, bases)
-        first = max(bisect_right(bases, start or 0) - 1, 0)  # all records of those before it are deleted
+        first = max(bisect_right(bases, start or 0) - 1, 0)  # all records of earlier segments are deleted
         for number, segment in enumerate(segments[first:], first):
             from_offset = 0 if number == first else segment.base_offset
             end_offset = bases[number + 1] if number + 1 < len(bases) else None
@@ -244,7 +235,7 @@ def _tasks(log: PartitionLog, folder: Path) -> Iterator[SegmentTask]:
 
 
 def _stale(folder: Path, bases: Sequence[int]) -> list[int]:
-    """Base offsets of the converted segments in a target folder that no listed source segment is named for."""
+    """Return the base offsets of converted segments in a target folder that no listed source segment has."""
     if not folder.is_dir():
         return []
     try:
@@ -257,7 +248,7 @@ def _stale(folder: Path, bases: Sequence[int]) -> list[int]:
 
 
 def intact_ranges(damage: Sequence[dict[str, Any]]) -> list[tuple[int, int | None]]:
-    """The positions between damaged stretches: start and end, None for the end of the file."""
-    starts = [0, *(stretch["end_position"] for stretch in damage)]
-    ends = [*(stretch["position"] for stretch in damage), None]
+    """Return the ranges between the damaged ones: start and end positions; None is the end of the file."""
+    starts = [0, *(found["end_position"] for found in damage)]
+    ends = [*(found["position"] for found in damage), None]
     return [(start, end) for start, end in zip(starts, ends, strict=True) if end is None or start < end]

@@ -1,6 +1,6 @@
-"""The records of a log directory in another order: merged by time over partitions, within a plan's memory.
+"""Replay the records of a log directory, merged by time over partitions, within the memory of a plan.
 
-`Merge` reads and orders; a `ReplayTarget` takes what it hands out. `LogTarget` is a new log directory.
+`Merge` reads and orders the records; a `ReplayTarget` gets them. `LogTarget` writes a new log directory.
 """
 
 from kafkafmt.jobs.replay.log_target import LogTarget

@@ -1,8 +1,8 @@
-"""A log directory made of records that come in any order: each topic a partition 0, offsets from 0 on.
+"""Write replayed records to a new log directory: each topic has one partition, 0, with offsets from 0 on.
 
-It is written under a hidden name beside its own and renamed once all of it is durable, so that it is there whole or
-not at all; what a killed process left under such a name the next one removes. Records are encoded from where they were
-located, with no Python object for any.
+The directory is written under a hidden name beside its own, and renamed after it was flushed. So it exists completely
+or not at all. The next process removes what a killed one left under such a name. Records are encoded from their located
+bytes, without a Python object for each.
 """
 
 from __future__ import annotations
@@ -14,28 +14,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkafmt._util.directory_lock import lock_surroundings
-from kafkafmt.builder import BatchesBuilder
-from kafkafmt.jobs.files import make_durable
+from kafkafmt._util.staging import StagedFolder
+from kafkafmt.build.builder import BatchesBuilder
 from kafkafmt.jobs.replay.running import ReplayError
-from kafkafmt.jobs.replay.staging import StagedFolder
 from kafkafmt.log import PartitionLogWriter
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
-    from kafkafmt.memory import Merged
+    from kafkafmt.streams import Merged
     from kafkafmt.types import TopicPartition
 
-# What a batch takes before it is compressed, where memory is plenty, and where many topics share little.
+# The size of a batch before compression: with enough memory, and if many topics share little memory.
 MOST_BATCH_BYTES = 256 * 1024
 LEAST_BATCH_BYTES = 16 * 1024
 
 
 class LogTarget:
-    """Writes to `path`, which must not be there yet. batch_bytes: of a batch, before it is compressed.
+    """Write a log directory to `path`, which must not exist. batch_bytes: the size of a batch before compression.
 
-    Records keep timestamp, key, value and headers, in batches of format v2; their timestamps are of the kind
-    CREATE_TIME. Raises ReplayError where something is at `path` already, DirectoryLockedError if a broker runs on the
-    folder around it, and OSError.
+    Records keep timestamp, key, value and headers, in batches of format v2. Their timestamp type is CREATE_TIME. Raises
+    ReplayError if `path` exists, DirectoryLockedError if a broker uses its parent folder, and OSError.
     """
 
     def __init__(
@@ -47,7 +45,7 @@ class LogTarget:
         batch_bytes: int = MOST_BATCH_BYTES,
     ) -> None:
         if os.path.lexists(path):
-            raise ReplayError(f"{path}: is there already: expected the name of a folder that is to be made")
+            raise ReplayError(f"{path}: already exists: expected the name of a new folder")
         self._lock = lock_surroundings(path)
         self._path = path
         self._codec, self._level, self._batch_bytes = codec, level, batch_bytes
@@ -55,7 +53,7 @@ class LogTarget:
         self._staged: StagedFolder | None = None
 
     def write(self, merged: Merged) -> None:
-        """Append the records of a merge. Raises ReplayError where they cannot be in format v2, and OSError."""
+        """Append the records of a merge. Raises ReplayError if format v2 cannot store them, and OSError."""
         for topic, records in merged.by_topic().items():
             self._log_of(topic).add(records)
 
@@ -68,19 +66,17 @@ class LogTarget:
         return log
 
     def finish(self) -> None:
-        """Make the directory be there."""
+        """Flush the directory, and rename it to its name. Raises ReplayError if the name is taken, and OSError."""
         staged = self._stage()
         for log in self._topics.values():
             log.finish()
-        make_durable(staged.path)
         try:
-            staged.rename(self._path)
+            staged.publish()
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise ReplayError(f"{self._path}: something else was put there meanwhile") from None
             raise
         self._staged = None
-        make_durable(self._path.absolute().parent)
 
     def _stage(self) -> StagedFolder:
         if self._staged is None:
@@ -88,7 +84,7 @@ class LogTarget:
         return self._staged
 
     def close(self) -> None:
-        """Leave nothing behind of what is not finished."""
+        """Remove an unfinished directory, and release the lock."""
         with ExitStack() as stack:
             stack.callback(self._lock.close)
             if self._staged is not None:

@@ -1,8 +1,8 @@
-"""Partitions of a log directory merged by time, within a plan that is made anew whenever partitions come or go.
+"""Merge partitions of a log directory by time, within a memory plan that is recalculated at each rebalance.
 
-What reading takes is the consumer's part of the plan and what the target holds the producer's; both are reserved for as
-long as the merge is open. The rest is buffers, as many bytes for each partition as the plan says for so many of them
-(Memory Management in Kafka Streams, "Summary"). Buffers are filled when one of them is empty, all of them at once.
+The bytes for reading and for the target are fixed parts of the plan, reserved while the merge is open. The rest is for
+buffers, as many bytes for each partition as the plan calculates (Memory Management in Kafka Streams, "Summary"). When
+one buffer is empty, all are filled.
 """
 
 from __future__ import annotations
@@ -11,23 +11,25 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from kafkafmt.closing import Closing
+from kafkafmt._util.closing import Closing
 from kafkafmt.jobs.partition_readers import PartitionReaders, take_sound
-from kafkafmt.memory import MemoryBudget, MemoryPlan, PartitionGroup
+from kafkafmt.memory import MemoryBudget, MemoryPlan
+from kafkafmt.streams import PartitionGroup
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kafkafmt.memory import Merged, ThreadPlan
+    from kafkafmt.memory import ThreadPlan
+    from kafkafmt.streams import Merged
 
 
 class Merge(Closing):
-    """Hands out the records of the partitions that are assigned, the lowest timestamp first. A context manager.
+    """Return the records of the assigned partitions, the lowest timestamp first. A context manager.
 
-    plan: of the memory, whose first thread this is. budget: what it is reserved from; one of the thread's bytes where
-    it is None.
+    plan: the memory plan; this uses the share of one thread.
+    budget: the budget to reserve from; None: a new one of the thread's bytes.
 
-    `assign` and `revoke` may be called at any time. What was taken of a partition is not taken again: assigned anew, it
-    goes on where it was. Not safe for threads.
+    `assign` and `revoke` may be called at any time. A partition that is assigned again continues after its last taken
+    record. Not safe to use from several threads.
     """
 
     def __init__(
@@ -38,20 +40,19 @@ class Merge(Closing):
         self._assigned: set[TopicPartition] = set()
         self._positions: dict[TopicPartition, int] = {}
         self.read_bytes = 0
-        fixed = plan.thread_plan(0)
         with ExitStack() as stack:
-            for name, size in (("consumer", fixed.consumer_bytes), ("producer", fixed.producer_bytes)):
+            for name, size in plan.fixed_bytes.items():
                 stack.enter_context(self.budget.child(name).reserve(size, timeout=0))
             self._buffers = self.budget.child("buffers")
             stack.callback(self._buffers.close)
             self._group = PartitionGroup(
-                fixed.buffered_bytes_per_partition, budget=self._buffers, verify=False
+                plan.thread_plan(0).buffered_bytes_per_partition, budget=self._buffers, verify=False
             )
             self._reserved = stack.pop_all()
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """All that there are to assign."""
+        """All partitions that can be assigned."""
         return self._readers.partitions
 
     @property
@@ -59,15 +60,15 @@ class Merge(Closing):
         return sorted(self._assigned)
 
     def position(self, topic_partition: TopicPartition) -> int | None:
-        """The offset behind the last record that was taken; None for a partition that was never assigned."""
+        """Return the offset after the last taken record; None if the partition was never assigned."""
         if topic_partition in self._assigned:
             return self._group.offset(topic_partition)
         return self._positions.get(topic_partition)
 
     def assign(self, topic_partitions: Iterable[TopicPartition]) -> ThreadPlan:
-        """Merge these as well; returns the plan that holds from now on.
+        """Add these partitions. Returns the new plan of the thread.
 
-        Raises MemoryPlanError where there is no memory for a batch of each partition; then nothing is changed.
+        Raises MemoryPlanError, and changes nothing, if the memory cannot hold one batch of each partition.
         """
         new = sorted({*topic_partitions} - self._assigned)
         plan = self._plan.thread_plan(len(self._assigned) + len(new))
@@ -79,7 +80,7 @@ class Merge(Closing):
         return plan
 
     def revoke(self, topic_partitions: Iterable[TopicPartition]) -> ThreadPlan:
-        """Merge these no more; what is buffered of them is dropped. Returns the plan that holds from now on."""
+        """Remove these partitions with their buffers. Returns the new plan of the thread."""
         for topic_partition in sorted(self._assigned.intersection(topic_partitions)):
             self._positions[topic_partition] = self._group.remove(topic_partition)
             self._readers.rest(topic_partition)
@@ -89,9 +90,9 @@ class Merge(Closing):
         return plan
 
     def take(self, most_records: int | None = None) -> Merged | None:
-        """The next records, of one partition or several; None once all that is assigned was taken.
+        """Return the next records, of one partition or several; None after the last record of all assigned ones.
 
-        Raises CorruptRecordError and OSError where a log cannot be read.
+        Raises CorruptRecordError and OSError if a log cannot be read.
         """
         group = self._group
         while (merged := take_sound(group, self._readers, lambda: group.take_merged(most_records))) is None:
@@ -100,7 +101,7 @@ class Merge(Closing):
         return merged
 
     def _fill(self) -> bool:
-        """Fill the buffers that have room; was there any?"""
+        """Fill the buffers that have room. Returns whether one had."""
         has_room = False
         while wanting := self._group.wanting():
             has_room = True
@@ -113,18 +114,18 @@ class Merge(Closing):
         if run is None:
             self._group.finish(topic_partition)
             return
-        # What the log has no more, or what was told as damage, is not read up to again.
+        # Skip offsets that were deleted, or were reported as damage.
         self._group.pass_over(topic_partition, int(run.index["last_offset"].min()))
         fed = 0
         try:
             fed = self._group.feed(topic_partition, run)
-        finally:  # which may raise what those raise who are asked for memory
+        finally:  # `feed` may raise an error of a callback of the budget
             self.read_bytes += int(run.index["size"][:fed].sum())
             if fed < len(run):
                 self._readers.seek(topic_partition, self._group.fetch_offset(topic_partition))
 
     def close(self) -> None:
-        """Drop what is buffered and give all memory back."""
+        """Drop all buffers, and release all memory."""
         for topic_partition in sorted(self._assigned):
             self._positions[topic_partition] = self._group.remove(topic_partition)
         self._assigned.clear()

@@ -1,4 +1,4 @@
-"""The loop of a replay: what the merge hands out goes to the target, which is finished once nothing is left."""
+"""The loop of a replay: write all records of a merge to a target, then finish the target."""
 
 from __future__ import annotations
 
@@ -7,36 +7,37 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from kafkafmt._util.user_errors import UserError
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkafmt.jobs.replay.merging import Merge
-    from kafkafmt.memory import Merged
+    from kafkafmt.streams import Merged
 
-# How many records go by between two looks at how far it is.
+# Progress is reported after this many records.
 _PROGRESS_RECORDS = 10_000
 
 
-class ReplayError(Exception):
-    """Why nothing can be replayed, in one line."""
+class ReplayError(UserError):
+    """Records cannot be replayed; the message says why, in one line."""
 
 
 class ReplayTarget(Protocol):
-    """Where records go, in the order in which they come."""
+    """The target of a replay. It gets the records in their order."""
 
     def write(self, merged: Merged) -> None:
-        """Take what the merge handed out. It is valid until the next is taken."""
+        """Write records of the merge. They are valid until the next call."""
 
     def finish(self) -> None:
-        """Have all that was written be there. Not called where the replay failed."""
+        """Complete the target after the last record. Not called if the replay failed."""
 
     def close(self) -> None:
-        """Let go of everything, of what is not finished as well."""
+        """Release all resources, and remove an unfinished target."""
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """What was replayed."""
+    """The result of a replay: the number of records, and the bytes of batches that were read."""
 
     records: int
     source_bytes: int
@@ -49,21 +50,21 @@ def replay(
     by_time: bool,
     progress: Callable[[int], None] = lambda read_bytes: None,
 ) -> Replayed:
-    """Replay all partitions of the merge's logs to a target, by time, or else one after the other.
+    """Replay all partitions of a merge to a target, and close the target.
 
-    progress: called with bytes that were read since it was called last. Closes the target; raises what merge and target
-    raise.
+    by_time: merge all partitions by time; otherwise replay one after the other. progress: called with the number of
+    bytes read since its last call. Raises what merge and target raise.
     """
-    records = told = looked = 0
+    records = reported = looked = 0
     with closing(target):
         for merged in _merged(merge, by_time=by_time):
             target.write(merged)
             records += len(merged)
             if records - looked >= _PROGRESS_RECORDS:
-                progress(merge.read_bytes - told)
-                told, looked = merge.read_bytes, records
+                progress(merge.read_bytes - reported)
+                reported, looked = merge.read_bytes, records
         target.finish()
-    progress(merge.read_bytes - told)
+    progress(merge.read_bytes - reported)
     return Replayed(records, merge.read_bytes)
 
 

@@ -1,6 +1,6 @@
-"""The latest value of each key of each partition of a log directory, kept on disk within a plan's memory.
+"""Keep the latest value of each key of each partition of a log directory, on disk and within the memory of a plan.
 
-`Table` reads logs into a store, through a cache, and goes on where it was; `write_table` makes a Parquet file of it.
+`Table` reads logs into a store, through a cache, and continues where it ended. `write_table` writes a Parquet file.
 """
 
 from kafkafmt.jobs.table.parquet import TABLE_COLUMNS, bound_threads, write_table

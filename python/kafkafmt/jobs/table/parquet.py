@@ -1,14 +1,11 @@
-"""A table's rows as a Parquet file, in row groups bounded in bytes; it is there once all of it is.
+"""Write the rows of a table to a Parquet file, in row groups of bounded bytes. The file appears once it is complete.
 
-Columns are named as Spark's Kafka source names them, with its types, but for timestamps in milliseconds: as Kafka has
-them, so that none is too large.
+Columns have the names and types of Spark's Kafka source, except that timestamps are in milliseconds. This is Kafka's
+unit, so every timestamp fits.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import glob
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -17,10 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kafkafmt._util.directory_lock import lock_surroundings
-from kafkafmt._util.files import open_regular
-from kafkafmt.jobs.files import make_durable
+from kafkafmt._util.staging import staged_file
 from kafkafmt.jobs.table.state import TableError
-from kafkafmt.log.writer import wait_for_lock
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,17 +25,17 @@ if TYPE_CHECKING:
 
 TABLE_COLUMNS = ("topic", "partition", "key", "value", "timestamp", "offset", "timestampType")
 
-# What a row takes in lists and arrays beside the bytes of key and value.
+# The bytes of a row in lists and arrays, beside those of key and value.
 _ROW_BYTES = 300
-# What is written of a group, and what is compressed of it, comes on top.
+# A group gets 1/4 of the memory: its Arrow arrays and its compressed pages come on top.
 _GROUP_PART = 4
 _MOST_GROUP_ROWS = 100_000
-# However much memory there is: Arrow's offsets have 32 bits.
+# The most bytes of a group, as Arrow's offsets have 32 bits.
 _MOST_GROUP_BYTES = 128 * 1024 * 1024
 
 
 def table_schema() -> pa.Schema:
-    """The schema of the file. Raises TableError without pyarrow."""
+    """Return the schema of the file. Raises TableError if pyarrow is not installed."""
     try:
         import pyarrow as pa
     except ImportError:
@@ -58,7 +53,7 @@ def table_schema() -> pa.Schema:
 
 
 def bound_threads() -> None:
-    """Have pyarrow start no more threads in this process than it must: each takes address space, a stack."""
+    """Limit pyarrow's threads in this process to the minimum, as each uses address space and a stack."""
     table_schema()
     import pyarrow as pa
 
@@ -73,14 +68,13 @@ def write_table(
     memory_bytes: int,
     before_rename: Callable[[os.stat_result], None] = lambda status: None,
 ) -> int:
-    """Write rows to `path`, which appears once it is whole and durable; returns how many there are.
+    """Write rows to `path`, which appears once the file is complete and flushed. Returns the number of rows.
 
-    memory_bytes: what rows and their row group may take until they are written. before_rename: is called with the
-    status of the file, once it is durable, before it gets its name. Raises TableError without pyarrow;
-    DirectoryLockedError if a broker runs on the folder; OSError.
+    memory_bytes: the memory for rows and their row group until they are written. before_rename: called with the status
+    of the flushed file before it gets its name. Raises TableError if pyarrow is not installed, DirectoryLockedError if
+    a broker uses the folder, and OSError.
     """
     with lock_surroundings(path):
-        _remove_dead(path)
         return _write_table(path, rows, memory_bytes, before_rename)
 
 
@@ -90,40 +84,20 @@ def _write_table(
     schema = table_schema()
     import pyarrow.parquet as pq
 
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     count = 0
     try:
-        with temporary.open("wb") as file:
-            wait_for_lock(file.fileno())  # until it is closed: this is no dead process's file
-            with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=["topic"]) as writer:
-                for group in _groups(rows, memory_bytes // _GROUP_PART):
-                    writer.write_batch(_record_batch(group, schema))
-                    count += len(group)
-            file.flush()
-            os.fsync(file.fileno())
-            before_rename(os.fstat(file.fileno()))
-            temporary.rename(path)
-        make_durable(path.absolute().parent)
+        with (
+            staged_file(path, before_rename=before_rename) as file,
+            pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=["topic"]) as writer,
+        ):
+            for group in _groups(rows, memory_bytes // _GROUP_PART):
+                writer.write_batch(_record_batch(group, schema))
+                count += len(group)
     except OSError as error:
         if error.errno is not None and error.filename is None:
             error.filename = str(path)
         raise
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
     return count
-
-
-def _remove_dead(path: Path) -> None:
-    """Remove the temporary files of runs that were killed: nobody locks them."""
-    for found in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-        with contextlib.suppress(OSError):
-            descriptor = open_regular(found)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                found.unlink()
-            finally:
-                os.close(descriptor)
 
 
 def _groups(rows: Iterable[TableRow], most_bytes: int) -> Iterator[list[TableRow]]:
@@ -144,7 +118,7 @@ def _groups(rows: Iterable[TableRow], most_bytes: int) -> Iterator[list[TableRow
 def _record_batch(rows: list[TableRow], schema: pa.Schema) -> pa.RecordBatch:
     import pyarrow as pa
 
-    from kafkafmt import arrow_arrays as arrow
+    from kafkafmt.columns import arrow
 
     columns = {
         "topic": _strings(pa.string(), [row.topic_partition.topic.encode() for row in rows]),
@@ -169,7 +143,7 @@ def _numbers(dtype: type[np.signedinteger[Any]], numbers: list[int]) -> NDArray[
 
 
 def _strings(kind: pa.DataType, cells: list[bytes]) -> pa.Array:
-    from kafkafmt import arrow_arrays as arrow
+    from kafkafmt.columns import arrow
 
     offsets = np.zeros(len(cells) + 1, np.int32)
     np.cumsum([len(cell) for cell in cells], out=offsets[1:])

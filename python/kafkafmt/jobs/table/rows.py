@@ -1,4 +1,4 @@
-"""What a table has of one key."""
+"""A row of a table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkafmt.types import TopicPartition
 
 
 class TableRow(NamedTuple):
-    """The latest value of a key. timestamp: in milliseconds, -1 for none, as is timestamp_type."""
+    """The latest value of a key. timestamp: in milliseconds. timestamp and timestamp_type are -1 if there is none."""
 
     topic_partition: TopicPartition
     key: bytes

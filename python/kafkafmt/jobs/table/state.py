@@ -1,11 +1,12 @@
-"""The folder that a table is kept in: the store, and beside it what the store was made from.
+"""The state folder of a table: the store, and `table.json` with the source and options of the table.
 
-Keys of the store begin with a topic's number, so that one store serves all partitions and a scan gives them in order.
-Which number is whose stands in `table.json`, with the source and what was asked of it, before the store has a key that
-needs it. A folder that was made from something else is refused, as what is missing in it nobody could tell.
+Keys of the store begin with a topic's number, so one store has all partitions, and a scan returns them in order. The
+numbers are in `table.json`, and written there before the store has a key with them. The state of another source or of
+other options is refused, as its records would be incomplete.
 
-Before a table's file is renamed to its name, `table.json` notes which file that is. So a run that was killed after the
-rename, and left the state, may do it again: the file at that name is its own. A state is removed under another name.
+Before the table's Parquet file is renamed to its name, `table.json` records the identity of that file. If a run is
+killed after the rename, the next run recognizes the file as its own, and may replace it. A state is renamed before it
+is removed, so a killed removal leaves no incomplete state.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
+from kafkafmt._util.closing import Closing
 from kafkafmt._util.directory_lock import lock_surroundings
 from kafkafmt._util.files import read_regular, replace_file
-from kafkafmt.closing import Closing
+from kafkafmt._util.user_errors import UserError
+from kafkafmt.storage import StoragePath
 from kafkafmt.types import TopicPartition
 
 _FILE_NAME = "table.json"
@@ -33,22 +36,24 @@ _KEY_PREFIX = struct.Struct(">II")
 _FROM_SEGMENT_START = "from_segment_start"
 
 
-class TableError(Exception):
-    """Why there can be no table, in one line."""
+class TableError(UserError):
+    """A table cannot be made; the message says why, in one line."""
 
 
 class TableState(Closing):
-    """The state in `path`, which is made where it is missing. A context manager.
+    """Open the state in the folder `path`; create it if it does not exist. A context manager.
 
-    source: the log directory; its resolved path must be the one that the state was made from. Raises TableError for a
-    state of another source, another selection of topics, or another isolation, and for a folder that holds something
-    else; DirectoryLockedError if a broker runs on the folder around it; OSError.
+    source: the log directory; its resolved path must be that of the existing state. topics, isolation,
+    from_segment_start: the options of the table, which must equal those of the existing state.
+
+    Raises TableError for a state of another source or other options, and for a folder with other content. Raises
+    DirectoryLockedError if a broker uses the parent folder, and OSError.
     """
 
     def __init__(
         self,
         path: Path,
-        source: Path,
+        source: StoragePath,
         *,
         topics: str | None,
         isolation: str,
@@ -79,7 +84,7 @@ class TableState(Closing):
         return self.path / _STORE_NAME
 
     def number_topics(self, topics: Iterable[str]) -> None:
-        """Have a number for each of them, those that are new behind the others."""
+        """Assign a number to each topic. New topics get numbers after the existing ones."""
         new = sorted({*topics} - self._numbers.keys())
         if new:
             self._names += new
@@ -87,26 +92,26 @@ class TableState(Closing):
             self._write()
 
     def key_prefix(self, topic_partition: TopicPartition) -> bytes:
-        """What keys of a partition begin with in the store, of a topic that was numbered."""
+        """Return the prefix of the store's keys for a partition, whose topic must have a number."""
         return _KEY_PREFIX.pack(self._numbers[topic_partition.topic], topic_partition.partition)
 
     def split_key(self, key: bytes) -> tuple[TopicPartition, bytes]:
-        """A key of the store as its partition and the record's key."""
+        """Split a key of the store into the partition and the record's key."""
         number, partition = _KEY_PREFIX.unpack_from(key)
         return TopicPartition(self._names[number], partition), key[_KEY_PREFIX.size :]
 
     def close(self) -> None:
-        """Release the lock of the log directory that the state is in, if it is in one."""
+        """Release the lock of the log directory that contains the state, if there is one."""
         self._lock.close()
 
     def note_written(self, found: os.stat_result | None) -> None:
-        """Remember the file that is about to get its name as the table's; None: it has it, and the run is over."""
+        """Record the file that is about to be renamed to the table's name; None: the run has ended."""
         self._written = None if found is None else _identity(found)
         self._write()
 
     @staticmethod
     def wrote(path: Path, target: Path) -> bool:
-        """Is the file at `target` one that a run with the state at `path` made, and was killed before it ended?"""
+        """Whether a run with the state at `path` wrote the file at `target`, and was killed before it ended."""
         try:
             said = json.loads(read_regular(path / _FILE_NAME))
             return bool(said.get("written") == _identity(target.lstat()))
@@ -115,12 +120,12 @@ class TableState(Closing):
 
     @staticmethod
     def removed_path(path: Path) -> Path:
-        """Where the state of `path` is while it is removed, after the table's file got its name."""
+        """Return the name of the state of `path` while it is being removed."""
         return path.with_name(f".{path.name}.removed.tmp")
 
     @classmethod
     def finish_removal(cls, path: Path) -> bool:
-        """Remove what a killed run left of a state that it was removing; was there any?"""
+        """Remove the rest of a state whose removal was interrupted. Returns whether there was one."""
         removed = cls.removed_path(path)
         if not removed.is_dir():
             return False
@@ -128,7 +133,7 @@ class TableState(Closing):
         return True
 
     def remove(self) -> None:
-        """Remove the folder, the store in it closed, under another name: what a kill leaves of it is no state."""
+        """Rename the folder and remove it, so that an interrupted removal leaves no state. The store must be closed."""
         self.path.rename(self.removed_path(self.path))
         self.finish_removal(self.path)
 
@@ -137,13 +142,13 @@ class TableState(Closing):
         try:
             said = json.loads(read_regular(file))
             names = [str(topic) for topic in said["topic_numbers"]]
-            said.setdefault(_FROM_SEGMENT_START, False)  # states that are older than the choice lack it
+            said.setdefault(_FROM_SEGMENT_START, False)  # older states do not have this option
             found = {name: said[name] for name in self._origin}
             version = said["version"]
             written = said.get("written")
         except (FileNotFoundError, NotADirectoryError):
             there = {entry.name for entry in self.path.iterdir()} if self.path.is_dir() else {_FILE_NAME}
-            if there <= {_TEMPORARY_NAME}:  # who made it was killed before there was more
+            if there <= {_TEMPORARY_NAME}:  # a killed run has created the folder only
                 self._write()
                 return
             raise TableError(

@@ -1,9 +1,9 @@
-"""The latest value of each key, read out of logs into a store: a tombstone takes its key away.
+"""Read the latest value of each key from logs into a store. A tombstone deletes its key.
 
-Partitions are read in turn, a run at a time, so that of one partition alone something is buffered. Values go through a
-cache to the store (Memory Management in Kafka Streams, "Triggering based Caches"), so that a key that comes often is
-written seldom. A commit writes what the cache holds and how far each partition was read: what is lost in a crash is
-read again, and comes to the same.
+Partitions are read in turn, run by run, so only one partition is buffered at a time. Values go through a cache to the
+store (Memory Management in Kafka Streams, "Triggering based Caches"), so a frequent key is seldom written. A commit
+writes the entries of the cache and the position of each partition. Records after the last commit are read again after a
+crash, with the same result.
 """
 
 from __future__ import annotations
@@ -16,35 +16,37 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafkafmt.closing import Closing
+from kafkafmt._util.closing import Closing
 from kafkafmt.jobs.partition_readers import PartitionReaders, take_sound
 from kafkafmt.jobs.table.parquet import write_table
 from kafkafmt.jobs.table.rows import TableRow
 from kafkafmt.jobs.table.state import TableError, TableState
-from kafkafmt.log.directory import part_of_run
-from kafkafmt.memory import MemoryBudget, MemoryPlan, PartitionGroup
-from kafkafmt.memory.cache import ThreadCache
-from kafkafmt.memory.store import RocksDBStore
+from kafkafmt.memory import MemoryBudget, MemoryPlan
+from kafkafmt.records.runs import slice_run
+from kafkafmt.streams import PartitionGroup
+from kafkafmt.streams.cache import ThreadCache
+from kafkafmt.streams.store import RocksDBStore
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
-    from _kafkafmt.decode import Record
-    from _kafkafmt.scan import BatchRun
-    from kafkafmt.memory import Taken
+    from _kafkafmt.batches.scan import BatchRun
+    from _kafkafmt.records.decode import Record
+    from kafkafmt.streams import RecordSlice
 
-# In front of a value in the store: offset, timestamp and timestamp type of its record.
+# The prefix of a value in the store: offset, timestamp and timestamp type of its record.
 _VALUE_PREFIX = struct.Struct(">qqb")
-# So many records are looked through for those of one key before they go into the cache.
+# The number of records that are reduced to the latest one of each key before they go into the cache.
 _MOST_RECORDS = 1024
 
 
 class Table(Closing):
-    """Reads the partitions that are assigned into the store of `state`. A context manager, which does not commit.
+    """Read the assigned partitions into the store of `state`. A context manager, which does not commit.
 
-    plan: of the memory, whose first thread this is. budget: what it is reserved from; one of the thread's bytes where
-    it is None. A partition's position stands in the store, so that one that is assigned anew goes on where it was.
+    plan: the memory plan; this uses the share of one thread.
+    budget: the budget to reserve from; None: a new one of the thread's bytes.
 
-    Raises TableError where a log ends in front of what the state has of it, and what store and readers raise.
+    The store has the position of each partition, so a partition that is assigned again continues there. Raises what
+    store and readers raise.
     """
 
     def __init__(
@@ -63,8 +65,7 @@ class Table(Closing):
         self._prefixes: dict[TopicPartition, bytes] = {}
         state.number_topics(topic for topic, _ in readers.partitions)
         with ExitStack() as stack:
-            fixed = {"consumer": self.plan.consumer_bytes, "state": self.plan.state_bytes}
-            for name, size in fixed.items():
+            for name, size in {**plan.fixed_bytes, "state": self.plan.state_bytes}.items():
                 stack.enter_context(self.budget.child(name).reserve(size, timeout=0))
             buffers = self.budget.child("buffers")
             stack.callback(buffers.close)
@@ -86,10 +87,16 @@ class Table(Closing):
         stack.callback(self._store.close)
 
     def assign(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Read these as well, each from where it was read to, or from its start."""
+        """Add these partitions. Each is read from its position, or from its start.
+
+        A partition whose folder was deleted meanwhile is left out: see `PartitionReaders.deleted`. Raises TableError if
+        a log ends before the position that the state has of it.
+        """
         for topic_partition in sorted({*topic_partitions} - self._prefixes.keys()):
             position = self._positions.get(topic_partition)
             end_offset = self._readers.end_offset(topic_partition)
+            if end_offset is None:
+                continue
             if position is not None and position > end_offset:
                 raise TableError(
                     f"{self._state.path}: {topic_partition} was read to offset {position}, and its log ends at "
@@ -100,7 +107,7 @@ class Table(Closing):
             self._turns.append(topic_partition)
 
     def revoke(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Read these no more."""
+        """Stop reading these partitions."""
         gone = {*topic_partitions}.intersection(self._prefixes)
         self._turns = deque(one for one in self._turns if one not in gone)
         for topic_partition in gone:
@@ -108,9 +115,9 @@ class Table(Closing):
             del self._prefixes[topic_partition]
 
     def step(self) -> int | None:
-        """Read a run of the partition whose turn it is; returns its number of records, None once all is read.
+        """Read one run of the next partition in turn. Returns its number of records; None after the last run of all.
 
-        Raises CorruptRecordError and OSError where a log cannot be read.
+        Raises CorruptRecordError and OSError if a log cannot be read.
         """
         while self._turns:
             topic_partition = self._turns[0]
@@ -125,7 +132,7 @@ class Table(Closing):
             try:
                 records = self._put_run(topic_partition, offset, run)
             except BaseException:
-                self._readers.seek(topic_partition, offset)  # nothing of it is passed over
+                self._readers.seek(topic_partition, offset)  # the next step reads the run again
                 raise
             self._positions[topic_partition] = self._readers.offset(topic_partition)
             self._turns.rotate(-1)
@@ -134,12 +141,12 @@ class Table(Closing):
         return None
 
     def _put_run(self, topic_partition: TopicPartition, offset: int, run: BatchRun) -> int:
-        """Put the records of a run from `offset` on; how many those are."""
+        """Put the records of a run from `offset` on into the store. Returns how many."""
         records = fed = 0
         self._group.add(topic_partition, offset)
         try:
             while fed < len(run):
-                fed += self._group.feed(topic_partition, part_of_run(run, fed, len(run)))
+                fed += self._group.feed(topic_partition, slice_run(run, fed, len(run)))
                 while (taken := take_sound(self._group, self._readers, self._group.take)) is not None:
                     self._put(taken)
                     records += taken.stop - taken.first
@@ -148,13 +155,13 @@ class Table(Closing):
         return records
 
     def commit(self) -> None:
-        """Have the store keep all that was read, and how far that is, at once and durably."""
+        """Write all values that were read, with the positions, to disk."""
         self._store.commit(self._positions)
 
     def rows(self) -> Iterator[TableRow]:
-        """What the table has of the readers' partitions, in the order of these and of keys, where all was committed.
+        """Iterate over the rows of the readers' partitions, sorted by partition and key. Commit before.
 
-        Topics that were new when the state went on come behind the others.
+        Topics that were added to an existing state come last.
         """
         known = set(self._readers.partitions)
         for key, value in self._store.range():
@@ -167,12 +174,12 @@ class Table(Closing):
             )
 
     def write(self, path: Path) -> int:
-        """Commit, and write all rows to a Parquet file, in memory that the cache gives up for it; returns how many.
+        """Commit, and write all rows to a Parquet file. Returns their number. The cache gives its memory for this.
 
-        Raises as `write_table` does.
+        Raises as `write_table`.
         """
         self.commit()
-        self._caches.resize(0)  # what is in it is in the store
+        self._caches.resize(0)  # the commit has written all its entries to the store
         try:
             size = self.plan.buffered_bytes_per_partition
             with self.budget.child("parquet").reserve(size):
@@ -183,10 +190,10 @@ class Table(Closing):
             self._caches.resize(self.plan.cache_bytes)
 
     def close(self) -> None:
-        """Close the store and give all memory back; what was not committed is read again the next time."""
+        """Close the store, and release all memory. Records after the last commit are read again in the next run."""
         self._reserved.close()
 
-    def _put(self, taken: Taken) -> None:
+    def _put(self, taken: RecordSlice) -> None:
         records = taken.records()
         prefix, store = self._prefixes[taken.topic_partition], self._store
         while some := list(islice(records, _MOST_RECORDS)):

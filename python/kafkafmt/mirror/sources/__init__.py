@@ -1,1 +1,1 @@
-"""Where batches come from: a cluster, by a consumer in a group, or a log directory that may grow meanwhile."""
+"""Sources of a mirror: a cluster, read by a consumer in a group, or a log directory, which may grow meanwhile."""

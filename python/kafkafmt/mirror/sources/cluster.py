@@ -1,11 +1,11 @@
 """A cluster as a source: a raw consumer in a group, so that several mirrors share the partitions.
 
-A mirror that does not follow, into a folder, needs no share: it takes all partitions, and a lock of each log keeps
-other writers out. Into a cluster nothing else keeps two mirrors from sending the same batches. There it joins the
-group, and ends when all partitions, its own and those of other members, are where they ended at the start.
+A mirror into a folder that does not follow takes all partitions: a lock of each log excludes other writers. Into a
+cluster only the group keeps two mirrors from sending the same batches. So the mirror joins the group also if it does
+not follow. It ends when all partitions, also those of other members, have reached the end that they had at the start.
 
-The consumer calls its rebalance listener in a thread of its own, while the mirror's is within `poll`: what the mirror
-does then needs no lock, and must not call the consumer but to commit.
+The consumer calls its rebalance listener in its own thread, while the mirror's thread waits in `poll`. The listener
+therefore needs no lock. It must not call the consumer, except to commit.
 """
 
 from __future__ import annotations
@@ -22,42 +22,56 @@ from kafka import TopicPartition as KafkaTopicPartition
 from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
 from kafka.structs import OffsetAndMetadata
 
-from kafkafmt.log.reading import SourceDamage, first_offset
+from kafkafmt.client.errors import CorruptFetchedBatchError
+from kafkafmt.client.raw_consumer import RawConsumer
+from kafkafmt.log.gaps import OffsetsGone, SourceDamage
 from kafkafmt.mirror.addresses import ClusterAddress
-from kafkafmt.mirror.clusters import Cluster
+from kafkafmt.mirror.clusters import MirrorCluster
 from kafkafmt.mirror.errors import MirrorError
-from kafkafmt.mirror.moving import OffsetsGone, SourceRun, SourceTopic
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.net.errors import CorruptRecordError
-from kafkafmt.net.raw_consumer import RawConsumer
+from kafkafmt.mirror.protocols import Source, SourceRun, SourceTopic
+from kafkafmt.records.runs import first_offset
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
+    from _kafkafmt.batches.scan import BatchRun
+
 _log = structlog.get_logger()
 
 _ASK_SECONDS = 30.0
-# A group's leader that has just started may know of no partitions yet, and shares out none: for so long that is not
-# believed.
+# A group's leader that has just started may not know the partitions yet, and assign none. An empty assignment is
+# therefore not trusted for this time.
 _EMPTY_SECONDS = 5.0
-# A mirror that was killed is given up so soon, and its partitions are another's. kafka-python's 45 s are for consumers
+# Another mirror gets the partitions of a killed one after this time. kafka-python's default of 45 s is for consumers
 # that may pause.
 _SESSION_TIMEOUT_MS = 10_000
-# How long others of the group may stand still: longer than any mirror that was killed stays a member.
+# How long other members may make no progress. It is longer than a killed mirror stays a member.
 _PATIENCE_SECONDS = 60.0
+_DELETED = "the topic was deleted at the source while it was mirrored"
+_RECREATED = "the topic was deleted and created again at the source while it was mirrored"
+# A topic that is missing for this time counts as deleted.
+_MISSING_SECONDS = 5.0
 _LOOK_SECONDS = 1.0
-# Topics and partitions that are new are found that fast.
+# New topics and partitions are found within this time.
 _METADATA_MAX_AGE_MS = 10_000
 
-# Gives up partitions: finishes what is under way, and returns what may be committed.
+# Drains revoked partitions, and returns the offsets that may be committed.
 OnRevoked = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
 
 
-class ClusterSource:
-    """Raises MirrorError where no broker answers, or a topic that is named is not there."""
+class ClusterSource(Source):
+    """Batches of a cluster, read by a RawConsumer.
 
-    def __init__(self, cluster: Cluster, address: ClusterAddress, options: MirrorOptions, group: str) -> None:
+    group: the consumer group that shares the partitions and keeps the offsets.
+
+    Raises MirrorError if no topic matches, or a named topic does not exist, unless the mirror follows.
+    """
+
+    def __init__(
+        self, cluster: MirrorCluster, address: ClusterAddress, options: MirrorOptions, group: str
+    ) -> None:
         self._cluster, self._address, self._options = cluster, address, options
         self.name = cluster.id
         self._assigned: set[TopicPartition] = set()
@@ -66,15 +80,17 @@ class ClusterSource:
         self._topic_ids: dict[str, UUID] = {}
         self._begun_ids: dict[TopicPartition, UUID | None] = {}
         self._ids_asked_at = time.monotonic()
+        self._unknown_ids: set[str] = set()
+        self._missing: dict[str, float] = {}
         self._believed_at = float("inf")
         self._is_handing_out = False
         self._handed_out_bytes = 0
-        self.on_revoked: OnRevoked = lambda _: {}
+        self.on_revoke: OnRevoked = lambda _: {}
         self._is_closing = False
-        if address.pattern is not None and not any(map(address.means, cluster.topic_names())):
+        if address.pattern is not None and not any(map(address.matches, cluster.topic_names())):
             if not options.is_following:
-                raise MirrorError(f"{address}: no topic is of those that are meant")
-            _log.warning("no topic is of those that are meant", source=str(address))
+                raise MirrorError(f"{address}: no topic matches")
+            _log.warning("no topic matches yet", source=str(address))
         missing = [] if address.pattern is not None else sorted({*address.topics} - {*cluster.topic_names()})
         if missing and not options.is_following:
             raise MirrorError(f"{address}: no topic {', '.join(missing)}")
@@ -82,10 +98,10 @@ class ClusterSource:
         defaults: dict[str, Any] = {
             "metadata_max_age_ms": _METADATA_MAX_AGE_MS,
             "session_timeout_ms": _SESSION_TIMEOUT_MS,
-            "fetch_max_bytes": max(fetch_bytes // cluster.brokers, 1),  # each of them answers
+            "fetch_max_bytes": max(fetch_bytes // cluster.brokers, 1),  # each broker returns as much
             "max_partition_fetch_bytes": max(fetch_bytes // 4, 1),
             "max_poll_records": 10_000,
-            "metrics_enabled": False,  # kafka-python's own, which nobody sees here, take a fifth of the time
+            "metrics_enabled": False,  # kafka-python's metrics are not used here, and take a fifth of the time
         }
         fixed: dict[str, Any] = {
             "group_id": group,
@@ -111,9 +127,9 @@ class ClusterSource:
             self.assigned(self._goals.keys())
 
     def _set_goals(self) -> None:
-        """Have the mirror end where all partitions end now."""
-        topics = filter(self._address.means, self._cluster.topic_names())
-        # By the admin: the consumer would learn its topics one request at a time, and share out what it knows by then.
+        """Let the mirror end at the current end of all partitions."""
+        topics = filter(self._address.matches, self._cluster.topic_names())
+        # With the admin client, as the consumer would ask for one topic per request, and assign what it has by then.
         partitions = self._cluster.partitions(topics)
         bounds = self._cluster.bounds(partitions, is_committed=self._options.is_committed)
         self._goals = {one: end for one, (_, end) in bounds.items()}
@@ -126,7 +142,7 @@ class ClusterSource:
             self._consumer.subscribe(list(self._address.topics), listener=listener)
             for (
                 topic
-            ) in self._address.topics:  # lest the group shares them out before it knows their partitions
+            ) in self._address.topics:  # so that the group assigns them only after it knows the partitions
                 self._consumer.partitions_for_topic(topic)
         else:
             self._consumer.subscribe(pattern=self._address.pattern, listener=listener)
@@ -135,14 +151,14 @@ class ClusterSource:
         return self._goals
 
     def reached_by_others(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """What the group has committed, asked for every so often; else where a partition begins."""
+        """Return the group's committed offsets, or else the first offset. They are read again after some time."""
         if time.monotonic() - self._looked_at > _LOOK_SECONDS:
             try:
                 for one, offset in self._cluster.group_offsets(self._group).items():
                     self._reached[one] = max(offset, self._reached.get(one, 0))
             except kafka_errors.KafkaError as error:
                 _log.warning(
-                    "the offsets of the group are not known, and are asked for again", error=str(error)
+                    "the offsets of the group could not be read, and are requested again", error=str(error)
                 )
             self._looked_at = time.monotonic()
         return {one: self._reached[one] for one in topic_partitions}
@@ -156,49 +172,90 @@ class ClusterSource:
     def topic_id(self, topic_partition: TopicPartition) -> UUID | None:
         found = self._topic_ids.get(topic_partition.topic)
         self._begun_ids[topic_partition] = found
+        self._consumer.pin_topic_id(topic_partition.topic, found)
         return found
 
-    def recreated(self) -> list[TopicPartition]:
+    def lost_topics(self) -> dict[TopicPartition, str]:
         now = time.monotonic()
-        if now - self._ids_asked_at < _METADATA_MAX_AGE_MS / 1000:
-            return []
+        unknown = self._consumer.take_unknown_topics() | self._unknown_ids
+        if not unknown and not self._missing and now - self._ids_asked_at < _METADATA_MAX_AGE_MS / 1000:
+            return {}
         self._ids_asked_at = now
+        ids = self._ask_ids({topic for topic, _ in self._assigned})
+        self._unknown_ids = unknown if ids is None else set()
+        deleted = set() if self._options.is_following else self._deleted_topics()
+        lost = {one: _DELETED for one in self._assigned if one.topic in deleted}
+        lost |= {one: _RECREATED for one in self._assigned if self._is_recreated(one, ids or {})}
+        return lost
+
+    def _deleted_topics(self) -> set[str]:
+        """Return topics that were missing for some time. A broker that has just started may not know all topics."""
         try:
-            ids = self._cluster.topic_ids({topic for topic, _ in self._assigned})
+            missing = {topic for topic, _ in self._assigned}.difference(self._cluster.topic_names())
         except kafka_errors.KafkaError as error:
-            _log.warning("the ids of topics are not known, and are asked for again", error=str(error))
-            return []
-        begun = {one: self._begun_ids.get(one) for one in self._assigned if one.topic in ids}
-        return [one for one, known in begun.items() if known not in (None, ids[one.topic])]
+            _log.warning("the names of topics could not be read, and are requested again", error=str(error))
+            return set()
+        now = time.monotonic()
+        self._missing = {topic: self._missing.get(topic, now) for topic in missing}
+        return {topic for topic, since in self._missing.items() if now - since >= _MISSING_SECONDS}
+
+    def _ask_ids(self, topics: Iterable[str]) -> dict[str, UUID] | None:
+        try:
+            return self._cluster.topic_ids(topics)
+        except kafka_errors.KafkaError as error:
+            _log.warning("the ids of topics could not be read, and are requested again", error=str(error))
+            return None
+
+    def _is_recreated(self, topic_partition: TopicPartition, ids: Mapping[str, UUID]) -> bool:
+        """Return whether the topic has another id in `ids` than when the partition was begun."""
+        known, found = self._begun_ids.get(topic_partition), ids.get(topic_partition.topic)
+        return None not in (known, found) and known != found
 
     def poll(self, timeout: float) -> Iterator[SourceRun | SourceDamage]:
         try:
             polled = self._consumer.poll_runs(timeout * 1000)
-        except CorruptRecordError as error:
+        except CorruptFetchedBatchError as error:
             yield SourceDamage(error.topic_partition, error.offset, error.next_offset, str(error))
             return
         except kafka_errors.RetriableError as error:
-            _log.warning("the source could not be read, and is asked again", error=str(error))
+            _log.warning("the source could not be read, and is read again", error=str(error))
             return
+        self._discard_unproven(polled)
         self._is_handing_out = True
         self._handed_out_bytes = sum(int(run.index["size"].sum()) for runs in polled.values() for run in runs)
         for kafka_partition, runs in polled.items():
             topic_partition = TopicPartition(*kafka_partition)
             for run in runs:
                 expected = self._positions[topic_partition]
-                # If the log was cut off, the consumer begins anew at its start.
+                # If the log was truncated, the consumer begins at its start again.
                 if run.index["last_offset"][0] < expected:
-                    self.hold([topic_partition])
+                    self.pause([topic_partition])
                     found = first_offset(run)
-                    message = f"the log was cut off in front of it, and goes on with offset {found}"
+                    message = f"the log was truncated before it, and continues with offset {found}"
                     yield SourceDamage(topic_partition, expected, None, message)
                     break
                 yield SourceRun(topic_partition, run)
                 self._positions[topic_partition] = int(run.index["last_offset"][-1]) + 1
             if self._is_over(topic_partition):
-                self.hold([topic_partition])
+                self.pause([topic_partition])
         self._is_handing_out = False
         self._handed_out_bytes = 0
+
+    def _discard_unproven(self, polled: dict[KafkaTopicPartition, list[BatchRun]]) -> None:
+        """Drop batches that were fetched by name, if the topic of that name does not have the expected id any more.
+
+        The ids are requested after the fetch: a topic that still has its id had it during the fetch, too.
+        """
+        unproven = self._consumer.take_fetched_by_name()
+        if not unproven:
+            return
+        ids = self._ask_ids(unproven)
+        for kafka_partition in [one for one in polled if one.topic in unproven]:
+            topic_partition = TopicPartition(*kafka_partition)
+            if ids is None or ids.get(topic_partition.topic) != self._begun_ids.get(topic_partition):
+                del polled[kafka_partition]
+                self._consumer.seek(kafka_partition, self._positions[topic_partition])
+                self._unknown_ids.add(topic_partition.topic)
 
     def gone(self) -> Iterator[OffsetsGone]:
         for kafka_partition, from_offset, to_offset in self._consumer.take_offset_resets():
@@ -215,13 +272,13 @@ class ClusterSource:
     def position(self, topic_partition: TopicPartition) -> int:
         return self._positions[topic_partition]
 
-    def learn_positions(self) -> None:
-        if self._is_handing_out:  # the consumer is behind what was not taken any more
+    def refresh_positions(self) -> None:
+        if self._is_handing_out:  # the consumer's position is already after runs that are not taken yet
             return
         for topic_partition, known in self._positions.items():
             with suppress(kafka_errors.KafkaError):
                 position = self._consumer.position(_kafka(topic_partition), timeout_ms=0)
-                # One that goes back is told of when something comes from there.
+                # A position that goes back is reported when a batch from there arrives.
                 self._positions[topic_partition] = max(position or 0, known)
 
     def partitions(self) -> Sequence[TopicPartition] | None:
@@ -248,10 +305,10 @@ class ClusterSource:
         self._consumer.seek(_kafka(topic_partition), offset)
         self._positions[topic_partition] = offset
 
-    def hold(self, topic_partitions: Iterable[TopicPartition]) -> None:
+    def pause(self, topic_partitions: Iterable[TopicPartition]) -> None:
         self._consumer.pause(*map(_kafka, self._assigned.intersection(topic_partitions)))
 
-    def go_on(self, topic_partitions: Iterable[TopicPartition]) -> None:
+    def resume(self, topic_partitions: Iterable[TopicPartition]) -> None:
         wanted = self._assigned.intersection(topic_partitions)
         self._consumer.resume(*(_kafka(one) for one in wanted if not self._is_over(one)))
 
@@ -265,7 +322,7 @@ class ClusterSource:
         return self._positions[topic_partition] >= self._ends.get(topic_partition, 0)
 
     def _is_over(self, topic_partition: TopicPartition) -> bool:
-        """Whether what is behind is nothing that a mirror which does not follow hands out."""
+        """Return whether a mirror that does not follow has reached the end of the partition."""
         return (
             not self._options.is_following
             and topic_partition in self._positions
@@ -276,23 +333,23 @@ class ClusterSource:
         try:
             self._consumer.commit(_commits(offsets), timeout_ms=_ASK_SECONDS * 1000)
         except kafka_errors.KafkaError as error:
-            _log.warning("offsets were not committed, and are the next time", error=str(error))
+            _log.warning("offsets could not be committed, and are committed the next time", error=str(error))
 
     def close(self) -> None:
         self._is_closing = True
-        self.on_revoked = lambda _: {}
+        self.on_revoke = lambda _: {}
         self._consumer.close(autocommit=False)
 
-    # Called by the consumer
+    # Called by the rebalance listener
 
     def assigned(self, topic_partitions: AbstractSet[TopicPartition]) -> None:
         self._believed_at = time.monotonic() + _EMPTY_SECONDS
         self._assigned |= topic_partitions
-        self.hold(topic_partitions)
+        self.pause(topic_partitions)
 
     async def revoked(self, topic_partitions: AbstractSet[TopicPartition], *, is_lost: bool) -> None:
         began = time.monotonic()
-        offsets = self.on_revoked(sorted(topic_partitions))
+        offsets = self.on_revoke(sorted(topic_partitions))
         self._assigned -= topic_partitions
         for topic_partition in topic_partitions:
             self._positions.pop(topic_partition, None)
@@ -302,10 +359,10 @@ class ClusterSource:
             try:
                 await self._consumer.commit_async(_commits(offsets))
             except kafka_errors.KafkaError as error:
-                _log.warning("offsets of partitions that are given up were not committed", error=str(error))
+                _log.warning("offsets of revoked partitions could not be committed", error=str(error))
         if topic_partitions and not self._is_closing:
             seconds = round(time.monotonic() - began, 3)
-            _log.info("partitions were given up", partitions=len(topic_partitions), seconds=seconds)
+            _log.info("partitions were revoked", partitions=len(topic_partitions), seconds=seconds)
 
 
 class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""A log directory as a source: each partition's log, read on as it grows."""
+"""A log directory as a source: the log of each partition, which may grow meanwhile."""
 
 from __future__ import annotations
 
@@ -11,50 +11,54 @@ from uuid import UUID
 
 import structlog
 
+from kafkafmt._util.descriptors import most_open_segments
 from kafkafmt.log import LogDirectory
 from kafkafmt.log.compaction import cleaned_topics, shows_compaction
 from kafkafmt.log.directory import nested_log_directory, no_segments_message
-from kafkafmt.log.following import SegmentCache
+from kafkafmt.log.gaps import OffsetsGone, SourceDamage
 from kafkafmt.log.partition_metadata import read_topic_id
 from kafkafmt.log.reader import LogReader, read_memory
-from kafkafmt.log.reading import SourceDamage
+from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs
-from kafkafmt.log.topics import is_internal_topic
+from kafkafmt.log.topics import is_internal_topic, left_out_in_words
 from kafkafmt.mirror.errors import MirrorError
-from kafkafmt.mirror.moving import OffsetsGone, SourceRun, SourceTopic
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.serve.descriptors import most_open_segments
+from kafkafmt.mirror.protocols import Source, SourceRun, SourceTopic
 from kafkafmt.types import TopicPartition
 
 _log = structlog.get_logger()
 
-# How often what grows is looked at, and the folder for partitions that are new.
+# How often logs are checked for growth, and the folder for new partitions.
 _LOOK_SECONDS = 0.2
 _LIST_SECONDS = 5.0
-# The configuration of a topic that nothing tells of: a target with it removes no record. A log that was compacted
-# stays of that policy, and no record in it is ever old enough to be compacted away.
+# The configuration of a topic if the source has none for it: a target with it deletes no record. A log that was
+# compacted keeps that policy, but no record in it ever becomes old enough for compaction.
 _KEPT = {"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": "-1"}
 _NEVER_CLEANED = {**_KEPT, "cleanup.policy": "compact", "min.compaction.lag.ms": str(2**63 - 1)}
 
 
-class DirectorySource:
-    """Raises FileNotFoundError or NotADirectoryError where there is no such folder, and IniError for its topics.ini;
-    MirrorError for a folder without partitions, unless the mirror follows it.
+class DirectorySource(Source):
+    """Batches of a log directory.
 
-    A partition whose folder goes is no longer one of `partitions`. Offsets are committed nowhere: the target knows.
+    A partition whose folder is deleted is removed from `partitions`. A folder that replaces another is a new partition.
+    Offsets are not committed: the target knows them.
+
+    Raises FileNotFoundError or NotADirectoryError if there is no such folder, and IniError for an invalid topics.ini.
+    Raises MirrorError for a folder without partitions, unless the mirror follows it.
     """
 
     def __init__(self, path: Path, options: MirrorOptions) -> None:
         self._directory = LogDirectory(path)
+        self.name = str(path.resolve())
         self._options = options
         self._cache = SegmentCache(most_open_segments())
         self._most_open = max(most_open_segments(), 1)
         self._open: OrderedDict[TopicPartition, LogReader] = (
             OrderedDict()
-        )  # whose segment is open; last read last
+        )  # readers with an open segment; the last one read is last
         self._memory = read_memory()
         self._readers: dict[TopicPartition, LogReader] = {}
-        self._held: set[TopicPartition] = set()
+        self._paused: set[TopicPartition] = set()
         self._ends: dict[TopicPartition, int] = {}
         self._inodes: dict[TopicPartition, int] = {}
         self._begun: set[TopicPartition] = set()
@@ -70,24 +74,23 @@ class DirectorySource:
                     )
                 raise MirrorError(no_segments_message(path))
             _log.warning("there are no partitions in the folder yet", source=str(path))
-
-    @property
-    def name(self) -> str:
-        return str(self._directory.path.resolve())
+        left_out = left_out_in_words(path, "a mirror does not copy them")
+        if left_out is not None:
+            _log.info(left_out)
 
     def topics(self) -> Mapping[str, SourceTopic]:
-        """What `topics.ini` says of them; of others the configuration is not known."""
+        """Return the topics, with their configuration in `topics.ini`, or else one that deletes nothing."""
         said = read_topic_configs(self._directory.path)
         counts: dict[str, int] = {}
         for topic, partition in self._readers:
             counts[topic] = max(counts.get(topic, 0), partition + 1)
         found = {}
         for topic, count in counts.items():
-            told = said.get(topic)
-            if told is None:
+            known = said.get(topic)
+            if known is None:
                 found[topic] = SourceTopic(TopicConfig(count, self._safe_config(topic)), is_known=False)
             else:
-                found[topic] = SourceTopic(TopicConfig(max(count, told.partitions or 0), told.configs))
+                found[topic] = SourceTopic(TopicConfig(max(count, known.partitions or 0), known.configs))
         return found
 
     def _safe_config(self, topic: str) -> Mapping[str, str]:
@@ -99,7 +102,7 @@ class DirectorySource:
         return known
 
     def _keep_open(self, topic_partition: TopicPartition, reader: LogReader) -> None:
-        """Have only so many readers keep the segment open that they read: there may be more partitions than files."""
+        """Keep the segment of this reader open, and close those read least recently, to limit open files."""
         self._open[topic_partition] = reader
         self._open.move_to_end(topic_partition)
         while len(self._open) > self._most_open:
@@ -109,15 +112,11 @@ class DirectorySource:
     def topic_id(self, topic_partition: TopicPartition) -> UUID | None:
         return read_topic_id(self._readers[topic_partition].folder)
 
-    def recreated(self) -> Iterable[TopicPartition]:
-        """A folder that took the place of another is a partition that goes, and one that comes."""
-        return ()
-
     def poll(self, timeout: float) -> Iterator[SourceRun | SourceDamage]:
-        """A run of each partition that has one; where none has, another look is taken at the end of the timeout."""
+        """Yield a run of each partition that has one. If none has, wait, and check again for growth."""
         found = False
         for topic_partition, reader in list(self._readers.items()):
-            if topic_partition in self._held:
+            if topic_partition in self._paused:
                 continue
             read = reader.read(self._bound(topic_partition))
             self._keep_open(topic_partition, reader)
@@ -140,14 +139,11 @@ class DirectorySource:
 
     @property
     def fetched_bytes(self) -> int:
-        """What all readers read into; a batch may be larger."""
+        """The size of the memory that all readers share. A batch may be larger."""
         return len(self._memory)
 
     def position(self, topic_partition: TopicPartition) -> int:
         return self._readers[topic_partition].offset
-
-    def learn_positions(self) -> None:
-        """Readers know theirs."""
 
     def partitions(self) -> Sequence[TopicPartition]:
         return list(self._readers)
@@ -159,11 +155,11 @@ class DirectorySource:
         self._readers[topic_partition].seek(offset)
         self._begun.add(topic_partition)
 
-    def hold(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        self._held.update(topic_partitions)
+    def pause(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        self._paused.update(topic_partitions)
 
-    def go_on(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        self._held.difference_update(topic_partitions)
+    def resume(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        self._paused.difference_update(topic_partitions)
 
     def lag(self, topic_partition: TopicPartition, offset: int) -> int:
         return max(self._readers[topic_partition].end_offset - offset, 0)
@@ -176,29 +172,21 @@ class DirectorySource:
         return {} if self._options.is_following else self._ends
 
     def reached_by_others(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """A folder has no group: a partition that was not begun is at its start. One that is deleted has no more."""
+        """Return the first offset of each partition, as a folder has no group, or the end of one that was deleted."""
         readers = self._readers
         return {
             one: readers[one].start_offset if one in readers else self._ends[one] for one in topic_partitions
         }
 
-    patience = 0.0
-
-    def committed(self, topic_partition: TopicPartition) -> int | None:
-        return None
-
     def bounds(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         readers = {partition: self._readers[partition] for partition in topic_partitions}
         return {partition: (reader.start_offset, reader.end_offset) for partition, reader in readers.items()}
-
-    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Nothing: what a folder's mirror has done its target knows."""
 
     def close(self) -> None:
         self._readers.clear()
 
     def _bound(self, topic_partition: TopicPartition) -> int:
-        """Where a mirror that does not follow ends."""
+        """Return the offset to read up to: for a mirror that does not follow, the end at the start."""
         reader = self._readers[topic_partition]
         return reader.end_offset if self._options.is_following else self._ends[topic_partition]
 
@@ -227,6 +215,7 @@ class DirectorySource:
                 self._memory,
                 is_committed=self._options.is_committed,
                 keeps_control_batches=self._options.keeps_control_batches,
+                from_segment_start=self._options.from_segment_start,
                 on_gone=partial(self._note_gone, topic_partition),
             )
             if reader.overlaps:
@@ -237,5 +226,5 @@ class DirectorySource:
                 )
             self._readers[topic_partition] = reader
             self._inodes[topic_partition] = folder.stat().st_ino
-            self._held.add(topic_partition)
+            self._paused.add(topic_partition)
             self._ends[topic_partition] = reader.end_offset

@@ -1,1 +1,1 @@
-"""Where batches go: to a log directory, exactly once, or to a cluster, at least once."""
+"""Targets of a mirror: a log directory, exactly once, or a cluster, at least once."""

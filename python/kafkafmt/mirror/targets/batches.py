@@ -1,4 +1,4 @@
-"""Batches sent as they are, but for those that a broker would refuse (KIP-712)."""
+"""Send batches as they are, except those that a broker would refuse (KIP-712)."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkafmt.forwarding import BatchForwarder
-from kafkafmt.log.reading import first_offset
+from kafkafmt.build.forwarding import BatchForwarder
 from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.statistics import Statistics
 from kafkafmt.mirror.targets.cluster import Sent
 from kafkafmt.net import RawProducer, UndeliveredError
+from kafkafmt.records.runs import first_offset
 
 if TYPE_CHECKING:
-    from _kafkafmt.scan import BatchRun
-    from kafkafmt.forwarding import ForwardedRun
+    from _kafkafmt.batches.scan import BatchRun
+    from kafkafmt.build.forwarding import ForwardedRun
     from kafkafmt.types import TopicPartition
 
 
 class BatchSender:
-    """A raw producer, and a forwarder for each topic. config: of the producer.
+    """Sends batches with a RawProducer and a BatchForwarder for each topic.
 
-    max_decompressed_bytes: of a batch that must be opened.
+    config: keyword arguments of the producer.
+    max_decompressed_bytes: the most bytes that a batch may decompress to, if it must be opened.
     """
 
     def __init__(self, config: dict[str, Any], statistics: Statistics, max_decompressed_bytes: int) -> None:
@@ -35,7 +36,7 @@ class BatchSender:
 
     keeps_partitions = True
 
-    def learn(self, topic: str, config: TopicConfig) -> None:
+    def configure_topic(self, topic: str, config: TopicConfig) -> None:
         limit = config.configs.get("max.message.bytes")
         forwarder = BatchForwarder(
             max_message_bytes=None if limit is None else int(limit),
@@ -51,7 +52,7 @@ class BatchSender:
         topic, partition = topic_partition
         for forwarded in self._forwarders[topic].forward(run):
             sent, rows = forwarded.run, forwarded.run.index
-            sources, counts = _stretches(forwarded)
+            sources, counts = _source_ranges(forwarded)
             number = int(run.index["last_offset"].searchsorted(sources[0]))
             yield Sent(
                 first_offset(run, number),
@@ -64,14 +65,14 @@ class BatchSender:
             )
 
     def close(self, timeout: float) -> None:
-        with suppress(UndeliveredError):  # the target knows what is under way
+        with suppress(UndeliveredError):  # the target knows which batches are under way
             self._producer.close(timeout)
 
 
-def _stretches(forwarded: ForwardedRun) -> tuple[Any, Any]:
-    """Where the records of each batch were at the source: first offsets and counts."""
+def _source_ranges(forwarded: ForwardedRun) -> tuple[Any, Any]:
+    """Return the source's offsets of the records: first offsets and counts of ranges."""
     rows = forwarded.run.index
-    if len(rows) > 1:  # none of them was opened
+    if len(rows) > 1:  # a run of several batches has only unchanged ones
         return rows["base_offset"].astype(np.int64), rows["count"].astype(np.int64)
     spans = forwarded.spans(0)
     return np.array([span.first_offset for span in spans]), np.array([span.length for span in spans])

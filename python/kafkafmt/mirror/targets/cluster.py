@@ -1,8 +1,8 @@
-"""A cluster as a target: sent in order, each partition's for itself, and known by the offset map once it has arrived.
+"""A cluster as a target: batches are sent in order by partition, and added to the offset map once they have arrived.
 
-Before the first record of a partition goes out the map has an anchor: where the source goes on, and where the target
-ended then. What the target has beyond that and the map does not know of, when a mirror begins again, may be there
-twice once it is sent again; it is counted.
+Before the first record of a partition is sent, the map gets an anchor: the source's position, and the end of the
+target. When a mirror is restarted, the target may have records after that, which the map does not know. These are sent
+again, may then be at the target twice, and are counted.
 """
 
 from __future__ import annotations
@@ -18,28 +18,27 @@ import numpy as np
 import structlog
 
 from kafkafmt.log.topic_configs import TopicConfig
-from kafkafmt.mirror.clusters import Cluster
-from kafkafmt.mirror.moving import PartitionError, SourceTopic, Stopped
-from kafkafmt.mirror.offset_map import OffsetMap
+from kafkafmt.mirror.clusters import MirrorCluster
+from kafkafmt.mirror.offset_map import OffsetMap, PartitionMap
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.statistics import Statistics
-from kafkafmt.mirror.targets.recreated_topics import recreated_message
-from kafkafmt.mirror.targets.unknown_topics import warn_of_unknown
+from kafkafmt.mirror.protocols import PartitionError, SourceTopic, Target
+from kafkafmt.mirror.statistics import Statistics, Stopped
+from kafkafmt.mirror.targets.topic_messages import recreated_message, warn_of_unknown
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from numpy.typing import NDArray
 
-    from _kafkafmt.scan import BatchRun
-    from kafkafmt.accumulator import RecordsFuture
+    from _kafkafmt.batches.scan import BatchRun
+    from kafkafmt.client.accumulator import RecordsFuture
     from kafkafmt.types import TopicPartition
 
 _log = structlog.get_logger()
 
-_SETTLE_SECONDS = 0.05
-# What a topic at the target is not given of the source's configuration, as MirrorMaker 2 has it: it belongs to the
-# cluster. Of LogAppendTime records would get other timestamps than they have.
+_CLOSE_SECONDS = 0.05
+# Properties that are not copied to the target's topic, as in MirrorMaker 2: they belong to the cluster. LogAppendTime
+# would also replace the records' timestamps.
 _NOT_COPIED = frozenset(
     {
         "follower.replication.throttled.replicas",
@@ -54,11 +53,13 @@ _NOT_COPIED = frozenset(
 
 @dataclass(frozen=True)
 class Sent:
-    """What has been handed to a producer, and where it came from.
+    """Batches or records that were passed to a producer.
 
-    first_offset: that of the source's batch that it begins in. next_offset: the source's offset behind it. sources,
-    counts: stretches of records, each of one batch at most, in the order of the futures' offsets; sources is None where
-    records go to other partitions.
+    first_offset: the first offset of the source's batch in which it begins.
+    next_offset: the source's offset after it.
+    futures: the producer's futures, which have the target's offsets.
+    sources, counts: ranges of records, each within one batch, in the order of the futures' offsets. sources has the
+        source's first offset of each; None if records go to other partitions.
     """
 
     first_offset: int
@@ -75,26 +76,26 @@ class Sent:
 
 
 class Sender(Protocol):
-    """Hands batches, or their records, to a producer of its own."""
+    """Passes batches, or their records, to its own producer."""
 
     @property
     def keeps_partitions(self) -> bool:
-        """Whether the records of a partition stay together; else no offset at the target stands for one of theirs."""
+        """Whether records keep their partition. If not, the target's offsets cannot be mapped."""
 
-    def learn(self, topic: str, config: TopicConfig) -> None:
-        """What holds for a topic at the target, defaults included, and how many partitions it has."""
+    def configure_topic(self, topic: str, config: TopicConfig) -> None:
+        """Set the configuration of a topic at the target, defaults included, and its number of partitions."""
 
     def send(self, topic_partition: TopicPartition, run: BatchRun) -> Iterator[Sent]: ...
 
     def close(self, timeout: float) -> None: ...
 
 
-class ClusterTarget:
-    """Sends what it takes, with `sender`, and follows what has arrived."""
+class ClusterTarget(Target):
+    """Sends batches with `sender`, and adds them to the offset map once they are acknowledged."""
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: MirrorCluster,
         offsets: OffsetMap,
         sender: Sender,
         statistics: Statistics,
@@ -105,12 +106,14 @@ class ClusterTarget:
         self._restarts_recreated, self._appends = options.restarts_recreated, options.appends
         self._restarted: set[TopicPartition] = set()
         self._known_topics: dict[str, bool] = {}
+        self._unknown_records: dict[TopicPartition, tuple[int, int]] = {}
         self.statistics = statistics
         self._under_way: defaultdict[TopicPartition, deque[Sent]] = defaultdict(deque)
         self._held: defaultdict[TopicPartition, int] = defaultdict(int)
-        self._held_by_all = 0  # but of those that have failed
+        self._held_by_all = 0  # without partitions that have failed
         self._failed: set[TopicPartition] = set()
         self._topics: dict[str, SourceTopic] = {}
+        self._topic_ids: dict[str, UUID] = {}
 
     def prepare(self, topics: Mapping[str, SourceTopic]) -> None:
         new = {name: topic for name, topic in topics.items() if self._topics.get(name) != topic}
@@ -125,11 +128,12 @@ class ClusterTarget:
                 }
                 self._cluster.create_topic(name, TopicConfig(wanted, self._settings.applied(name, configs)))
             elif (there[name].partitions or 0) < wanted:
-                self._cluster.grow_topic(name, wanted)
+                self._cluster.add_partitions(name, wanted)
         warn_of_unknown(name for name, topic in new.items() if name not in there and not topic.is_known)
         for name, config in self._cluster.describe_topics(new, own=False).items():
-            self._sender.learn(name, config)
+            self._sender.configure_topic(name, config)
         self._topics.update(new)
+        self._topic_ids.update(self._cluster.topic_ids(new))
 
     def identify(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
         if topic_id is None:
@@ -152,6 +156,9 @@ class ClusterTarget:
 
     def resume_offset(self, topic_partition: TopicPartition) -> int | None:
         known = self._offsets.partition(topic_partition)
+        target_id = self._topic_ids.get(topic_partition.topic)
+        if target_id is not None and known.target_topic_id not in (None, str(target_id)):
+            self._leave_recreated(topic_partition, known, target_id)
         end = self._cluster.end_offset(topic_partition)
         if end is not None and known.target_end is not None and end < known.target_end:
             _log.warning(
@@ -163,10 +170,33 @@ class ClusterTarget:
             known.truncate(end)
         return known.end
 
+    def _leave_recreated(self, topic_partition: TopicPartition, known: PartitionMap, target_id: UUID) -> None:
+        """Mirror a partition again from its start, because its topic was deleted at the target and created again.
+
+        Raises PartitionError if the new topic has records, unless records may be appended to them.
+        """
+        for one, (start, end) in self._cluster.bounds([topic_partition]).items():
+            if end > start:
+                self._meet_unknown_records(
+                    topic_partition,
+                    (start, end),
+                    f"{one} has offsets {start} to {end - 1} at the target, whose topic was deleted and created again: "
+                    f"expected topic id {known.target_topic_id}, found {target_id}, or --append",
+                )
+        _log.warning(
+            "a topic was created again at the target, and is mirrored again from its start",
+            partition=str(topic_partition),
+            topic_id=str(target_id),
+            earlier_topic_id=known.target_topic_id,
+        )
+        known.truncate(0)
+
     def begin(self, topic_partition: TopicPartition, position: int) -> None:
         known = self._offsets.partition(topic_partition)
-        if not self._appends and topic_partition not in self._restarted:
-            self._ensure_vouched_for(topic_partition)
+        if topic_partition not in self._restarted:
+            self._look_for_unknown_records(topic_partition)
+        if (target_id := self._topic_ids.get(topic_partition.topic)) is not None:
+            known.identify_target(str(target_id))
         if not self._sender.keeps_partitions:
             known.begin_at(position)
             return
@@ -177,36 +207,64 @@ class ClusterTarget:
         known.rewind(position)
         known.anchor(position, end)
 
-    def _ensure_vouched_for(self, topic_partition: TopicPartition) -> None:
-        """Raise PartitionError for records at the target if the offset map has no entry of this source about them.
+    def _look_for_unknown_records(self, topic_partition: TopicPartition) -> None:
+        """Find records at the target that the offset map does not know. Raises PartitionError, unless with --append.
 
-        They may be the source's own, as where a backup was restored: sent again they would be there twice.
+        They may be records of the source, for example from a restored backup, and would then be there twice. Records
+        that a killed mirror sent after the end of its map are its own. These are counted as possibly doubled.
         """
+        known = self._offsets.partition(topic_partition)
+        if not self._sender.keeps_partitions:
+            self._look_for_records_of_topic(topic_partition)
+        elif not len(known):
+            self._look_for_records(topic_partition, [topic_partition])
+        elif known.is_closed:
+            first, end = known.target_end or 0, self._cluster.end_offset(topic_partition) or 0
+            if end > first:
+                self._meet_unknown_records(
+                    topic_partition,
+                    (first, end),
+                    f"{topic_partition} has offsets {first} to {end - 1} at the target, and the offset map of this "
+                    f"source ends at {first}: expected no record there, or --append",
+                )
+
+    def _look_for_records_of_topic(self, topic_partition: TopicPartition) -> None:
+        """Check all partitions of the topic: with repartitioning, records may be in any of them."""
         topic = topic_partition.topic
-        if self._sender.keeps_partitions:
-            if len(self._offsets.partition(topic_partition)):
-                return
-            others = [topic_partition]
-        else:  # of any partition of the topic the records may be anywhere in it
-            config = self._topics[topic].config
-            others = [topic_partition._replace(partition=number) for number in range(config.partitions or 1)]
-            if topic not in self._known_topics:
-                self._known_topics[topic] = any(len(self._offsets.partition(one)) for one in others)
-            if self._known_topics[topic]:
-                return
+        config = self._topics[topic].config
+        others = [topic_partition._replace(partition=number) for number in range(config.partitions or 1)]
+        if topic not in self._known_topics:
+            self._known_topics[topic] = any(len(self._offsets.partition(one)) for one in others)
+        if not self._known_topics[topic]:
+            self._look_for_records(topic_partition, others)
+
+    def _look_for_records(self, topic_partition: TopicPartition, others: Iterable[TopicPartition]) -> None:
         for one, (start, end) in self._cluster.bounds(others).items():
             if end > start:
-                raise PartitionError(
+                self._meet_unknown_records(
+                    topic_partition,
+                    (start, end),
                     f"{one} has offsets {start} to {end - 1} at the target, and the offset map has no entry of this "
-                    "source about them: expected an empty partition, or --append"
+                    "source about them: expected an empty partition, or --append",
                 )
+
+    def _meet_unknown_records(
+        self, topic_partition: TopicPartition, offsets: tuple[int, int], message: str
+    ) -> None:
+        self._unknown_records[topic_partition] = offsets
+        if not self._appends:
+            raise PartitionError(message)
+
+    def take_unknown_records(self) -> Mapping[TopicPartition, tuple[int, int]]:
+        taken, self._unknown_records = self._unknown_records, {}
+        return taken
 
     def take(self, topic_partition: TopicPartition, run: BatchRun) -> None:
         under_way = self._under_way[topic_partition]
         try:
             for sent in self._sender.send(topic_partition, run):
                 under_way.append(sent)
-                self._hold(topic_partition, sent.size_bytes)
+                self._count_held(topic_partition, sent.size_bytes)
         except kafka_errors.KafkaError as error:
             raise PartitionError(f"{type(error).__name__}: {error}") from None
 
@@ -215,14 +273,14 @@ class ClusterTarget:
             if topic_partition in self._failed:
                 continue
             while under_way and under_way[0].is_done:
-                error = self._arrived(topic_partition, under_way[0])
+                error = self._acknowledged(topic_partition, under_way[0])
                 if error is not None:
                     self._held_by_all -= self._held[topic_partition]
                     self._failed.add(topic_partition)
-                    message = f"the target does not take it: {type(error).__name__}: {error}"
+                    message = f"sending to the target failed: {type(error).__name__}: {error}"
                     yield Stopped(topic_partition, under_way[0].first_offset, message)
                     break
-                self._hold(topic_partition, -under_way.popleft().size_bytes)
+                self._count_held(topic_partition, -under_way.popleft().size_bytes)
 
     def held_bytes(self, topic_partition: TopicPartition | None = None) -> int:
         if topic_partition is not None:
@@ -233,7 +291,7 @@ class ClusterTarget:
         under_way = self._under_way[topic_partition]
         return under_way[0].first_offset if under_way else None
 
-    def settle(self, timeout: float) -> None:
+    def drain(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
         waiting = [
             sent
@@ -247,6 +305,11 @@ class ClusterTarget:
             except TimeoutError:
                 return
 
+    def finish(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        for topic_partition in topic_partitions:
+            if not self._under_way[topic_partition]:
+                self._offsets.partition(topic_partition).close()
+
     def make_durable(self) -> None:
         self._offsets.save()
 
@@ -254,7 +317,7 @@ class ClusterTarget:
         self._offsets.forget(topic_partitions)
         for topic_partition in topic_partitions:
             under_way = self._under_way.pop(topic_partition, ())
-            # What comes after another mirror has begun.
+            # They may arrive after another mirror has begun the partition, which sends them again.
             late = 0 if topic_partition in self._failed else sum(int(sent.counts.sum()) for sent in under_way)
             if late:
                 self._count_doubled(topic_partition, late)
@@ -264,9 +327,9 @@ class ClusterTarget:
 
     def close(self) -> None:
         is_idle = not any(self._under_way.values())
-        self._sender.close(_SETTLE_SECONDS if is_idle else 0)
+        self._sender.close(_CLOSE_SECONDS if is_idle else 0)
 
-    def _hold(self, topic_partition: TopicPartition, change: int) -> None:
+    def _count_held(self, topic_partition: TopicPartition, change: int) -> None:
         self._held[topic_partition] += change
         if topic_partition not in self._failed:
             self._held_by_all += change
@@ -275,8 +338,8 @@ class ClusterTarget:
         self.statistics.possibly_doubled += records
         _log.warning("records may be there twice", partition=str(topic_partition), records=records, **where)
 
-    def _arrived(self, topic_partition: TopicPartition, sent: Sent) -> Exception | None:
-        """Take in what a broker has answered; the first error, where there is one."""
+    def _acknowledged(self, topic_partition: TopicPartition, sent: Sent) -> Exception | None:
+        """Add acknowledged records to the offset map. Return the first error instead, if there is one."""
         outcomes = [future.outcome(0) for future in sent.futures]
         for outcome in outcomes:
             for error in outcome.exceptions.values():

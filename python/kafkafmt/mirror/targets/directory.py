@@ -1,40 +1,40 @@
 """A log directory as a target: the source's batches with the source's offsets, each exactly once.
 
-The end of a log is where its partition goes on, so that whatever was written before is there once, and what was not is
-asked for again.
+A partition continues at the end of its log. So a batch that was written is not requested again, and one that was not
+written is.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
 
+from kafkafmt._util.descriptors import most_open_logs
 from kafkafmt._util.directory_lock import lock_log_directory
-from kafkafmt._util.files import sync_folder
+from kafkafmt._util.files import sync_path
+from kafkafmt._util.ini import IniError
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.ini import IniError
 from kafkafmt.log.appender import LogAppender
 from kafkafmt.log.partition_metadata import read_topic_id, write_topic_id
 from kafkafmt.log.topic_configs import TopicConfig, is_topic_name, update_topic_configs
+from kafkafmt.log.topic_properties import check_property
 from kafkafmt.log.writer import DEFAULT_SEGMENT_BYTES
 from kafkafmt.mirror.errors import MirrorError
-from kafkafmt.mirror.moving import PartitionError, SourceTopic, Stopped, record_count, stretches
 from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.mirror.protocols import PartitionError, SourceTopic, Target, contiguous_ranges, record_count
 from kafkafmt.mirror.statistics import Statistics
-from kafkafmt.mirror.targets.recreated_topics import recreated_message
-from kafkafmt.mirror.targets.unknown_topics import warn_of_unknown
-from kafkafmt.serve.descriptors import most_open_logs
-from kafkafmt.serve.topic_properties import check_property
+from kafkafmt.mirror.targets.positions import keep_position, read_position
+from kafkafmt.mirror.targets.topic_messages import recreated_message, warn_of_unknown
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from _kafkafmt.scan import BatchRun
+    from _kafkafmt.batches.scan import BatchRun
     from kafkafmt.types import TopicPartition
 
 _log = structlog.get_logger()
@@ -43,10 +43,10 @@ _SEGMENT_BYTES = "segment.bytes"
 _MOST_NAME_BYTES = 255
 
 
-class DirectoryTarget:
-    """Appends to the logs in a folder, which is made where it is missing.
+class DirectoryTarget(Target):
+    """Appends to the logs in a folder, which is created if it is missing.
 
-    Raises DirectoryLockedError if a broker runs on the folder. None starts there until the target is closed.
+    Raises DirectoryLockedError if a broker runs on the folder. No broker can start there until the target is closed.
     """
 
     def __init__(self, path: Path, statistics: Statistics, options: MirrorOptions) -> None:
@@ -63,8 +63,7 @@ class DirectoryTarget:
         self._unflushed: set[TopicPartition] = set()
 
     def prepare(self, topics: Mapping[str, SourceTopic]) -> None:
-        """Have `topics.ini` say what the source says of its topics; what it says of one that the source does not
-        know stays."""
+        """Write the source's topics to `topics.ini`. One of unknown configuration keeps the configuration there."""
         if all(self._prepared.get(name) == topic for name, topic in topics.items()):
             return
         unknown: list[str] = []
@@ -94,7 +93,7 @@ class DirectoryTarget:
         warn_of_unknown(unknown)
 
     def identify(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
-        """The id is in `partition.metadata`, as a broker has it; the log of another topic is renamed, and kept."""
+        """Compare with the id in `partition.metadata`, as brokers write it. The log of an earlier topic is renamed."""
         if topic_id is None:
             return
         folder = self._path / str(topic_partition)
@@ -107,7 +106,7 @@ class DirectoryTarget:
         self.forget([topic_partition])
         aside = _stray_folder(folder, known)
         folder.rename(aside)
-        sync_folder(self._path)
+        sync_path(self._path)
         self._topic_ids[topic_partition] = topic_id
         _log.warning(
             "a topic was created again at the source, and is mirrored from its start",
@@ -118,12 +117,16 @@ class DirectoryTarget:
         )
 
     def resume_offset(self, topic_partition: TopicPartition) -> int | None:
-        """The end of the log; None where nothing is in it. Raises PartitionError where another writer has it."""
+        """Return the position that was saved, or the end of the log; None if the log is empty.
+
+        Raises PartitionError if another writer has the log open.
+        """
         appender = self._appender(topic_partition)
-        return appender.next_offset or None
+        end = appender.next_offset
+        return read_position(appender.folder, end) or end or None
 
     def begin(self, topic_partition: TopicPartition, position: int) -> None:
-        """A log without batches begins there, so that it goes on there if the mirror ends before one comes."""
+        """Let an empty log begin at `position`, so that a restart continues there even if no batch arrives."""
         appender = self._appender(topic_partition)
         if not appender.next_offset:
             appender.begin_at(position)
@@ -134,28 +137,28 @@ class DirectoryTarget:
     def take(self, topic_partition: TopicPartition, run: BatchRun) -> None:
         appender = self._appender(topic_partition)
         try:
-            for first, stop in stretches(run):
+            for first, stop in contiguous_ranges(run):
                 appender.append_run(run, first, stop)
         except KafkaFormatError as error:
             raise PartitionError(str(error)) from None
         self._unflushed.add(topic_partition)
         self.statistics.moved[topic_partition].add(len(run), record_count(run), int(run.index["size"].sum()))
 
-    def advance(self) -> Iterator[Stopped]:
-        return iter(())
-
-    def held_bytes(self, topic_partition: TopicPartition | None = None) -> int:
-        return 0
-
-    def pending(self, topic_partition: TopicPartition) -> int | None:
-        return None
-
-    def settle(self, timeout: float) -> None:
-        """Nothing is ever under way."""
-
     def make_durable(self) -> None:
         while self._unflushed:
             self._appenders[self._unflushed.pop()].flush()
+
+    def keep_positions(self, positions: Mapping[TopicPartition, int]) -> None:
+        for topic_partition, position in positions.items():
+            appender = self._appender(topic_partition)
+            end = appender.next_offset
+            # A range that was lost at the end is reported by the next run, too.
+            lost = [
+                one.from_offset
+                for one in self.statistics.gone
+                if one.topic_partition == topic_partition and one.to_offset > end
+            ]
+            keep_position(appender.folder, end, min([position, *lost]))
 
     def forget(self, topic_partitions: Iterable[TopicPartition]) -> None:
         for topic_partition in topic_partitions:
@@ -191,14 +194,14 @@ class DirectoryTarget:
         return found
 
     def _close_oldest(self) -> None:
-        """Close the log that was used longest ago, which makes it durable: each keeps files open."""
+        """Close the least recently used log, to limit open files. Closing makes it durable."""
         oldest, appender = self._appenders.popitem(last=False)
         self._unflushed.discard(oldest)
         appender.close()
 
 
 def _stray_folder(folder: Path, topic_id: UUID) -> Path:
-    """Return a free name for the log of a topic that is gone, as brokers mark one: `orders-0.<id>-stray`."""
+    """Return a free name for the log of a deleted topic, as brokers choose it: `orders-0.<id>-stray`."""
     for number in count():
         again = f".{number}" if number else ""
         suffix = f".{topic_id.hex}{again}-stray"

@@ -1,4 +1,4 @@
-"""Records sent in batches that are made anew: to recompress or to repartition, or where a handler sees each of them."""
+"""Send records in new batches, to recompress or repartition them, or to call a handler with each."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from _kafkafmt.murmur2 import murmur2
-from _kafkafmt.scan import BatchRun
+from _kafkafmt.batches.scan import BatchRun
+from _kafkafmt.client.murmur2 import murmur2
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.reading import first_offset
 from kafkafmt.log.topic_configs import TopicConfig
-from kafkafmt.mirror.deep import columns_of, stretch_records
+from kafkafmt.mirror.deep import columns_of, contiguous_records
 from kafkafmt.mirror.handlers import HandlerError, NewRecord, handled_record
-from kafkafmt.mirror.moving import PartitionError
 from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.mirror.protocols import PartitionError
 from kafkafmt.mirror.targets.cluster import Sent
 from kafkafmt.net import Producer, UndeliveredError
+from kafkafmt.records.runs import chunk_ranges, first_offset, slice_run
 
 if TYPE_CHECKING:
-    from kafkafmt.accumulator import RecordsFuture
+    from kafkafmt.client.accumulator import RecordsFuture
     from kafkafmt.types import TopicPartition
 
-# Of batches whose records are made objects together; they may be compressed to a small part of those.
+# Records of so many bytes of batches become objects together. Compressed batches may have many records.
 _PART_BYTES = 64 * 1024
 _COLUMNS = ("timestamp", "key", "value", "headers")
 
 
 class RecordSender:
-    """A producer of records. config: of the producer.
+    """Sends records with a Producer. config: keyword arguments of the producer.
 
-    Without a handler, and to the same partition, records are columns all the way. Those without a key stay in their
-    partition, or go to that of its number modulo the target's count.
+    Without a handler and repartitioning, records stay columns and do not become objects. With repartitioning, records
+    without a key go to the partition of the same number, modulo the target's number of partitions.
     """
 
     def __init__(self, config: dict[str, Any], options: MirrorOptions) -> None:
@@ -48,7 +48,7 @@ class RecordSender:
     def keeps_partitions(self) -> bool:
         return not self._repartitions
 
-    def learn(self, topic: str, config: TopicConfig) -> None:
+    def configure_topic(self, topic: str, config: TopicConfig) -> None:
         self._partitions[topic] = config.partitions or 1
 
     def send(self, topic_partition: TopicPartition, run: BatchRun) -> Iterator[Sent]:
@@ -83,14 +83,14 @@ class RecordSender:
         )
 
     def close(self, timeout: float) -> None:
-        with suppress(UndeliveredError):  # the target knows what is under way
+        with suppress(UndeliveredError):  # the target knows which records are under way
             self._producer.close(timeout)
 
     def _send_columns(self, topic_partition: TopicPartition, run: BatchRun) -> Iterator[Sent]:
         topic, partition = topic_partition
         position = first_offset(run)
         try:
-            for records in stretch_records(run, self._max_decompressed_bytes):
+            for records in contiguous_records(run, self._max_decompressed_bytes):
                 first = 0
                 for columns in records.numpy_batches((*_COLUMNS, "offset")):
                     timestamps, keys, values, headers = (cast("Any", columns[name]) for name in _COLUMNS)
@@ -119,10 +119,10 @@ class RecordSender:
     def _seen(
         self, topic_partition: TopicPartition, run: BatchRun
     ) -> tuple[list[int], dict[int, list[NewRecord]]]:
-        """The source's offset of each record that goes on, and the records by the partition they go to."""
+        """Return the source's offset of each record to send, and the records by target partition."""
         sources: list[int] = []
         by_partition: defaultdict[int, list[NewRecord]] = defaultdict(list)
-        for records in stretch_records(run, self._max_decompressed_bytes):
+        for records in contiguous_records(run, self._max_decompressed_bytes):
             for record in records.records():
                 made: NewRecord | None = NewRecord(record.key, record.value, record.headers, record.timestamp)
                 if self._handler is not None:
@@ -143,10 +143,6 @@ class RecordSender:
 
 
 def _parts(run: BatchRun) -> Iterator[BatchRun]:
-    """A run in parts of a few bytes, or of one batch: their records become Python objects, which take many more."""
-    ends = run.index["size"].cumsum(dtype="i8")
-    first, done = 0, 0
-    while first < len(run):
-        stop = max(int(ends.searchsorted(done + _PART_BYTES, "right")), first + 1)
-        yield BatchRun(run.buffer, run.index[first:stop], run.origin)
-        first, done = stop, int(ends[stop - 1])
+    """Yield a run in small parts, of at least one batch: as Python objects their records need much more memory."""
+    for first, stop in chunk_ranges(run.index["size"], _PART_BYTES):
+        yield slice_run(run, first, stop)

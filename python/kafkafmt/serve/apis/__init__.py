@@ -1,4 +1,4 @@
-"""The APIs that tell what there is: everything but fetching, groups and security."""
+"""The handlers of all APIs except those of fetching, producing, groups and security."""
 
 from __future__ import annotations
 
@@ -6,24 +6,33 @@ from typing import TYPE_CHECKING
 
 from kafka.protocol.api_key import ApiKey
 
-from kafkafmt.serve.apis.api_versions import ApiVersionsApi
-from kafkafmt.serve.apis.cluster import DescribeClusterApi
 from kafkafmt.serve.apis.configs import DescribeConfigsApi
 from kafkafmt.serve.apis.create_topics import CreateTopicsApi
 from kafkafmt.serve.apis.leader_epochs import OffsetForLeaderEpochApi
 from kafkafmt.serve.apis.list_offsets import ListOffsetsApi
 from kafkafmt.serve.apis.metadata import MetadataApi
 from kafkafmt.serve.apis.produce import refuse_produce
-from kafkafmt.serve.batch_work import BatchWork
-from kafkafmt.serve.node import Node
 from kafkafmt.serve.options import ServeOptions
-from kafkafmt.serve.request import Handler
 from kafkafmt.serve.topic_creation import TopicCreation
 from kafkafmt.serve.topic_settings import TopicConfigs
-from kafkafmt.serve.wire import served_apis
+from kafkafmt.server.api_versions import ApiVersionsApi
+from kafkafmt.server.batch_work import BatchWork
+from kafkafmt.server.describe_cluster import DescribeClusterApi
+from kafkafmt.server.node import Node
+from kafkafmt.server.request import Handler
+from kafkafmt.server.wire import SUPPORTED
 
 if TYPE_CHECKING:
     from kafkafmt.serve.catalog import Catalog
+
+
+# APIs that are served only if the endpoint accepts records.
+_WRITING = {ApiKey.CreateTopics, ApiKey.InitProducerId}
+
+
+def served_apis(*, allow_produce: bool) -> dict[int, range]:
+    """Return the APIs that an endpoint serves, and their versions."""
+    return {key: versions for key, versions in SUPPORTED.items() if allow_produce or key not in _WRITING}
 
 
 def handlers(
@@ -34,7 +43,7 @@ def handlers(
     work: BatchWork,
     creation: TopicCreation | None = None,
 ) -> dict[int, Handler]:
-    """Handlers by API key; `creation`: who makes topics, where that is allowed."""
+    """Return the handlers by API key. creation: creates topics; None: that is not allowed."""
     served = served_apis(allow_produce=options.allow_produce)
     found: dict[int, Handler] = {
         ApiKey.Produce: refuse_produce,

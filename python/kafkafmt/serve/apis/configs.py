@@ -1,4 +1,4 @@
-"""DescribeConfigs: the few properties of topics and of the broker that mean something here."""
+"""DescribeConfigs: the configuration of topics, and the property of the broker that has an effect here."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from kafka.admin import ConfigResourceType, ConfigSourceType, ConfigType
 from kafka.errors import InvalidRequestError, NoError, UnknownTopicOrPartitionError
 from kafka.protocol.admin import DescribeConfigsResponse
 
-from kafkafmt.log.appending import MAX_INT32
-from kafkafmt.serve.node import Node
-from kafkafmt.serve.options import ServeOptions
-from kafkafmt.serve.request import Message, Request
-from kafkafmt.serve.request_memory import ANSWER_ELEMENT_BYTES, ENCODED_COPIES
-from kafkafmt.serve.topic_properties import (
+from kafkafmt.log.batch_writer import MAX_INT32
+from kafkafmt.log.topic_properties import (
     DOWNCONVERSION_ENABLE,
     MAX_MESSAGE_BYTES,
     SEGMENT_BYTES,
     TIMESTAMP_TYPE,
 )
+from kafkafmt.serve.options import ServeOptions
 from kafkafmt.serve.topic_settings import TopicConfigs
-from kafkafmt.serve.turns import Turns
+from kafkafmt.server.node import Node
+from kafkafmt.server.request import Message, Request
+from kafkafmt.server.request_memory import ANSWER_ELEMENT_BYTES, ENCODED_COPIES
+from kafkafmt.server.yielding import YieldBudget
 
 if TYPE_CHECKING:
     from kafkafmt.serve.catalog import Catalog
@@ -30,14 +30,14 @@ _Result = DescribeConfigsResponse.DescribeConfigsResult
 
 _DYNAMIC = int(ConfigSourceType.DYNAMIC_TOPIC_CONFIG)
 
-# A broker takes one batch of v2 for a partition in a request; here they may be as many as a request holds (KIP-712).
+# A broker accepts one v2 batch for a partition in a request; here the size of a request is the only limit (KIP-712).
 MAX_BATCHES_PER_REQUEST = "kafkafmt.max.batches.per.request"
 _DOCUMENTATION = {
-    DOWNCONVERSION_ENABLE: "Whether records are converted for consumers that know older formats only (KIP-283).",
-    MAX_MESSAGE_BYTES: "The largest batch that is taken from a producer.",
+    DOWNCONVERSION_ENABLE: "Whether records are converted for consumers that support only older formats (KIP-283).",
+    MAX_MESSAGE_BYTES: "The largest batch that is accepted from a producer.",
     SEGMENT_BYTES: "The size at which a segment of the log is closed.",
-    TIMESTAMP_TYPE: "Whose time records have: CreateTime, their producer's, or LogAppendTime, the endpoint's.",
-    MAX_BATCHES_PER_REQUEST: "How many batches a request to produce may have for one partition (KIP-712).",
+    TIMESTAMP_TYPE: "Which timestamps records have: CreateTime, the producer's, or LogAppendTime, the endpoint's.",
+    MAX_BATCHES_PER_REQUEST: "How many batches a Produce request may have for one partition (KIP-712).",
 }
 
 
@@ -50,7 +50,7 @@ class _Property(NamedTuple):
 
 
 class DescribeConfigsApi:
-    """Answers DescribeConfigs for topics and the broker. Nothing can be altered."""
+    """Answers DescribeConfigs for topics and the broker. All properties are read-only."""
 
     def __init__(self, catalog: Catalog, node: Node, options: ServeOptions, topics: TopicConfigs) -> None:
         self._catalog = catalog
@@ -60,13 +60,13 @@ class DescribeConfigsApi:
 
     async def answer(self, request: Request) -> Message:
         await self._topics.refresh()
-        turns = Turns(request.memory)
+        yields = YieldBudget(request.memory)
         return DescribeConfigsResponse(
             version=request.version,
-            results=[await self._result(request, resource, turns) for resource in request.body.resources],
+            results=[await self._result(request, resource, yields) for resource in request.body.resources],
         )
 
-    async def _result(self, request: Request, resource: Message, turns: Turns) -> Message:
+    async def _result(self, request: Request, resource: Message, yields: YieldBudget) -> Message:
         name = resource.resource_name
         code, message, properties = NoError.errno, None, []
         if resource.resource_type == ConfigResourceType.TOPIC:
@@ -78,11 +78,10 @@ class DescribeConfigsApi:
             properties = self._broker_properties() if name else []
         else:
             code = InvalidRequestError.errno
-            message = f"resource {name!r} of type {resource.resource_type}: known are topics and broker {self._node.id}"
+            message = f"resource {name!r} of type {resource.resource_type}: expected a topic or broker {self._node.id}"
         keys = resource.configuration_keys
-        await turns.give(sum(map(_told_bytes, properties)))
+        await yields.checkpoint(sum(map(_answer_bytes, properties)))
         return _Result(
-            version=request.version,
             error_code=code,
             error_message=message,
             resource_type=resource.resource_type,
@@ -91,23 +90,27 @@ class DescribeConfigsApi:
         )
 
     def _topic_properties(self, topic: str) -> list[_Property]:
-        told = self._topics.configs(topic)
+        given = self._topics.configs(topic)
         enable = self._topics.converts_down(topic)
-        source = self._enable_source() if DOWNCONVERSION_ENABLE not in told else _DYNAMIC
-        kept = [_kept(name, value) for name, value in sorted(told.items()) if name != DOWNCONVERSION_ENABLE]
+        source = self._enable_source() if DOWNCONVERSION_ENABLE not in given else _DYNAMIC
+        kept = [
+            _topic_property(name, value)
+            for name, value in sorted(given.items())
+            if name != DOWNCONVERSION_ENABLE
+        ]
         return [
             _boolean(DOWNCONVERSION_ENABLE, enable, source, _DOCUMENTATION[DOWNCONVERSION_ENABLE]),
             *kept,
-            *self._producing_properties(topic, told),
+            *self._producing_properties(topic, given),
         ]
 
     def _enable_source(self) -> int:
-        """Where the endpoint's own value of `log.message.downconversion.enable` is from."""
+        """Return the config source of the endpoint's own `log.message.downconversion.enable`."""
         is_default = self._options.downconversion_enable == ServeOptions.downconversion_enable
         return int(ConfigSourceType.DEFAULT_CONFIG if is_default else ConfigSourceType.STATIC_BROKER_CONFIG)
 
-    def _producing_properties(self, topic: str, told: Mapping[str, str]) -> list[_Property]:
-        """What producers are held to, where the topic's configuration does not say it already."""
+    def _producing_properties(self, topic: str, given: Mapping[str, str]) -> list[_Property]:
+        """Return the limits for producers that the topic's configuration does not set; none on a read-only endpoint."""
         if not self._options.allow_produce:
             return []
         settings = self._topics.settings(topic)
@@ -120,7 +123,7 @@ class DescribeConfigsApi:
         return [
             _Property(name, value, _config_type(name), ConfigSourceType.DEFAULT_CONFIG, _DOCUMENTATION[name])
             for name, value in defaults.items()
-            if name not in told
+            if name not in given
         ]
 
     def _broker_properties(self) -> list[_Property]:
@@ -129,13 +132,12 @@ class DescribeConfigsApi:
                 "log.message.downconversion.enable",
                 self._options.downconversion_enable,
                 self._enable_source(),
-                "What message.downconversion.enable is for topics that do not say otherwise.",
+                "The value of message.downconversion.enable for topics that do not set it.",
             )
         ]
 
     def _described(self, request: Request, one: _Property) -> Message:
         return _Result.DescribeConfigsResourceResult(
-            version=request.version,
             name=one.name,
             value=one.value,
             read_only=True,
@@ -146,13 +148,13 @@ class DescribeConfigsApi:
         )
 
 
-def _told_bytes(one: _Property) -> int:
-    """What a property takes in the answer, as an object and encoded."""
+def _answer_bytes(one: _Property) -> int:
+    """Return the bytes that a property takes in the answer, as an object and encoded."""
     return ANSWER_ELEMENT_BYTES + ENCODED_COPIES * (len(one.name) + len(one.value))
 
 
-def _kept(name: str, value: str) -> _Property:
-    """What is set for a topic."""
+def _topic_property(name: str, value: str) -> _Property:
+    """Return a property that the configuration of a topic sets."""
     return _Property(name, value, _config_type(name), _DYNAMIC, _DOCUMENTATION.get(name, ""))
 
 

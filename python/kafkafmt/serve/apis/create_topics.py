@@ -1,4 +1,4 @@
-"""CreateTopics: topics of this one broker, in the log directory."""
+"""CreateTopics: creates topics in the log directory, on this one broker."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from kafka import errors
 from kafka.admin import ConfigSourceType
 from kafka.protocol.admin import CreateTopicsResponse
 
-from kafkafmt.serve.node import Node
-from kafkafmt.serve.request import Message, Request
 from kafkafmt.serve.topic_creation import NewTopic, TopicCreation, TopicRefusedError
-from kafkafmt.serve.turns import by_turns
+from kafkafmt.server.node import Node
+from kafkafmt.server.request import Message, Request
+from kafkafmt.server.yielding import yielding_between
 
 _UNSAID = -1
 _REPLICAS = 1
@@ -22,7 +22,7 @@ _Result = CreateTopicsResponse.CreatableTopicResult
 
 
 class CreateTopicsApi:
-    """Answers CreateTopics. What is not said, a count of partitions or of replicas, is 1."""
+    """Answers CreateTopics. Partitions and replicas default to 1."""
 
     def __init__(self, creation: TopicCreation, node: Node) -> None:
         self._creation = creation
@@ -32,7 +32,7 @@ class CreateTopicsApi:
         asked, times = request.body.topics, Counter(topic.name for topic in request.body.topics)
         wanted: dict[str, NewTopic] = {}
         refused: dict[str, TopicRefusedError] = {}
-        async for topic in by_turns(asked):
+        async for topic in yielding_between(asked):
             try:
                 if times[topic.name] > 1:
                     message = f"expected topic {topic.name!r} once"
@@ -46,35 +46,19 @@ class CreateTopicsApi:
         return CreateTopicsResponse(
             version=request.version,
             topics=[
-                self._refused(request, name, refused[name])
-                if name in refused
-                else self._made(request, wanted[name])
-                async for name in by_turns(times)
+                _refused(name, refused[name]) if name in refused else self._made(request, wanted[name])
+                async for name in yielding_between(times)
             ],
-        )
-
-    def _refused(self, request: Request, name: str, error: TopicRefusedError) -> Message:
-        return _Result(
-            version=request.version,
-            name=name,
-            topic_id=None,
-            error_code=error.error.errno,
-            error_message=str(error),
-            num_partitions=_UNSAID,
-            replication_factor=_UNSAID,
-            configs=[],
         )
 
     def _made(self, request: Request, topic: NewTopic) -> Message:
         return _Result(
-            version=request.version,
             name=topic.name,
             topic_id=self._creation.topic_id(topic.name),
-            error_code=errors.NoError.errno,
             error_message=None,
             num_partitions=topic.partitions,
             replication_factor=_REPLICAS,
-            configs=_told(request.version, topic.configs),
+            configs=_config_messages(request.version, topic.configs),
         )
 
     def _check_replicas(self, topic: Message) -> None:
@@ -90,8 +74,12 @@ class CreateTopicsApi:
             raise TopicRefusedError(errors.InvalidReplicationAssignmentError, message)
 
 
+def _refused(name: str, error: TopicRefusedError) -> Message:
+    return _Result(name=name, error_code=error.error.errno, error_message=str(error))
+
+
 def _new_topic(topic: Message) -> NewTopic:
-    """Raises TopicRefusedError for a configuration that has a name twice, or one without a value."""
+    """Return the topic to create. Raises TopicRefusedError if a property is repeated or has no value."""
     configs = {config.name: config.value for config in topic.configs}
     if len(configs) < len(topic.configs):
         raise TopicRefusedError(errors.InvalidConfigurationError, "expected each config name once")
@@ -103,17 +91,15 @@ def _new_topic(topic: Message) -> NewTopic:
     return NewTopic(topic.name, partitions, configs)
 
 
-def _told(version: int, configs: Mapping[str, str]) -> list[Message]:
+def _config_messages(version: int, configs: Mapping[str, str]) -> list[Message]:
     if version < _FIRST_VERSION_WITH_CONFIGS:
         return []
     return [
         _Result.CreatableTopicConfigs(
-            version=version,
             name=name,
             value=value,
             read_only=True,
             config_source=ConfigSourceType.DYNAMIC_TOPIC_CONFIG,
-            is_sensitive=False,
         )
         for name, value in configs.items()
     ]

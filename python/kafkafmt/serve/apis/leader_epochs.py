@@ -11,8 +11,8 @@ from kafka.protocol.consumer import OffsetForLeaderEpochResponse
 
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.serve.partition_errors import UNKNOWN_LEADER_EPOCH, error_code, leader_epoch_error_code
-from kafkafmt.serve.request import Message, Request
-from kafkafmt.serve.turns import Turns
+from kafkafmt.server.request import Message, Request
+from kafkafmt.server.yielding import YieldBudget
 
 if TYPE_CHECKING:
     from kafkafmt.serve.catalog import Catalog
@@ -23,29 +23,28 @@ UNKNOWN_OFFSET = -1
 
 
 class OffsetForLeaderEpochApi:
-    """Answers OffsetForLeaderEpoch out of the logs' `leader-epoch-checkpoint`."""
+    """Answers OffsetForLeaderEpoch from the `leader-epoch-checkpoint` of each log."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 
     async def answer(self, request: Request) -> Message:
-        turns = Turns()
+        yields = YieldBudget()
         return OffsetForLeaderEpochResponse(
             version=request.version,
             topics=[
                 _TopicResult(
-                    version=request.version,
                     topic=topic.topic,
                     partitions=[
-                        await self._partition(topic.topic, asked, turns) for asked in topic.partitions
+                        await self._partition(topic.topic, asked, yields) for asked in topic.partitions
                     ],
                 )
                 for topic in request.body.topics
             ],
         )
 
-    async def _partition(self, topic: str, asked: Message, turns: Turns) -> Message:
-        await turns.give()
+    async def _partition(self, topic: str, asked: Message, yields: YieldBudget) -> Message:
+        await yields.checkpoint()
         epoch, end_offset = UNKNOWN_LEADER_EPOCH, UNKNOWN_OFFSET
         partition = self._catalog.partition(topic, asked.partition)
         if partition is None:
@@ -65,10 +64,10 @@ class OffsetForLeaderEpochApi:
 
 
 def end_offset_for(epochs: Sequence[tuple[int, int]], epoch: int, log_end_offset: int) -> tuple[int, int]:
-    """The last epoch up to `epoch` that has records, and the offset behind the last of them.
+    """Return the last epoch up to `epoch` that has records, and the offset after the last of them.
 
-    epochs: epochs and their start offsets, ascending. The offset is that of the next epoch's start, or the log's end
-    for the last one. Both are -1 for an epoch behind the last; one in front of the first gets itself and its start.
+    epochs: epochs and their start offsets, ascending. The offset is the start of the next epoch; for the last epoch,
+    `log_end_offset`. Both are -1 for an epoch after the last. An epoch before the first gets itself and that start.
 
     >>> end_offset_for([(1, 100), (4, 250)], 3, 300), end_offset_for([(1, 100), (4, 250)], 4, 300)
     ((1, 250), (4, 300))
@@ -82,7 +81,7 @@ def end_offset_for(epochs: Sequence[tuple[int, int]], epoch: int, log_end_offset
 
 
 def epoch_of(epochs: Sequence[tuple[int, int]], offset: int) -> int:
-    """The epoch that the record at `offset` was written in; -1 where the log does not tell.
+    """Return the epoch in which the record at `offset` was written; -1 if the checkpoint begins after it.
 
     >>> [epoch_of([(1, 100), (4, 250)], offset) for offset in (99, 100, 249, 250)]
     [-1, 1, 1, 4]

@@ -17,20 +17,20 @@ from kafka.errors import (
 from kafka.protocol.consumer import IsolationLevel, ListOffsetsResponse, OffsetSpec
 
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.directory import PartitionLog
+from kafkafmt.log.partition_log import PartitionLog
 from kafkafmt.serve.apis.leader_epochs import UNKNOWN_OFFSET, epoch_of
-from kafkafmt.serve.batch_work import BatchWork
 from kafkafmt.serve.partition_errors import UNKNOWN_LEADER_EPOCH, error_code, leader_epoch_error_code
-from kafkafmt.serve.request import Message, Request
-from kafkafmt.serve.turns import Turns
+from kafkafmt.server.batch_work import BatchWork
+from kafkafmt.server.request import Message, Request
+from kafkafmt.server.yielding import YieldBudget
 
 if TYPE_CHECKING:
     from kafkafmt.serve.catalog import Catalog, Partition
 
 _NO_TIMESTAMP = -1
-# What the offset of a segment takes in the answer of version 0.
+# Bytes that the offset of a segment takes in the answer of version 0.
 _SEGMENT_OFFSET_BYTES = 64
-# What a negative timestamp stands for, and the version that it came with.
+# The meanings of negative timestamps, and the version that introduced each.
 _FIRST_VERSIONS = {
     OffsetSpec.LATEST: 0,
     OffsetSpec.EARLIEST: 0,
@@ -43,7 +43,7 @@ _TopicResponse = ListOffsetsResponse.ListOffsetsTopicResponse
 
 
 class _Listed(NamedTuple):
-    """What was found in one partition. Kafka's "no offset" is all -1."""
+    """What was found in one partition. Each field is -1 if nothing was found, as in Kafka."""
 
     offset: int = UNKNOWN_OFFSET
     timestamp: int = _NO_TIMESTAMP
@@ -51,7 +51,7 @@ class _Listed(NamedTuple):
 
 
 class ListOffsetsApi:
-    """Answers ListOffsets. Nothing is in tiered storage: the earliest local offset is the earliest one."""
+    """Answers ListOffsets. There is no tiered storage: the earliest local offset is the earliest offset."""
 
     def __init__(self, catalog: Catalog, work: BatchWork) -> None:
         self._catalog = catalog
@@ -62,28 +62,31 @@ class ListOffsetsApi:
         times_asked = Counter(
             (topic.name, asked.partition_index) for topic in topics for asked in topic.partitions
         )
-        turns = Turns(request.memory)
+        yields = YieldBudget(request.memory)
         return ListOffsetsResponse(
             version=request.version,
-            topics=[await self._topic(request, topic, times_asked, turns) for topic in topics],
+            topics=[await self._topic(request, topic, times_asked, yields) for topic in topics],
         )
 
     async def _topic(
-        self, request: Request, topic: Message, times_asked: Mapping[tuple[str, int], int], turns: Turns
+        self,
+        request: Request,
+        topic: Message,
+        times_asked: Mapping[tuple[str, int], int],
+        yields: YieldBudget,
     ) -> Message:
         return _TopicResponse(
-            version=request.version,
             name=topic.name,
             partitions=[
-                await self._partition(request, topic.name, asked, turns)
+                await self._partition(request, topic.name, asked, yields)
                 if times_asked[topic.name, asked.partition_index] == 1
                 else _answered(asked, InvalidRequestError.errno)
                 for asked in topic.partitions
             ],
         )
 
-    async def _partition(self, request: Request, topic: str, asked: Message, turns: Turns) -> Message:
-        await turns.give()
+    async def _partition(self, request: Request, topic: str, asked: Message, yields: YieldBudget) -> Message:
+        await yields.checkpoint()
         if asked.timestamp < 0 and request.version < _FIRST_VERSIONS.get(
             asked.timestamp, request.version + 1
         ):
@@ -99,7 +102,7 @@ class ListOffsetsApi:
                 await partition.follow()
                 offsets = _segment_offsets(partition, asked.timestamp, time.time_ns() // 1_000_000)
                 offsets = offsets[: max(asked.max_num_offsets, 0)]
-                await turns.give(_SEGMENT_OFFSET_BYTES * len(offsets))
+                await yields.checkpoint(_SEGMENT_OFFSET_BYTES * len(offsets))
                 return _answered(asked, NoError.errno, old_style_offsets=offsets)
             return _answered(asked, NoError.errno, await self._listed(request, partition, asked.timestamp))
         except (KafkaFormatError, OSError) as error:
@@ -118,7 +121,7 @@ class ListOffsetsApi:
         end = log.stable_offset if committed else log.end_offset
         if timestamp == OffsetSpec.LATEST:
             return _Listed(end, leader_epoch=partition.leader_epoch)
-        # These read and decode batches, and keep nothing of them.
+        # These searches read and decode batches, and keep none of them.
         if timestamp == OffsetSpec.MAX_TIMESTAMP:
             found = await self._work.search(log.find_max_timestamp)
         else:
@@ -129,10 +132,11 @@ class ListOffsetsApi:
 
 
 def _segment_offsets(partition: Partition, timestamp: int, now: int) -> list[int]:
-    """The answer of version 0: where segments begin that were last modified at `timestamp` or before it, and the
-    log's end, which counts as modified now; descending.
+    """Return the offsets that version 0 answers with, descending.
 
-    timestamp, now: milliseconds; LATEST is the log's end and all segments, EARLIEST the first one alone.
+    They are the base offsets of segments that were last modified at `timestamp` or before, and the log's end, which
+    counts as modified now. timestamp, now: in milliseconds. For LATEST: the log's end and all segments. For EARLIEST:
+    the log start offset alone.
     """
     end, start = partition.log.end_offset, partition.log.start_offset
     if timestamp == OffsetSpec.EARLIEST:

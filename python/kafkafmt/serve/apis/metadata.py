@@ -1,4 +1,4 @@
-"""Metadata: the topics, their partitions, and the one broker that leads them all."""
+"""Metadata: the topics, their partitions, and the one broker that leads all partitions."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ from kafka.errors import (
 from kafka.protocol.metadata import MetadataResponse
 
 from kafkafmt.log.topic_configs import is_topic_name
-from kafkafmt.serve.node import Node
 from kafkafmt.serve.partition_errors import UNKNOWN_LEADER_EPOCH
-from kafkafmt.serve.request import Message, Request
-from kafkafmt.serve.request_memory import ANSWER_ELEMENT_BYTES
 from kafkafmt.serve.topic_creation import MOST_PARTITIONS, NewTopic, TopicCreation, TopicRefusedError
-from kafkafmt.serve.turns import Turns, by_turns
+from kafkafmt.server.node import Node
+from kafkafmt.server.request import Message, Request
+from kafkafmt.server.request_memory import ANSWER_ELEMENT_BYTES
+from kafkafmt.server.yielding import YieldBudget, yielding_between
 
 if TYPE_CHECKING:
     from kafkafmt.serve.catalog import Catalog, Partition, Topic
 
 _INTERNAL_TOPICS = {"__consumer_offsets", "__transaction_state"}
 _FIRST_VERSION_BY_TOPIC_ID = 12
-# librdkafka from 2.3 on reserves four bytes of memory for each byte of a response, which is too little for version 0
-# where topics of one partition have short names: it takes the response for a broken one. A list of three replicas, as
-# most clusters have them, is long enough.
+# librdkafka from 2.3 on reserves four bytes of memory for each byte of a response. That is too little for version 0 if
+# topics of one partition have short names: librdkafka then rejects the response. A list of three replicas, as most
+# clusters have it, makes the response long enough.
 _REPLICAS_AT_VERSION_0 = 3
 
-# What a partition takes in the answer, as an object and encoded. Measured by `bench/experiments/serve_hostile.py`.
+# Bytes of a partition in the answer, as an object and encoded. Measured by `bench/experiments/serve_hostile.py`.
 _PARTITION_BYTES = 512
 _NO_LEADER = -1
-# Java's consumer and librdkafka take partitions to be numbered without gaps: those that are missing below the highest
-# are told as well, as far as a topic may reach that is no mistake. Clients of the time before Kafka 0.11 are not told:
-# where a partition has no leader, some find no topic (pykafka, kafkajs) or wait for that one alone (kafka-python 1.3).
+# Java's consumer and librdkafka expect partitions without gaps in their numbers. So those that are missing below the
+# highest one are listed as well, up to MOST_PARTITIONS. Clients from before Kafka 0.11 do not get them: if a partition
+# has no leader, some find no topic (pykafka, kafkajs) or wait for that partition alone (kafka-python 1.3).
 _FIRST_VERSION_WITH_MISSING = 4
 
 _FIRST_VERSION_THAT_ASKS_FOR_CREATION = 4
-# Why a topic is not made that producers must not try again after. Else they look again.
-_TOLD_REFUSALS = (InvalidTopicError, InvalidRequestError)
+# Errors after which producers do not ask for the topic again. After the other errors they do.
+_REPORTED_REFUSALS = (InvalidTopicError, InvalidRequestError)
 
 _Topic = MetadataResponse.MetadataResponseTopic
 
 
 def _allows_creation(request: Request) -> bool:
-    """Before a request could say, all did."""
+    """Does the request allow topics to be created? Requests of versions without that field do."""
     is_said = request.version >= _FIRST_VERSION_THAT_ASKS_FOR_CREATION
     return request.body.allow_auto_topic_creation if is_said else True
 
 
 class MetadataApi:
-    """Answers Metadata. `creation` makes topics that are asked for; None: none is made, whatever a request allows."""
+    """Answers Metadata. creation: creates missing topics if a request allows it; None: no topic is ever created."""
 
     def __init__(self, catalog: Catalog, node: Node, creation: TopicCreation | None = None) -> None:
         self._catalog = catalog
@@ -69,9 +69,7 @@ class MetadataApi:
         return MetadataResponse(
             version=version,
             brokers=[
-                MetadataResponse.MetadataResponseBroker(
-                    version=version, node_id=node.id, host=node.host, port=node.port
-                )
+                MetadataResponse.MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port)
             ],
             cluster_id=node.cluster_id,
             controller_id=node.id,
@@ -79,22 +77,24 @@ class MetadataApi:
         )
 
     async def _topics(self, request: Request) -> list[Message]:
-        version, wanted, turns = request.version, request.body.topics, Turns(request.memory)
-        topics = self._catalog.topics()  # as the folders are now, those of the topics asked for included
+        version, wanted, yields = request.version, request.body.topics, YieldBudget(request.memory)
+        topics = self._catalog.topics()  # lists the folders, also for the lookups below
         if wanted is None or (version == 0 and not wanted):
-            return [await self._described(version, topic, turns) for topic in topics]
-        # Each is told once, however often it was asked for.
+            return [await self._described(version, topic, yields) for topic in topics]
+        # Each topic is answered once, however often it was requested.
         asked = dict.fromkeys((topic.name, topic.topic_id) for topic in wanted)
         refused: Mapping[str, TopicRefusedError] = {}
         if self._creation is not None and _allows_creation(request):
             refused = await self._make(self._creation, [name for name, _ in asked if name is not None])
-        return [await self._topic(version, name, topic_id, refused, turns) for name, topic_id in asked]
+        return [await self._topic(version, name, topic_id, refused, yields) for name, topic_id in asked]
 
     async def _make(self, creation: TopicCreation, names: Sequence[str]) -> Mapping[str, TopicRefusedError]:
-        """Make the topics that are not there, with one partition each; return why which ones are not made."""
+        """Create the missing topics, with one partition each. Return the errors of those not created, by name."""
         there = {topic.name for topic in self._catalog.topics()}
         absent = [
-            NewTopic(name) async for name in by_turns(names) if name not in there and is_topic_name(name)
+            NewTopic(name)
+            async for name in yielding_between(names)
+            if name not in there and is_topic_name(name)
         ]
         return await creation.make(absent) if absent else {}
 
@@ -104,13 +104,13 @@ class MetadataApi:
         name: str | None,
         topic_id: uuid.UUID | None,
         refused: Mapping[str, TopicRefusedError],
-        turns: Turns,
+        yields: YieldBudget,
     ) -> Message:
-        await turns.give()
+        await yields.checkpoint()
         if name is not None:
             topic = self._catalog.topic(name)
             error = UnknownTopicOrPartitionError if is_topic_name(name) else InvalidTopicError
-            if name in refused and refused[name].error in _TOLD_REFUSALS:
+            if name in refused and refused[name].error in _REPORTED_REFUSALS:
                 error = refused[name].error
         elif version >= _FIRST_VERSION_BY_TOPIC_ID:
             topic = None if topic_id is None else self._catalog.topic_by_id(topic_id)
@@ -119,35 +119,32 @@ class MetadataApi:
             # Requests of versions 10 and 11 have a field for the ID that must not be used (KIP-516).
             topic, name, error = None, "", InvalidRequestError
         if topic is not None:
-            return await self._described(version, topic, turns)
-        return _Topic(version=version, error_code=error.errno, name=name, topic_id=topic_id)
+            return await self._described(version, topic, yields)
+        return _Topic(error_code=error.errno, name=name, topic_id=topic_id)
 
-    async def _described(self, version: int, topic: Topic, turns: Turns) -> Message:
-        await turns.give(ANSWER_ELEMENT_BYTES)
+    async def _described(self, version: int, topic: Topic, yields: YieldBudget) -> Message:
+        await yields.checkpoint(ANSWER_ELEMENT_BYTES)
         numbers = set(topic.partitions)
         if version >= _FIRST_VERSION_WITH_MISSING:
             numbers.update(range(min(max(numbers), MOST_PARTITIONS)))
         return _Topic(
-            version=version,
-            error_code=NoError.errno,
             name=topic.name,
             topic_id=topic.id,
             is_internal=topic.name in _INTERNAL_TOPICS,
             partitions=[
-                await self._partition(version, number, topic.partitions.get(number), turns)
+                await self._partition(version, number, topic.partitions.get(number), yields)
                 for number in sorted(numbers)
             ],
         )
 
     async def _partition(
-        self, version: int, number: int, partition: Partition | None, turns: Turns
+        self, version: int, number: int, partition: Partition | None, yields: YieldBudget
     ) -> Message:
-        """None: one that is not in the directory. It is told as one whose only replica is offline."""
-        await turns.give(_PARTITION_BYTES)
+        """Describe a partition. partition: None if its folder is missing; its only replica is then offline."""
+        await yields.checkpoint(_PARTITION_BYTES)
         replicas = [self._node.id] * (_REPLICAS_AT_VERSION_0 if version == 0 else 1)
         is_there = partition is not None
         return _Topic.MetadataResponsePartition(
-            version=version,
             error_code=(NoError if is_there else LeaderNotAvailableError).errno,
             partition_index=number,
             leader_id=self._node.id if is_there else _NO_LEADER,

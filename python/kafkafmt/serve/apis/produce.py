@@ -1,13 +1,13 @@
-"""Produce: refused, as the endpoint is read only."""
+"""Produce, refused by a read-only endpoint."""
 
 from __future__ import annotations
 
 from kafka.errors import PolicyViolationError, TopicAuthorizationFailedError
 from kafka.protocol.producer import ProduceResponse
 
-from kafkafmt.serve.request import Message, Request
-from kafkafmt.serve.turns import by_turns
-from kafkafmt.serve.wire import UnsupportedRequestError
+from kafkafmt.server.errors import UnsupportedRequestError
+from kafkafmt.server.request import Message, Request
+from kafkafmt.server.yielding import yielding_between
 
 _FIRST_VERSION_WITH_MESSAGE = 8  # KIP-467
 
@@ -15,16 +15,18 @@ _TopicResponse = ProduceResponse.TopicProduceResponse
 
 
 async def refuse_produce(request: Request) -> Message:
-    """Refuse all records with an error that no producer tries again after.
+    """Refuse all records with an error after which producers do not retry.
 
-    One that can be told why is; to an older one its topic is closed. Raises UnsupportedRequestError for `acks` 0: such
-    a producer waits for no answer, so that its connection is closed instead.
+    From version 8 on that is POLICY_VIOLATION with a message, before TOPIC_AUTHORIZATION_FAILED. Raises
+    UnsupportedRequestError for `acks` 0: that producer waits for no response, so its connection is closed.
     """
     if request.body.acks == 0:
         raise UnsupportedRequestError("Produce with acks 0: this endpoint is read only")
     return ProduceResponse(
         version=request.version,
-        responses=[_refused(topic, request.version) async for topic in by_turns(request.body.topic_data)],
+        responses=[
+            _refused(topic, request.version) async for topic in yielding_between(request.body.topic_data)
+        ],
     )
 
 
@@ -32,12 +34,10 @@ def _refused(topic: Message, version: int) -> Message:
     error = PolicyViolationError if version >= _FIRST_VERSION_WITH_MESSAGE else TopicAuthorizationFailedError
     partitions = {partition.index for partition in topic.partition_data}
     return _TopicResponse(
-        version=version,
         name=topic.name,
         topic_id=topic.topic_id,
         partition_responses=[
             _TopicResponse.PartitionProduceResponse(
-                version=version,
                 index=index,
                 error_code=error.errno,
                 base_offset=-1,

@@ -1,8 +1,8 @@
 """Fetch: what each partition of a request gets within the request's limits, and when (KIP-74, KIP-98, KIP-283).
 
-A consumer of Fetch v4 or later gets the stored bytes, by sendfile, as far as they are sound; one of v2 and v3 message
-format v1, an older one v0, converted as it is sent. Nothing is converted here but the first batch of a partition, which
-tells the size of what is promised.
+Fetch v4 and later get the stored bytes, by sendfile, up to the first damage. v2 and v3 get message format v1, older
+versions v0; the records are converted while they are sent. Only the first batch of a partition is converted here: the
+response has to state its size.
 """
 
 from __future__ import annotations
@@ -19,34 +19,32 @@ from kafka.errors import (
 )
 from kafka.protocol.consumer import FetchResponse as FetchMessage
 
-from kafkafmt.down_conversion import LazyDownConvertRecords
-from kafkafmt.fetch_response import FetchResponse
-from kafkafmt.records import MemoryRecords
-from kafkafmt.serve.batch_work import BatchWork
+from kafkafmt.convert.fetch_response import FetchResponse
+from kafkafmt.convert.lazy import LazyDownConvertRecords
 from kafkafmt.serve.catalog import Catalog, Partition, Topic
 from kafkafmt.serve.fetching.reading import PartitionAnswer, PartitionFetch, PartitionReader, SentRecords
 from kafkafmt.serve.growth import GrowthWatch
-from kafkafmt.serve.memory import Lease
 from kafkafmt.serve.options import ServeOptions
-from kafkafmt.serve.request import Message, Request
 from kafkafmt.serve.topic_settings import TopicConfigs
-from kafkafmt.serve.turns import Turns
-from kafkafmt.serve.wire import encode_fetch_response
+from kafkafmt.server.batch_work import BatchWork
+from kafkafmt.server.down_conversion_memory import Lease
+from kafkafmt.server.request import Message, Request
+from kafkafmt.server.request_memory import RECORDS_BYTES
+from kafkafmt.server.wire import encode_fetch_response
+from kafkafmt.server.yielding import YieldBudget
 
-# A fetch waits no longer, whatever it asks for; clients ask for half a second, and fetch again.
+# The longest wait of a fetch, whatever it asks for. Clients ask for half a second, and fetch again.
 MOST_WAIT_SECONDS = 300.0
-# What the records of a partition take until they are sent: ranges of files, and what they are read by.
-RECORDS_BYTES = 1536
-# A response with more topics and partitions is made in a thread: in the loop it would take more than 10 ms.
+# A response with more topics and partitions is built in a thread: in the loop it would take more than 10 ms.
 _MANY_ELEMENTS = 1000
-# The response has a limit of its own from that version on; before, each partition gets at least one batch.
+# From this version on the whole response has a limit. Before, each partition gets at least one batch.
 _MAX_BYTES_VERSION = 3
 _ISOLATION_VERSION = 4
-# The first version whose consumers know v2, so that nothing is converted for them (KIP-98).
+# From this version on consumers support v2, so that nothing is converted for them (KIP-98).
 _FIRST_VERSION_UNCONVERTED = 4
 _TOPIC_ID_VERSION = 13
 _SESSION_VERSION = 7
-# Epochs of requests that name all partitions, and begin no session or end one (KIP-227).
+# Epochs of full fetch requests, which name all their partitions and belong to no existing session (KIP-227).
 _FULL_EPOCHS = (-1, 0)
 _READ_COMMITTED = 1
 _GONE = (UnknownTopicOrPartitionError.errno, KafkaStorageError.errno)
@@ -54,7 +52,7 @@ _GONE = (UnknownTopicOrPartitionError.errno, KafkaStorageError.errno)
 
 @dataclass
 class _Plan:
-    """What a request gets as its logs are now: an answer for each of its partitions, in its order."""
+    """The answers for all partitions of a request, in its order, from the logs as they are now."""
 
     topics: list[tuple[Message, Topic | None, list[tuple[Message, PartitionAnswer]]]]
     most_bytes: int
@@ -64,9 +62,9 @@ class _Plan:
     is_urgent: bool = False
 
     def add(self, answer: PartitionAnswer) -> None:
-        """Count an answer. Of batches that were converted to learn sizes, that alone is held which is sent first."""
+        """Count an answer. Of the batches that were converted to learn sizes, only the first to be sent is kept."""
         self.size += answer.size
-        # An error is told at once; and what is at a segment's end may never get as large as is asked for.
+        # Errors are sent at once. So are records at the end of a segment, which may never reach the requested size.
         self.is_urgent = self.is_urgent or answer.error_code != 0 or (answer.is_followed and answer.size > 0)
         if isinstance(answer.records, LazyDownConvertRecords):
             if self.first_converted is None:
@@ -75,7 +73,7 @@ class _Plan:
                 answer.records.forget_first()
 
     def suffices(self, min_bytes: int) -> bool:
-        """Is that an answer to a fetch that waits for so many bytes?"""
+        """Is the plan enough to answer a fetch that waits for `min_bytes`?"""
         return self.is_urgent or self.size >= min(min_bytes, self.most_bytes) or not self.seen
 
     def answers(self) -> list[PartitionAnswer]:
@@ -83,7 +81,7 @@ class _Plan:
 
 
 class Fetching:
-    """Answers fetch requests. `convert_eagerly` is for the experiment that shows what happens then."""
+    """Answers fetch requests."""
 
     def __init__(
         self,
@@ -92,24 +90,21 @@ class Fetching:
         topics: TopicConfigs,
         growth: GrowthWatch,
         work: BatchWork,
-        *,
-        convert_eagerly: bool = False,
     ) -> None:
         self._catalog = catalog
         self._options = options
         self._topics = topics
         self._growth = growth
         self._reader = PartitionReader(options, topics, work)
-        self._convert_eagerly = convert_eagerly
 
     async def answer(self, request: Request, lease: Lease) -> tuple[FetchResponse, list[int]]:
-        """The response, and the error codes in it. It waits for records as the request says.
+        """Return the response and the error codes in it. Waits for records as long as the request says.
 
-        `lease` is the connection's: what is converted already is held by it, where there is room.
+        lease: the connection's; it holds the batch that is already converted, if there is room.
         """
         body, version = request.body, request.version
         if version >= _SESSION_VERSION and body.session_epoch not in _FULL_EPOCHS:
-            # None is ever begun, as a broker whose sessions are all taken does it: requests are whole ones.
+            # No session is ever created, as by a broker whose sessions are all in use: clients send full requests.
             message = FetchMessage[version](error_code=FetchSessionIdNotFoundError.errno, responses=[])
             return FetchResponse(encode_fetch_response(request.correlation_id, message, [])), [
                 message.error_code
@@ -122,12 +117,12 @@ class Fetching:
             if left <= 0 or plan.suffices(body.min_bytes):
                 break
             if plan.first_converted is not None:
-                plan.first_converted.forget_first()  # many may wait
+                plan.first_converted.forget_first()  # many requests may wait
             lease.end()
             if not await self._grown(request, plan, left):
                 break
         first = plan.first_converted
-        if first is not None and not lease.try_acquire(first.first_bytes):
+        if first is not None and not lease.try_extend(first.first_bytes):
             first.forget_first()
         codes = [answer.error_code for answer in plan.answers() if answer.error_code]
         if sum(1 + len(partitions) for _, _, partitions in plan.topics) > _MANY_ELEMENTS:
@@ -135,13 +130,15 @@ class Fetching:
         return self._response(request, plan), codes
 
     async def _grown(self, request: Request, plan: _Plan, seconds: float) -> bool:
-        """Wait for one of the logs to grow; False if none does in the time, or others wait for the request's memory.
+        """Wait for one of the logs to grow. Returns False if none does in time, or others wait for memory.
 
-        So a long poll holds memory while nobody else wants it.
+        So a long poll holds memory only while no other request needs it.
         """
         woken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        giving_way = nullcontext() if request.memory is None else request.memory.giving_way(woken)
-        with giving_way:
+        yielding_to_others = (
+            nullcontext() if request.memory is None else request.memory.yielding_to_others(woken)
+        )
+        with yielding_to_others:
             return await self._growth.wait(plan.seen, seconds, woken)
 
     async def _plan(self, request: Request, lease: Lease) -> _Plan:
@@ -152,14 +149,14 @@ class Fetching:
         if version >= _MAX_BYTES_VERSION:
             left = min(left, max(body.max_bytes, 0))
         plan = _Plan([], left, {})
-        turns = Turns(request.memory)
+        yields = YieldBudget(request.memory)
         asked = set()
         for wanted in body.topics:
-            await turns.give()
+            await yields.checkpoint()
             topic = self._topic(wanted, version)
             answers = []
             for spec in wanted.partitions:
-                await turns.give()
+                await yields.checkpoint()
                 place = (wanted.topic, wanted.topic_id, spec.partition)
                 if place in asked:  # answered once, as by Kafka
                     continue
@@ -174,7 +171,7 @@ class Fetching:
                 )
                 answer = await self._read(plan, topic, spec.partition, fetch, lease)
                 if answer.records is not None:
-                    await turns.give(RECORDS_BYTES)
+                    await yields.checkpoint(RECORDS_BYTES)
                 plan.add(answer)
                 left = max(left - answer.size, 0)
                 answers.append((spec, answer))
@@ -197,7 +194,7 @@ class Fetching:
             return PartitionAnswer(UnknownTopicOrPartitionError.errno)
         answer = await self._reader.read(partition, fetch, lease)
         if answer.error_code in _GONE:
-            self._catalog.look_anew()
+            self._catalog.invalidate()
         if not answer.error_code:
             plan.seen[partition] = answer.high_watermark
         return answer
@@ -205,13 +202,9 @@ class Fetching:
     def _response(self, request: Request, plan: _Plan) -> FetchResponse:
         version = request.version
         answers = plan.answers()
-        if self._convert_eagerly:
-            for answer in answers:
-                answer.records = _converted(answer.records)
         message = FetchMessage[version](
             responses=[
                 FetchMessage.FetchableTopicResponse(
-                    version=version,
                     topic=wanted.topic,
                     topic_id=wanted.topic_id,
                     partitions=[
@@ -235,11 +228,9 @@ def _partition_message(version: int, spec: Message, answer: PartitionAnswer, req
     if version >= _ISOLATION_VERSION and request.body.isolation_level == _READ_COMMITTED:
         entry = FetchMessage.FetchableTopicResponse.PartitionData.AbortedTransaction
         aborted = [
-            entry(version=version, producer_id=one.producer_id, first_offset=one.first_offset)
-            for one in answer.aborted
+            entry(producer_id=one.producer_id, first_offset=one.first_offset) for one in answer.aborted
         ]
     return FetchMessage.FetchableTopicResponse.PartitionData(
-        version=version,
         partition_index=spec.partition,
         error_code=answer.error_code,
         high_watermark=answer.high_watermark,
@@ -247,10 +238,3 @@ def _partition_message(version: int, spec: Message, answer: PartitionAnswer, req
         log_start_offset=answer.start_offset,
         aborted_transactions=aborted,
     )
-
-
-def _converted(records: SentRecords | None) -> SentRecords | None:
-    """As eager conversion has it: all in memory."""
-    if not isinstance(records, LazyDownConvertRecords):
-        return records
-    return MemoryRecords(b"".join(records.chunks()))

@@ -1,7 +1,7 @@
-"""What one partition of a fetch gets: stored records by sendfile, or records converted as they are sent (KIP-283).
+"""Reads one partition for a fetch: stored records for sendfile, or records converted while they are sent (KIP-283).
 
-Unlike Kafka's: where all that fits the limit converts to nothing (markers, empty batches), reading goes on to the next
-batch that converts, since some clients fetch again at once, forever.
+Unlike Kafka: if everything within the limit converts to no records (markers, empty batches), reading continues up to
+the next batch that converts to some. An empty answer would make some clients fetch again at once, forever.
 """
 
 from __future__ import annotations
@@ -17,41 +17,43 @@ from kafka.errors import (
     UnsupportedVersionError,
 )
 
-from kafkafmt.converted_chunks import may_take_long
-from kafkafmt.down_conversion import LazyDownConvertRecords
+from kafkafmt.convert.chunks import QUICK_BYTES, may_take_long
+from kafkafmt.convert.lazy import LazyDownConvertRecords
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.errors import UnsupportedCompressionTypeError as NoSuchCodecError
-from kafkafmt.log.following import FoundBatch
 from kafkafmt.log.indexes import AbortedTransaction
-from kafkafmt.records import MemoryRecords, Records, RecordsRange
+from kafkafmt.log.tail import FoundBatch
+from kafkafmt.records.base import MemoryRecords, Records
+from kafkafmt.records.range import RecordsRange
 from kafkafmt.serve.catalog import Partition
 from kafkafmt.serve.partition_errors import error_code, leader_epoch_error_code, refusal_code
-from kafkafmt.serve.turns import by_steps
+from kafkafmt.server.yielding import run_steps
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
+    from kafkafmt._util.steps import Steps
     from kafkafmt.log.open_segment import OpenSegment
-    from kafkafmt.serve.batch_work import BatchWork
-    from kafkafmt.serve.memory import Lease
     from kafkafmt.serve.options import ServeOptions
     from kafkafmt.serve.topic_settings import TopicConfigs
+    from kafkafmt.server.batch_work import BatchWork
+    from kafkafmt.server.down_conversion_memory import Lease
 
 SentRecords: TypeAlias = Records | LazyDownConvertRecords
 
-# The newest message format that consumers of a version of Fetch know, where that is not v2 (KIP-32, KIP-98).
+# By version of Fetch, the newest message format that its consumers support, if that is not v2 (KIP-32, KIP-98).
 _MAGIC = {0: 0, 1: 0, 2: 1, 3: 1}
-_ZSTD_VERSION = 10  # the first whose consumers know zstd (KIP-110)
-# Of zstd batches that are compressed anew for a client of v2, no more than that at a time: it is done beforehand.
+_ZSTD_VERSION = 10  # the first whose consumers support zstd (KIP-110)
+# The most bytes of zstd batches that are recompressed for a v2 client at a time, before the response is sent.
 _RECODED_BYTES = 128 * 1024
-# What is read to see the header of a batch.
+# Bytes that are read for the header of a batch.
 _HEAD_BYTES = 4 * 1024
 
 
 @dataclass(frozen=True)
 class PartitionFetch:
-    """What a client wants of a partition; most_bytes is what it and the response have room for.
+    """What a client fetches from a partition. most_bytes: the limit, from the partition's and the response's.
 
-    gets_one: at least one whole batch, however large (KIP-74).
+    gets_one: return at least one whole batch, however large (KIP-74).
     """
 
     offset: int
@@ -64,9 +66,9 @@ class PartitionFetch:
 
 @dataclass
 class PartitionAnswer:
-    """What it gets: offsets are -1 with an error, as Kafka has it.
+    """The answer for a partition. If it has an error, offsets are -1, as in Kafka.
 
-    is_followed: the records are those of a segment behind which there are others.
+    is_followed: the records are from a segment that has others after it.
     """
 
     error_code: int = 0
@@ -79,7 +81,7 @@ class PartitionAnswer:
 
     @property
     def size(self) -> int:
-        """Bytes of records, to the byte, before anything is converted."""
+        """Return the exact size of the records in bytes. It is known before the records are converted."""
         return 0 if self.records is None else self.records.size_in_bytes
 
 
@@ -92,11 +94,11 @@ class PartitionReader:
         self._work = work
 
     async def read(self, partition: Partition, fetch: PartitionFetch, lease: Lease) -> PartitionAnswer:
-        """The answer for a partition; errors of its log are in it. What is compressed anew is held by the lease."""
+        """Return the answer for a partition, with errors of its log as codes. The lease holds recompressed batches."""
         try:
             try:
                 return await self._answer(partition, fetch, lease)
-            except FileNotFoundError:  # a segment was deleted just now: what is left is looked at
+            except FileNotFoundError:  # a segment was just deleted: read what is left
                 return await self._answer(partition, fetch, lease)
         except (KafkaFormatError, OSError) as error:
             return PartitionAnswer(error_code(partition, error))
@@ -137,8 +139,8 @@ class PartitionReader:
                 answer.error_code = refusal_code(partition, UnsupportedCompressionTypeError, fetch.version)
             return
         end = min(found.position + max(fetch.most_bytes, found.size), found.end_position)
-        end = await by_steps(opened.sound_end_steps(found.position, end))
-        known_end = _known_end(opened.between(found.position, end), fetch.version, has_zstd=opened.has_zstd)
+        end = await run_steps(opened.sound_end_steps(found.position, end), self._work)
+        known_end = await run_steps(_known_end_steps(opened, found.position, end, fetch.version), self._work)
         if known_end > found.position:
             answer.records = opened.between(found.position, known_end)
         elif self._options.zstd_fallback is None:
@@ -154,12 +156,12 @@ class PartitionReader:
     async def _find(
         self, partition: Partition, fetch: PartitionFetch, stable_offset: int
     ) -> FoundBatch | None:
-        """The first batch, and in its segment the end of what may be read."""
+        """Return the first batch, and the end of what may be read of its segment; None if nothing may be read."""
         log = partition.log
-        found = await by_steps(log.find_steps(fetch.offset))
+        found = await run_steps(log.find_steps(fetch.offset), self._work)
         if found is None or stable_offset == log.end_offset:
             return found
-        limit = await by_steps(log.find_steps(stable_offset))
+        limit = await run_steps(log.find_steps(stable_offset), self._work)
         if limit is None or limit.segment is not found.segment:
             return found
         return found._replace(end_position=limit.position) if limit.position > found.position else None
@@ -167,7 +169,7 @@ class PartitionReader:
     async def _converted(
         self, partition: Partition, found: FoundBatch | None, fetch: PartitionFetch, to_magic: int
     ) -> LazyDownConvertRecords | None:
-        """Records from the first batch on that converts to something; None where none does up to the log's end."""
+        """Return records, beginning with the first batch that converts to some; None if no batch does."""
         while found is not None:
             opened = found.segment
             position = opened.passed.get((to_magic, fetch.offset), found.position)
@@ -188,27 +190,27 @@ class PartitionReader:
                     chunk_size=self._options.chunk_bytes,
                     zstd_fallback=self._options.zstd_fallback,
                 )
-                # It converts the first batch that is not empty then.
+                # The constructor converts the first batch that results in records.
                 is_quick = _is_quick(opened, position, end, fetch.offset)
                 converted = convert() if is_quick else await self._work.convert(convert)
                 if converted.passed_position is None:
                     return converted
                 position = converted.passed_position
                 opened.remember_passed((to_magic, fetch.offset), position)
-            found = await by_steps(partition.log.find_behind_steps(opened))
+            found = await run_steps(partition.log.find_behind_steps(opened), self._work)
         return None
 
     async def _recoded(
         self, records: RecordsRange, codec: Codec, fetch: PartitionFetch, lease: Lease
     ) -> MemoryRecords | None:
-        """Batches with another codec; their format stays v2. None where there is no memory for them now.
+        """Recompress v2 batches with another codec. Returns None if there is no memory for that now.
 
-        The first partition of a fetch waits for it.
+        The first partition of a fetch waits for the memory instead.
         """
         size, held = records.size_in_bytes, lease.held
         if fetch.gets_one:
             await lease.acquire(size)
-        elif not lease.try_acquire(size):
+        elif not lease.try_extend(size):
             return None
         recoded = (await self._work.convert(partial(records.recompress, codec))).records
         lease.resize(held + recoded.size_in_bytes)
@@ -216,8 +218,10 @@ class PartitionReader:
 
 
 def _is_quick(opened: OpenSegment, position: int, end: int, offset: int) -> bool:
-    """Is the first batch one that is converted, and in some milliseconds?"""
+    """Does the first batch convert to records, and within some milliseconds?"""
     with contextlib.suppress(KafkaFormatError):
+        if (opened.records.size_at(position) or 0) > QUICK_BYTES:
+            return False
         run = opened.run_at(position, end, run_bytes=_HEAD_BYTES)
         if run is not None:
             rows = run.index[:1]
@@ -226,15 +230,18 @@ def _is_quick(opened: OpenSegment, position: int, end: int, offset: int) -> bool
     return False
 
 
-def _known_end(records: RecordsRange, version: int, *, has_zstd: bool) -> int:
-    """Where the first batch begins that consumers of this version of Fetch do not know; the end without one."""
+def _known_end_steps(opened: OpenSegment, position: int, end: int, version: int) -> Steps[int]:
+    """Return where the first batch begins that consumers of this version of Fetch cannot read; `end` without one."""
     to_magic, knows_zstd = _MAGIC.get(version, 2), version >= _ZSTD_VERSION
-    if to_magic == 2 and (knows_zstd or not has_zstd):
-        return records.end_position
+    if to_magic == 2 and (knows_zstd or not opened.has_zstd):
+        return end
     with contextlib.suppress(KafkaFormatError):
-        for run in records.runs(reuse_memory=True):
+        while (run := (yield from opened.run_steps(position, end))) is not None:
             rows = run.index
             is_foreign = (rows["magic"] > to_magic) | ((rows["codec"] == Codec.ZSTD) & (not knows_zstd))
             if is_foreign.any():
                 return int(rows["position"][is_foreign.argmax()])
-    return records.end_position
+            position = run.end_position
+            del run, rows  # they may hold a large batch
+            yield None
+    return end

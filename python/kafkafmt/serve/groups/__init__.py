@@ -1,15 +1,15 @@
-"""Consumer groups: Kafka's classic group protocol, for consumers of any age, and the offsets that they commit.
+"""Consumer groups: Kafka's classic group protocol, for consumers of any version, and the offsets that they commit.
 
-One `GroupCoordinator` serves all groups, whose members it has in memory. An `OffsetStore` keeps what they committed,
-in a folder or in memory: a commit is durable before it is answered. In a folder it keeps the last complete generation
-of each group as well, before members are told their assignments: behind a restart, SIGKILL included, they go on with
-what they have, and no rebalance. Without a folder they are told UNKNOWN_MEMBER_ID then, and join again. What clients
-can make either hold is limited (`GroupOptions`).
+One `GroupCoordinator` serves all groups, and holds their members in memory. An `OffsetStore` keeps committed offsets,
+in a folder or in memory. In a folder, commits are durable before they are answered. It also keeps the last complete
+generation of each group, before members get their assignments: after a restart, even by SIGKILL, they continue without
+a rebalance. Without a folder they get UNKNOWN_MEMBER_ID after a restart, and join again. `GroupOptions` limits the
+memory and disk space that clients can use.
 
     store = OffsetStore(options.state, options.groups)
     coordinator = GroupCoordinator(store, catalog, node, options.groups)
     handlers = {**handlers, **coordinator.handlers()}
-    coordinator.begin_sessions()  # connections are taken
+    coordinator.begin_sessions()  # once connections are accepted
     ...
     coordinator.close()
     await store.close()

@@ -1,4 +1,4 @@
-"""The coordinator of all groups: its handlers for the wire, over the membership in memory and the store."""
+"""The coordinator of all groups: its request handlers, over the membership in memory and the store."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from kafkafmt.serve.groups.member_requests import MemberRequests
 from kafkafmt.serve.groups.membership import Membership
 from kafkafmt.serve.groups.offset_requests import OffsetRequests
 from kafkafmt.serve.groups.store import OffsetStore
-from kafkafmt.serve.node import Node
 from kafkafmt.serve.options import GroupOptions
-from kafkafmt.serve.request import Handler
+from kafkafmt.server.node import Node
+from kafkafmt.server.request import Handler
 
 
 class GroupCoordinator:
     """One coordinator for all groups. All its handlers must be called on one event loop.
 
-    A handler that waits for other members, as JoinGroup's does, may be cancelled when its client is gone. `node` is
-    what FindCoordinator answers. The store is the caller's: it closes it after the coordinator. Groups whose
-    generation it kept go on in that; raises OffsetsFileError where they make no sense.
+    A handler that waits for other members, as JoinGroup's does, may be cancelled when its client has disconnected.
+    node: the answer to FindCoordinator. store: the caller closes it after the coordinator. Groups continue in the
+    generations that it has; raises OffsetsFileError if one of them is invalid.
     """
 
     def __init__(self, store: OffsetStore, catalog: Catalog, node: Node, options: GroupOptions) -> None:
@@ -31,13 +31,13 @@ class GroupCoordinator:
         )
 
     def handlers(self) -> dict[int, Handler]:
-        """The handlers, by API key, of FindCoordinator and the APIs of groups and their offsets."""
+        """Return the handlers, by API key, of FindCoordinator and the APIs of groups and their offsets."""
         return {key: handler for each in self._requests for key, handler in each.handlers().items()}
 
     def begin_sessions(self) -> None:
-        """Call this once members can be heard: the sessions of those who were there before a restart begin now."""
+        """Start the sessions of the members before a restart. Call this once connections are accepted."""
         self._membership.begin_sessions()
 
     def close(self) -> None:
-        """Answer all members who wait, so that they look for a coordinator again; nobody can join any more."""
+        """Answer all waiting members, so that they look for a coordinator again, and accept no more members."""
         self._membership.close()

@@ -1,7 +1,7 @@
-"""A complete generation of a group: what the coordinator has to know of it behind a restart.
+"""A complete generation of a group: what the coordinator has to know of it after a restart.
 
-It is what Kafka keeps in `__consumer_offsets` beside the offsets, but with all protocols of each member, so that
-members who join again with what they had are no reason to rebalance.
+Kafka keeps the same in `__consumer_offsets`, but without all protocols of each member. With them, a member that joins
+again unchanged causes no rebalance.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ LOGGED_CHARS = 200  # of a group id, which clients choose
 
 
 class GenerationMember(NamedTuple):
-    """A member and its assignment. protocols: metadata by name, the best liked first. Times are in seconds."""
+    """A member and its assignment. protocols: metadata by name, in order of preference. Times are in seconds."""
 
     member_id: str
     instance_id: str | None
@@ -26,7 +26,7 @@ class GenerationMember(NamedTuple):
 
 
 class Generation(NamedTuple):
-    """A generation whose leader has brought the assignments."""
+    """A generation whose leader has sent the assignments."""
 
     generation_id: int
     protocol_type: str
@@ -35,13 +35,13 @@ class Generation(NamedTuple):
     members: tuple[GenerationMember, ...]
 
     def check(self) -> None:
-        """Raises ValueError where no group can be in this generation."""
+        """Raise ValueError if no group can be in this generation."""
         ids = [member.member_id for member in self.members]
         instance_ids = [member.instance_id for member in self.members if member.instance_id is not None]
         if self.leader_id not in ids:
-            raise ValueError("a leader who is none of the members")
+            raise ValueError("a leader that is not a member")
         if _has_twins(ids) or _has_twins(instance_ids):
-            raise ValueError("two members of one id")
+            raise ValueError("two members with the same id")
         if not all(self.protocol_name in member.protocols for member in self.members):
             raise ValueError("a member without the protocol of the others")
 

@@ -1,14 +1,14 @@
 """One group as a state machine: Kafka's classic rebalance protocol, without sockets, timers or a clock.
 
-Requests and the time come in by method calls. What is answered comes out of `take_answers`, sooner or later: a join
-waits until all have joined, a sync until the leader has brought the assignments and they are kept: `unkept` is the
-generation that is to be made durable before anybody is told of it, and `kept` or `not_kept` says what became of that.
-`deadline` says when `expire` is to be called at the latest. Times are seconds of any clock that does not go back.
+Requests and the time come in as method calls; `take_answers` returns the answers. A join is answered when all members
+have joined. A sync is answered when the leader has sent the assignments and they are saved. `unsaved` is the generation
+to make durable before its members get their answers; the caller then calls `saved` or `save_failed`. `deadline` is the
+latest time at which `expire` must be called. Times are seconds of any monotonic clock.
 
 The rules are those of Kafka's own coordinator: KIP-62 (rebalance timeout), KIP-134 (initial delay), KIP-345 (static
-members), KIP-394 (member ids first), KIP-559 (protocols compared), KIP-814 (assignment skipped). It differs where
-Kafka leaves a request without an answer: one whose place a later request of the same member took gets
-REBALANCE_IN_PROGRESS, and one whose member is removed UNKNOWN_MEMBER_ID.
+members), KIP-394 (member ids first), KIP-559 (protocols compared), KIP-814 (assignment skipped). It differs for two
+requests that Kafka does not answer: a request that a later one of the same member replaces gets
+REBALANCE_IN_PROGRESS, and a request whose member is removed gets UNKNOWN_MEMBER_ID.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kafkafmt.serve.groups.roster import Roster
 
 Answer: TypeAlias = tuple[Join, JoinResult] | tuple[Sync, SyncResult]
 
-# A member that was not told its id cannot send heartbeats; its client has asked again by then.
+# Seconds. A member cannot send heartbeats before its first join is answered; its client has sent another by then.
 _NEW_MEMBER_JOIN_TIMEOUT = 300.0
 
 
@@ -47,11 +47,11 @@ class GroupState(Enum):
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
-    DEAD = "Dead"  # what is said of a group that is not there
+    DEAD = "Dead"  # reported for a group that does not exist
 
 
 class Group:
-    """One group. initial_rebalance_delay: how long the first members wait for more; max_size: in members."""
+    """One group. initial_rebalance_delay: seconds that the first members wait for more; max_size: in members."""
 
     def __init__(self, *, initial_rebalance_delay: float, max_size: int) -> None:
         self.state = GroupState.EMPTY
@@ -59,19 +59,19 @@ class Group:
         self.protocol_name: str | None = None
         self.roster = Roster()
         self.deadline = inf
-        self.unkept: Generation | None = None
+        self.unsaved: Generation | None = None
         self._initial_rebalance_delay = initial_rebalance_delay
         self._max_size = max_size
         self._join_deadline = inf
         self._sync_deadline = inf
-        self._initial_delay_left: float | None = None  # None where a rebalance does not wait for more members
+        self._initial_delay_left: float | None = None  # None: the rebalance does not wait for more members
         self._member_was_added = False
         self._answers: list[Answer] = []
-        self._answers_when_kept: dict[Join, JoinResult] = {}
+        self._answers_when_saved: dict[Join, JoinResult] = {}
 
     @classmethod
     def restored(cls, generation: Generation, *, initial_rebalance_delay: float, max_size: int) -> Group:
-        """A group in a generation that was kept: stable, and its sessions begin with `begin_sessions`."""
+        """Return a stable group in a saved generation. Its sessions begin with `begin_sessions`."""
         group = cls(initial_rebalance_delay=initial_rebalance_delay, max_size=max_size)
         group.state = GroupState.STABLE
         group.generation_id = generation.generation_id
@@ -80,19 +80,19 @@ class Group:
         return group
 
     def begin_sessions(self, now: float) -> None:
-        """Members have all of their session timeout from now."""
+        """Start the session timeouts of all members now."""
         for member in self.roster.members.values():
             self._restart_session(member, now)
 
     def take_answers(self) -> list[Answer]:
-        """What has been answered since the last call."""
+        """Return the answers since the last call."""
         answers, self._answers = self._answers, []
         return answers
 
     # Requests
 
     def join(self, join: Join, now: float) -> None:
-        """Take a member in, or again; answered when the rebalance that it takes part in completes."""
+        """Add a member, or let it join again. It is answered when the rebalance that it takes part in completes."""
         if not self.roster.supports(join):
             self._answers.append((join, join.refused(errors.InconsistentGroupProtocolError)))
         elif join.member_id == UNKNOWN_MEMBER_ID:
@@ -109,7 +109,7 @@ class Group:
         self._check_join(now)
 
     def sync(self, sync: Sync, now: float) -> None:
-        """Ask for an assignment; answered when the leader has brought it."""
+        """Request an assignment. The request is answered when the leader has sent it and it is saved."""
         error = self._sync_error(sync)
         if error is not None:
             self._answers.append((sync, sync.refused(error)))
@@ -120,10 +120,10 @@ class Group:
         member.needs_sync = False
         if self.state is GroupState.STABLE:
             self._answer_sync(member, self._assigned(member), now)
-        elif member.member_id == self.roster.leader_id and self.unkept is None:
+        elif member.member_id == self.roster.leader_id and self.unsaved is None:
             for each in self.roster.members.values():
                 each.assignment = sync.assignments.get(each.member_id, b"")
-            self._keep()
+            self._save()
 
     def heartbeat(self, identity: MemberIdentity, now: float) -> Error:
         error = self._member_error(identity)
@@ -135,7 +135,7 @@ class Group:
         return errors.NoError
 
     def leave(self, member_id: str, instance_id: str | None, now: float) -> Error:
-        """Remove a member; without a member id, the static one of that instance id, as administrators do."""
+        """Remove a member. Without a member id, remove the static member of that instance id, as administrators do."""
         if self.roster.pending_deadlines.pop(member_id, None) is not None:
             self._check_join(now)
             return errors.NoError
@@ -149,7 +149,7 @@ class Group:
         return errors.NoError
 
     def commit(self, identity: MemberIdentity, now: float) -> Error:
-        """Whether offsets may be committed by that member now. It counts as a sign of life."""
+        """Return NoError if that member may commit offsets now, else the error. A commit restarts its session."""
         if self.state is GroupState.EMPTY and identity.generation_id < 0:
             return errors.NoError
         error = self._member_error(identity)
@@ -161,9 +161,9 @@ class Group:
         return errors.NoError
 
     def abandon(self, request: Join | Sync, now: float) -> None:
-        """The client of a request that waits is gone: nobody is there for the answer.
+        """Drop a waiting request whose client has disconnected.
 
-        Who was never in a generation is removed; others may come back within their session timeout.
+        A member that was never in a generation is removed. Others may come back within their session timeout.
         """
         for member in self.roster.members.values():
             if request in (member.awaiting_join, member.awaiting_sync):
@@ -173,22 +173,22 @@ class Group:
                     self._remove([member], now)
                 return
 
-    def kept(self, generation: Generation, now: float) -> None:
-        """A generation is durable: unless there is a later one, its members are told of it."""
-        if generation is not self.unkept:
+    def saved(self, generation: Generation, now: float) -> None:
+        """Answer the members of a generation that is durable now, unless a later one has replaced it."""
+        if generation is not self.unsaved:
             return
-        self.unkept = None
+        self.unsaved = None
         self.state = GroupState.STABLE
-        answers, self._answers_when_kept = self._answers_when_kept, {}
+        answers, self._answers_when_saved = self._answers_when_saved, {}
         for member in self.roster.members.values():
             if member.awaiting_join in answers:
                 self._answer_join(member, answers[member.awaiting_join])
                 self._restart_session(member, now)
             self._answer_sync(member, self._assigned(member), now)
 
-    def not_kept(self, generation: Generation, now: float) -> None:
-        """A generation could not be made durable: unless there is a later one, its members join again."""
-        if generation is not self.unkept:
+    def save_failed(self, generation: Generation, now: float) -> None:
+        """Make the members of a generation that was not saved join again, unless a later one has replaced it."""
+        if generation is not self.unsaved:
             return
         for member in self.roster.members.values():
             self._answer_sync(member, SyncResult(errors.CoordinatorNotAvailableError), now)
@@ -196,14 +196,14 @@ class Group:
         self._check_join(now)
 
     def expire(self, now: float) -> None:
-        """Do what is due: members are taken for dead, rebalances go on without those that are late."""
+        """Remove the members whose sessions have expired, and end rebalances that are due, without late members."""
         roster = self.roster
         for member_id in [each for each, deadline in roster.pending_deadlines.items() if deadline <= now]:
             del roster.pending_deadlines[member_id]
         due = [member for member in roster.members.values() if member.deadline <= now]
         for member in due:
             if member.is_waiting and not member.is_new:
-                member.deadline = inf  # until it is answered: it sends no heartbeats meanwhile
+                member.deadline = inf  # until it is answered: meanwhile it sends no heartbeats
         self._remove([member for member in due if member.deadline <= now], now)
         self._check_join(now)
         if self._sync_deadline <= now:
@@ -238,20 +238,20 @@ class Group:
             self.state is GroupState.STABLE and not leads
         )
         if stands and member.offers(join.protocols):
-            # Its client did not get the answer, and may have it again. A leader in a stable group wants a rebalance.
+            # Its client did not get the answer and gets it again. The leader of a stable group wants a rebalance.
             self._answers.append((join, self._joined(member)))
             return
         self._answer_join(member, join.refused(errors.RebalanceInProgressError))
-        member.join_again(join)
+        self.roster.join_again(member, join)
         self._rebalance(now)
 
     def _replace_static_member(self, member: Member, join: Join, now: float) -> None:
-        """A static member has come back without its id: it takes the place of what it was."""
+        """Replace a static member that has come back without its member id."""
         old_leader_id = self.roster.leader_id
         self._answer_join(member, JoinResult(errors.FencedInstanceIdError, member.member_id))
         self._answer_sync(member, SyncResult(errors.FencedInstanceIdError), now)
         self.roster.rename(member, join.new_member_id)
-        member.join_again(join)
+        self.roster.join_again(member, join)
         self._restart_session(member, now)
 
         if self.state is not GroupState.STABLE or self.roster.selected_protocol() != self.protocol_name:
@@ -261,10 +261,10 @@ class Group:
             leads = member.member_id == self.roster.leader_id
             result = self._joined(member, skip_assignment=leads)
         else:
-            # With the former id for the leader's, no older client takes itself for the leader and assigns.
+            # With its former id as the leader's, an older client does not act as the leader, and assigns nothing.
             result = self._joined(member, leader_id=old_leader_id)
-        self._answers_when_kept[join] = result
-        self._keep()
+        self._answers_when_saved[join] = result
+        self._save()
 
     def _remove(self, members: Sequence[Member], now: float) -> None:
         for member in members:
@@ -303,14 +303,14 @@ class Group:
     # Rebalances
 
     def _rebalance(self, now: float) -> None:
-        """Begin a rebalance, unless one has begun that nobody was told the outcome of."""
+        """Begin a rebalance, unless members are already joining one."""
         if self.state is GroupState.PREPARING_REBALANCE:
             return
         for member in self.roster.members.values():
             self._answer_sync(member, SyncResult(errors.RebalanceInProgressError), now)
         self._sync_deadline = inf
-        self.unkept = None
-        self._answers_when_kept.clear()
+        self.unsaved = None
+        self._answers_when_saved.clear()
         if self.state is GroupState.EMPTY:
             self._initial_delay_left = self.roster.rebalance_timeout
             self._wait_for_more(now)
@@ -319,7 +319,7 @@ class Group:
         self.state = GroupState.PREPARING_REBALANCE
 
     def _wait_for_more(self, now: float) -> None:
-        """KIP-134: the first members wait, and again where more came, up to the rebalance timeout in all."""
+        """Let the first members wait for more, up to the rebalance timeout in all (KIP-134)."""
         assert self._initial_delay_left is not None
         delay = min(self._initial_rebalance_delay, self._initial_delay_left)
         self._initial_delay_left -= delay
@@ -331,7 +331,7 @@ class Group:
         self._watch(self._join_deadline)
 
     def _check_join(self, now: float) -> None:
-        """Complete the rebalance if all have joined, or its time is up."""
+        """Complete the rebalance if all members have joined, or its time is over."""
         if self.state is not GroupState.PREPARING_REBALANCE:
             return
         is_over = self._join_deadline <= now
@@ -345,7 +345,7 @@ class Group:
             self._complete_join(now)
 
     def _complete_join(self, now: float) -> None:
-        """Begin the next generation: of those that have joined, and of static members, who may be late."""
+        """Begin the next generation with the members that have joined, and with all static members."""
         members = self.roster.members
         self._initial_delay_left = None
         joined = [member for member in members.values() if member.awaiting_join]
@@ -373,21 +373,21 @@ class Group:
         self._watch(self._sync_deadline)
 
     def _expire_sync(self, now: float) -> None:
-        """Those who never asked for their assignment are gone."""
+        """Remove the members that have not asked for their assignment."""
         self._sync_deadline = inf
         self._remove([member for member in self.roster.members.values() if member.needs_sync], now)
 
-    def _keep(self) -> None:
-        """Have the generation kept as it is now, instead of what is about to be."""
+    def _save(self) -> None:
+        """Request that the generation is saved as it is now. This replaces an earlier request."""
         assert self.roster.protocol_type is not None
         assert self.roster.leader_id is not None
         assert self.protocol_name is not None
-        self.unkept = Generation(
+        self.unsaved = Generation(
             self.generation_id,
             self.roster.protocol_type,
             self.protocol_name,
             self.roster.leader_id,
-            tuple(member.to_keep() for member in self.roster.members.values()),
+            tuple(member.snapshot() for member in self.roster.members.values()),
         )
 
     # Answers

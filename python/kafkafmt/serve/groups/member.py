@@ -1,6 +1,6 @@
-"""What members of a group ask for and are answered, in the words of Kafka's JoinGroup and SyncGroup requests.
+"""The requests and answers of group members, in the terms of Kafka's JoinGroup and SyncGroup.
 
-Nothing here knows the wire or a clock.
+Nothing here depends on the wire format or on a clock.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from kafkafmt.serve.groups.generation import GenerationMember
 # A class of `kafka.errors`, `NoError` among them.
 Error: TypeAlias = Any
 
-UNKNOWN_MEMBER_ID = ""  # of one that was not given an id yet
-NO_GENERATION = -1  # of a consumer that manages its partitions by itself
+UNKNOWN_MEMBER_ID = ""  # of a client that has no member id yet
+NO_GENERATION = -1  # of a consumer that assigns its partitions itself
 
-# What is charged for a member, in a group of its own, and for each protocol, beside the bytes that were sent: about
-# what the objects take.
+# Bytes charged for a member that is alone in its group, and for each protocol, beside the bytes that the client sent:
+# about the size of the objects.
 MEMBER_OVERHEAD_BYTES = 4096
 _PROTOCOL_OVERHEAD_BYTES = 256
 
 
 class MemberIdentity(NamedTuple):
-    """Who a request says that it comes from. instance_id: `group.instance.id` of a static member (KIP-345)."""
+    """The member that a request names as its sender. instance_id: a static member's `group.instance.id` (KIP-345)."""
 
     member_id: str
     generation_id: int
@@ -33,7 +33,7 @@ class MemberIdentity(NamedTuple):
 
 
 class MemberMetadata(NamedTuple):
-    """What the leader of a group is told about a member."""
+    """What the leader of a group gets about a member."""
 
     member_id: str
     instance_id: str | None
@@ -58,9 +58,9 @@ class JoinResult:
 class Join:
     """A request to join a group; times are in seconds.
 
-    new_member_id: the id to give to one that has none yet.
-    needs_member_id: it is to join again with the id that it is given (KIP-394).
-    can_skip_assignment: it understands that a leader has nothing to assign (KIP-814).
+    new_member_id: the id for a client that has none yet.
+    needs_member_id: a client without an id must join again with the one that it gets (KIP-394).
+    can_skip_assignment: the client understands that a leader has nothing to assign (KIP-814).
     """
 
     member_id: str
@@ -77,7 +77,7 @@ class Join:
 
     @property
     def size_bytes(self) -> int:
-        """What is charged for the member that it makes."""
+        """Return the bytes that are charged for the member that joins."""
         names = (self.new_member_id, self.protocol_type, self.instance_id, self.client_id, self.client_host)
         return _charge(names, self.protocols)
 
@@ -86,7 +86,7 @@ class Join:
 
 
 def _charge(names: Iterable[str | None], protocols: Mapping[str, bytes]) -> int:
-    """What is charged for a member, in bytes."""
+    """Return the bytes that are charged for a member."""
     listed = sum(_PROTOCOL_OVERHEAD_BYTES + len(name) + len(metadata) for name, metadata in protocols.items())
     return MEMBER_OVERHEAD_BYTES + sum(len(name) for name in names if name) + listed
 
@@ -103,7 +103,7 @@ class SyncResult:
 
 @dataclass(frozen=True, eq=False)
 class Sync:
-    """A request for an assignment; the leader's brings those of all. A protocol that is None is not compared."""
+    """A request for an assignment; the leader's has those of all members. A protocol that is None is not compared."""
 
     identity: MemberIdentity
     assignments: dict[str, bytes] = field(default_factory=dict)
@@ -120,12 +120,12 @@ class Sync:
 
 @dataclass(eq=False)
 class Member:
-    """A member of a group, and the requests of it that wait for others.
+    """A member of a group, and its requests that wait for other members.
 
-    joined_bytes: what was charged for the request that it joined by.
+    joined_bytes: the bytes charged for its last join.
     is_new: it was not part of a generation yet.
     needs_sync: it has not asked for its assignment in this generation.
-    deadline: when it is taken for dead unless something is heard of it.
+    deadline: when its session expires unless it sends a request.
     """
 
     member_id: str
@@ -159,21 +159,12 @@ class Member:
 
     @classmethod
     def restored(cls, kept: GenerationMember, protocol_type: str) -> Member:
-        """A member of a generation that was kept; nothing is waited for from it until its session begins."""
+        """Return a member of a saved generation. It has no deadline until its session begins."""
         names = (kept.member_id, protocol_type, kept.instance_id, kept.client_id, kept.client_host)
         return cls(**kept._asdict(), joined_bytes=_charge(names, kept.protocols), is_new=False)
 
-    def to_keep(self) -> GenerationMember:
-        return GenerationMember(
-            self.member_id,
-            self.instance_id,
-            self.client_id,
-            self.client_host,
-            self.session_timeout,
-            self.rebalance_timeout,
-            self.protocols,
-            self.assignment,
-        )
+    def snapshot(self) -> GenerationMember:
+        return GenerationMember._make(getattr(self, name) for name in GenerationMember._fields)
 
     @property
     def size_bytes(self) -> int:
@@ -191,9 +182,9 @@ class Member:
         self.awaiting_join = join
 
     def offers(self, protocols: Mapping[str, bytes]) -> bool:
-        """Whether those are its protocols, in the same order of preference."""
+        """Return whether those are its protocols, in the same order of preference."""
         return list(self.protocols.items()) == list(protocols.items())
 
     def vote(self, candidates: Collection[str]) -> str:
-        """The protocol that it likes best of those that all members have."""
+        """Return the protocol that it prefers among the candidates."""
         return next(name for name in self.protocols if name in candidates)

@@ -6,14 +6,11 @@ from typing import Any
 from uuid import uuid4
 
 from kafka import errors
+from kafka.protocol.api_key import ApiKey
 from kafka.protocol.consumer import (
-    HeartbeatRequest,
     HeartbeatResponse,
-    JoinGroupRequest,
     JoinGroupResponse,
-    LeaveGroupRequest,
     LeaveGroupResponse,
-    SyncGroupRequest,
     SyncGroupResponse,
 )
 
@@ -26,40 +23,40 @@ from kafkafmt.serve.groups.member import (
     SyncResult,
 )
 from kafkafmt.serve.groups.membership import Membership
-from kafkafmt.serve.request import Handler, Message, Request
-from kafkafmt.serve.request_memory import ANSWER_ELEMENT_BYTES, ENCODED_COPIES
-from kafkafmt.serve.turns import by_turns
+from kafkafmt.server.request import Handler, Message, Request
+from kafkafmt.server.request_memory import ANSWER_ELEMENT_BYTES, ENCODED_COPIES
+from kafkafmt.server.yielding import yielding_between
 
 _NEEDS_MEMBER_ID = 4  # the first version of JoinGroup whose clients ask for a member id first (KIP-394)
 _CAN_SKIP_ASSIGNMENT = 9
 _NULLABLE_PROTOCOL_NAME = 7
-_NAMES_PROTOCOL = 5  # the first version of SyncGroup that says which protocol it is about (KIP-559)
+_NAMES_PROTOCOL = 5  # the first version of SyncGroup that names the protocol (KIP-559)
 _LEAVES_TOGETHER = 3  # the first version of LeaveGroup with several members
 
 
 class MemberRequests:
-    """What the members of groups ask their coordinator."""
+    """Answers the requests of group members."""
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            JoinGroupRequest.API_KEY: self._join,
-            SyncGroupRequest.API_KEY: self._sync,
-            HeartbeatRequest.API_KEY: self._heartbeat,
-            LeaveGroupRequest.API_KEY: self._leave,
+            ApiKey.JoinGroup: self._join,
+            ApiKey.SyncGroup: self._sync,
+            ApiKey.Heartbeat: self._heartbeat,
+            ApiKey.LeaveGroup: self._leave,
         }
 
     async def _join(self, request: Request) -> Message:
         join, group_id = _join_of(request), request.body.group_id
-        request.forget_body()  # what is left of it the groups count
+        request.forget_body()  # the groups count what they keep of it
         if group_id:
             result = await self._membership.join(group_id, join)
         else:
             result = join.refused(errors.InvalidGroupIdError)
         if request.memory is not None:
-            await request.memory.take(sum(map(_told_bytes, result.members)))
+            await request.memory.take(sum(map(_answer_bytes, result.members)))
         return _join_response(request.version, result)
 
     async def _sync(self, request: Request) -> Message:
@@ -89,11 +86,11 @@ class MemberRequests:
         error = errors.InvalidGroupIdError
         if group_id:
             error = self._membership.heartbeat(group_id, _identity(request.body))
-        return HeartbeatResponse(version=request.version, throttle_time_ms=0, error_code=error.errno)
+        return HeartbeatResponse(version=request.version, error_code=error.errno)
 
     async def _leave(self, request: Request) -> Message:
         body = request.body
-        response = LeaveGroupResponse(version=request.version, throttle_time_ms=0, error_code=0, members=[])
+        response = LeaveGroupResponse(version=request.version)
         if not body.group_id:
             response.error_code = errors.InvalidGroupIdError.errno
         elif request.version < _LEAVES_TOGETHER:
@@ -101,14 +98,13 @@ class MemberRequests:
         else:
             response.members = [
                 LeaveGroupResponse.MemberResponse(
-                    version=request.version,
                     member_id=each.member_id,
                     group_instance_id=each.group_instance_id,
                     error_code=self._membership.leave(
                         body.group_id, each.member_id, each.group_instance_id
                     ).errno,
                 )
-                async for each in by_turns(body.members)
+                async for each in yielding_between(body.members)
             ]
         return response
 
@@ -116,7 +112,7 @@ class MemberRequests:
 def _join_of(request: Request) -> Join:
     body = request.body
     client_id = request.client_id or ""
-    # Before there was a rebalance timeout, the session timeout was both; -1 stands for that.
+    # Version 0 has no rebalance timeout: the session timeout is used for both.
     rebalance_timeout_ms = body.rebalance_timeout_ms if request.version else body.session_timeout_ms
     return Join(
         member_id=body.member_id,
@@ -133,8 +129,8 @@ def _join_of(request: Request) -> Join:
     )
 
 
-def _told_bytes(member: MemberMetadata) -> int:
-    """What a member takes in the answer to its leader."""
+def _answer_bytes(member: MemberMetadata) -> int:
+    """Return the bytes that a member takes in the answer to its leader."""
     return ANSWER_ELEMENT_BYTES + ENCODED_COPIES * len(member.metadata)
 
 
@@ -142,7 +138,6 @@ def _join_response(version: int, result: JoinResult) -> Message:
     no_protocol = None if version >= _NULLABLE_PROTOCOL_NAME else ""
     return JoinGroupResponse(
         version=version,
-        throttle_time_ms=0,
         error_code=result.error.errno,
         generation_id=result.generation_id,
         protocol_type=result.protocol_type,
@@ -152,7 +147,6 @@ def _join_response(version: int, result: JoinResult) -> Message:
         member_id=result.member_id,
         members=[
             JoinGroupResponse.JoinGroupResponseMember(
-                version=version,
                 member_id=each.member_id,
                 group_instance_id=each.instance_id,
                 metadata=each.metadata,
@@ -165,7 +159,6 @@ def _join_response(version: int, result: JoinResult) -> Message:
 def _sync_response(version: int, result: SyncResult) -> Message:
     return SyncGroupResponse(
         version=version,
-        throttle_time_ms=0,
         error_code=result.error.errno,
         protocol_type=result.protocol_type,
         protocol_name=result.protocol_name,

@@ -1,4 +1,4 @@
-"""All groups that have members, on an event loop: requests that wait are futures, deadlines are the loop's timers."""
+"""All groups that have members, on an event loop: waiting requests are futures, deadlines are the loop's timers."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ log = structlog.get_logger()
 
 @dataclass
 class _Tracked:
-    """A group, what was charged for it, its timer, and the last generation that was logged.
+    """A group, the bytes charged for it, its timer, and the last generation that was logged.
 
-    is_kept: the store has a generation of it, or is about to. keeping: writes a generation to the store.
+    is_saved: the store has a generation of it, or will have one. saving: the task that writes one.
     """
 
     group: Group
     size_bytes: int = 0
     timer: asyncio.TimerHandle | None = None
     logged_generation_id: int = 0
-    is_kept: bool = False
-    keeping: asyncio.Task[None] | None = None
+    is_saved: bool = False
+    saving: asyncio.Task[None] | None = None
 
 
 class Membership:
-    """Who is in which group. A group is there while it has members, or somebody who was told to come back.
+    """The members of all groups. A group exists while it has members, or clients that were told to join again.
 
-    Must be used on one event loop. What members take in memory is limited over all groups. Members are told of a
+    Must be used on one event loop. The memory for members is limited over all groups. Members get the answers of a
     generation once the store has it.
     """
 
@@ -59,29 +59,29 @@ class Membership:
         self._is_closed = False
 
     def restore(self) -> None:
-        """Take the groups in that the store has; their sessions begin with `begin_sessions`."""
+        """Load the groups of the store. Their sessions begin with `begin_sessions`."""
         options = self._options
         for group_id, generation in self._store.generations():
             group = Group.restored(
                 generation, initial_rebalance_delay=options.initial_rebalance_delay, max_size=options.max_size
             )
-            tracked = _Tracked(group, logged_generation_id=generation.generation_id, is_kept=True)
+            tracked = _Tracked(group, logged_generation_id=generation.generation_id, is_saved=True)
             if self._has_room(_size_bytes(group_id, group)):
                 self._tracked[group_id] = tracked
                 self._charge(group_id, tracked)
             else:
-                log.warning("no room for the members of a group", group=group_id[:LOGGED_CHARS])
+                log.warning("no memory for the members of a group", group=group_id[:LOGGED_CHARS])
         if self._tracked:
             log.info("groups restored", groups=len(self._tracked))
 
     def begin_sessions(self) -> None:
-        """Members have to be heard of from now on, within their session timeouts."""
+        """Start the session timeouts of all members now."""
         for group_id, tracked in self._tracked.items():
             tracked.group.begin_sessions(self._now())
             self._watch(group_id, tracked)
 
     def groups(self) -> dict[str, Group]:
-        """The groups that are there, by id."""
+        """Return all groups by id."""
         return {group_id: tracked.group for group_id, tracked in self._tracked.items()}
 
     def group(self, group_id: str) -> Group | None:
@@ -89,7 +89,7 @@ class Membership:
         return None if tracked is None else tracked.group
 
     async def join(self, group_id: str, join: Join) -> JoinResult:
-        """Join a group, which is made for the first member. Waits for the other members."""
+        """Join a group, which the first member creates. Waits for the other members."""
         group = self.group(group_id)
         error = self._join_error(group, join)
         if error is not None:
@@ -104,14 +104,14 @@ class Membership:
         return result
 
     async def sync(self, group_id: str, sync: Sync) -> SyncResult:
-        """Get the assignment of a member. Waits for the leader to bring it."""
+        """Return the assignment of a member. Waits until the leader has sent it and it is saved."""
         group = self.group(group_id)
         if group is None:
             return sync.refused(self._absence_error())
         if not self._has_room(sync.size_bytes):
             return sync.refused(errors.CoordinatorNotAvailableError)
         group.sync(sync, self._now())
-        sync.assignments.clear()  # members have theirs; those that others brought are not kept while they wait
+        sync.assignments.clear()  # members have theirs now; those in other members' requests are ignored
         result: SyncResult = await self._answer(group_id, group, sync)
         return result
 
@@ -124,16 +124,16 @@ class Membership:
         return error
 
     def leave(self, group_id: str, member_id: str, instance_id: str | None) -> Error:
-        """Remove a member; without a member id, the static one of that instance id."""
+        """Remove a member. Without a member id, remove the static member of that instance id."""
         group = self.group(group_id)
         if group is None:
             return self._absence_error()
         error = group.leave(member_id, instance_id, self._now())
-        self._settle(group_id)
+        self._follow_up(group_id)
         return error
 
     def commit(self, group_id: str, identity: MemberIdentity) -> Error:
-        """Whether that member may commit offsets now; where a group has no members, whoever has no generation."""
+        """Return NoError if that member may commit now; without members, a client without a generation may."""
         tracked = self._tracked.get(group_id)
         if tracked is None:
             return errors.NoError if identity.generation_id < 0 else self._absence_error()
@@ -142,7 +142,7 @@ class Membership:
         return error
 
     def drop(self, group_id: str) -> None:
-        """Forget a group; those who were told to come back are not known then."""
+        """Forget a group, and the clients that were told to join it again."""
         tracked = self._tracked.pop(group_id, None)
         if tracked is not None:
             self._size_bytes -= tracked.size_bytes
@@ -150,7 +150,7 @@ class Membership:
                 tracked.timer.cancel()
 
     def close(self) -> None:
-        """Send all who wait to look for a coordinator again, and take nobody in any more."""
+        """Answer all waiting requests with COORDINATOR_NOT_AVAILABLE, and accept no more members."""
         self._is_closed = True
         for request, future in self._waiting.items():
             if not future.done():
@@ -170,27 +170,27 @@ class Membership:
         return None
 
     def _absence_error(self) -> Error:
-        """What is said to a member of a group that is not there."""
+        """Return the error for a member of a group that does not exist."""
         return errors.CoordinatorNotAvailableError if self._is_closed else errors.UnknownMemberIdError
 
     def _has_room(self, size_bytes: int) -> bool:
         return self._size_bytes + size_bytes <= self._options.max_membership_bytes
 
     async def _answer(self, group_id: str, group: Group, request: Join | Sync) -> Any:
-        """The answer to a request that the group has got."""
+        """Wait for the answer to a request that the group has received."""
         future = self._waiting[request] = asyncio.get_running_loop().create_future()
-        self._settle(group_id)
+        self._follow_up(group_id)
         try:
             return await future
         except asyncio.CancelledError:
             group.abandon(request, self._now())
-            self._settle(group_id)
+            self._follow_up(group_id)
             raise
         finally:
             del self._waiting[request]
 
-    def _settle(self, group_id: str) -> None:
-        """What an event of a group entails: answers are handed out, its timer is set, it goes with its last member."""
+    def _follow_up(self, group_id: str) -> None:
+        """Follow up an event of a group: send its answers, save it, set its timer, and drop it if it is empty."""
         tracked = self._tracked.get(group_id)
         if tracked is None:
             return
@@ -205,11 +205,11 @@ class Membership:
             log.info(
                 "group rebalanced", group=group_id[:LOGGED_CHARS], generation=generation, members=members
             )
-        if tracked.keeping is None and group.unkept is not None:
-            tracked.is_kept = True
-            tracked.keeping = asyncio.create_task(self._keep(group_id, tracked, group.unkept))
-        if tracked.is_kept and not group.roster.members:
-            tracked.is_kept = False
+        if tracked.saving is None and group.unsaved is not None:
+            tracked.is_saved = True
+            tracked.saving = asyncio.create_task(self._save(group_id, tracked, group.unsaved))
+        if tracked.is_saved and not group.roster.members:
+            tracked.is_saved = False
             self._forget(group_id)
         if len(group.roster) == 0:
             self.drop(group_id)
@@ -222,23 +222,23 @@ class Membership:
         self._size_bytes += size_bytes - tracked.size_bytes
         tracked.size_bytes = size_bytes
 
-    async def _keep(self, group_id: str, tracked: _Tracked, generation: Generation) -> None:
+    async def _save(self, group_id: str, tracked: _Tracked, generation: Generation) -> None:
         try:
-            await self._store.keep(group_id, generation)
+            await self._store.save_generation(group_id, generation)
         except sqlite3.Error as failure:
             not_available(failure)
-            tracked.group.not_kept(generation, self._now())
+            tracked.group.save_failed(generation, self._now())
         else:
-            tracked.group.kept(generation, self._now())
-        tracked.keeping = None
-        self._settle(group_id)
+            tracked.group.saved(generation, self._now())
+        tracked.saving = None
+        self._follow_up(group_id)
 
     def _forget(self, group_id: str) -> None:
-        """Have the store forget the generation of a group; nobody waits for that."""
+        """Delete the generation of a group from the store, in the background."""
 
         async def forget() -> None:
             try:
-                await self._store.keep(group_id, None)
+                await self._store.save_generation(group_id, None)
             except sqlite3.Error as failure:
                 not_available(failure)
 
@@ -247,7 +247,7 @@ class Membership:
         task.add_done_callback(self._forgetting.discard)
 
     def _watch(self, group_id: str, tracked: _Tracked) -> None:
-        """See to it that the group is looked at when its deadline comes. A timer that is early does no harm."""
+        """Set the timer of the group to its deadline. A timer that is early does no harm."""
         deadline = tracked.group.deadline
         if tracked.timer is not None:
             if tracked.timer.when() <= deadline:
@@ -260,12 +260,12 @@ class Membership:
         now = max(tracked.timer.when(), self._now())  # the loop may call a little early
         tracked.timer = None
         tracked.group.expire(now)
-        self._settle(group_id)
+        self._follow_up(group_id)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
 
 def _size_bytes(group_id: str, group: Group) -> int:
-    """What is charged for a group."""
+    """Return the bytes that are charged for a group."""
     return len(group_id) + group.roster.size_bytes

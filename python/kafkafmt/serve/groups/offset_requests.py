@@ -1,6 +1,6 @@
 """OffsetCommit, OffsetFetch and OffsetDelete: from kafka-python's messages to the store, and back.
 
-Version 0 of the first two meant offsets in ZooKeeper once; here there is one store for all.
+In Kafka, version 0 of the first two is for offsets in ZooKeeper; here all versions use the same store.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from kafka import errors
+from kafka.protocol.api_key import ApiKey
 from kafka.protocol.consumer import (
-    OffsetCommitRequest,
     OffsetCommitResponse,
-    OffsetDeleteRequest,
     OffsetDeleteResponse,
-    OffsetFetchRequest,
     OffsetFetchResponse,
 )
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription, ConsumerProtocolType
@@ -29,9 +27,9 @@ from kafkafmt.serve.groups.member import Error, MemberIdentity
 from kafkafmt.serve.groups.membership import Membership
 from kafkafmt.serve.groups.offsets import Commit, CommittedOffset
 from kafkafmt.serve.groups.store import OffsetStore, not_available
-from kafkafmt.serve.request import Handler, Message, Request
-from kafkafmt.serve.request_memory import ANSWER_ELEMENT_BYTES
-from kafkafmt.serve.turns import Turns, by_turns
+from kafkafmt.server.request import Handler, Message, Request
+from kafkafmt.server.request_memory import ANSWER_ELEMENT_BYTES
+from kafkafmt.server.yielding import YieldBudget, yielding_between
 from kafkafmt.types import TopicPartition
 
 _TOPIC_IDS = 10  # the first version of OffsetCommit and OffsetFetch that names topics by id (KIP-848)
@@ -41,7 +39,7 @@ _NOT_COMMITTED = CommittedOffset(offset=-1, leader_epoch=-1, metadata="", commit
 
 
 class OffsetRequests:
-    """What consumers ask about the offsets that they commit."""
+    """Answers requests about committed offsets."""
 
     def __init__(
         self, membership: Membership, store: OffsetStore, catalog: Catalog, *, max_metadata_chars: int
@@ -53,9 +51,9 @@ class OffsetRequests:
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            OffsetCommitRequest.API_KEY: self._commit,
-            OffsetFetchRequest.API_KEY: self._fetch,
-            OffsetDeleteRequest.API_KEY: self._delete,
+            ApiKey.OffsetCommit: self._commit,
+            ApiKey.OffsetFetch: self._fetch,
+            ApiKey.OffsetDelete: self._delete,
         }
 
     # OffsetCommit
@@ -66,32 +64,30 @@ class OffsetRequests:
         committed: list[Message] = []
         answers = OffsetCommitResponse.OffsetCommitResponseTopic
         topics = []
-        turns = Turns()
+        yields = YieldBudget()
         for topic in body.topics:
-            await turns.give()
+            await yields.checkpoint()
             name = self._topic_name(version, topic)
             partitions = []
             for partition in topic.partitions:
-                await turns.give()
+                await yields.checkpoint()
                 error = self._commit_error(version, name, partition.committed_metadata)
                 answer = answers.OffsetCommitResponsePartition(
-                    version=version, partition_index=partition.partition_index, error_code=error.errno
+                    partition_index=partition.partition_index, error_code=error.errno
                 )
                 partitions.append(answer)
                 if error is errors.NoError and name is not None:
                     commits.append(_commit_of(body.group_id, name, partition))
                     committed.append(answer)
-            topics.append(
-                answers(version=version, name=topic.name, topic_id=topic.topic_id, partitions=partitions)
-            )
-        error = await self._keep(version, body, commits)
+            topics.append(answers(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
+        error = await self._commit_offsets(version, body, commits)
         if error is not errors.NoError:
             for answer in committed:
                 answer.error_code = error.errno
-        return OffsetCommitResponse(version=version, throttle_time_ms=0, topics=topics)
+        return OffsetCommitResponse(version=version, topics=topics)
 
-    async def _keep(self, version: int, body: Any, commits: list[Commit]) -> Error:
-        """Keep what a member commits, if it may: nobody has a turn in between, who could make it one that may not."""
+    async def _commit_offsets(self, version: int, body: Any, commits: list[Commit]) -> Error:
+        """Write what a member commits, if it may. No other task runs between the check and the start of the write."""
         if version > 0:
             identity = MemberIdentity(
                 body.member_id, body.generation_id_or_member_epoch, body.group_instance_id
@@ -107,7 +103,7 @@ class OffsetRequests:
         return errors.NoError
 
     def _topic_name(self, version: int, topic: Any) -> str | None:
-        """The name of a topic in a request, or None where there is no such topic."""
+        """Return the name of a topic in a request; None if there is no such topic."""
         by_id = version >= _TOPIC_IDS
         found = self._catalog.topic_by_id(topic.topic_id) if by_id else self._catalog.topic(topic.name)
         return None if found is None else found.name
@@ -126,25 +122,23 @@ class OffsetRequests:
     async def _fetch(self, request: Request) -> Message:
         body, version = request.body, request.version
         if version < _SEVERAL_GROUPS:
-            turns = Turns(request.memory)
-            error, topics = await self._fetch_group(version, body.group_id, body.topics, turns)
-            return OffsetFetchResponse(
-                version=version, throttle_time_ms=0, topics=topics, error_code=error.errno
-            )
-        groups, turns = [], Turns(request.memory)
+            yields = YieldBudget(request.memory)
+            error, topics = await self._fetch_group(version, body.group_id, body.topics, yields)
+            return OffsetFetchResponse(version=version, topics=topics, error_code=error.errno)
+        groups, yields = [], YieldBudget(request.memory)
         for group in {group.group_id: group for group in body.groups}.values():
-            error, topics = await self._fetch_group(version, group.group_id, group.topics, turns)
+            error, topics = await self._fetch_group(version, group.group_id, group.topics, yields)
             groups.append(
                 OffsetFetchResponse.OffsetFetchResponseGroup(
-                    version=version, group_id=group.group_id, topics=topics, error_code=error.errno
+                    group_id=group.group_id, topics=topics, error_code=error.errno
                 )
             )
-        return OffsetFetchResponse(version=version, throttle_time_ms=0, groups=groups)
+        return OffsetFetchResponse(version=version, groups=groups)
 
     async def _fetch_group(
-        self, version: int, group_id: str, topics: list[Any] | None, turns: Turns
+        self, version: int, group_id: str, topics: list[Any] | None, yields: YieldBudget
     ) -> tuple[Error, list[Message]]:
-        """The error of a group as a whole, and what is answered for the topics; None: for all that it has."""
+        """Return the error of the whole group, and the answers for topics; None: for all topics with offsets."""
         asked = None if topics is None else await self._asked(version, topics)
         error, offsets = errors.NoError, {}
         try:
@@ -153,7 +147,7 @@ class OffsetRequests:
         except sqlite3.Error as failure:
             error = not_available(failure)
         if asked is None:
-            asked = await self._kept(version, offsets)
+            asked = await self._committed_topics(version, offsets)
         return error, [
             await _fetched_topic(
                 version,
@@ -161,26 +155,28 @@ class OffsetRequests:
                 sorted(numbers),
                 offsets,
                 errors.UnknownTopicIdError if topic.name is None else error,
-                turns,
+                yields,
             )
             for topic, numbers in asked.items()
         ]
 
     async def _asked(self, version: int, topics: list[Any]) -> dict[_Topic, set[int]]:
-        """What is asked for, each partition once, so that no request makes a response out of proportion."""
+        """Return the requested partitions, each once: repetition must not make the response larger."""
         asked: dict[_Topic, set[int]] = {}
-        async for topic in by_turns(topics):
+        async for topic in yielding_between(topics):
             if version >= _TOPIC_IDS:
                 named = _Topic(self._topic_name(version, topic), topic.topic_id)
             else:
-                named = _Topic(topic.name, None)  # there or not: what was committed for it can be told
+                named = _Topic(topic.name, None)  # the topic need not exist: it may have committed offsets
             asked.setdefault(named, set()).update(topic.partition_indexes)
         return asked
 
-    async def _kept(self, version: int, offsets: Iterable[TopicPartition]) -> dict[_Topic, set[int]]:
-        """What a group has offsets for; by id only the topics that are there."""
+    async def _committed_topics(
+        self, version: int, offsets: Iterable[TopicPartition]
+    ) -> dict[_Topic, set[int]]:
+        """Return the partitions with offsets. In versions with topic ids: only those of topics that exist."""
         kept: dict[_Topic, set[int]] = {}
-        async for name, number in by_turns(offsets):
+        async for name, number in yielding_between(offsets):
             topic = self._catalog.topic(name) if version >= _TOPIC_IDS else None
             if topic is not None or version < _TOPIC_IDS:
                 kept.setdefault(_Topic(name, None if topic is None else topic.id), set()).add(number)
@@ -190,14 +186,14 @@ class OffsetRequests:
 
     async def _delete(self, request: Request) -> Message:
         body, version = request.body, request.version
-        response = OffsetDeleteResponse(version=version, error_code=0, throttle_time_ms=0, topics=[])
+        response = OffsetDeleteResponse(version=version, topics=[])
         group = self._membership.group(body.group_id)
         try:
             error = await self._delete_error(body.group_id, group)
             if error is errors.NoError:
-                turns = Turns()
-                deleted = [await _deleted_topic(version, topic, turns) for topic in body.topics]
-                # From here to the store nobody has a turn, who could subscribe to one of the topics.
+                yields = YieldBudget()
+                deleted = [await _deleted_topic(topic, yields) for topic in body.topics]
+                # No other task runs from here to the store, so that nobody can subscribe to one of the topics.
                 subscribed = _subscribed_topics(group)
                 partitions: list[TopicPartition] = []
                 for answer, of_topic in deleted:
@@ -224,14 +220,14 @@ class OffsetRequests:
 
 
 class _Topic(NamedTuple):
-    """A topic as it is asked for: by name, or by an id, which may be that of no topic."""
+    """A topic of a request. name: None if no topic has the id."""
 
     name: str | None
     topic_id: UUID | None
 
 
 def _commit_of(group_id: str, topic: str, partition: Any) -> Commit:
-    timestamp_ms = partition.commit_timestamp  # of version 1 alone
+    timestamp_ms = partition.commit_timestamp  # only in version 1
     return Commit(
         group_id,
         TopicPartition(topic, partition.partition_index),
@@ -250,7 +246,7 @@ async def _fetched_topic(
     partitions: Iterable[int],
     offsets: Mapping[TopicPartition, CommittedOffset],
     error: Error,
-    turns: Turns,
+    yields: YieldBudget,
 ) -> Message:
     if version >= _SEVERAL_GROUPS:
         topic_class = OffsetFetchResponse.OffsetFetchResponseGroup.OffsetFetchResponseTopics
@@ -258,19 +254,18 @@ async def _fetched_topic(
     else:
         topic_class = OffsetFetchResponse.OffsetFetchResponseTopic
         partition_class = topic_class.OffsetFetchResponsePartition
-    # ZooKeeper had no node for a partition that nothing was committed for, which was told as this error.
+    # ZooKeeper had no node for a partition without a committed offset; version 0 reports that with this error.
     absence = errors.UnknownTopicOrPartitionError if version == 0 else errors.NoError
-    fetched = topic_class(version=version, name=topic.name, partitions=[])
+    fetched = topic_class(name=topic.name, partitions=[])
     if version >= _TOPIC_IDS:
         fetched.topic_id = topic.topic_id
     for number in partitions:
-        await turns.give(ANSWER_ELEMENT_BYTES)
+        await yields.checkpoint(ANSWER_ELEMENT_BYTES)
         offset = offsets.get(TopicPartition(topic.name or "", number))
         partition_error = absence if error is errors.NoError and offset is None else error
         found = offset or _NOT_COMMITTED
         fetched.partitions.append(
             partition_class(
-                version=version,
                 partition_index=number,
                 committed_offset=found.offset,
                 committed_leader_epoch=found.leader_epoch,
@@ -281,27 +276,25 @@ async def _fetched_topic(
     return fetched
 
 
-async def _deleted_topic(version: int, topic: Any, turns: Turns) -> tuple[Message, list[TopicPartition]]:
-    """The answer for a topic whose offsets are deleted, and the partitions that they are of."""
+async def _deleted_topic(topic: Any, yields: YieldBudget) -> tuple[Message, list[TopicPartition]]:
+    """Return the answer for a topic whose offsets are deleted, and the requested partitions."""
     answers = OffsetDeleteResponse.OffsetDeleteResponseTopic
-    answer, partitions = answers(version=version, name=topic.name, partitions=[]), []
+    answer, partitions = answers(name=topic.name, partitions=[]), []
     for each in topic.partitions:
-        await turns.give()
+        await yields.checkpoint()
         number = each.partition_index
         partitions.append(TopicPartition(topic.name, number))
-        answer.partitions.append(
-            answers.OffsetDeleteResponsePartition(version=version, partition_index=number, error_code=0)
-        )
-    await turns.give()
+        answer.partitions.append(answers.OffsetDeleteResponsePartition(partition_index=number))
+    await yields.checkpoint()
     return answer, partitions
 
 
 def _subscribed_topics(group: Group | None) -> set[str] | None:
-    """The topics that the members of a consumer group read; None where that cannot be told."""
+    """Return the topics that the members of a consumer group subscribe to; None if that is not known."""
     if group is None or not group.roster.members:
         return set()
     if group.protocol_name is None:
-        return None  # before the first rebalance is through
+        return None  # before the first rebalance is complete
     subscribed: set[str] = set()
     for member in group.roster.members.values():
         try:

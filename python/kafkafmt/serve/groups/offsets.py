@@ -1,8 +1,8 @@
-"""What a coordinator has to know behind a restart, in a SQLite file: Kafka's `__consumer_offsets`.
+"""What a coordinator has to know after a restart, in a SQLite file: the content of Kafka's `__consumer_offsets`.
 
-That is the committed offsets of each group, its position in each partition, and its last complete generation. One
-file is one endpoint's: it is locked while it is open. It has a limit, so that no client can fill a disk. All methods
-block; `store.py` calls them in a thread.
+That is the committed offsets of each group and its last complete generation. A file belongs to one endpoint, which
+locks it while it is open. Its size is limited, so that no client can fill a disk. All methods block; `store.py` calls
+them in a thread.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kafkafmt._util.files import NotRegularFileError, ensure_regular_or_missing
+from kafkafmt._util.user_errors import UserError
 from kafkafmt.serve.groups.generation import LOGGED_CHARS, Generation, GenerationMember
 from kafkafmt.types import TopicPartition
 
@@ -66,17 +67,17 @@ _PROTOCOLS = """
         FOREIGN KEY (generation, member) REFERENCES members ON DELETE CASCADE
     )
 """
-# What makes each version of the schema out of the one before, the first out of nothing.
+# The statements that create each version of the schema from the one before; the first ones create version 1.
 _STEPS = ((_COMMITTED_OFFSETS,), (_GENERATIONS, _MEMBERS, _PROTOCOLS))
 _SCHEMA_VERSION = len(_STEPS)
 
 
-class OffsetsFileError(ValueError):
-    """The file that a coordinator is to keep its state in is not one of them, is damaged, or another process has it."""
+class OffsetsFileError(UserError, ValueError):
+    """The file for a coordinator's state is of another kind, is damaged, or is open in another process."""
 
 
 class CommittedOffset(NamedTuple):
-    """What a consumer commits for a partition. leader_epoch: -1 where it is not known."""
+    """What a consumer commits for a partition. leader_epoch: -1 if it is not known."""
 
     offset: int
     leader_epoch: int
@@ -85,7 +86,7 @@ class CommittedOffset(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """An offset of a group, to be kept."""
+    """An offset that a group commits for a partition."""
 
     group_id: str
     partition: TopicPartition
@@ -93,10 +94,10 @@ class Commit(NamedTuple):
 
 
 class OffsetsFile:
-    """The committed offsets and generations of all groups, in a file, or in memory where path is None.
+    """The committed offsets and generations of all groups, in a file of at most `max_bytes`, or in memory without one.
 
-    Raises OffsetsFileError when it cannot be opened, and sqlite3.Error where a later call fails; nothing of a call
-    that fails is kept. It may be used in any thread, by one at a time.
+    Raises OffsetsFileError if it cannot be opened, and sqlite3.Error if a later call fails, of which nothing is kept.
+    It may be used in any thread, by one thread at a time.
     """
 
     def __init__(self, path: Path | None, max_bytes: int) -> None:
@@ -118,11 +119,11 @@ class OffsetsFile:
 
     @contextmanager
     def _wanted_fit(self) -> Iterator[None]:
-        """Whatever is wrong is said of the file."""
+        """Raise OffsetsFileError, which names the file, for errors within the block."""
         try:
             yield
         except (sqlite3.Error, ValueError, NotRegularFileError) as error:
-            expected = f"{self._path}: expected a file of committed offsets that nobody else has open"
+            expected = f"{self._path}: expected a file of committed offsets that no other process has open"
             raise OffsetsFileError(f"{expected}, found: {' '.join(str(error).split())}") from error
 
     def _open(self, max_bytes: int) -> None:
@@ -130,9 +131,9 @@ class OffsetsFile:
         is_new = self._pragma("schema_version") == 0
         application_id, version = self._pragma("application_id"), self._pragma("user_version")
         if not is_new and application_id != _APPLICATION_ID:
-            raise ValueError(f"a database of something else, application_id {application_id:#x}")
+            raise ValueError(f"a database of another application, application_id {application_id:#x}")
         if not is_new and not 1 <= version <= _SCHEMA_VERSION:
-            raise ValueError(f"schema version {version}, and {_SCHEMA_VERSION} is the latest known here")
+            raise ValueError(f"schema version {version}, the latest known one is {_SCHEMA_VERSION}")
         self._pragma("journal_mode = WAL")
         self._pragma("synchronous = FULL")
         self._pragma("foreign_keys = ON")
@@ -150,7 +151,7 @@ class OffsetsFile:
         self._pragma(f"max_page_count = {max_bytes // page_size}")
 
     def _check_tables(self) -> None:
-        """The tables are as they were made, with their checks, which the search for damage has thus looked at."""
+        """Raise ValueError unless the tables have the schema's CHECKs: then `quick_check` has verified them."""
         tables = self._connection.execute("SELECT sql FROM sqlite_master WHERE type = 'table'")
         found = {sql.strip() for (sql,) in tables}
         if not found.issuperset(statement.strip() for statement in chain.from_iterable(_STEPS)):
@@ -167,16 +168,16 @@ class OffsetsFile:
             yield
             self._connection.execute("COMMIT")
         except BaseException:
-            if self._connection.in_transaction:  # SQLite ends it by itself where the disk is full
+            if self._connection.in_transaction:  # SQLite ends it by itself if the disk is full
                 self._connection.execute("ROLLBACK")
             raise
 
     def write(
         self, commits: Iterable[Commit], generations: Mapping[str, Generation | None] | None = None
     ) -> None:
-        """Keep offsets, and generations by group id, all or none; they are durable when this returns.
+        """Write offsets, and generations by group id, all or none. They are durable when this returns.
 
-        A generation takes the place of the one that its group had; None: the group has none any more.
+        A generation replaces the one that its group had; None deletes it.
         """
         rows = ((group_id, *partition, *committed) for group_id, partition, committed in commits)
         with self._transaction():
@@ -219,7 +220,7 @@ class OffsetsFile:
         )
 
     def generations(self) -> Iterator[tuple[str, Generation]]:
-        """The last complete generation of each group that had members, by group id. Raises OffsetsFileError."""
+        """Yield the last complete generation of each group with members, by group id. Raises OffsetsFileError."""
         with self._wanted_fit():
             rows = self._connection.execute("SELECT * FROM generations ORDER BY number")
             for number, group_id, *about in rows:
@@ -234,7 +235,7 @@ class OffsetsFile:
                 yield group_id, generation
 
     def _members(self, number: int) -> Iterator[GenerationMember]:
-        """The members of the generation of that number."""
+        """Yield the members of a generation. number: its key in the table of generations."""
         members = self._connection.execute(
             "SELECT * FROM members WHERE generation = ? ORDER BY place", (number,)
         )
@@ -247,7 +248,7 @@ class OffsetsFile:
             yield GenerationMember._make((*names, *timeouts, dict(protocols), assignment))
 
     def read(self, group_id: str, topics: Iterable[str] | None) -> dict[TopicPartition, CommittedOffset]:
-        """The offsets of a group for all partitions of topics; None: of all topics."""
+        """Return the offsets of a group for all partitions of topics; None: of all topics."""
         columns = "topic, partition, committed_offset, leader_epoch, metadata, commit_timestamp_ms"
         query = f"SELECT {columns} FROM committed_offsets WHERE group_id = ?"
         if topics is None:
@@ -263,19 +264,23 @@ class OffsetsFile:
             for topic, partition, *committed in rows
         }
 
-    def delete(self, group_id: str, partitions: Sequence[TopicPartition] | None) -> None:
-        """Drop the offsets of a group for some partitions; None: for all."""
+    def delete(self, group_id: str, partitions: Sequence[TopicPartition]) -> None:
+        """Delete the offsets of a group for some partitions."""
         with self._transaction():
-            if partitions is None:
-                self._connection.execute("DELETE FROM committed_offsets WHERE group_id = ?", (group_id,))
-            else:
-                self._connection.executemany(
-                    "DELETE FROM committed_offsets WHERE group_id = ? AND topic = ? AND partition = ?",
-                    ((group_id, *partition) for partition in partitions),
-                )
+            self._connection.executemany(
+                "DELETE FROM committed_offsets WHERE group_id = ? AND topic = ? AND partition = ?",
+                ((group_id, *partition) for partition in partitions),
+            )
+
+    def delete_groups(self, group_ids: Sequence[str]) -> None:
+        """Delete all offsets of groups, in one transaction."""
+        with self._transaction():
+            self._connection.executemany(
+                "DELETE FROM committed_offsets WHERE group_id = ?", ((group_id,) for group_id in group_ids)
+            )
 
     def group_ids(self) -> list[str]:
-        """The groups that have offsets, sorted."""
+        """Return the ids of groups that have offsets, sorted."""
         rows = self._connection.execute("SELECT DISTINCT group_id FROM committed_offsets ORDER BY group_id")
         return [group_id for (group_id,) in rows]
 

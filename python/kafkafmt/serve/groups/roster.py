@@ -1,4 +1,4 @@
-"""Who is in a group: members by id, static members by instance id, those that were told to come back, the leader."""
+"""The members of a group by id, its static members by instance id, clients told to join again, and the leader."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from kafkafmt.serve.groups.member import MEMBER_OVERHEAD_BYTES, Error, Join, Mem
 
 
 class Roster:
-    """The members of a group and what follows from them, whatever the group is about to do.
+    """The members of a group and what follows from them, whatever state the group is in.
 
-    pending_deadlines: until when those who were given an id are waited for (KIP-394).
+    pending_deadlines: by member id, when a client expires that was given the id to join again with it (KIP-394).
     """
 
     def __init__(self) -> None:
@@ -24,10 +24,12 @@ class Roster:
         self.leader_id: str | None = None
         self.protocol_type: str | None = None
         self._static_member_ids: dict[str, str] = {}
+        # The number of members with each protocol, so that a join takes time only for its own protocols.
+        self._protocol_counts: Counter[str] = Counter()
 
     @classmethod
     def restored(cls, generation: Generation) -> Roster:
-        """The members of a generation that was kept."""
+        """Return the members of a saved generation."""
         roster = cls()
         roster.protocol_type, roster.leader_id = generation.protocol_type, generation.leader_id
         for kept in generation.members:
@@ -35,18 +37,18 @@ class Roster:
         return roster
 
     def __len__(self) -> int:
-        """Members, and those that may become one."""
+        """Return the number of members, and of clients that were told to join again."""
         return len(self.members) + len(self.pending_deadlines)
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes in memory."""
+        """Return about how many bytes it takes in memory."""
         members = sum(member.size_bytes for member in self.members.values())
         return members + sum(MEMBER_OVERHEAD_BYTES + len(member_id) for member_id in self.pending_deadlines)
 
     @property
     def deadline(self) -> float:
-        """When the first of them is taken for dead."""
+        """Return when the first member or client expires."""
         return min(
             min(self.pending_deadlines.values(), default=inf),
             min((member.deadline for member in self.members.values()), default=inf),
@@ -57,11 +59,11 @@ class Roster:
         return max((member.rebalance_timeout for member in self.members.values()), default=0.0)
 
     def static_member(self, instance_id: str | None) -> Member | None:
-        """The member of that `group.instance.id`."""
+        """Return the member with that `group.instance.id`; None if there is none."""
         return None if instance_id is None else self.members.get(self._static_member_ids.get(instance_id, ""))
 
     def identity_error(self, member_id: str, instance_id: str | None) -> Error | None:
-        """Why that is no member, or None."""
+        """Return the error if those ids are not a member's; else None."""
         if instance_id is not None:
             static = self.static_member(instance_id)
             if static is not None and static.member_id != member_id:
@@ -71,19 +73,21 @@ class Roster:
         return None if member_id in self.members else errors.UnknownMemberIdError
 
     def supports(self, join: Join) -> bool:
-        """Whether one who offers those protocols finds one that all others have."""
+        """Return whether the join offers a protocol that all members have."""
         if not self.members:
             return bool(join.protocol_type and join.protocols)
-        return join.protocol_type == self.protocol_type and not self._candidates().isdisjoint(join.protocols)
+        return join.protocol_type == self.protocol_type and any(map(self._is_common, join.protocols))
 
     def selected_protocol(self) -> str:
-        """The protocol with most votes, of those that all members have."""
-        candidates = self._candidates()
+        """Return the protocol with the most votes, of those that all members have."""
+        any_member = next(iter(self.members.values()))
+        candidates = set(filter(self._is_common, any_member.protocols))
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
 
-    def _candidates(self) -> set[str]:
-        return set.intersection(*(set(member.protocols) for member in self.members.values()))
+    def _is_common(self, protocol: str) -> bool:
+        """Return whether all members have that protocol."""
+        return self._protocol_counts[protocol] == len(self.members)
 
     def add(self, join: Join) -> Member:
         member = Member.joining(join)
@@ -93,14 +97,22 @@ class Roster:
         self._put(member)
         return member
 
+    def join_again(self, member: Member, join: Join) -> None:
+        """Update a member to what its new join asks for."""
+        self._discount(member)
+        member.join_again(join)
+        self._protocol_counts.update(member.protocols.keys())
+
     def _put(self, member: Member) -> None:
         self.members[member.member_id] = member
+        self._protocol_counts.update(member.protocols.keys())
         if member.instance_id is not None:
             self._static_member_ids[member.instance_id] = member.member_id
 
     def rename(self, member: Member, member_id: str) -> None:
-        """Give a static member another id; the former one is fenced from now on."""
+        """Give a static member another id. Its former id is fenced from now on."""
         del self.members[member.member_id]
+        self._discount(member)
         if self.leader_id == member.member_id:
             self.leader_id = member_id
         member.member_id = member_id
@@ -109,7 +121,15 @@ class Roster:
     def forget(self, members: Iterable[Member]) -> None:
         for member in members:
             del self.members[member.member_id]
+            self._discount(member)
             if member.instance_id is not None:
                 del self._static_member_ids[member.instance_id]
         if self.leader_id not in self.members:
             self.leader_id = next(iter(self.members), None)
+
+    def _discount(self, member: Member) -> None:
+        """Remove the protocols of a member from the counts."""
+        self._protocol_counts.subtract(member.protocols.keys())
+        for protocol in member.protocols:
+            if not self._protocol_counts[protocol]:
+                del self._protocol_counts[protocol]

@@ -1,4 +1,4 @@
-"""The file of committed offsets for an event loop: one thread reads and writes, what waits shares a transaction."""
+"""The file of committed offsets, for an event loop. One thread reads and writes; waiting writes share a transaction."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ _T = TypeVar("_T")
 
 
 def not_available(failure: sqlite3.Error) -> Error:
-    """What clients are told where SQLite fails: they look for the coordinator and try again."""
+    """Log a failure of SQLite. Return the error after which clients look for the coordinator and try again."""
     log.error("the file of committed offsets is not available", error=str(failure))
     return errors.CoordinatorNotAvailableError
 
 
 class _Change(NamedTuple):
-    """What one caller wants kept; generations are by group id."""
+    """What one caller writes. generations: by group id; None deletes one."""
 
     commits: Sequence[Commit] = ()
     generations: Mapping[str, Generation | None] = {}
 
 
 class OffsetStore:
-    """The committed offsets of all groups, in the folder `state`, or in memory without one.
+    """The committed offsets of all groups, in the folder `state`, or in memory if that is None.
 
-    In a folder the last complete generation of each group is kept as well. What all that may take is limited by
-    `options`. Raises OffsetsFileError where the file is not fit, and OSError where the folder cannot be made; the
-    methods raise sqlite3.Error where SQLite does, a full file included.
+    A folder keeps the last complete generation of each group as well. `options` limits the size. Raises
+    OffsetsFileError if the file cannot be used, and OSError if the folder cannot be created. The methods raise
+    sqlite3.Error if SQLite fails, also when the file is full.
     """
 
     def __init__(self, state: Path | None, options: GroupOptions) -> None:
-        self._keeps_generations = state is not None
+        self._saves_generations = state is not None
         if state is None:
             self._file = OffsetsFile(None, options.max_offsets_bytes)
         else:
@@ -61,20 +61,20 @@ class OffsetStore:
         self._writing = asyncio.Lock()
 
     def generations(self) -> Iterator[tuple[str, Generation]]:
-        """The generations that were kept before, by group id; blocks. Raises OffsetsFileError."""
+        """Yield the saved generations by group id. Blocks. Raises OffsetsFileError."""
         return self._file.generations()
 
     async def commit(self, commits: Iterable[Commit]) -> None:
-        """Keep offsets; they are durable when this returns."""
+        """Write offsets. They are durable when this returns."""
         await self._written(_Change(commits=tuple(commits)))
 
-    async def keep(self, group_id: str, generation: Generation | None) -> None:
-        """Keep the generation that a group is in, which is durable when this returns; None: it has no members."""
-        if self._keeps_generations:
+    async def save_generation(self, group_id: str, generation: Generation | None) -> None:
+        """Save a group's generation durably; None: it has no members. Does nothing for a store in memory."""
+        if self._saves_generations:
             await self._written(_Change(generations={group_id: generation}))
 
     async def _written(self, change: _Change) -> None:
-        """Return when a change is durable. What comes during a write goes in the next one."""
+        """Write a change; return when it is durable. Changes that arrive during a write share the next one."""
         if self._next_write is None:
             self._next_write = asyncio.create_task(self._write())
         place = len(self._changes)
@@ -84,14 +84,14 @@ class OffsetStore:
             raise failure
 
     async def _write(self) -> list[sqlite3.Error | None]:
-        """What each of the changes failed with that waited."""
+        """Write the waiting changes. Return the error of each; None: it was written."""
         async with self._writing:
             changes, self._changes = self._changes, []
             self._next_write = None
             return await self._in_thread(partial(self._write_changes, changes))
 
     def _write_changes(self, changes: Sequence[_Change]) -> list[sqlite3.Error | None]:
-        """In one transaction, or in one each where that fails: what has no room leaves others theirs."""
+        """Write in one transaction. If it fails, use one each: a change that does not fit must not fail the others."""
         try:
             self._file.write(
                 chain.from_iterable(change.commits for change in changes),
@@ -106,15 +106,23 @@ class OffsetStore:
     async def offsets(
         self, group_id: str, topics: Sequence[str] | None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """The offsets of a group for all partitions of topics; None: of all topics."""
+        """Return the offsets of a group for all partitions of topics; None: of all topics."""
         return await self._in_thread(partial(self._file.read, group_id, topics))
 
-    async def delete(self, group_id: str, partitions: Sequence[TopicPartition] | None) -> None:
-        """Drop the offsets of a group for some partitions; None: for all."""
+    async def delete(self, group_id: str, partitions: Sequence[TopicPartition]) -> None:
+        """Delete the offsets of a group for some partitions."""
         await self._in_thread(partial(self._file.delete, group_id, partitions))
 
+    async def delete_groups(self, group_ids: Sequence[str]) -> None:
+        """Delete all offsets of groups; of none if that fails."""
+        await self._in_thread(partial(self._file.delete_groups, group_ids))
+
+    async def with_offsets(self, group_ids: Sequence[str]) -> set[str]:
+        """Return those of the groups that have offsets."""
+        return await self._in_thread(lambda: set(filter(self._file.has_group, group_ids)))
+
     async def group_ids(self) -> list[str]:
-        """The groups that have offsets, sorted."""
+        """Return the ids of groups that have offsets, sorted."""
         return await self._in_thread(self._file.group_ids)
 
     async def has_group(self, group_id: str) -> bool:
@@ -124,7 +132,7 @@ class OffsetStore:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     async def close(self) -> None:
-        """Write what waits, and give the file back."""
+        """Write what waits, and close the file."""
         if self._next_write is not None:
             await self._next_write
         await self._in_thread(self._file.close)

@@ -1,7 +1,7 @@
-"""Produce: records of producers of any age, checked shallowly, numbered in place and appended to the log directory.
+"""Produce: checks the batches of producers of any version, assigns offsets in place and appends to the log directory.
 
-What a request has for different partitions is dealt with apart: each is appended whole, or refused with an error of
-its own. It is answered once what its `acks` ask for is done.
+The partitions of a request are independent: the records of each are appended as a whole, or refused with an error of
+their own. The response is sent as soon as `acks` allows.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from kafka import errors
 from kafka.protocol.producer import ProduceResponse
 
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.serve.metrics import Metrics
 from kafkafmt.serve.producing.checking import MOST_DECOMPRESSED_BYTES, RefusedRecordsError, checked_run
 from kafkafmt.serve.producing.writers import Appended, Writers
-from kafkafmt.serve.request import Message, Request
-from kafkafmt.serve.turns import Turns
-from kafkafmt.serve.wire import RequestError
+from kafkafmt.server.errors import RequestError
+from kafkafmt.server.metrics import Metrics
+from kafkafmt.server.request import Message, Request
+from kafkafmt.server.yielding import YieldBudget
 
 if TYPE_CHECKING:
     from kafkafmt.serve.catalog import Catalog, Partition
@@ -40,11 +40,11 @@ _TopicResponse = ProduceResponse.TopicProduceResponse
 
 
 class UnansweredProduceError(RequestError):
-    """Records were refused of a producer that waits for no answer: that its connection is closed tells it."""
+    """Records of a producer with `acks` 0 were refused. It waits for no response, so its connection is closed."""
 
 
 class _Answer(NamedTuple):
-    """What a partition is answered with. Kafka's "no offset" is -1."""
+    """The answer for one partition. -1 is Kafka's "no offset"."""
 
     error: type[errors.BrokerResponseError] = errors.NoError
     message: str | None = None
@@ -56,7 +56,7 @@ class _Answer(NamedTuple):
 class Producing:
     """Answers Produce. For the tasks of one event loop.
 
-    max_decompressed_bytes: of a wrapper of v0 or v1, which is opened. now: tells the time, in milliseconds.
+    max_decompressed_bytes: the limit for one wrapper of v0 or v1. now: returns the time in milliseconds.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Producing:
         self._now = now
 
     async def answer(self, request: Request) -> Message | None:
-        """None: the producer waits for no answer. Raises UnansweredProduceError where it would have got an error."""
+        """Append the records; return the response. For `acks` 0: None, and UnansweredProduceError for an error."""
         answers = await self._answers(request)
         if request.body.acks == _NONE:
             refused = next((answer for answer in answers if answer.error is not errors.NoError), None)
@@ -93,20 +93,20 @@ class Producing:
         return await _response(request, iter(answers))
 
     async def _answers(self, request: Request) -> list[_Answer]:
-        """What becomes of the records for each partition, in the order of the request's."""
+        """Append the records for each partition. Return the answers in the order of the request."""
         await self._topics.refresh()
-        turns = Turns()
+        yields = YieldBudget()
         asked: list[tuple[Message, Message]] = []
         times_asked: Counter[tuple[str, UUID, int]] = Counter()
         for topic in request.body.topic_data:
             for data in topic.partition_data:
-                await turns.give()
+                await yields.checkpoint()
                 asked.append((topic, data))
                 times_asked[topic.name, topic.topic_id, data.index] += 1
         answers: list[_Answer] = []
         appends: dict[int, Coroutine[None, None, _Answer]] = {}
         for topic, data in asked:
-            await turns.give()
+            await yields.checkpoint()
             is_repeated = times_asked[topic.name, topic.topic_id, data.index] > 1
             found = self._find(request, topic, data.index, is_repeated=is_repeated)
             if isinstance(found, _Answer):
@@ -121,20 +121,20 @@ class Producing:
     def _find(
         self, request: Request, topic: Message, index: int, *, is_repeated: bool
     ) -> Partition | _Answer:
-        """The partition that records are for; or the answer, where they are refused whatever they are."""
+        """Return the partition for some records, or the answer if the request alone is reason to refuse them."""
         acks, name = request.body.acks, topic.name
         if acks not in (_ALL, _NONE, _LEADER):
             return _Answer(errors.InvalidRequiredAcksError, f"acks: expected -1, 0 or 1, found {acks}")
         if request.body.transactional_id is not None:
-            return _Answer(errors.TransactionalIdAuthorizationFailedError, "there are no transactions here")
+            return _Answer(errors.TransactionalIdAuthorizationFailedError, "transactions are not supported")
         if is_repeated:
             return _Answer(
-                errors.InvalidRequestError, "expected a partition once in a request, found it again"
+                errors.InvalidRequestError, "expected a partition once in a request, found it twice"
             )
         if request.version >= _FIRST_VERSION_BY_TOPIC_ID:
             found = self._catalog.topic_by_id(topic.topic_id)
             if found is None:
-                return _Answer(errors.UnknownTopicIdError, f"there is no topic of the ID {topic.topic_id}")
+                return _Answer(errors.UnknownTopicIdError, f"there is no topic with ID {topic.topic_id}")
             name = found.name
         partition = self._catalog.partition(name, index)
         if partition is None:
@@ -142,21 +142,15 @@ class Producing:
         return partition
 
     async def _append(self, request: Request, partition: Partition, records: bytes | None) -> _Answer:
-        """Append the records for one partition, or tell why not."""
+        """Append the records for one partition. Errors are returned as answers."""
         topic, number = partition.topic_partition
         try:
             return await self._appended(request, partition, records)
         except RefusedRecordsError as error:
             return _Answer(error.error, f"{topic}-{number}: {error}")
         except (KafkaFormatError, OSError) as error:
-            if times := partition.seldom.times(str(error)):
-                _log.error(
-                    "partition cannot be written",
-                    topic=topic,
-                    partition=number,
-                    error=str(error),
-                    times=times,
-                )
+            about = {"topic": topic, "partition": number, "error": str(error)}
+            partition.limited_log.write(_log.error, str(error), "partition cannot be written", **about)
             is_known = request.version >= _FIRST_VERSION_WITH_STORAGE_ERROR
             return _Answer(
                 errors.KafkaStorageError if is_known else errors.NotLeaderForPartitionError, str(error)
@@ -170,7 +164,7 @@ class Producing:
             return _Answer(log_start_offset=await partition.start_offset())
         async with self._writers.writer(partition) as writer:
             appended: Appended = await writer.append(run, settings, self._now)
-            self._growth.look_at(partition)
+            await self._growth.notify(partition)
             if request.body.acks == _ALL:
                 await writer.flush(appended.end_offset)
         self._metrics.records_appended(len(run), int(run.index["size"].sum()))
@@ -182,25 +176,22 @@ class Producing:
 
 
 async def _response(request: Request, answers: Iterator[_Answer]) -> Message:
-    """The answers of partitions, in the order of the request's."""
-    version, turns = request.version, Turns()
+    """Build the response. answers: of the partitions, in the order of the request."""
+    version, yields = request.version, YieldBudget()
     responses = []
     for topic in request.body.topic_data:
         partitions = []
         for data in topic.partition_data:
-            await turns.give()
-            partitions.append(_partition_response(version, data.index, next(answers)))
+            await yields.checkpoint()
+            partitions.append(_partition_response(data.index, next(answers)))
         responses.append(
-            _TopicResponse(
-                version=version, name=topic.name, topic_id=topic.topic_id, partition_responses=partitions
-            )
+            _TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions)
         )
     return ProduceResponse(version=version, responses=responses)
 
 
-def _partition_response(version: int, index: int, answer: _Answer) -> Message:
+def _partition_response(index: int, answer: _Answer) -> Message:
     return _TopicResponse.PartitionProduceResponse(
-        version=version,
         index=index,
         error_code=answer.error.errno,
         base_offset=answer.base_offset,

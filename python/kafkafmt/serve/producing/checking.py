@@ -1,6 +1,6 @@
-"""What a producer sends for a partition, looked at as a broker does, but for the records themselves.
+"""Checks what a producer sends for a partition as a broker does, except for the records inside the batches.
 
-Batches of v2 are taken as they are, however many. Of messages of v0 or v1 one batch of v2 is made.
+Batches of v2 are accepted unchanged, in any number. Messages of v0 or v1 are converted to one batch of v2.
 """
 
 from __future__ import annotations
@@ -11,27 +11,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 from kafka import errors
 
-from _kafkafmt.decode import LocatedRecords
-from _kafkafmt.scan import BatchRun, scan
+from _kafkafmt.batches.scan import BatchRun, scan
+from _kafkafmt.records.decode import LocatedRecords
 from kafkafmt import codecs
-from kafkafmt.builder import RecordBatchBuilder
+from kafkafmt.build.builder import RecordBatchBuilder
+from kafkafmt.build.forwarding import RefusalReason, refusal_message, refused_batches
 from kafkafmt.errors import (
     CorruptRecordError,
     KafkaFormatError,
     UnsupportedCompressionTypeError,
     UnsupportedVersionError,
 )
-from kafkafmt.forwarding import RefusalReason, refusal_message, refused_batches
 from kafkafmt.log.producer_states import SEQUENCES, ProducerStates
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_FIRST_VERSION_OF_BATCHES = 3  # KIP-98: versions of Produce from then on take batches of v2 alone
+_FIRST_VERSION_OF_BATCHES = 3  # KIP-98: from this version on Produce accepts only batches of v2
 _FIRST_VERSION_WITH_ZSTD = 7  # KIP-110
-# What a wrapper of v0 or v1 may decompress to at the most. One is converted at a time, so that this is all they take
-# together.
+# The most that a wrapper of v0 or v1 may decompress to. One is converted at a time, so this limits all together.
 MOST_DECOMPRESSED_BYTES = 64 * 1024 * 1024
 _converting = threading.Lock()
 
@@ -48,7 +47,7 @@ _ERRORS: dict[RefusalReason, type[errors.BrokerResponseError]] = {
 
 
 class RefusedRecordsError(Exception):
-    """Records of one partition that are not taken: with Kafka's error for that, and a sentence."""
+    """The records for a partition are refused. error: Kafka's error for the producer, beside the message."""
 
     def __init__(self, error: type[errors.BrokerResponseError], message: str) -> None:
         super().__init__(message)
@@ -61,19 +60,19 @@ def checked_run(
     max_message_bytes: int,
     max_decompressed_bytes: int = MOST_DECOMPRESSED_BYTES,
 ) -> BatchRun:
-    """The batches that are to be appended, in memory of their own that may be written to; perhaps none.
+    """Return the batches to append, in writable memory of their own; there may be none.
 
-    version: of Produce. max_decompressed_bytes: of a wrapper of v0 or v1, which is opened. CRCs hold, counts are those
-    of the offsets, and there is nothing that only brokers write.
+    version: of Produce. max_decompressed_bytes: the limit for one wrapper of v0 or v1. The batches have valid CRCs,
+    counts that match their offsets, and nothing that only brokers write.
     Raises RefusedRecordsError.
     """
     run, consumed, _, _, error = scan(bytearray(records or b""))
     if error is not None:
         raise RefusedRecordsError(errors.CorruptRecordError, str(error))
     if not len(run) and version >= _FIRST_VERSION_OF_BATCHES:
-        raise RefusedRecordsError(errors.InvalidRecordError, "expected a record batch at least, found none")
+        raise RefusedRecordsError(errors.InvalidRecordError, "expected at least one record batch, found none")
     if consumed != len(records or b""):
-        message = f"expected whole batches, found a part of one behind {consumed} bytes"
+        message = f"expected whole batches, found a part of one after {consumed} bytes"
         raise RefusedRecordsError(errors.CorruptRecordError, message)
     if not len(run):
         return run
@@ -117,9 +116,9 @@ def _of_batch(number: int, message: str) -> str:
 
 
 def _converted_up(run: BatchRun, max_decompressed_bytes: int) -> BatchRun:
-    """Make one batch of v2 of messages of v0 or v1: of one wrapper, or of messages that are not compressed.
+    """Convert messages of v0 or v1 to one batch of v2: one wrapper, or messages that are not compressed.
 
-    Their offsets do not matter: old clients may give 0 to all of them. Raises RefusedRecordsError.
+    Their offsets are ignored: old clients may send 0 for all of them. Raises RefusedRecordsError.
     """
     rows = run.index
     _ensure_one_kind(rows)
@@ -130,7 +129,7 @@ def _converted_up(run: BatchRun, max_decompressed_bytes: int) -> BatchRun:
             else:
                 located = _in_wrapper(run, max_decompressed_bytes)
             builder = RecordBatchBuilder(codec=Codec(int(rows["codec"][0])))
-            builder._fill_located(located, 0, len(located))
+            builder.fill_located(located, 0, len(located))
             batch = builder.build()
     except UnsupportedCompressionTypeError as error:
         raise RefusedRecordsError(errors.UnsupportedCompressionTypeError, str(error)) from None
@@ -142,7 +141,7 @@ def _converted_up(run: BatchRun, max_decompressed_bytes: int) -> BatchRun:
 
 
 def _ensure_one_kind(rows: NDArray[np.void]) -> None:
-    """Refuse messages of several formats, and a wrapper that is not the only message, as LogValidator does."""
+    """Raise RefusedRecordsError for mixed formats, and for a wrapper beside other messages, as LogValidator does."""
     magics = np.unique(rows["magic"])
     if len(magics) > 1:
         message = "magic: expected messages of one format, found those of v0 and v1"
@@ -153,7 +152,7 @@ def _ensure_one_kind(rows: NDArray[np.void]) -> None:
 
 
 def _in_wrapper(run: BatchRun, max_decompressed_bytes: int) -> LocatedRecords:
-    """The messages in the wrapper that a run is. Raises RefusedRecordsError or KafkaFormatError."""
+    """Return the messages in a run that is one wrapper. Raises RefusedRecordsError or KafkaFormatError."""
     row = run.index[0]
     magic = int(row["magic"])
     payload = codecs.decompress(int(row["codec"]), run.payload(0), limit=max_decompressed_bytes, magic=magic)
@@ -169,10 +168,10 @@ def _in_wrapper(run: BatchRun, max_decompressed_bytes: int) -> LocatedRecords:
 
 
 def check_sequence(run: BatchRun, producers: ProducerStates) -> int | None:
-    """Whether batches come next of what their producer has written, as a broker sees it (KIP-98).
+    """Check that batches are the next ones of their producer, as a broker does (KIP-98).
 
-    None: they do. Else they were appended before, and this is the offset that the first record got. All of the
-    batches have the same producer and epoch; raises RefusedRecordsError where not, and for others than those.
+    Returns None if they are. If they were appended before, returns the offset that their first record got. Raises
+    RefusedRecordsError for any other sequence, and for batches of several producers or epochs.
     """
     rows = run.index
     producer_id, epoch, sequence = (
@@ -186,7 +185,7 @@ def check_sequence(run: BatchRun, producers: ProducerStates) -> int | None:
         message = "expected sequence numbers without gaps from batch to batch, found others"
         raise RefusedRecordsError(errors.OutOfOrderSequenceNumberError, message)
     state = producers.get(producer_id)
-    if state is None:  # all it had written may be deleted
+    if state is None:  # everything that it wrote may have been deleted
         return None
     if epoch < state.producer_epoch:
         message = f"epoch of producer {producer_id}: expected {state.producer_epoch} or more, found {epoch}"

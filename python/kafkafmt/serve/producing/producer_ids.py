@@ -1,7 +1,7 @@
-"""InitProducerId: an id for an idempotent producer, which no other has (KIP-98).
+"""InitProducerId: an id for an idempotent producer, which no other producer has (KIP-98).
 
-An id is a number that was drawn when the endpoint started, of 41 bits, and a count. So no file need remember which
-were given before, and those that came with the logs of another cluster, which counts from 0, stay other producers'.
+An id consists of a random number of 41 bits, drawn when the endpoint starts, and a count. So no file has to record the
+ids in use. Logs of other clusters have ids that count from 0, which differ from these.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import itertools
 import secrets
 from collections.abc import Iterator
 
-from kafka.errors import NoError, TransactionalIdAuthorizationFailedError
+from kafka.errors import TransactionalIdAuthorizationFailedError
 from kafka.protocol.producer import InitProducerIdResponse
 
-from kafkafmt.serve.request import Message, Request
+from kafkafmt.server.request import Message, Request
 
 _DRAWN_BITS, _COUNT_BITS = 41, 22
 
 
 class ProducerIdsApi:
-    """Answers InitProducerId. There are no transactions: a producer that wants them is told to give up."""
+    """Answers InitProducerId. A transactional producer gets an error after which it gives up."""
 
     def __init__(self) -> None:
         self._ids = _producer_ids()
@@ -31,9 +31,7 @@ class ProducerIdsApi:
             return InitProducerIdResponse(
                 version=version, error_code=error.errno, producer_id=-1, producer_epoch=-1
             )
-        return InitProducerIdResponse(
-            version=version, error_code=NoError.errno, producer_id=next(self._ids), producer_epoch=0
-        )
+        return InitProducerIdResponse(version=version, producer_id=next(self._ids), producer_epoch=0)
 
 
 def _producer_ids() -> Iterator[int]:

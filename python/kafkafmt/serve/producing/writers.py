@@ -1,7 +1,7 @@
-"""The logs that are appended to: one writer a partition, in which appends have their order and flushes are shared.
+"""Writers of the logs that producers append to: one for each partition. It orders the appends and shares flushes.
 
-Files are written and flushed in threads, never in the event loop. Logs stay open, the last ones that were written to;
-one that is damaged or cannot be written is tried anew by the next append.
+Files are written and flushed in threads, never in the event loop. The logs that were used last stay open. After a
+failure to open a log, the next append tries again.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import structlog
 from kafka import errors
 
-from _kafkafmt.scan import BatchRun, scan
-from _kafkafmt.stamp import assign_offsets
+from _kafkafmt.batches.scan import BatchRun, scan
+from _kafkafmt.batches.stamp import assign_offsets
 from kafkafmt.log.appender import LogAppender
 from kafkafmt.serve.producing.checking import RefusedRecordsError, check_sequence
 from kafkafmt.types import TimestampType
@@ -35,7 +36,7 @@ _T = TypeVar("_T")
 
 
 class Appended(NamedTuple):
-    """Where records are now: the first one's offset and the one behind the last; log_append_time: -1 without one."""
+    """Where records were appended. end_offset: after the last record. log_append_time: in milliseconds; -1: none."""
 
     base_offset: int
     end_offset: int
@@ -55,17 +56,17 @@ class PartitionWriter:
         self.users = 0
 
     async def append(self, run: BatchRun, settings: TopicSettings, now: Callable[[], int]) -> Appended:
-        """Give batches their offsets and append all of them, or none.
+        """Assign offsets to batches and append all of them, or none.
 
-        run: batches in memory that may be written to, end to end. now: tells the time, in milliseconds. What was
-        appended before is not again: its offsets are what is returned. Raises RefusedRecordsError, KafkaFormatError
-        and OSError.
+        run: batches in writable memory, end to end. now: returns the time in milliseconds. Batches that were appended
+        before are not appended again; their offsets are returned. Raises RefusedRecordsError, KafkaFormatError and
+        OSError.
         """
         async with self._appending:
             return await self._in_thread(lambda: self._append(run, settings, now))
 
     async def flush(self, end_offset: int) -> None:
-        """Until all in front of an offset is durable; those who wait meanwhile share the next flush."""
+        """Wait until all records before `end_offset` are durable. Calls during a flush share the next one."""
         while self._durable_offset < end_offset:
             if self._flushing is None:
                 self._flushing = asyncio.create_task(self._flush())
@@ -80,17 +81,19 @@ class PartitionWriter:
     async def _flush(self) -> None:
         try:
             log = self._log
-            assert log is not None  # it is closed where nobody uses it
+            assert log is not None  # it is closed only when unused
             self._durable_offset = await self._in_thread(log.flush)
         finally:
             self._flushing = None
 
     def _append(self, run: BatchRun, settings: TopicSettings, now: Callable[[], int]) -> Appended:
         if self._log is None:
-            self._log = LogAppender(self._partition.folder, segment_bytes=settings.segment_bytes)
+            folder = self._partition.folder
+            assert isinstance(folder, Path)  # `ServeOptions.local_directory` raises for a remote folder
+            self._log = LogAppender(folder, segment_bytes=settings.segment_bytes)
             if self._log.truncated_bytes:
                 _log.warning(
-                    "bytes at the end of a log that were no whole batch are cut off",
+                    "a log was truncated after its last whole batch",
                     folder=str(self._partition.folder),
                     bytes=self._log.truncated_bytes,
                 )
@@ -98,7 +101,7 @@ class PartitionWriter:
         log.segment_bytes = settings.segment_bytes
         size = int(rows["size"].sum())
         if size > log.segment_bytes:
-            message = f"expected {log.segment_bytes} bytes of batches at most, a segment's, found {size}"
+            message = f"expected at most {log.segment_bytes} bytes of batches, a segment's size, found {size}"
             raise RefusedRecordsError(errors.RecordListTooLargeError, message)
         if (rows["producer_id"] >= 0).any():
             known = check_sequence(run, log.producers)
@@ -111,7 +114,7 @@ class PartitionWriter:
         return Appended(base_offset, end_offset, time)
 
     async def _in_thread(self, call: Callable[[], _T]) -> _T:
-        """What a call gives, which is waited for though the caller is cancelled: what it holds is in use until then."""
+        """Return the result of a call in a thread. A cancelled caller waits as well: the call uses its memory."""
         future = asyncio.get_running_loop().run_in_executor(self._threads, call)
         try:
             return await asyncio.shield(future)
@@ -121,7 +124,7 @@ class PartitionWriter:
 
 
 class Writers:
-    """The writers of all partitions; no more than `most_open` of those that nobody uses stay open."""
+    """The writers of all partitions. Unused writers are closed while there are more than `most_open`."""
 
     def __init__(self, most_open: int) -> None:
         self._most_open = most_open
@@ -130,7 +133,7 @@ class Writers:
 
     @contextlib.asynccontextmanager
     async def writer(self, partition: Partition) -> AsyncIterator[PartitionWriter]:
-        """That of a partition, which stays open while the block is not left."""
+        """Provide the writer of a partition, which stays open within the block."""
         found = self._writers.setdefault(partition, PartitionWriter(partition, self._threads))
         self._writers.move_to_end(partition)
         found.users += 1
@@ -152,7 +155,7 @@ class Writers:
         for partition, writer in unused[:excess]:
             if not writer.users:
                 await self._close(writer)
-            if not writer.users:  # nobody has come meanwhile, who would have opened the log again
+            if not writer.users:  # no task uses it again, which would have opened the log
                 self._writers.pop(partition, None)
 
     async def _close(self, writer: PartitionWriter) -> None:

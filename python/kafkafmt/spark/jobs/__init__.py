@@ -1,1 +1,1 @@
-"""Whole log directories in one call: jobs that go from files to files, or to a report."""
+"""Spark jobs over whole log directories, which write files or return a report."""

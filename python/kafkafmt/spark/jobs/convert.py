@@ -1,11 +1,12 @@
-"""The conversion of `kafkafmt.jobs.convert` as a Spark job.
+"""Convert segments with `kafkafmt.jobs.convert`, as a Spark job.
 
-Each attempt at a segment writes files of its own and commits by renaming them, so one of them wins, and nothing is
-there twice however often Spark runs a task.
+Each attempt at a segment writes its own files, and commits by renaming them. So one attempt wins, and no segment exists
+twice however often Spark runs a task.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkafmt._util.directory_lock import lock_log_directory
-from kafkafmt.converted_chunks import DEFAULT_CHUNK_SIZE
+from kafkafmt.convert.chunks import DEFAULT_CHUNK_SIZE
 from kafkafmt.jobs.convert import (
     ConvertOptions,
     SegmentReport,
@@ -23,34 +24,22 @@ from kafkafmt.jobs.convert import (
     split_unchanged,
 )
 from kafkafmt.jobs.convert.tasks import OnCorrupt
+from kafkafmt.log.topics import left_out_in_words
 from kafkafmt.spark.context import spark_context
 from kafkafmt.spark.jobs.frames import DAMAGE, report_frame
 from kafkafmt.spark.jobs.running import JobError, context_of, run
 from kafkafmt.spark.values import one_of
+from kafkafmt.storage import storage_path
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
-_COLUMNS = {
-    "topic": "string",
-    "partition": "int",
-    "path": "string",
-    "target": "string",
-    "base_offset": "bigint",
-    "status": "string",
-    "source_bytes": "bigint",
-    "target_bytes": "bigint",
-    "records_converted": "bigint",
-    "seconds": "double",
-    "damage": DAMAGE,
-    "removed": "array<string>",
-    "kept": "array<string>",
-    "partial_messages": "bigint",
-    "error": "string",
-    "error_type": "string",
-}
+_LOG = logging.getLogger(__name__)
+
+_FIRST = ("topic", "partition")
+_TYPES = {"partition": "int", "status": "string", "damage": DAMAGE}
 
 
 def convert(
@@ -68,19 +57,24 @@ def convert(
     force: bool = False,
     from_segment_start: bool = False,
 ) -> DataFrame:
-    """Convert the segments under a log directory or partition folder into another format, codec, or both.
+    """Convert the segments under a log directory or partition folder to another message format, codec, or both.
 
-    Runs now, on the executors, from file to file in memory bounded by `chunk_size`; both folders must be at the
-    same paths on all machines. Done once however often it is started: a second run does what is missing. The
-    options are those of `kafkafmt convert`, codecs by name or as `Codec`; `topics` is a pattern, as 'page-*'.
+    Runs when it is called, on the executors, from file to file, in memory bounded by `chunk_size` (bytes). A second run
+    converts only the segments that are missing. If a segment fails, the others are still converted: see its status.
 
-    Returns a row a segment: topic, partition, path, target, base_offset, status (converted, unchanged, gone or failed),
-    source_bytes, target_bytes, records_converted, seconds, damage (what was left out, or what it failed at), removed
-    and kept (converted segments whose source is gone), partial_messages (wrappers that ended in a part of a message,
-    which was left out), error and error_type. Where a segment fails the others go on: look at the status.
+    Args:
+        source: a folder or a URI, as s3://bucket/logs. Local folders must be at the same paths on all machines.
+        topics: a pattern, as `'page-*'`.
 
-    Raises ValueError, in one line, for options and folders that cannot be; DirectoryLockedError, before anything is
-    touched, if a broker runs on the target; and JobError where Spark gives up: what was done until then is done.
+    The other options are those of `kafkafmt convert`. Codecs are names or `Codec`.
+
+    Returns a row for each segment: topic, partition, path, target, base_offset, status (converted, unchanged, gone or
+    failed), source_bytes, target_bytes, records_converted, seconds, damage, removed, kept, partial_messages, error and
+    error_type. `damage` was left out, or made the segment fail. `removed` and `kept` are converted segments without a
+    source. `partial_messages` counts wrappers that ended in a partial message, which was left out.
+
+    Raises ValueError, in one line, for invalid options and folders; DirectoryLockedError, before anything is changed,
+    if a broker runs on the target; JobError if Spark fails the job, which keeps the segments converted until then.
     """
     options = ConvertOptions(
         to_magic,
@@ -91,10 +85,15 @@ def convert(
         level,
         force=force,
     )
-    tasks = plan(Path(source), Path(target), topics, from_segment_start=from_segment_start)
+    found = storage_path(source)
+    tasks = plan(found, Path(target), topics, from_segment_start=from_segment_start)
+    left_out = left_out_in_words(found, "topics='*' converts them, too") if topics is None else None
+    if left_out is not None:
+        _LOG.warning(left_out)
     with lock_log_directory(target):
         reports = _run(context_of(spark), tasks, options)
-    return report_frame(spark, reports, _COLUMNS)
+    frame = report_frame(spark, reports, SegmentReport, _TYPES)
+    return frame.select(*_FIRST, *(name for name in frame.columns if name not in _FIRST))
 
 
 def convert_on_spark(
@@ -103,12 +102,12 @@ def convert_on_spark(
     master: str | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Generator[SegmentReport, None, None]:
-    """Convert segments in a Spark of its own; reports come when all is done, in the order of `tasks`.
+    """Start Spark, convert segments, and yield their reports at the end, in the order of `tasks`.
 
     progress: called with the bytes of the segments that were finished since its last call.
 
-    Raises SparkUnavailableError where no job can be started. Where Spark gives it up, all segments that are not
-    known to be done have failed.
+    If Spark fails the job, all segments that are not known to be converted are reported as failed. Raises
+    SparkUnavailableError if Spark cannot be started.
     """
     if not tasks:
         return

@@ -1,69 +1,31 @@
-"""The segments that a job reads, on any file system: what it pickles to open them on an executor."""
+"""The segments that a job reads, on any file system."""
 
 from __future__ import annotations
 
+import logging
 import os
-import posixpath
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from kafkafmt.log.index_checks import IndexCheck
-from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from kafkafmt.log.topics import topic_filter
-from kafkafmt.spark.files import (
-    SegmentFile,
-    list_segments,
-    open_records,
-    read_log_start_offsets,
-    read_sidecar,
-)
-from kafkafmt.spark.source.logs import Log
-from kafkafmt.spark.source.options import ReadOptions
-from kafkafmt.types import TopicPartition
+from kafkafmt.log.listed_log import ListedLog, with_log_starts
+from kafkafmt.log.listing import by_folder, list_segments
+from kafkafmt.log.overlaps import find_readable_end
+from kafkafmt.log.segment import Segment
+from kafkafmt.log.topics import is_chosen, topics_left_out_in_words
+from kafkafmt.storage import RemotePath
+from kafkafmt.storage.locations import absolute_paths
 
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+Paths = str | os.PathLike[str] | RemotePath | Iterable[str | os.PathLike[str] | RemotePath]
 
-    from kafkafmt.records import Records
-
-Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+_LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class ListedFile:
-    """A segment as it was listed; a `kafkafmt.jobs.files.LogFile`.
+class PlacedSegment(NamedTuple):
+    """A segment, the lowest offset to read of it, and whether earlier segments contain offsets of it."""
 
-    from_offset: the lowest offset that it hands out, if someone has looked for that. is_overlapped: segments before it
-    have offsets that it has, too.
-    """
-
-    segment: SegmentFile
-    from_offset: int = 0
-    is_overlapped: bool = False
-
-    @property
-    def is_active(self) -> bool:
-        return self.segment.is_last
-
-    @property
-    def name(self) -> str:
-        return self.segment.uri
-
-    @property
-    def topic_partition(self) -> TopicPartition | None:
-        return self.segment.topic_partition
-
-    def open(self, start: int = 0, end: int | None = None) -> AbstractContextManager[Records]:
-        return open_records(self.segment, start, end)
-
-    def index_check(self) -> IndexCheck:
-        """What holds its indexes against it; they are read now. Raises OSError."""
-        index, time_index = (
-            read_sidecar(self.segment, suffix) if suffix in self.segment.sidecar_sizes else None
-            for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
-        )
-        return IndexCheck(self.segment.base_offset, index, time_index, is_active=self.is_active)
+    segment: Segment
+    from_offset: int
+    is_overlapped: bool
 
 
 def list_files(
@@ -72,54 +34,36 @@ def list_files(
     options: Mapping[str, str] | None = None,
     *,
     includes_internal: bool = False,
-) -> list[ListedFile]:
-    """The segments that paths stand for, as `list_segments` finds them, of the topics that a pattern matches.
+) -> list[Segment]:
+    """Return the segments under `paths` whose topic matches the pattern `topics`.
 
-    Without a pattern Kafka's own topics are left out, unless `includes_internal`: see `kafkafmt.log.topics`. Raises as
-    `list_segments` does, and ValueError where no topic matches.
+    Without a pattern, Kafka's own topics are left out and a warning is logged, unless `includes_internal` is true: see
+    `kafkafmt.log.topics`. options: of the file system. Raises the errors of `list_segments`, and ValueError if no topic
+    matches.
     """
-    given = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
-    found = list_segments(given, options)
-    is_meant = topic_filter("*" if topics is None and includes_internal else topics)
-    chosen = [
-        segment for segment in found if is_meant(_topic(segment)) or (topics is None and segment.is_named)
-    ]
+    given = [paths] if isinstance(paths, str | os.PathLike | RemotePath) else list(paths)
+    found = list_segments(absolute_paths(given, options))
+    pattern = "*" if topics is None and includes_internal else topics
+    chosen = [one for one in found if is_chosen(one.topic_partition, pattern, is_named=one.is_named)]
     if not chosen:
         what = "no topic but Kafka's own" if topics is None else f"no topic matches {topics!r}"
-        raise ValueError(f"{', '.join(given)}: {what}")
-    return [ListedFile(segment) for segment in chosen]
+        raise ValueError(f"{', '.join(map(str, given))}: {what}")
+    message = topics_left_out_in_words(found, chosen, "topics='*' or their folders name them")
+    if topics is None and message is not None:
+        _LOG.warning(message)
+    return chosen
 
 
-def with_first_offsets(files: Sequence[ListedFile], *, from_segment_start: bool) -> list[ListedFile]:
-    """The files with the offsets from which on they count: none below the log start offset, and none twice.
+def with_first_offsets(segments: Sequence[Segment], *, from_segment_start: bool) -> list[PlacedSegment]:
+    """Return the segments with the lowest offset to read, so that no offset is read twice or below the log start.
 
-    Overlaps are looked for in local folders alone. Raises CheckpointError for a malformed
-    `log-start-offset-checkpoint`.
+    from_segment_start: ignore the log start offset. Overlaps are detected only in local folders. Raises CheckpointError
+    for a malformed `log-start-offset-checkpoint`.
     """
-    options = ReadOptions(paths=(), on_corrupt="skip")
-    folders: dict[str, list[SegmentFile]] = {}
-    for file in files:
-        folders.setdefault(posixpath.dirname(file.name), []).append(file.segment)
-    logs = {
-        folder: Log(folder, tuple(sorted(segments, key=lambda one: one.base_offset)), options)
-        for folder, segments in folders.items()
-    }
-    starts = [0] * len(logs)
-    if not from_segment_start:
-        starts = read_log_start_offsets([log.segments[0] for log in logs.values()])
-    start_of = dict(zip(logs, starts, strict=True))
-
-    def placed(file: ListedFile) -> ListedFile:
-        folder = posixpath.dirname(file.name)
-        first = logs[folder].first_offset_of(file.segment)
-        is_overlapped = (
-            first > file.segment.base_offset
-            and logs[folder].find_next_offset(file.segment) > file.segment.base_offset
-        )
-        return replace(file, from_offset=max(first, start_of[folder]), is_overlapped=is_overlapped)
-
-    return [placed(file) for file in files]
-
-
-def _topic(segment: SegmentFile) -> str:
-    return segment.topic_partition.topic if segment.topic_partition is not None else ""
+    logs = [ListedLog(found, skips_damage=True) for found in by_folder(segments)]
+    placed = {}
+    for log in logs if from_segment_start else with_log_starts(logs):
+        for segment, first, _ in log.read_segments.spans():
+            is_overlapped = first > segment.base_offset and find_readable_end(segment) > segment.base_offset
+            placed[segment.path] = PlacedSegment(segment, max(first, log.log_start_offset), is_overlapped)
+    return [placed[segment.path] for segment in segments]

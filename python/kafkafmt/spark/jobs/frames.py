@@ -1,9 +1,9 @@
-"""Reports of jobs as DataFrames: the fields that `--json` prints, under the same names."""
+"""Convert reports of jobs to DataFrames. The columns are the fields that `--json` prints."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,7 +15,20 @@ DAMAGE = (
 )
 
 
-def report_frame(spark: SparkSession, reports: Iterable[Any], columns: dict[str, str]) -> DataFrame:
-    """A row a report, a dataclass; `columns` has their types by name."""
-    rows = [tuple(fields[name] for name in columns) for fields in map(asdict, reports)]
-    return spark.createDataFrame(rows, ", ".join(f"{name} {kind}" for name, kind in columns.items()))
+# Spark's type for the annotation of a field. None becomes null.
+_TYPES = {"str": "string", "int": "bigint", "float": "double", "list[str]": "array<string>"}
+
+
+def report_frame(
+    spark: SparkSession, reports: Iterable[Any], kind: type[Any], types: Mapping[str, str]
+) -> DataFrame:
+    """Return a row for each report, of the dataclass `kind`.
+
+    types: Spark's types of the fields whose annotation does not determine it.
+    """
+    columns = {
+        field.name: types.get(field.name) or _TYPES[str(field.type).removesuffix(" | None")]
+        for field in fields(kind)
+    }
+    rows = [tuple(found[name] for name in columns) for found in map(asdict, reports)]
+    return spark.createDataFrame(rows, ", ".join(f"{name} {found}" for name, found in columns.items()))

@@ -1,7 +1,7 @@
-"""Work on many files as one Spark job: a large file is a task, small ones share one, and the largest go first.
+"""Run work over many files as one Spark job. A large file is a task, small files share one, the largest run first.
 
-Work returns what it has to tell and raises neither for what data is nor for what a file system says: a retry would
-find the same. What Spark does again is tasks whose executor was lost, or, with speculation, slow ones.
+The work reports damage and errors of the file system in its result, and does not raise them: a retry would fail again.
+So Spark retries only tasks whose executor was lost, and slow tasks if speculation is enabled.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kafkafmt._util.user_errors import UserError
 from kafkafmt.spark.context import first_line
 
 if TYPE_CHECKING:
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _POLL_SECONDS = 0.2
-# A task costs 30 to 45 ms: this much takes longer, and is soon done again where an executor is lost.
+# Large against the 30 to 45 ms that a task costs, and small enough to repeat if an executor is lost.
 _TASK_BYTES = 128 * 1024 * 1024
-# What a file costs beside its bytes.
+# The cost of opening a file, as bytes to read.
 _OPEN_COST_BYTES = 256 * 1024
-# So that cores have something to do to the end, where there is little.
+# The least number of tasks for each core, so that a small job keeps all cores busy.
 _TASKS_A_CORE = 4
 
 _Item = TypeVar("_Item")
@@ -30,12 +31,12 @@ Progress = Callable[[int], None]
 Merge = Callable[[Any, Any], Any]
 
 
-class JobError(RuntimeError):
-    """Spark gave a job up: executors were lost again and again, or have no kafkafmt. One line."""
+class JobError(UserError, RuntimeError):
+    """Spark failed a job, as when executors are lost repeatedly or have no kafkafmt. The message is one line."""
 
 
 def context_of(spark: SparkSession) -> SparkContext:
-    """The context that a session's jobs run in. Raises TypeError for a session of Spark Connect, which has none."""
+    """Return the SparkContext of a session. Raises TypeError for a session of Spark Connect, which has none."""
     context: SparkContext | None = getattr(spark, "sparkContext", None)
     if context is None:
         raise TypeError(f"jobs take a SparkSession with a context, not {type(spark).__module__}'s")
@@ -51,10 +52,13 @@ def run(
     merge: Merge | None = None,
     progress: Progress | None = None,
 ) -> list[_Outcome]:
-    """What `work` makes of each item, on the executors, in the order of `items`, whose `sizes` are in bytes.
+    """Run `work` on each item on the executors, and return the results in the order of `items`.
 
-    merge: what is made are (key, value), and values of one key are merged on the executors: the pairs come in
-    any order. progress: called with the bytes of the items that were finished since its last call.
+    Args:
+        sizes: the size of each item in bytes.
+        merge: if given, results are pairs (key, value). It merges two values of a key, on the executors. The pairs
+            are returned in any order.
+        progress: called with the bytes of the items that were finished since its last call.
 
     Raises JobError.
     """
@@ -69,7 +73,7 @@ def run(
 
 
 def _groups(sizes: Sequence[int], cores: int) -> Iterator[list[int]]:
-    """The numbers of the items that share a task, the largest ones first."""
+    """Yield the numbers of the items of each task, the largest items first."""
     most = min(_TASK_BYTES, (sum(sizes) + _OPEN_COST_BYTES * len(sizes)) // (_TASKS_A_CORE * cores))
     together: list[int] = []
     cost = 0
@@ -84,7 +88,7 @@ def _groups(sizes: Sequence[int], cores: int) -> Iterator[list[int]]:
 
 
 class _Job:
-    """One job, in a thread of its own, so that this one can tell how far it is and be interrupted."""
+    """A job that runs in another thread, so that the calling thread can report progress and be interrupted."""
 
     def __init__(
         self,
@@ -105,12 +109,12 @@ class _Job:
 
         thread = InheritableThread(target=self._collect)
         thread.start()
-        told = 0
+        reported = 0
         while thread.is_alive():
             thread.join(_POLL_SECONDS)
             if progress is not None:
-                progress(self._done_bytes.value - told)
-                told = self._done_bytes.value
+                progress(self._done_bytes.value - reported)
+                reported = self._done_bytes.value
         if isinstance(self._outcome, Exception):
             raise JobError(f"Spark gave the job up: {_reason(self._outcome)}") from None
         return self._outcome

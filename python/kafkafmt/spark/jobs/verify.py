@@ -1,15 +1,15 @@
-"""The check of `kafkafmt.jobs.verify` over all segments under some paths, as a Spark job."""
+"""Check all segments under some paths with `kafkafmt.jobs.verify`, as a Spark job."""
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafkafmt.jobs.files import Progress
 from kafkafmt.jobs.verify import FileCheck, check_file, check_logs
-from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX
-from kafkafmt.spark.jobs.files import ListedFile, Paths, list_files
+from kafkafmt.log.index_checks import IndexCheck
+from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX, Segment
+from kafkafmt.spark.jobs.files import Paths, list_files
 from kafkafmt.spark.jobs.frames import DAMAGE, report_frame
 from kafkafmt.spark.jobs.running import context_of, run
 
@@ -17,21 +17,12 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
-_COLUMNS = {
-    "path": "string",
-    "topic": "string",
+_TYPES = {
     "partition": "int",
     "status": "string",
-    "size_in_bytes": "bigint",
-    "batches": "bigint",
-    "records": "bigint",
-    "base_offset": "bigint",
-    "last_offset": "bigint",
-    "tail_bytes": "bigint",
     "damage": DAMAGE,
     "findings": "array<struct<kind: string, message: string>>",
     "notes": "array<struct<kind: string, message: string>>",
-    "error": "string",
 }
 
 
@@ -42,33 +33,42 @@ def verify(
     topics: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Check all segments under some paths, on any file system: lengths, CRCs, offsets, every record.
+    """Check lengths, CRCs, offsets and all records of all segments under some paths, on any file system.
 
-    Runs now, on the executors. Paths are those of the data source: log directories, partition folders, segments and
-    patterns, local ones or URIs. `topics` is a pattern, as 'page-*'; without it Kafka's own topics are checked, too.
-    `options` are those of the file system, as `{"region": "eu-west-1"}`.
+    Runs when it is called, on the executors.
 
-    Returns a row a file: path, topic, partition, status (ok, damaged, gone if it was deleted meanwhile, or failed if it
-    could not be read), size_in_bytes, batches, records, base_offset, last_offset, tail_bytes, damage, findings
-    (overlaps and wrong indexes), notes (gaps and empty segments) and error. `damage` is an array of stretches in order,
-    so `explode` makes a row a stretch; a cut-off batch at the end of a log is none, but `tail_bytes`.
+    Args:
+        paths: as for the data source: log directories, partition folders, segments or patterns, local or URIs.
+        topics: a pattern, as `'page-*'`. By default all topics are checked, also Kafka's own.
+        options: the options of the file system, as `{"region": "eu-west-1"}`.
 
-    Raises OSError and ValueError, in one line, for paths that hold no segments, and JobError where Spark gives up.
+    Returns a row for each file: path, topic, partition, status, size_in_bytes, batches, records, base_offset,
+    last_offset, tail_bytes, damage, findings (overlaps and wrong indexes), notes (gaps and empty segments) and error.
+
+    The status is ok, damaged, gone (deleted since it was listed), or failed (could not be read). `damage` is an array
+    of damaged ranges in order, so `explode` makes a row of each. A partial batch at the end of a log is no damage:
+    `tail_bytes` is its size.
+
+    Raises OSError and ValueError, in one line, if paths contain no segments; JobError if Spark fails the job.
     """
     checks = check_files(context_of(spark), list_files(paths, topics, options, includes_internal=True))
-    return report_frame(spark, check_logs(checks), _COLUMNS)
+    return report_frame(spark, check_logs(checks), FileCheck, _TYPES)
 
 
 def check_files(
-    context: SparkContext, files: Sequence[ListedFile], progress: Progress | None = None
+    context: SparkContext, segments: Sequence[Segment], progress: Progress | None = None
 ) -> list[FileCheck]:
-    """The checks of files, in their order, and of the indexes of logs that have some; `check_logs` adds the rest."""
+    """Check segments, and their indexes if the log has indexes. Returns the checks in the order of `segments`.
+
+    `check_logs` adds the findings that need several segments. Raises JobError.
+    """
     with_indexes = {
-        posixpath.dirname(file.name) for file in files if OFFSET_INDEX_SUFFIX in file.segment.sidecar_sizes
+        str(one.path.parent) for one in segments if OFFSET_INDEX_SUFFIX in (one.sidecar_sizes or ())
     }
 
-    def check(file: ListedFile) -> FileCheck:
-        has_indexes = file.topic_partition is not None and posixpath.dirname(file.name) in with_indexes
-        return check_file(file, indexes=file.index_check() if has_indexes else None)
+    def check(segment: Segment) -> FileCheck:
+        has_indexes = segment.topic_partition is not None and str(segment.path.parent) in with_indexes
+        # The indexes are read now, and so is the segment: both may have grown since the listing.
+        return check_file(segment.unlisted(), indexes=IndexCheck.of(segment) if has_indexes else None)
 
-    return run(context, files, [file.segment.size_in_bytes for file in files], check, progress=progress)
+    return run(context, segments, [one.size_in_bytes for one in segments], check, progress=progress)

@@ -1,3 +1,3 @@
-"""`format("kafkafmt.kafka")`: batches of Kafka's partitions as they are stored, a row a batch, and back (KIP-712)."""
+"""`format("kafkafmt.kafka")`: read and write the batches of Kafka's partitions as stored, a row each (KIP-712)."""
 
-import kafkafmt.net  # noqa: F401 - says which extra is missing
+import kafkafmt.net  # noqa: F401 - its error names the missing extra

@@ -1,6 +1,6 @@
-"""The clients that the driver and the tasks open, configured by the options `kafka.*`; needs the extra `net`.
+"""The Kafka clients of the driver and the tasks, configured by the options `kafka.*`. They need the extra `net`.
 
-kafka-python's errors become a BrokerError, which ends in one line as the others of this package do.
+Errors of kafka-python become BrokerError, so that Spark prints one line.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaTopicPartition
 from kafka.errors import KafkaError
 
+from kafkafmt.client.client_config import parse_client_config
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.net import RawConsumer, RawProducer
-from kafkafmt.net.client_config import parse_client_config
 from kafkafmt.types import TopicPartition
 
-# Fetches are of one partition each.
+# A fetch reads one partition.
 _FETCH_BYTES = 4 * 1024 * 1024
-# What a new consumer sleeps, twice, until it knows where the leaders are: as a rule most of a task's time.
+# A new consumer sleeps this long twice until it knows the leaders. This is mostly the largest part of a task's time.
 _BACKOFF_MS = 10
 _NOT_OF_CONSUMERS = {
-    "auto_offset_reset": "startingOffsets tells where to begin",
+    "auto_offset_reset": "startingOffsets sets where to begin",
     "enable_auto_commit": "offsets are kept in the checkpoint of the query",
-    "fetch_raw_bytes": "batches are all that there is here",
+    "fetch_raw_bytes": "this source reads only batches",
     "group_id": "partitions are assigned, and offsets kept in the checkpoint of the query",
-    "keep_control_batches": "includeControlBatches says that",
+    "keep_control_batches": "includeControlBatches sets it",
 }
 _NOT_OF_PRODUCERS = {
     "compression_type": "batches go out as they are",
-    "send_raw_bytes": "batches are all that there is here",
+    "send_raw_bytes": "this sink writes only batches",
     "transactional_id": "a task that fails is run again by Spark, with another producer",
 }
 
 
 class BrokerError(OSError):
-    """What the brokers refuse, or do not answer."""
+    """The brokers refused a request or did not answer."""
 
 
 @contextlib.contextmanager
 def broker_errors(bootstrap_servers: str) -> Iterator[None]:
-    """Raise BrokerError for what kafka-python raises, but for damaged batches."""
+    """Raise BrokerError for errors of kafka-python in the block, except for damaged batches."""
     try:
         yield
     except KafkaFormatError:
@@ -54,19 +54,19 @@ def broker_errors(bootstrap_servers: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class ClientOptions:
-    """What the options `kafka.*` say, as kafka-python's clients take it; passwords may be in it."""
+    """The options `kafka.*` as configuration of kafka-python's clients. It may contain passwords."""
 
     bootstrap_servers: str
     config: Mapping[str, Any] = field(repr=False)
 
     @classmethod
     def of_consumers(cls, given: Mapping[str, str]) -> ClientOptions:
-        """Raises ValueError, in one line, for an option that no consumer has, and one that is not to be set here."""
+        """Parse options of consumers. Raises ValueError, in one line, for unknown options and those fixed here."""
         return cls._of(given, RawConsumer, _NOT_OF_CONSUMERS)
 
     @classmethod
     def of_producers(cls, given: Mapping[str, str]) -> ClientOptions:
-        """As `of_consumers`, of producers."""
+        """Parse options of producers. Raises the errors of `of_consumers`."""
         return cls._of(given, RawProducer, _NOT_OF_PRODUCERS)
 
     @classmethod
@@ -81,7 +81,7 @@ class ClientOptions:
         return cls(servers, config)
 
     def consumer(self, **settings: Any) -> RawConsumer:
-        """A consumer to assign partitions to; `settings` go before the options."""
+        """Return a new consumer without partitions. `settings` override the options."""
         own = {
             "enable_auto_commit": False,
             "auto_offset_reset": "none",
@@ -101,9 +101,9 @@ class ClientOptions:
 
 
 def assign(consumer: RawConsumer, positions: Mapping[TopicPartition, int]) -> None:
-    """Have the consumer read these partitions from these offsets on, with nothing known of them from before.
+    """Assign partitions to a consumer, to read from these offsets on. Clears its earlier state of them.
 
-    `highwater` so tells of each whether the broker has answered since.
+    So `highwater` is None for a partition until the broker has answered since.
     """
     consumer.assign([])
     consumer.assign([KafkaTopicPartition(*one) for one in positions])

@@ -1,4 +1,4 @@
-"""What the driver asks the brokers: which partitions there are, where they begin and end, and where batches end."""
+"""Requests of the driver to the brokers: partitions, their first offsets and ends, and the edges of batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kafka.errors import (
     for_code,
 )
 
-from kafkafmt.net.errors import CorruptRecordError
+from kafkafmt.client.errors import CorruptFetchedBatchError
 from kafkafmt.spark.kafka.clients import BrokerError, assign, broker_errors
 from kafkafmt.types import TopicPartition
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# What a broker sends of a partition whose batch is looked for: if that is larger, it comes alone in an answer.
+# The fetch size when looking for a batch. If a batch is larger, the broker sends it alone.
 _PEEKED_BYTES = 64 * 1024
 _POLL_MS = 1000
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.1, 2.0
@@ -38,11 +38,11 @@ _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.1, 2.0
 _Answer = TypeVar("_Answer")
 
 
-class Cluster:
-    """The brokers that the options name, over connections that are made once. To be asked by one thread.
+class SourceBrokers:
+    """The brokers of the options, for use by one thread. Connections are opened once.
 
-    Once they have answered, everything is tried again while brokers are away, for as long as a poll may take; then it
-    raises BrokerError.
+    Once the brokers have answered, requests are retried while brokers are unavailable, for up to
+    `kafkaConsumer.pollTimeoutMs`. Then they raise BrokerError.
     """
 
     def __init__(self, options: KafkaReadOptions) -> None:
@@ -55,7 +55,7 @@ class Cluster:
 
     @cached_property
     def _peeking(self) -> RawConsumer:
-        """A consumer of what is stored, whatever the isolation of the reads."""
+        """A consumer of all stored batches, for any isolation level of the reads."""
         return self._options.clients.consumer(
             isolation_level="read_uncommitted",
             keep_control_batches=True,
@@ -65,16 +65,16 @@ class Cluster:
         )
 
     def close(self) -> None:
-        """Give up the connections."""
+        """Close the connections."""
         for name in ("_admin", "_peeking"):
             client = self.__dict__.pop(name, None)
             if client is not None:
                 client.close()
 
     def partitions(self) -> list[TopicPartition]:
-        """Those that the options select and that are there, in order.
+        """Return the existing partitions that the options select, in order.
 
-        Topics that are named and not there are left out, as are Kafka's internal ones that a pattern matches.
+        Topics that do not exist are left out. So are internal topics that only a pattern matches.
         """
         topics, assigned = self._options.topics, self._options.assigned
         names = None if topics.pattern is not None else list(topics.names)
@@ -89,25 +89,25 @@ class Cluster:
         return sorted(found if assigned is None else found & assigned)
 
     def beginnings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset of each partition."""
+        """Return the first offset of each partition."""
         return self._offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset behind what a consumer of the isolation that is asked for gets to read of each partition."""
+        """Return the end of each partition by the isolation level: its high watermark or last stable offset."""
         return self._offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
 
     def at_timestamp(
         self, partitions: Iterable[TopicPartition], timestamp: int
     ) -> dict[TopicPartition, int | None]:
-        """The offset of the first record with that timestamp in milliseconds or a later one; None without any."""
+        """Return the offset of the first record at or after a timestamp in milliseconds, or None without any."""
         found = self._offsets(dict.fromkeys(partitions, timestamp))
         return {one: offset if offset >= 0 else None for one, offset in found.items()}
 
     def batch_edges(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
-        """Where no batch is cut: the nearest offsets to each one, the one not above it and the other not below.
+        """Return the nearest edges between batches for each offset: one at or below it, and one at or above it.
 
-        Both are that offset itself where one batch ends and another begins. Of a compressed v0/v1 wrapper, which does
-        not tell where it begins, both are its end; where there is damage, of which the tasks tell, the offset behind.
+        Both are the offset itself if it is an edge. In a compressed v0/v1 wrapper, whose first offset is unknown, both
+        are its end. In a damaged range, both are its end, and the tasks report the damage. Raises BrokerError.
         """
         wanted, found = dict(offsets), {}
         deadline = time.monotonic() + self._options.poll_timeout_ms / 1000
@@ -116,12 +116,12 @@ class Cluster:
                 assign(self._peeking, {one: max(offset - 1, 0) for one, offset in wanted.items()})
                 try:
                     polled = self._peeking.poll_runs(timeout_ms=_POLL_MS)
-                except CorruptRecordError as error:
+                except CorruptFetchedBatchError as error:
                     partition = TopicPartition(*error.topic_partition)
                     behind = max(error.next_offset or 0, wanted.pop(partition))
                     found[partition] = behind, behind
                     continue
-                except OffsetOutOfRangeError as error:  # deleted since; the tasks are told of it
+                except OffsetOutOfRangeError as error:  # deleted since; the tasks will detect it
                     for one in error.args[0]:
                         partition = TopicPartition(*one)
                         found[partition] = wanted[partition], wanted.pop(partition)
@@ -129,7 +129,7 @@ class Cluster:
                 for one, runs in polled.items():
                     partition = TopicPartition(*one)
                     found[partition] = _edges(runs[0].index[0], wanted.pop(partition))
-                # Of an answer without any batch: there is none there up to the end of the log.
+                # An answer without a batch means that there is none up to the end of the log.
                 if not polled and all(
                     self._peeking.highwater(one) is not None for one in self._peeking.assignment()
                 ):
@@ -163,7 +163,7 @@ class Cluster:
 
 
 def _edges(row: np.void, offset: int) -> tuple[int, int]:
-    """Those nearest to an offset; `row` is the first batch that ends behind the record in front of it."""
+    """Return the edges nearest to `offset`. `row` is the first batch that ends at or after it."""
     first, after = int(row["base_offset"]), int(row["last_offset"]) + 1
     if first >= offset or after == offset:
         return offset, offset
@@ -171,7 +171,7 @@ def _edges(row: np.void, offset: int) -> tuple[int, int]:
 
 
 def _described(admin: KafkaAdminClient, names: Collection[str] | None) -> list[dict[str, Any]]:
-    """The topics that are there; raises what is wrong with one that cannot be described for another reason."""
+    """Return the descriptions of the topics that exist. Raises the KafkaError of a topic for any other reason."""
     found = []
     for topic in admin.describe_topics(names):
         error = for_code(topic["error_code"])

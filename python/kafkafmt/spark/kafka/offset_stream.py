@@ -1,7 +1,7 @@
-"""The driver's side: which offsets there are, how far a read or a micro-batch goes, and the ranges that tasks read.
+"""The driver's side: find the offsets of the logs, the end of a read or micro-batch, and the ranges of its tasks.
 
-Micro-batches end between batches: where the logs do, or where a limit has been moved to by asking for the batch that
-holds it. Nothing is remembered that a stream which begins again from a checkpoint would miss.
+Micro-batches end between batches: at the ends of the logs, or at an edge of the batch that contains the limit. The
+driver keeps no state that a stream needs after a restart from its checkpoint.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from kafkafmt.spark.kafka.cluster import Cluster
+from kafkafmt.spark.kafka.cluster import SourceBrokers
 from kafkafmt.spark.kafka.reading import OffsetRange
 from kafkafmt.spark.selection import LATEST, Bound, ensure_all_named
 from kafkafmt.spark.source.options import UNLIMITED, Amount
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 def plan(options: KafkaReadOptions) -> list[OffsetRange]:
-    """The ranges of a read of what is there; one without offsets where there is nothing.
+    """Return the ranges of a batch read, or one empty range if there are no records.
 
-    Raises ValueError for topics that are not there and offsets outside the log, and BrokerError.
+    Raises ValueError for topics that do not exist and offsets outside the log, and BrokerError.
     """
-    cluster = Cluster(options)
+    cluster = SourceBrokers(options)
     try:
         partitions = cluster.partitions()
         _ensure_found(options, partitions)
@@ -42,7 +42,7 @@ def plan(options: KafkaReadOptions) -> list[OffsetRange]:
                 and options.starting.timestamp is None
                 and options.ending.timestamp is None
             ):
-                what = f"startingOffsets {one.start} is behind endingOffsets {one.end}"
+                what = f"startingOffsets {one.start} is after endingOffsets {one.end}"
                 raise ValueError(f"partition {one.topic_partition}: {what}")
         nothing = OffsetRange(TopicPartition("", 0), 0, 0)
         return list(_parts(ranges, options.min_partitions, cluster)) or [nothing]
@@ -51,19 +51,19 @@ def plan(options: KafkaReadOptions) -> list[OffsetRange]:
 
 
 class KafkaStream:
-    """Follows the partitions that the options select: an OffsetStream."""
+    """An OffsetStream of the partitions that the options select."""
 
     def __init__(self, options: KafkaReadOptions) -> None:
         self._options = options
-        self._cluster = Cluster(options)
+        self._cluster = SourceBrokers(options)
         self._first: Offsets = {}
         self._ends: Offsets = {}
-        self._listed_for: Offsets | None = None  # what the ends go with
+        self._listed_for: Offsets | None = None  # the offsets for which the ends were listed
         self._target: Offsets | None = None
         self._losses = Losses(is_error=options.fails_on_data_loss)
 
     def initial_offsets(self) -> dict[TopicPartition, int]:
-        """Where a new stream begins. Raises ValueError, as `plan` does, and BrokerError."""
+        """Return the offsets at which a new stream begins. Raises the errors of `plan`."""
         self._list()
         if self._options.topics.pattern is None:
             _ensure_found(self._options, self._ends)
@@ -73,13 +73,13 @@ class KafkaStream:
     def latest_offsets(
         self, start: Offsets | None = None, limit: Amount = UNLIMITED
     ) -> dict[TopicPartition, int]:
-        """How far a micro-batch goes: to the ends, or with a limit to the last batch within it.
+        """Return the end offsets of a micro-batch: the ends of the logs, or of the last batches within the limit.
 
-        A partition that `start` lacks is new, and read from its beginning. Raises DataLossError and BrokerError.
+        A partition that `start` lacks is new, and is read from its beginning. Raises DataLossError and BrokerError.
         """
         self._list()
         known = start if start is not None else {}
-        self._losses.look_for_partitions(known, self._ends.keys())
+        self._losses.report_missing(known, self._ends.keys())
         firsts = {one: self._first_offset(one, known.get(one)) for one in self._ends}
         ends = {
             **known,
@@ -93,20 +93,20 @@ class KafkaStream:
         return ends
 
     def end_offsets(self) -> Offsets:
-        """Where the partitions ended, for the isolation that is asked for, when they were listed last."""
+        """Return the end offsets of the partitions, by the isolation level, when they were last listed."""
         return self._ends
 
     def fix_end(self) -> None:
-        """Let the stream end where the partitions do now."""
+        """Make the stream end at the current ends of the partitions. Raises BrokerError."""
         self._list()
         self._target = self._ends
 
     def tasks(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
-        """The ranges from `start` to `end`. Raises as `latest_offsets` does."""
+        """Return the ranges from `start` to before `end`. Raises the errors of `latest_offsets`."""
         if end != self._listed_for:
             self._list()
             self._listed_for = end
-        self._losses.look_for_partitions(start, self._ends.keys())
+        self._losses.report_missing(start, self._ends.keys())
         ranges = []
         for one in sorted(end.keys() & self._ends.keys()):
             first, stop = self._first_offset(one, start.get(one)), end[one]
@@ -116,7 +116,7 @@ class KafkaStream:
         return list(_parts(ranges, self._options.min_partitions, self._cluster))
 
     def forget(self, offsets: Offsets) -> None:
-        """Nothing: no more than the last listing is remembered."""
+        """Do nothing: only the last listing is kept."""
 
     def _list(self) -> None:
         partitions = self._cluster.partitions()
@@ -127,7 +127,7 @@ class KafkaStream:
         return self._losses.first_offset(one, wanted, self._first[one], self._ends[one])
 
     def _end_offset(self, one: TopicPartition, first: int) -> int | None:
-        """How far a partition can be read; None where the stream is not to know it any more."""
+        """Return the offset to read a partition to; None for a partition that appeared after `fix_end`."""
         end = self._ends[one]
         if self._target is not None:
             if one not in self._target:
@@ -138,7 +138,10 @@ class KafkaStream:
     def _limited(
         self, spans: Mapping[TopicPartition, tuple[int, int]], limit: int
     ) -> dict[TopicPartition, int]:
-        """Ends that leave each partition its share of the limit, in whole batches, and one batch at the least."""
+        """Return ends within each partition's share of the limit, in complete batches, at least one batch each.
+
+        spans: the first offset and the end of each partition. limit: in offsets.
+        """
         total = sum(end - first for first, end in spans.values())
         if total <= limit:
             return {}
@@ -155,17 +158,18 @@ class KafkaStream:
 
 
 class _Bounds:
-    """What bounds stand for in partitions that have these offsets."""
+    """Converts bounds to offsets, in partitions with the given first offsets and ends."""
 
-    def __init__(self, cluster: Cluster, first: Offsets, last: Offsets) -> None:
+    def __init__(self, cluster: SourceBrokers, first: Offsets, last: Offsets) -> None:
         self._cluster = cluster
         self._first = first
         self._last = last
 
     def find(self, name: str, bound: Bound, own: Offsets) -> dict[TopicPartition, int]:
-        """The offset of each partition; `own` are those on the side of the bound.
+        """Return the offset of each partition for a bound.
 
-        Raises ValueError for offsets of other partitions than there are, and for those outside the log.
+        name: of the option, for messages. own: the default offsets, the starts or the ends of the logs. Raises
+        ValueError for missing or unknown partitions and for offsets outside the log.
         """
         if bound.is_latest:
             return dict(self._last)
@@ -198,8 +202,8 @@ def _ensure_found(options: KafkaReadOptions, partitions: Collection[TopicPartiti
         raise ValueError(f"{options.clients.bootstrap_servers}: no such {what}: {missing}")
 
 
-def _parts(ranges: list[OffsetRange], least: int, cluster: Cluster) -> Iterator[OffsetRange]:
-    """The ranges that are not empty, cut where batches end into `least` parts or about that."""
+def _parts(ranges: list[OffsetRange], least: int, cluster: SourceBrokers) -> Iterator[OffsetRange]:
+    """Yield the ranges that are not empty, cut between batches into about `least` ranges."""
     filled = [one for one in ranges if one.end > one.start]
     total = sum(one.end - one.start for one in filled)
     counts = [round(least * (one.end - one.start) / total) if least > len(filled) else 1 for one in filled]

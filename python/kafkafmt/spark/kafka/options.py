@@ -1,55 +1,106 @@
-"""The options of the source: what a user asks for, parsed and checked before any broker is asked."""
+"""The options of the source. They are parsed and checked before any request to a broker."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from kafkafmt._util.options import Option, Options
+from kafkafmt._util.sizes import size_text
 from kafkafmt.spark.kafka.clients import ClientOptions
 from kafkafmt.spark.selection import Bound, TopicSelection, parse_bound, parse_starting, parse_topic_selection
-from kafkafmt.spark.source.options import DEFAULT_BATCH_BYTES, UNLIMITED, Amount
+from kafkafmt.spark.source.options import BATCH_ONLY, BOUNDS, DEFAULT_BATCH_BYTES, UNLIMITED, Amount
 from kafkafmt.spark.values import (
-    Given,
     one_of,
     parse_arrow_size,
     parse_boolean,
     parse_columns,
     parse_count,
+    parse_names,
+    parse_pattern,
 )
 from kafkafmt.types import TopicPartition
 
 PREFIX = "kafka."
 DEFAULT_POLL_TIMEOUT_MS = 120_000
 
-_KNOWN = (
-    "subscribe",
-    "subscribePattern",
-    "assign",
-    "columns",
-    "startingOffsets",
-    "endingOffsets",
-    "startingTimestamp",
-    "endingTimestamp",
-    "includeControlBatches",
-    "failOnDataLoss",
-    "onCorrupt",
-    "minPartitions",
-    "maxBatchBytes",
-    "kafkaConsumer.pollTimeoutMs",
-)
-_BATCH_ONLY = ("endingOffsets", "endingTimestamp")
-_STREAM_ONLY = ("maxOffsetsPerTrigger",)
-_ON_CORRUPT = ("fail", "skip")
 _SELECTIONS = ("subscribe", "subscribePattern", "assign")
+
+
+def _parse_assignment(value: str) -> frozenset[TopicPartition]:
+    expected = 'expected JSON as {"topic": [0, 1]}'
+    try:
+        given = json.loads(value)
+    except json.JSONDecodeError:
+        raise ValueError(expected) from None
+    found = set()
+    for topic, partitions in given.items() if isinstance(given, dict) else [("", None)]:
+        for partition in partitions if isinstance(partitions, list) else [None]:
+            if type(partition) is not int or partition < 0:
+                raise ValueError(expected)
+            found.add(TopicPartition(topic, partition))
+    if not found:
+        raise ValueError(expected)
+    return frozenset(found)
+
+
+KAFKA_SOURCE_OPTIONS = (
+    Option("subscribe", parse_names, None, "topics by name. This option or one of the next two is required"),
+    Option("subscribePattern", parse_pattern, None, "topics by a regular expression"),
+    Option("assign", _parse_assignment, None, 'partitions, `{"packages": [0, 1]}`'),
+    Option(
+        "columns",
+        parse_columns,
+        None,
+        "those of `unit=batches`, without `file`, `position` and `damage`. Columns that are not selected are not "
+        "materialised",
+    ),
+    *BOUNDS,
+    Option(
+        "includeControlBatches",
+        parse_boolean,
+        "false",
+        "`true`: read all stored batches, also control batches and aborted ones, in `read_uncommitted`",
+    ),
+    Option(
+        "failOnDataLoss",
+        parse_boolean,
+        "true",
+        "whether a query fails if offsets were deleted before they were read",
+    ),
+    Option(
+        "onCorrupt",
+        one_of(("fail", "skip")),
+        "fail",
+        "`fail`; or `skip`, with a warning in the log of the executor",
+    ),
+    Option(
+        "minPartitions",
+        parse_count,
+        "1",
+        "the least number of tasks. Partitions are cut into tasks between batches",
+    ),
+    Option(
+        "maxBatchBytes", parse_arrow_size, size_text(DEFAULT_BATCH_BYTES), "about the size of an Arrow batch"
+    ),
+    Option("maxOffsetsPerTrigger", parse_count, None, "the most offsets that a micro-batch reads"),
+    Option(
+        "kafkaConsumer.pollTimeoutMs",
+        parse_count,
+        str(DEFAULT_POLL_TIMEOUT_MS),
+        "how long a task waits for a broker, in milliseconds",
+    ),
+)
+_STREAM_ONLY = ("maxOffsetsPerTrigger",)
 
 
 @dataclass(frozen=True)
 class KafkaReadOptions:
-    """What is to be read, and how; see the README for each option.
+    """The parsed options of a read; `KAFKA_SOURCE_OPTIONS` describes each.
 
-    assigned: the partitions that are read, in place of all those of `topics`.
-    limit: of a micro-batch, offsets alone.
+    assigned: the partitions to read, instead of all partitions of `topics`.
+    limit: of a micro-batch, only in offsets.
     """
 
     clients: ClientOptions
@@ -68,58 +119,58 @@ class KafkaReadOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> KafkaReadOptions:
-        """Those of a read of what is there.
+        """Parse the options of a batch read.
 
-        Raises ValueError, in one line, for an unknown option, one of streams, and a value that cannot be.
+        Raises ValueError, in one line, for an unknown option, an option of streams, and an invalid value.
         """
-        clients, given = split_options(options, (*_KNOWN, *_STREAM_ONLY))
+        clients, given = split_options(options, KAFKA_SOURCE_OPTIONS)
         given.ensure_none_of(_STREAM_ONLY, "streams have it, as spark.readStream makes them")
         return cls._of(clients, given, can_be_stream=False)
 
     @classmethod
     def parse_stream(cls, options: Mapping[str, str]) -> KafkaReadOptions:
-        """Those of a stream. Raises as `parse`."""
-        clients, given = split_options(options, (*_KNOWN, *_STREAM_ONLY))
-        given.ensure_none_of(_BATCH_ONLY, "a stream does not take it")
-        most = Amount(rows=given.parse("maxOffsetsPerTrigger", parse_count, UNLIMITED.rows))
+        """Parse the options of a stream. Raises ValueError, in one line."""
+        clients, given = split_options(options, KAFKA_SOURCE_OPTIONS)
+        given.ensure_none_of(BATCH_ONLY, "a stream does not take it")
+        most = Amount(rows=given["maxOffsetsPerTrigger"] or UNLIMITED.rows)
         return replace(cls._of(clients, given, can_be_stream=True), limit=most)
 
     @classmethod
     def parse_any(cls, options: Mapping[str, str]) -> KafkaReadOptions:
-        """As `parse`, where it is not known yet whether they are those of a stream."""
-        return cls._of(*split_options(options, (*_KNOWN, *_STREAM_ONLY)), can_be_stream=True)
+        """Parse the options of a batch read or a stream. Raises ValueError, in one line."""
+        return cls._of(*split_options(options, KAFKA_SOURCE_OPTIONS), can_be_stream=True)
 
     @classmethod
-    def _of(cls, clients: Mapping[str, str], given: Given, *, can_be_stream: bool) -> KafkaReadOptions:
+    def _of(cls, clients: Mapping[str, str], given: Options, *, can_be_stream: bool) -> KafkaReadOptions:
         if not any(name in given for name in _SELECTIONS):
             raise ValueError(f"no topics: expected one of the options {', '.join(_SELECTIONS)}")
         given.ensure_one_of(*_SELECTIONS)
-        includes_control = given.parse("includeControlBatches", parse_boolean, False)
+        includes_control = given["includeControlBatches"]
         return cls(
             clients=_consumers(clients, includes_control=includes_control),
             topics=parse_topic_selection(given),
-            assigned=given.parse("assign", _parse_assignment, None),
-            columns=given.parse("columns", parse_columns, None),
+            assigned=given["assign"],
+            columns=given["columns"],
             starting=parse_starting(given, can_be_latest=can_be_stream),
             ending=parse_bound(given, "ending", own="latest", own_number=-1),
             includes_control=includes_control,
-            fails_on_data_loss=given.parse("failOnDataLoss", parse_boolean, True),
-            on_corrupt=given.parse("onCorrupt", one_of(_ON_CORRUPT), "fail"),
-            min_partitions=given.parse("minPartitions", parse_count, 1),
-            max_batch_bytes=given.parse("maxBatchBytes", parse_arrow_size, DEFAULT_BATCH_BYTES),
-            poll_timeout_ms=given.parse("kafkaConsumer.pollTimeoutMs", parse_count, DEFAULT_POLL_TIMEOUT_MS),
+            fails_on_data_loss=given["failOnDataLoss"],
+            on_corrupt=given["onCorrupt"],
+            min_partitions=given["minPartitions"],
+            max_batch_bytes=given["maxBatchBytes"],
+            poll_timeout_ms=given["kafkaConsumer.pollTimeoutMs"],
         )
 
 
-def split_options(options: Mapping[str, str], known: tuple[str, ...]) -> tuple[dict[str, str], Given]:
-    """Those of the clients without their prefix `kafka.`, and the others, which all have to be `known`."""
+def split_options(options: Mapping[str, str], table: Iterable[Option]) -> tuple[dict[str, str], Options]:
+    """Return the options of clients without their prefix `kafka.`, and the others, which must be in the table."""
     clients = {name: value for name, value in options.items() if name.lower().startswith(PREFIX)}
     others = {name: value for name, value in options.items() if name not in clients}
-    return {name[len(PREFIX) :]: value for name, value in clients.items()}, Given(others, known)
+    return {name[len(PREFIX) :]: value for name, value in clients.items()}, Options(others, table)
 
 
 def _consumers(given: Mapping[str, str], *, includes_control: bool) -> ClientOptions:
-    """Committed records alone unless told; with the markers, which say what was aborted, all that there is."""
+    """Return the options of consumers. By default they read committed records, or all records with control batches."""
     options = ClientOptions.of_consumers(given)
     natural = "read_uncommitted" if includes_control else "read_committed"
     isolation = options.config.get("isolation_level", natural)
@@ -133,20 +184,3 @@ def _consumers(given: Mapping[str, str], *, includes_control: bool) -> ClientOpt
             "aborted transactions their markers mean nothing"
         )
     return replace(options, config={**options.config, "isolation_level": isolation})
-
-
-def _parse_assignment(value: str) -> frozenset[TopicPartition]:
-    expected = 'expected JSON as {"topic": [0, 1]}'
-    try:
-        given = json.loads(value)
-    except json.JSONDecodeError:
-        raise ValueError(expected) from None
-    found = set()
-    for topic, partitions in given.items() if isinstance(given, dict) else [("", None)]:
-        for partition in partitions if isinstance(partitions, list) else [None]:
-            if type(partition) is not int or partition < 0:
-                raise ValueError(expected)
-            found.add(TopicPartition(topic, partition))
-    if not found:
-        raise ValueError(expected)
-    return frozenset(found)

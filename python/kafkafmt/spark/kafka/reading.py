@@ -1,7 +1,7 @@
-"""What a task reads: the batches of a partition in a range of offsets, as Arrow rows.
+"""Read the batches of a partition in a range of offsets, as Arrow rows, in a task.
 
-A range ends between batches, unless a user has it end within one: that one comes whole then. So does the first batch,
-but for the records below the offset that a user has the reading begin at.
+A range ends between batches, unless the user's endingOffsets are within a batch. Then that batch is returned whole. If
+the user's startingOffsets are within a batch, it is returned without the records below them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from kafka import TopicPartition as KafkaTopicPartition
 from kafka.errors import OffsetOutOfRangeError
 from pyspark.sql.datasource import InputPartition
 
-from kafkafmt.batch import RecordBatch
-from kafkafmt.log.directory import part_of_run
-from kafkafmt.net.errors import CorruptRecordError
+from kafkafmt.client.errors import CorruptFetchedBatchError
+from kafkafmt.records.runs import slice_run
+from kafkafmt.records.trimming import rows_between
 from kafkafmt.spark.kafka.clients import BrokerError, assign, broker_errors
 from kafkafmt.spark.source.batch_rows import BATCH_TYPES, DAMAGE_COLUMN, BatchSource, batch_rows
 from kafkafmt.spark.source.reading import bounded
@@ -27,7 +27,7 @@ from kafkafmt.spark.stream_offsets import DataLossError
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
-    from _kafkafmt.scan import BatchRun
+    from _kafkafmt.batches.scan import BatchRun
     from kafkafmt.net import RawConsumer
     from kafkafmt.spark.kafka.options import KafkaReadOptions
     from kafkafmt.spark.source.schema import OutputColumns
@@ -41,7 +41,7 @@ _POLL_MS = 1000
 
 @dataclass(frozen=True)
 class OffsetRange(InputPartition):
-    """The offsets of a partition from `start` to in front of `end`."""
+    """The offsets of a partition from `start` to before `end`."""
 
     topic_partition: TopicPartition
     start: int
@@ -54,10 +54,10 @@ class OffsetRange(InputPartition):
 def read_range(
     wanted: OffsetRange, options: KafkaReadOptions, output: OutputColumns
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a range, a batch each.
+    """Yield the rows of a range, a row for each batch.
 
-    Raises CorruptRecordError, with partition and offsets, for damage that is not to be passed over, DataLossError for
-    offsets that are gone, unless the reading is to go on, and BrokerError.
+    Raises CorruptFetchedBatchError, with partition and offsets, for damage, unless onCorrupt is skip; DataLossError for
+    deleted offsets, unless failOnDataLoss is false; BrokerError.
     """
     if wanted.start >= wanted.end:
         return
@@ -82,20 +82,20 @@ class _RangeReader:
         self._partition = KafkaTopicPartition(*wanted.topic_partition)
 
     def runs(self) -> Iterator[BatchRun]:
-        """The batches, until the position of the consumer is behind the range."""
+        """Yield the batches, until the consumer has reached the end of the range."""
         self._begin_at(self._wanted.start)
         while self._position < self._wanted.end:
             before = self._position
             for run in self._polled():
-                found = _in_front_of(run, self._wanted.end)
-                if len(found):
-                    yield found
+                _, stop = rows_between(run, end_offset=self._wanted.end)
+                if stop:
+                    yield slice_run(run, 0, stop)
             if self._position > before:
                 self._extend()
             elif not self._is_new:
                 self._begin_at(before)
             elif self._is_answered():
-                return  # compaction has left nothing up to the end
+                return  # compaction left no batch up to the end
             elif time.monotonic() > self._deadline:
                 waited = f"nothing came in {self._options.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs)"
                 raise BrokerError(f"{self._wanted}: at offset {before} {waited}")
@@ -108,45 +108,37 @@ class _RangeReader:
     def _begin_at(self, offset: int) -> None:
         assign(self._consumer, {self._wanted.topic_partition: offset})
         self._extend()
-        self._is_new = True  # since then nothing was read
+        self._is_new = True  # nothing was read since
 
     def _extend(self) -> None:
         self._deadline = time.monotonic() + self._options.poll_timeout_ms / 1000
         self._is_new = False
 
     def _is_answered(self) -> bool:
-        """Whether the broker has answered at this position, with an end of its log that is behind the range."""
+        """Return whether the broker has answered at this position, and its log reaches the end of the range."""
         highwater = self._consumer.highwater(self._partition)
         return highwater is not None and highwater >= self._wanted.end
 
     def _polled(self) -> list[BatchRun]:
         try:
             runs: list[BatchRun] = self._consumer.poll_runs(timeout_ms=_POLL_MS).get(self._partition, [])
-        except CorruptRecordError as error:
+        except CorruptFetchedBatchError as error:
             if self._options.on_corrupt == "fail" or error.next_offset is None:
                 raise
-            _LOG.warning("passed over offsets %d to %d: %s", error.offset, error.next_offset - 1, error)
+            _LOG.warning("skipped offsets %d to %d: %s", error.offset, error.next_offset - 1, error)
             self._begin_at(error.next_offset)
         except OffsetOutOfRangeError:
-            self._go_on_behind_lost()
+            self._skip_lost()
         else:
             return runs
         return []
 
-    def _go_on_behind_lost(self) -> None:
+    def _skip_lost(self) -> None:
         (first,) = self._consumer.beginning_offsets([self._partition]).values()
         (end,) = self._consumer.end_offsets([self._partition]).values()
         position = self._position
         what = f"{self._wanted}: expected offset {position}, found the log to have {first} to {end - 1}"
         if self._options.fails_on_data_loss:
-            raise DataLossError(f"{what}; failOnDataLoss=false goes on with what is there")
-        _LOG.warning("%s: going on with what is there", what)
+            raise DataLossError(f"{what}; failOnDataLoss=false continues with the remaining records")
+        _LOG.warning("%s: continuing with the remaining records", what)
         self._begin_at(first if position < first else self._wanted.end)
-
-
-def _in_front_of(run: BatchRun, end: int) -> BatchRun:
-    """The batches that begin in front of `end`."""
-    stop = int(run.index["last_offset"].searchsorted(end))
-    if stop < len(run) and RecordBatch(run, stop).base_offset < end:
-        stop += 1
-    return part_of_run(run, 0, stop)

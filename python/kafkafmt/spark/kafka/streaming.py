@@ -1,4 +1,4 @@
-"""`spark.readStream.format("kafkafmt.kafka")`: batches as brokers get them, micro-batch after micro-batch."""
+"""`spark.readStream.format("kafkafmt.kafka")`: read new batches of brokers as a stream."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class KafkaSource:
-    """The partitions that the options select, with the columns of the DataFrame: a StreamSource."""
+    """A StreamSource of the partitions that the options select, with the columns of the DataFrame."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._given = dict(options)

@@ -1,7 +1,8 @@
-"""`frame.write.format("kafkafmt.kafka")`, and of streams: batches sent to brokers as they are, at least once (KIP-712).
+"""Send the batches of a DataFrame or of a stream to brokers unchanged, at least once (KIP-712).
 
-What a broker does not take is made so that it does, by BatchForwarder, and left out where it cannot be. A task sends
-its rows in their order; one that Spark runs again, as after a failure, sends them again. There is nothing to commit.
+If a broker would refuse a batch, BatchForwarder changes it so that it is accepted, or leaves it out if that is
+impossible. A task sends its rows in order. If Spark runs the task again, as after a failure, it sends them again. There
+is nothing to commit.
 """
 
 from __future__ import annotations
@@ -14,58 +15,54 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafka.errors import KafkaError
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import WriterCommitMessage
 
-from kafkafmt.forwarding import BatchForwarder, ForwardingStats
-from kafkafmt.log.appending import MAX_INT32
+from kafkafmt._util.options import Option
+from kafkafmt.build.forwarding import BatchForwarder, ForwardingStats
 from kafkafmt.spark.kafka.clients import ClientOptions, broker_errors
 from kafkafmt.spark.kafka.options import split_options
-from kafkafmt.spark.plain_errors import PlainErrors
-from kafkafmt.spark.sink.batches import run_of, telling
+from kafkafmt.spark.sink.batches import naming, run_of
 from kafkafmt.spark.sink.columns import InputColumns
-from kafkafmt.spark.sink.options import OF_STREAMS, parse_topic
-from kafkafmt.spark.values import parse_number
+from kafkafmt.spark.sink.options import TARGET_OPTIONS
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
-    from typing_extensions import Self
 
-    from kafkafmt.accumulator import RecordsFuture
+    from kafkafmt.client.accumulator import RecordsFuture
     from kafkafmt.net import RawProducer
 
 _LOG = logging.getLogger(__name__)
 
-_KNOWN = ("topic", "partition")
-
 
 @dataclass(frozen=True)
 class TaskStats(WriterCommitMessage):
-    """What a task that succeeded has sent."""
+    """The statistics of a successful task."""
 
     sent: ForwardingStats
 
 
 @dataclass(frozen=True)
 class SendJob:
-    """What one write, or one micro-batch of a stream, sends where."""
+    """A write of a DataFrame, or of a micro-batch of a stream, to brokers."""
 
     clients: ClientOptions
     columns: InputColumns
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], schema: StructType, *, known: Sequence[str] = ()) -> SendJob:
-        """Raises ValueError, in one line, for unknown options, values that cannot be, and columns that do not fit."""
-        given_clients, given = split_options(options, (*_KNOWN, *known))
-        topic = given.parse("topic", parse_topic, None)
-        partition = given.parse("partition", lambda value: parse_number(value, MAX_INT32), None)
+    def parse(cls, options: Mapping[str, str], schema: StructType, *, more: Sequence[Option] = ()) -> SendJob:
+        """Parse the options. Raises ValueError, in one line, for unknown options, invalid values and wrong columns.
+
+        more: further options to accept.
+        """
+        given_clients, given = split_options(options, (*TARGET_OPTIONS, *more))
         clients = ClientOptions.of_producers(given_clients)
-        return cls(clients, InputColumns.of_batches(schema, topic, partition))
+        return cls(clients, InputColumns.of_batches(schema, given["topic"], given["partition"]))
 
-    def send(self, rows: Iterable[pa.RecordBatch]) -> TaskStats:
-        """Send the rows of a task; all of it is acknowledged when this returns.
+    def write(self, rows: Iterable[pa.RecordBatch]) -> TaskStats:
+        """Send the rows of a task, and wait until all of them are acknowledged.
 
-        Raises KafkaFormatError and ValueError for rows that are no batches or damaged, and BrokerError.
+        Raises KafkaFormatError and ValueError for rows that are damaged or no batches, and BrokerError.
         """
         forwarder = BatchForwarder(clears_producer_state=False, verify=False)
         filled = (part for part in rows if len(part))
@@ -90,70 +87,28 @@ class SendJob:
             producer.close()
         return TaskStats(forwarder.stats)
 
+    def commit(self, results: Sequence[TaskStats], batch_number: int | None = None) -> None:
+        """Log the statistics of the tasks. There is nothing to commit."""
+        sent = [result.sent for result in results]
+        _LOG.info(
+            "sent %d batches of %d bytes, opened %d, left out %d",
+            sum(one.batches for one in sent),
+            sum(one.bytes for one in sent),
+            sum(one.opened.total() for one in sent),
+            sum(one.left_out.total() for one in sent),
+        )
+
+    def abort(self, results: Sequence[TaskStats]) -> None:
+        """Do nothing. Sent batches stay, and a retry sends them again."""
+
     def _sent(
         self, rows: pa.RecordBatch, producer: RawProducer, forwarder: BatchForwarder
     ) -> Iterator[RecordsFuture]:
         found = self.columns.sorted(rows)
         batches = found.content.column("batch")
         for where, start, stop in found.ranges:
-            with telling(where):
+            with naming(where):
                 for forwarded in forwarder.forward(run_of(batches.slice(start, stop - start))):
                     yield producer.send_run(
                         where.topic, forwarded.run, partition=where.partition, verify=False
                     )
-
-
-class KafkaWriter(DataSourceArrowWriter):
-    """Sends a DataFrame."""
-
-    def __init__(self, job: SendJob) -> None:
-        self._job = job
-
-    @classmethod
-    def plan(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Self:
-        """Raises ValueError as `SendJob.parse`, and where topics were to be replaced."""
-        if overwrite:
-            raise ValueError("mode overwrite: a topic cannot be replaced; expected append")
-        return cls(SendJob.parse(options, schema))
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskStats:
-        with PlainErrors():
-            return self._job.send(iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        _tell(messages)
-
-
-class KafkaStreamWriter(DataSourceStreamArrowWriter):
-    """Sends a micro-batch."""
-
-    def __init__(self, job: SendJob) -> None:
-        self._job = job
-
-    @classmethod
-    def plan(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Self:
-        """Raises ValueError as `SendJob.parse`, and where topics were to be replaced."""
-        if overwrite:
-            raise ValueError("outputMode complete: a topic cannot be replaced; expected append")
-        return cls(SendJob.parse(options, schema, known=OF_STREAMS))
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskStats:
-        with PlainErrors():
-            return self._job.send(iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        _tell(messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing: what was sent stays, and is sent again."""
-
-
-def _tell(messages: Sequence[WriterCommitMessage | None]) -> None:
-    sent = [message.sent for message in messages if isinstance(message, TaskStats)]
-    _LOG.info(
-        "sent %d batches of %d bytes, opened %d, left out %d",
-        sum(one.batches for one in sent),
-        sum(one.bytes for one in sent),
-        sum(one.opened.total() for one in sent),
-        sum(one.left_out.total() for one in sent),
-    )

@@ -1,1 +1,1 @@
-"""Writing logs out of a DataFrame: what was asked for, what an executor writes, and the driver's commit of it."""
+"""Write logs from a DataFrame: the options, the segments that executors write, and the driver's commit."""

@@ -1,4 +1,4 @@
-"""Batches out of the rows of an Arrow column: a run of them all, that a log directory or a broker is given."""
+"""Convert the rows of an Arrow column to one run of batches, for a log directory or a broker."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import numpy as np
 import pyarrow as pa
 
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.appending import whole_batches
+from kafkafmt.records.runs import whole_batches
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from _kafkafmt.scan import BatchRun
+    from _kafkafmt.batches.scan import BatchRun
     from kafkafmt.types import TopicPartition
 
 
 def run_of(batches: pa.Array) -> BatchRun:
-    """The batches in the rows of a column without nulls, whole ones in each, whose CRCs hold; nothing is copied.
+    """Return the batches in the rows of a column without nulls, as views of its data. Checks CRCs.
 
-    Raises KafkaFormatError for bytes that are no batch and for damage, ValueError for a part of a batch.
+    Raises KafkaFormatError for bytes that are no batch and for damage; ValueError if a row contains a partial batch.
     """
     data, ends = _joined(batches)
     try:
-        run = whole_batches(data, 0)
+        run = whole_batches(data)
     except (ValueError, KafkaFormatError):
-        for row in batches:  # which one it is: an error in the middle of all would tell of what follows
-            whole_batches(row.as_buffer(), 0)
+        for row in batches:  # find the row: in the joined data, the error may name bytes of the next row
+            whole_batches(row.as_buffer())
         raise
     run.ensure_valid()
     if not np.isin(ends, np.append(run.index["position"], len(data))).all():
@@ -38,8 +38,8 @@ def run_of(batches: pa.Array) -> BatchRun:
 
 
 @contextlib.contextmanager
-def telling(where: TopicPartition) -> Iterator[None]:
-    """Have errors that rows cause tell whose rows these are."""
+def naming(where: TopicPartition) -> Iterator[None]:
+    """Add the partition to errors that its rows raise in the block."""
     try:
         yield
     except (ValueError, OverflowError) as error:
@@ -50,9 +50,9 @@ def telling(where: TopicPartition) -> Iterator[None]:
 
 
 def _joined(batches: pa.Array) -> tuple[memoryview, NDArray[np.int64]]:
-    """The byte strings of an array without nulls, end to end as they stand there, and where each ends."""
-    wide = np.int64 if pa.types.is_large_binary(batches.type) else np.int32
+    """Return the data of the cells of an array without nulls, as one view, and the end of each cell in it."""
+    offset_type = np.int64 if pa.types.is_large_binary(batches.type) else np.int32
     _, offsets, data = batches.buffers()
-    bounds = np.frombuffer(offsets, wide)[batches.offset : batches.offset + len(batches) + 1]
+    bounds = np.frombuffer(offsets, offset_type)[batches.offset : batches.offset + len(batches) + 1]
     view = memoryview(data if data is not None else b"")[bounds[0] : bounds[-1]]
     return view, (bounds[1:] - bounds[0]).astype(np.int64)

@@ -1,4 +1,4 @@
-"""The columns of what is written: which there may be, and the rows of an Arrow batch sorted into partitions."""
+"""The columns of a DataFrame to write: check them, and sort the rows of an Arrow batch by partition."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkafmt.columns import COLUMNS
+from kafkafmt._util.names import known_name
+from kafkafmt.columns.read import COLUMNS
 from kafkafmt.spark.sink.options import is_topic
 from kafkafmt.spark.source.batch_rows import BATCH_TYPES
-from kafkafmt.spark.values import known_name
 from kafkafmt.types import TimestampType, TopicPartition
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _MAX_PARTITION = 2**31 - 1
 _INTEGERS = ("int", "bigint", "smallint", "tinyint")
 _BYTES = ("binary", "string", "void")
 _HEADERS = ("array<struct<key:string,value:binary>>", "array<struct<key:string,value:string>>", "void")
-# What a column may be, in Spark's words; those that are not here are accepted, and of no account.
+# The types that a column may have, in Spark's words. Columns without an entry are accepted and ignored.
 _TYPES = {
     "records": {
         "key": _BYTES,
@@ -49,7 +49,7 @@ _CONTENT = {"records": "value", "batches": "batch"}
 
 @dataclass(frozen=True)
 class SortedRows:
-    """Rows sorted by partition: `content` is what is written of them, `ranges` where in it each partition's are."""
+    """Rows sorted by partition. `content` has the columns to write, `ranges` the rows of each partition in it."""
 
     content: pa.RecordBatch
     ranges: list[tuple[TopicPartition, int, int]]
@@ -57,7 +57,11 @@ class SortedRows:
 
 @dataclass(frozen=True)
 class InputColumns:
-    """Which column of the DataFrame is what; `keeps_offsets` says whether the data has the offsets to be written."""
+    """The columns of the DataFrame.
+
+    numbers: the position of each column by its name. topic, partition: of all rows, or None. keeps_offsets: whether the
+    offsets of the data are written, else the commit assigns them.
+    """
 
     numbers: dict[str, int]
     topic: str | None
@@ -66,9 +70,10 @@ class InputColumns:
 
     @classmethod
     def of(cls, options: WriteOptions, schema: StructType) -> InputColumns:
-        """Those of a log directory. Rows are batches where there is a column `batch` and no `value`, unless told.
+        """Return the columns for a log directory.
 
-        Raises ValueError for a column that is not known, of another type, there twice, or missing.
+        Unless the option `unit` is given, rows are batches if there is a column `batch` and no column `value`. Raises
+        ValueError for a column that is unknown, of a wrong type, repeated, or missing.
         """
         names = {name.lower() for name in schema.names}
         unit = options.unit or ("batches" if "batch" in names and "value" not in names else "records")
@@ -78,13 +83,13 @@ class InputColumns:
 
     @classmethod
     def of_batches(cls, schema: StructType, topic: str | None, partition: int | None) -> InputColumns:
-        """Those of batches for brokers, which assign offsets. Raises as `of`."""
+        """Return the columns of batches for brokers, which assign the offsets. Raises the errors of `of`."""
         return cls(_numbers("batches", schema, topic, partition), topic, partition, keeps_offsets=False)
 
     def sorted(self, rows: pa.RecordBatch) -> SortedRows:
-        """The rows, those of each partition together and in their order.
+        """Return the rows sorted by partition. Rows of a partition keep their order.
 
-        Raises ValueError for a row without a topic or a partition, and for one that cannot be.
+        Raises ValueError for a row without topic or partition, or with an invalid one.
         """
         content = self._content(rows)
         topics, codes = self._codes(rows)
@@ -104,7 +109,7 @@ class InputColumns:
         )
 
     def _codes(self, rows: pa.RecordBatch) -> tuple[list[str], NDArray[np.int64]]:
-        """The topics there are, and for each row its topic's place among these and its partition, in one number."""
+        """Return the topics, and for each row a number: the index of its topic << 32 | its partition."""
         topics, codes = [self.topic or ""], np.zeros(len(rows), np.int64)
         if self.topic is None:
             encoded = self._whole(rows, "topic").dictionary_encode()
@@ -124,11 +129,11 @@ class InputColumns:
         return column
 
     def _content(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """What is written of the rows: `batch`; or key, value, and what there is of headers, timestamp,
-        timestampType and offset.
+        """Return the columns to write: `batch`; or value and those of key, headers, timestamp, timestampType and
+        offset that exist.
 
-        A timestamp in milliseconds, -1 for null. A timestampType of CREATE_TIME or LOG_APPEND_TIME: other types have no
-        timestamp, so that CREATE_TIME stands for them and for null.
+        Timestamps are in milliseconds, -1 for null. A timestampType is CREATE_TIME or LOG_APPEND_TIME. Null and
+        NO_TIMESTAMP become CREATE_TIME: such rows have no timestamp.
         """
         if "batch" in self.numbers:
             return pa.record_batch({"batch": self._whole(rows, "batch")})
@@ -144,7 +149,7 @@ class InputColumns:
 
 
 def _numbers(unit: str, schema: StructType, topic: str | None, partition: int | None) -> dict[str, int]:
-    """Which column is what; topic, partition: those of all rows, where the options tell them."""
+    """Return the position of each column by its name. topic, partition: of all rows, if given as options."""
     numbers: dict[str, int] = {}
     types = _TYPES[unit]
     for number, given in enumerate(schema.fields):

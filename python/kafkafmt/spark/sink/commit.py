@@ -1,9 +1,9 @@
-"""What the driver does at the end of a job: find each staged segment its place, and have all of them be there.
+"""Commit a job on the driver: determine the place of each staged segment, and move all segments there.
 
-A commit holds two locks: that of the log directory, which keeps brokers out, and one that other commits wait for. It
-finishes first what a killed driver has begun there, and writes nothing that a reader sees before all is known to fit.
-Offsets that are counted on begin behind the log that is there then; they are written over the staged ones in place, 8
-bytes a batch.
+A commit holds two locks: the lock of the log directory, which excludes brokers, and one that excludes other commits. It
+first finishes the commits that a killed driver has begun. It changes nothing that a reader sees before all checks have
+passed. Offsets that the commit assigns begin at the end of the log. They overwrite the staged offsets in place, 8 bytes
+for each batch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from kafkafmt._util.directory_lock import DirectoryLockedError, lock_log_directory
 from kafkafmt.log.appender import ensure_not_open
-from kafkafmt.log.directory import PartitionLog
+from kafkafmt.log.partition_log import PartitionLog
 from kafkafmt.log.segment import LOG_SUFFIX, segment_file_name
 from kafkafmt.spark.sink.manifest import Manifest, PlacedSegment, StreamBatch, put_segment
 from kafkafmt.spark.sink.offsets import move_offsets
@@ -46,25 +46,32 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Commit:
-    """How segments are placed. overwrite: in place of the logs of the partitions that are written, not behind them."""
+    """How segments are placed. overwrite: replace the logs of the written partitions instead of appending to them."""
 
     folder: Path
     keeps_offsets: bool
     overwrite: bool = False
 
     def run(self, staging: str, segments: Sequence[StagedSegment], batch: StreamBatch | None = None) -> None:
-        """Have all segments be there; those of a partition in the order of tasks, within it by offset.
+        """Move all segments to their logs, those of a partition in the order of tasks, and within a task by offset.
 
-        A batch of a stream that was committed before is left out. Raises DirectoryLockedError if a broker runs on the
-        folder, BlockingIOError if another writer has one of the logs open, ValueError for offsets that overlap with
-        each other or with the log, KafkaFormatError where damage hides the end of that, and OSError; nothing has
-        happened then, but where the manifest is written already, which stays to be applied.
+        Does nothing for a micro-batch that was committed before.
+
+        Raises:
+            DirectoryLockedError: a broker runs on the folder.
+            BlockingIOError: another writer has one of the logs open.
+            ValueError: offsets overlap with each other or with the log.
+            KafkaFormatError: damage hides the end of the log.
+            OSError: a file cannot be read or written.
+
+        After an error nothing has changed, unless the manifest is already written. Then the next commit, or `recover`,
+        applies it.
         """
         path = self.folder / staging
         with lock_log_directory(self.folder), locked(self.folder):
             _roll_forward(self.folder)
             if batch is not None and batch.is_committed(self.folder):
-                _LOG.warning("%s: batch %d of this stream is there already", self.folder, batch.number)
+                _LOG.warning("%s: batch %d of this stream was already committed", self.folder, batch.number)
                 remove(path)
             elif segments:
                 self._manifest(path, segments, batch).apply(path)
@@ -74,7 +81,7 @@ class Commit:
     def _manifest(
         self, staging: Path, segments: Sequence[StagedSegment], batch: StreamBatch | None
     ) -> Manifest:
-        """The manifest, written, of segments that are all in place and carry their offsets."""
+        """Check the segments, write their offsets, and return the manifest, which is written."""
         partitions: dict[TopicPartition, list[StagedSegment]] = {}
         for segment in segments:
             partitions.setdefault(segment.topic_partition, []).append(segment)
@@ -105,7 +112,7 @@ class Commit:
             raise FileNotFoundError(errno.ENOENT, message, str(path))
 
     def _base_offsets(self, where: TopicPartition, segments: list[StagedSegment]) -> list[int]:
-        """The base offset of each segment in its log."""
+        """Return the base offset of each segment in its log. Raises ValueError if offsets overlap."""
         path = self.folder / str(where)
         log = PartitionLog(path) if path.exists() and not self.overwrite else None
         if self.keeps_offsets:
@@ -123,10 +130,10 @@ class Commit:
 
 
 def abort(folder: Path, names: Iterable[str]) -> None:
-    """Remove what a job staged. Where it is committed, finish it: there is no way back.
+    """Remove the staged files of a job, or finish its commit if the manifest is written.
 
-    If a broker runs on the folder, what is committed is left to the next write. The job's own hidden folder is removed
-    nevertheless: a broker does not start with such a folder in its log directory.
+    names: the names of the staging folders. If a broker runs on the folder, a written manifest is left to the next
+    write. Other staging folders are still removed: a broker does not start with them in its log directory.
     """
     try:
         with lock_log_directory(folder), locked(folder):
@@ -139,11 +146,14 @@ def abort(folder: Path, names: Iterable[str]) -> None:
 
 
 def recover(folder: str | os.PathLike[str], *, remove_staging: bool = False) -> None:
-    """Finish the commits to a log directory that a killed driver left, and remove what dead jobs staged.
+    """Finish the commits to a log directory that a killed driver left, and remove the staged files of dead jobs.
 
-    remove_staging: what cannot be told dead, too, as of a driver on another machine; only where no job writes to
-    the folder. Every write to the folder does this first, but for that. Raises DirectoryLockedError, before anything is
-    touched, if a broker runs on the folder.
+    Every write to the folder does this first, without `remove_staging`.
+
+    remove_staging: also remove staged files of jobs that may be alive, as of a driver on another machine. Use it only
+    while no job writes to the folder.
+
+    Raises DirectoryLockedError, before anything is changed, if a broker runs on the folder; OSError.
     """
     path = Path(folder)
     with lock_log_directory(path), locked(path):
@@ -153,7 +163,7 @@ def recover(folder: str | os.PathLike[str], *, remove_staging: bool = False) -> 
 
 
 def _roll_forward(folder: Path) -> list[Path]:
-    """Finish commits, remove what dead jobs staged; the staging folders that are left."""
+    """Finish commits, remove the staged files of dead jobs, and return the remaining staging folders."""
     for staging in stagings(folder):
         owner = owner_of(staging)
         _finish(staging, or_else_remove=owner is not None and owner.is_dead())
@@ -169,7 +179,7 @@ def _finish(staging: Path, *, or_else_remove: bool) -> None:
 
 
 def _remove_older(folder: Path, query: str) -> None:
-    """Remove what failed batches of a stream staged, which runs one batch at a time."""
+    """Remove the staged files of failed micro-batches of a query. A query runs one micro-batch at a time."""
     for staging in stagings(folder):
         owner = owner_of(staging)
         if owner is not None and owner.query == query:
@@ -177,7 +187,10 @@ def _remove_older(folder: Path, query: str) -> None:
 
 
 def _ensure_free(log: PartitionLog, where: TopicPartition, segments: Sequence[StagedSegment]) -> None:
-    """Raise ValueError where the log has offsets of the segments, which ascend, or one that begins among them."""
+    """Raise ValueError if the log contains offsets of the segments, or a segment that begins within them.
+
+    segments: in ascending order of offsets.
+    """
     there = log.segments()
     bases = [segment.base_offset for segment in there]
     if there and segments[-1].base_offset >= bases[-1]:
@@ -209,7 +222,7 @@ def _move(staging: Path, segment: StagedSegment, base_offset: int) -> None:
 
 
 def _folders(staging: Path, segments: Sequence[PlacedSegment]) -> tuple[str, ...]:
-    """Put the segments into folders that are to be those of their partitions; the names of these."""
+    """Put the segments into `<n>.new`, the new folder of the n-th partition. Return the partitions' folder names."""
     numbers: dict[str, int] = {}
     for segment in segments:
         number = numbers.setdefault(segment.partition, len(numbers))

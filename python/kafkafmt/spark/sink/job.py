@@ -1,4 +1,4 @@
-"""A job of the sink: made by the driver, pickled to each task, and back at the driver for the commit."""
+"""A job of the sink: the driver plans it, tasks write with a pickled copy of it, and the driver commits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from kafkafmt._util.directory_lock import lock_log_directory
-from kafkafmt.log.directory import PartitionLog
+from kafkafmt.log.partition_log import PartitionLog
 from kafkafmt.spark.sink.columns import InputColumns
 from kafkafmt.spark.sink.commit import Commit, abort, recover
 from kafkafmt.spark.sink.manifest import StreamBatch
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from kafkafmt.spark.sink.options import WriteOptions
 
-# What Spark tells each task of a stream; it is in the query's checkpoint, and so the same after a restart.
+# The property with the query's id in tasks of a stream. The checkpoint contains the id, so a restart keeps it.
 _QUERY = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True)
 class TaskResult(WriterCommitMessage):
-    """What a task that succeeded has staged, and for which stream."""
+    """The segments that a successful task staged, and the id of its streaming query."""
 
     task: int
     staging: str
@@ -40,7 +40,7 @@ class TaskResult(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class SinkJob:
-    """What one write, or one micro-batch of a stream, does where."""
+    """A write of a DataFrame, or of a micro-batch of a stream, to a log directory."""
 
     options: WriteOptions
     columns: InputColumns
@@ -50,10 +50,10 @@ class SinkJob:
 
     @classmethod
     def plan(cls, options: WriteOptions, schema: StructType, *, overwrite: bool) -> SinkJob:
-        """Make the log directory where it is missing, and finish in it what a killed driver has begun.
+        """Plan a write. Creates the log directory if it is missing, and finishes commits of a killed driver in it.
 
-        Raises ValueError for columns that cannot be written, and for the folder of a partition; DirectoryLockedError,
-        before anything is touched, if a broker runs on the folder; OSError.
+        Raises ValueError for columns that cannot be written, and if the folder is a partition folder;
+        DirectoryLockedError, before anything is changed, if a broker runs on the folder; OSError.
         """
         columns = InputColumns.of(options, schema)
         if options.folder.is_dir() and PartitionLog(options.folder).segments():
@@ -64,7 +64,7 @@ class SinkJob:
         return cls(options, columns, overwrite, new_name(), Owner.here())
 
     def write(self, rows: Iterable[pa.RecordBatch]) -> TaskResult:
-        """Stage the rows of a task."""
+        """Write the rows of a task to the staging folder. Raises the errors of `write_task`."""
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
         query = None if context is None else context.getLocalProperty(_QUERY)
@@ -83,7 +83,10 @@ class SinkJob:
             return write_task(rows, attempt, self.columns, self.options)
 
     def commit(self, results: Sequence[TaskResult], batch_number: int | None = None) -> None:
-        """Have everything be there that the tasks staged; of a batch of a stream, unless it was committed before."""
+        """Commit what the tasks staged. Does nothing for a micro-batch that was committed before.
+
+        batch_number: the number of a stream's micro-batch. Raises the errors of `Commit.run`.
+        """
         staged = sorted((result for result in results if result.segments), key=lambda result: result.task)
         if not staged:
             return
@@ -92,7 +95,7 @@ class SinkJob:
             query = staged[0].query
             if query is None:
                 raise ValueError(
-                    "this Spark does not tell the id of the query, by which a batch is known again"
+                    "expected Spark to pass the id of the query to its tasks, found none: it identifies a batch"
                 )
             batch = StreamBatch(query, batch_number)
         segments = [segment for result in staged for segment in result.segments]
@@ -100,6 +103,6 @@ class SinkJob:
         commit.run(staged[0].staging, segments, batch)
 
     def abort(self, results: Sequence[TaskResult]) -> None:
-        """Remove what the tasks staged."""
+        """Remove what the tasks staged, or finish the commit if it has begun."""
         names = {result.staging for result in results}
         abort(self.options.folder, {self.staging, *names})

@@ -1,13 +1,15 @@
-"""The point of no return: what a commit renames is written down first, and done again until all of it is done.
+"""The manifest of a commit: a file with all renames, written before the first one, and applied until all are done.
 
-Before the manifest is there, a job has done nothing that a reader sees. From then on it is committed, and its
-segments appear one after the other: those of a partition by ascending offsets, a `.log` behind its indexes. So a
-reader in the middle of a commit sees the first part, none or all of what each partition gets, never half a segment;
-and of a log that is replaced the old one, for a moment none, and the new one. Where the driver is killed in these
-moments it stays like that until the manifest is applied: by the next write to the log directory, or `recover`.
+Before the manifest is written, a job has changed nothing that a reader sees. Once it is written, the job is committed.
+Its segments then appear one after the other: those of a partition by ascending offsets, each `.log` after its indexes.
 
-Applying it twice does what applying it once does: what is no longer staged was renamed. Renames need not reach the
-disk in their order, as the manifest stays until all of them have.
+- A reader during a commit sees none, the first or all of the new segments of a partition, and never half a segment.
+- Of a log that is replaced, it sees the old log, for a moment none, and then the new log.
+- If the driver is killed meanwhile, this state stays until the next write to the log directory, or `recover`, applies
+  the manifest.
+
+Applying a manifest twice is the same as once: files that are no longer staged were renamed. Renames may reach the disk
+in any order, because the manifest is removed after all of them are durable.
 """
 
 from __future__ import annotations
@@ -27,20 +29,20 @@ _QUERY = re.compile(r"[0-9A-Za-z-]{1,100}")
 
 @dataclass(frozen=True)
 class StreamBatch:
-    """A micro-batch of a stream: `query` is the id that the query's checkpoint holds."""
+    """A micro-batch of a stream. `query` is the id in the query's checkpoint."""
 
     query: str
     number: int
 
     def is_committed(self, folder: Path) -> bool:
-        """Was this batch of the query, or a later one, committed to a log directory?"""
+        """Return whether this or a later micro-batch of the query was committed to a log directory."""
         try:
             return int(json.loads(read_regular(self._record(folder)))["batch"]) >= self.number
         except FileNotFoundError:
             return False
 
     def note(self, folder: Path) -> None:
-        """Have `is_committed` say so, durably."""
+        """Record durably that the micro-batch is committed."""
         replace_file(self._record(folder), json.dumps({"batch": self.number}).encode())
 
     def _record(self, folder: Path) -> Path:
@@ -51,7 +53,7 @@ class StreamBatch:
 
 @dataclass(frozen=True)
 class PlacedSegment:
-    """A staged segment, and what it is to be: `partition` is the name of its folder."""
+    """A staged segment and its target: the name of the partition folder, and the base offset."""
 
     partition: str
     stem: str
@@ -60,10 +62,10 @@ class PlacedSegment:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a commit does: segments to be added, folders of partitions that replace those there are, a batch to note.
+    """The changes of a commit: segments to add, partition folders to replace, and the micro-batch to record.
 
-    segments: by ascending offsets in each partition. replaced: names of partitions' folders; the n-th is staged as
-    `<n>.new`.
+    segments: by ascending offsets in each partition. replaced: names of partition folders; the n-th new folder is
+    staged as `<n>.new`.
     """
 
     segments: tuple[PlacedSegment, ...] = ()
@@ -71,12 +73,12 @@ class Manifest:
     batch: StreamBatch | None = None
 
     def write(self, staging: Path) -> None:
-        """The commit, durably: until then nothing has happened."""
+        """Write the manifest durably. This commits the job."""
         replace_file(staging / MANIFEST, json.dumps(asdict(self)).encode())
 
     @classmethod
     def read(cls, staging: Path) -> Manifest | None:
-        """That of a job; None where it is not committed."""
+        """Return the manifest of a job, or None if the job is not committed."""
         try:
             found = json.loads(read_regular(staging / MANIFEST))
         except FileNotFoundError:
@@ -88,7 +90,7 @@ class Manifest:
         )
 
     def apply(self, staging: Path) -> None:
-        """Do what is not done yet, durably, and remove the staging folder."""
+        """Do the changes that are not done yet, durably, and remove the staging folder."""
         folder = staging.parent
         partitions = {segment.partition: folder / segment.partition for segment in self.segments}
         for path in partitions.values():
@@ -105,11 +107,11 @@ class Manifest:
 
 
 def put_segment(staged: Path, folder: Path, base_offset: int) -> None:
-    """Rename a segment's files to what a log calls them, the log last."""
+    """Rename the files of a staged segment to their names in a log, the `.log` last."""
     for suffix in SEGMENT_SUFFIXES:
         source = staged.with_name(staged.name + suffix)
         with contextlib.suppress(FileNotFoundError):
-            if suffix == LOG_SUFFIX and source.exists():  # what a dead writer may have left
+            if suffix == LOG_SUFFIX and source.exists():  # a dead writer may have left one
                 (folder / segment_file_name(base_offset, TRANSACTION_INDEX_SUFFIX)).unlink(missing_ok=True)
             source.rename(folder / segment_file_name(base_offset, suffix))
 

@@ -1,7 +1,7 @@
-"""Offsets of batches that are built already: counted anew, or moved as a whole once it is known what is in front.
+"""Change the offsets of complete batches: renumber them, or move them by a distance once the log's end is known.
 
-The offset that a batch begins with stands in front of its CRC, so it is written over in place. In a compressed
-message of v1, those inside are relative to it; in one of v0 they are absolute, and cannot be changed like that.
+The CRC of a batch does not cover its first field, the offset, which is overwritten in place. In a compressed v1 message
+the inner offsets are relative to it. In a compressed v0 message they are absolute, and cannot be changed in this way.
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from _kafkafmt.layout import BASE_OFFSET_OFFSET
-from _kafkafmt.scan import BatchRun
+from _kafkafmt.batches.scan import BatchRun
+from _kafkafmt.wire.layout import BASE_OFFSET_OFFSET
+from kafkafmt._util.files import sync_path
 from kafkafmt.errors import InvalidRecordError
-from kafkafmt.log.appending import write_all
+from kafkafmt.log.batch_writer import write_all
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Where in a segment a batch begins, and what stands in its first field: its base offset, or the last one of a wrapper.
+# The position of a batch in its segment, and its first field: the base offset, or the last offset of a wrapper.
 POSITION_DTYPE = np.dtype([("position", "<i8"), ("offset", "<i8")])
 
 _OFFSET_DTYPE = np.dtype(">i8")
-# With batches smaller than this on average, all of a window is written rather than each offset in it.
+# If batches are smaller than this on average, whole windows are rewritten instead of single offsets.
 _SMALL_BATCH_BYTES = 1024
 _WINDOW_BYTES = 1024 * 1024
 
 
 def positions_of(run: BatchRun, first: int, stop: int, position: int) -> NDArray[np.void]:
-    """Of batches `first` to `stop`, which are to stand from `position` on."""
+    """Return the positions (POSITION_DTYPE) of batches `first` to before `stop`, written from `position` on."""
     rows = run.index[first:stop]
     positions = np.empty(len(rows), POSITION_DTYPE)
     positions["position"] = rows["position"] - rows["position"][0] + position
@@ -39,9 +40,9 @@ def positions_of(run: BatchRun, first: int, stop: int, position: int) -> NDArray
 
 
 def renumbered(run: BatchRun, next_offset: int) -> tuple[BatchRun, int]:
-    """The same batches with offsets from `next_offset` on, each behind the last, and the offset behind all.
+    """Return a copy of the batches with offsets from `next_offset` on, without gaps, and the offset after the last.
 
-    Raises InvalidRecordError for a compressed v0/v1 wrapper, whose count nobody knows who does not decompress it.
+    Raises InvalidRecordError for a compressed v0/v1 wrapper: its count is unknown without decompressing it.
     """
     rows = run.index.copy()
     wrappers = rows["base_offset"] < 0
@@ -60,7 +61,10 @@ def renumbered(run: BatchRun, next_offset: int) -> tuple[BatchRun, int]:
 
 
 def move_offsets(log: Path, positions: Path, distance: int) -> None:
-    """Add `distance` to the offsets of all batches of a segment, durably; nothing else of it is read or written."""
+    """Add `distance` to the offsets of all batches of a segment in place, and make the segment durable.
+
+    positions: the file of the batches' positions. Raises OSError.
+    """
     found = np.fromfile(positions, POSITION_DTYPE)
     found["offset"] += distance
     descriptor = os.open(log, os.O_RDWR | os.O_CLOEXEC)
@@ -69,9 +73,9 @@ def move_offsets(log: Path, positions: Path, distance: int) -> None:
             _write_windows(descriptor, found)
         else:
             _write_each(descriptor, found)
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)
+    sync_path(log)
 
 
 def _write_each(descriptor: int, found: NDArray[np.void]) -> None:

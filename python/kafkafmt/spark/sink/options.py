@@ -1,4 +1,4 @@
-"""The options of the sink: what a user asks for, parsed and checked before any row is looked at."""
+"""The options of the sink. They are parsed and checked before any row is read."""
 
 from __future__ import annotations
 
@@ -7,106 +7,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafkafmt.builder import DEFAULT_BATCH_SIZE, RecordBatchBuilder
-from kafkafmt.log.appending import MAX_INT32
+from kafkafmt._util.options import Option, Options
+from kafkafmt._util.sizes import size_text
+from kafkafmt.build.builder import DEFAULT_BATCH_SIZE, RecordBatchBuilder
+from kafkafmt.log.batch_writer import MAX_INT32
 from kafkafmt.log.writer import DEFAULT_SEGMENT_BYTES
-from kafkafmt.spark.locations import without_secrets
-from kafkafmt.spark.values import Given, one_of, parse_number, parse_size
+from kafkafmt.spark.values import one_of, parse_number, parse_partition, parse_size
+from kafkafmt.storage.locations import without_secrets
 from kafkafmt.types import Codec, TopicPartition
 
 UNITS = ("records", "batches")
 OFFSETS = ("keep", "dense")
 DEFAULT_BUFFER_BYTES = 64 * 1024 * 1024
 
-# What says how batches are built, and so has no meaning for batches that are there already.
+# The options that control how batches are built. They have no meaning for rows that are batches.
 _OF_RECORDS = ("codec", "level", "magic", "batchSize")
-_KNOWN = ("path", "unit", "offsets", "topic", "partition", "segmentBytes", "maxBufferBytes", *_OF_RECORDS)
-# What Spark puts among the options of a stream.
-OF_STREAMS = ("checkpointLocation", "queryName")
 _CODECS = tuple(codec.name.lower() for codec in Codec)
 _MAX_MAGIC = 2
 _LEVEL = re.compile(r"[+-]?\d{1,3}")
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<root>//[^/]*)?(?P<path>/.*)?")
 
 
-@dataclass(frozen=True)
-class WriteOptions:
-    """What is to be written, and how; see the README for each option.
-
-    unit, offsets: None where the data decides. topic, partition: of all rows, whatever their columns say.
-    of_records: the names of those options that were given and say how batches are built.
-    """
-
-    folder: Path
-    unit: str | None = None
-    offsets: str | None = None
-    topic: str | None = None
-    partition: int | None = None
-    codec: Codec = Codec.NONE
-    level: int | None = None
-    magic: int = _MAX_MAGIC
-    batch_size: int = DEFAULT_BATCH_SIZE
-    segment_bytes: int = DEFAULT_SEGMENT_BYTES
-    max_buffer_bytes: int = DEFAULT_BUFFER_BYTES
-    of_records: tuple[str, ...] = ()
-
-    @classmethod
-    def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> WriteOptions:
-        """Raises ValueError, in one line, for an unknown option and for a value that cannot be."""
-        given = Given(options, _KNOWN + OF_STREAMS if streaming else _KNOWN)
-        magic = given.parse("magic", lambda value: parse_number(value, _MAX_MAGIC), _MAX_MAGIC)
-        codec = given.parse("codec", lambda value: Codec[one_of(_CODECS)(value).upper()], Codec.NONE)
-        level = given.parse("level", _parse_level, None)
-        RecordBatchBuilder(magic, codec, level=level)  # raises ValueError for what does not go together
-        parsed = cls(
-            folder=_folder(given),
-            unit=given.parse("unit", one_of(UNITS), None),
-            offsets=given.parse("offsets", one_of(OFFSETS), None),
-            topic=given.parse("topic", parse_topic, None),
-            partition=given.parse("partition", lambda value: parse_number(value, MAX_INT32), None),
-            codec=codec,
-            level=level,
-            magic=magic,
-            batch_size=given.parse("batchSize", _parse_int32_size, DEFAULT_BATCH_SIZE),
-            segment_bytes=given.parse("segmentBytes", _parse_int32_size, DEFAULT_SEGMENT_BYTES),
-            max_buffer_bytes=given.parse("maxBufferBytes", parse_size, DEFAULT_BUFFER_BYTES),
-            of_records=tuple(name for name in _OF_RECORDS if name in given),
-        )
-        if parsed.unit is not None:
-            parsed.ensure_fits(parsed.unit)
-        return parsed
-
-    def ensure_fits(self, unit: str) -> None:
-        """Raise ValueError for an option that has no meaning for rows of that unit."""
-        if unit == "batches" and self.of_records:
-            raise ValueError(
-                f"option {self.of_records[0]}: batches are written as they are; expected it with unit=records"
-            )
-
-
 def is_topic(name: str) -> bool:
-    """Is it a name that Kafka allows: 249 letters, digits, dots, dashes and underscores at the most, not . or ..?"""
+    """Return whether Kafka allows the name: up to 249 letters, digits, `.`, `_` and `-`, and neither `.` nor `..`."""
     return name not in (".", "..") and TopicPartition.from_folder_name(f"{name}-0") is not None
-
-
-def _folder(given: Given) -> Path:
-    path = given.parse("path", str, "")
-    if not path:
-        raise ValueError(
-            "no path: expected a log directory, as save(path) or start(path); of a table of the catalog Spark tells "
-            "none: INSERT INTO takes a temporary view USING kafkafmt OPTIONS (path ...)"
-        )
-    match = _URI.fullmatch(path)
-    if match is None or (match["scheme"].lower() != "file" and match["root"] is None):
-        return Path(path).absolute()
-    if match["scheme"].lower() != "file":
-        raise ValueError(
-            f"{without_secrets(path)}: expected a local or a mounted folder, since a commit renames files, which "
-            "object stores cannot: write to such a folder, then copy it there"
-        )
-    if match["root"] not in (None, "//", "//localhost") or not match["path"]:
-        raise ValueError(f"{path}: expected file:///path")
-    return Path(match["path"])
 
 
 def parse_topic(value: str) -> str:
@@ -124,5 +48,129 @@ def _parse_level(value: str) -> int:
 def _parse_int32_size(value: str) -> int:
     size = parse_size(value)
     if size > MAX_INT32:
-        raise ValueError("expected 2^31 - 1 bytes at the most")
+        raise ValueError("expected at most 2^31 - 1 bytes")
     return size
+
+
+def _parse_codec(value: str) -> Codec:
+    return Codec[one_of(_CODECS)(value).upper()]
+
+
+def _parse_magic(value: str) -> int:
+    return parse_number(value, _MAX_MAGIC)
+
+
+# The partition of the rows, for both sinks.
+TARGET_OPTIONS = (
+    Option(
+        "topic",
+        parse_topic,
+        None,
+        "the topic of all rows, instead of their column; required without such a column",
+    ),
+    Option("partition", parse_partition, None, "the partition of all rows; required without such a column"),
+)
+SINK_OPTIONS = (
+    Option("path", str, "", "the log directory, a local or a mounted folder"),
+    Option("unit", one_of(UNITS), None, "`records` or `batches`; by default the columns decide"),
+    *TARGET_OPTIONS,
+    Option(
+        "offsets",
+        one_of(OFFSETS),
+        None,
+        "`keep` those of the data, or `dense`: numbered from the end of the log on; by default the columns decide",
+    ),
+    Option("codec", _parse_codec, "none", "`none`, `gzip`, `snappy`, `lz4` or `zstd`"),
+    Option("level", _parse_level, None, "the compression level of the codec"),
+    Option("magic", _parse_magic, str(_MAX_MAGIC), "the message format"),
+    Option(
+        "batchSize",
+        _parse_int32_size,
+        size_text(DEFAULT_BATCH_SIZE),
+        "bytes of a batch before it is compressed",
+    ),
+    Option(
+        "segmentBytes", _parse_int32_size, size_text(DEFAULT_SEGMENT_BYTES), "the most bytes of a segment"
+    ),
+    Option(
+        "maxBufferBytes",
+        parse_size,
+        size_text(DEFAULT_BUFFER_BYTES),
+        "the most bytes that a task buffers before it writes them",
+    ),
+)
+# The options that Spark adds to those of a stream.
+OF_STREAMS = tuple(Option(name, str, None, "of Spark") for name in ("checkpointLocation", "queryName"))
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """The parsed options of a write; `SINK_OPTIONS` describes each.
+
+    unit, offsets: None if the columns decide. topic, partition: of all rows, instead of their columns. of_records: the
+    names of the given options that control how batches are built.
+    """
+
+    folder: Path
+    unit: str | None = None
+    offsets: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    codec: Codec = Codec.NONE
+    level: int | None = None
+    magic: int = _MAX_MAGIC
+    batch_size: int = DEFAULT_BATCH_SIZE
+    segment_bytes: int = DEFAULT_SEGMENT_BYTES
+    max_buffer_bytes: int = DEFAULT_BUFFER_BYTES
+    of_records: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> WriteOptions:
+        """Parse the options of a write. Raises ValueError, in one line, for an unknown option or an invalid value."""
+        given = Options(options, SINK_OPTIONS + OF_STREAMS if streaming else SINK_OPTIONS)
+        magic, codec, level = given["magic"], given["codec"], given["level"]
+        RecordBatchBuilder(magic, codec, level=level)  # raises ValueError for values that cannot be combined
+        parsed = cls(
+            folder=_folder(given),
+            unit=given["unit"],
+            offsets=given["offsets"],
+            topic=given["topic"],
+            partition=given["partition"],
+            codec=codec,
+            level=level,
+            magic=magic,
+            batch_size=given["batchSize"],
+            segment_bytes=given["segmentBytes"],
+            max_buffer_bytes=given["maxBufferBytes"],
+            of_records=tuple(name for name in _OF_RECORDS if name in given),
+        )
+        if parsed.unit is not None:
+            parsed.ensure_fits(parsed.unit)
+        return parsed
+
+    def ensure_fits(self, unit: str) -> None:
+        """Raise ValueError if a given option has no meaning for rows of that unit."""
+        if unit == "batches" and self.of_records:
+            raise ValueError(
+                f"option {self.of_records[0]}: batches are written as they are; expected it with unit=records"
+            )
+
+
+def _folder(given: Options) -> Path:
+    path = given["path"]
+    if not path:
+        raise ValueError(
+            "no path: expected a log directory, as save(path) or start(path); of a table of the catalog Spark tells "
+            "none: INSERT INTO takes a temporary view USING kafkafmt OPTIONS (path ...)"
+        )
+    match = _URI.fullmatch(path)
+    if match is None or (match["scheme"].lower() != "file" and match["root"] is None):
+        return Path(path).absolute()
+    if match["scheme"].lower() != "file":
+        raise ValueError(
+            f"{without_secrets(path)}: expected a local or a mounted folder, since a commit renames files, which "
+            "object stores cannot: write to such a folder, then copy it there"
+        )
+    if match["root"] not in (None, "//", "//localhost") or not match["path"]:
+        raise ValueError(f"{path}: expected file:///path")
+    return Path(match["path"])

@@ -1,12 +1,13 @@
-"""Where tasks write before a commit: a hidden folder of the job in the log directory, which no reader takes for a log.
+"""The staging folder of a job, where tasks write before the commit: a hidden folder in the log directory.
 
-    <log directory>/.kafkafmt-<job>.staging/owner.json         who runs the job
-                                            manifest.json      once committed: what is to be renamed to what
+    <log directory>/.kafkafmt-<job>.staging/owner.json         the driver of the job
+                                            manifest.json      once committed: the renames to do
                                             <attempt>/<n>.log  .index  .timeindex  .positions
 
-An attempt of a task has a folder of its own, so that what another attempt of it wrote is never looked at. What a
-job leaves behind that died is removed by a later one where it can be told dead: its driver was a process of this
-machine, by boot, process namespace, id and start time, and is no more. Elsewhere it stays until a user says so.
+No reader treats it as a log. Each attempt of a task has its own folder, so files of failed attempts are never read.
+
+A later job removes the folder of a dead job. A job is dead if its driver was a process of this machine that no longer
+exists; boot id, process namespace, process id and start time identify it. Other folders stay until a user removes them.
 """
 
 from __future__ import annotations
@@ -17,20 +18,21 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 
-from kafkafmt._util.files import open_regular, read_regular
+from kafkafmt._util.files import read_regular, sync_path
+from kafkafmt._util.locks import locked_file
 from kafkafmt.log.segment import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from kafkafmt.log.writer import wait_for_lock
 from kafkafmt.types import TopicPartition
 
-# In the order in which they are renamed: the log last, which is what makes a segment be there.
+# In the order of renaming. The log is last: it makes the segment visible.
 SEGMENT_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)
-# Of a staged segment whose offsets are given out at the commit: where the offsets of its batches are.
+# The positions of the batches of a staged segment, if the commit assigns their offsets.
 POSITIONS_SUFFIX = ".positions"
 MANIFEST = "manifest.json"
 
@@ -42,7 +44,7 @@ _SYNCED_AT_ONCE = 8
 
 @dataclass(frozen=True)
 class StagedSegment:
-    """A segment as a task left it: `stem` names its files in the staging folder, `size_in_bytes` is the log's."""
+    """A segment that a task wrote. stem: the path of its files in the staging folder, without suffix."""
 
     topic_partition: TopicPartition
     stem: str
@@ -53,7 +55,7 @@ class StagedSegment:
 
 @dataclass(frozen=True)
 class Owner:
-    """The process that runs a job, which is Spark's driver. `query` is a stream's id."""
+    """The process of a job's driver. `query` is the id of a streaming query."""
 
     boot: str
     namespace: str
@@ -63,7 +65,7 @@ class Owner:
 
     @classmethod
     def here(cls) -> Owner | None:
-        """The JVM above this process; None where there is none, and on systems that do not tell."""
+        """Return the JVM that is an ancestor of this process; None without one, or on a system without /proc."""
         try:
             boot, namespace = _place()
             number = os.getpid()
@@ -74,7 +76,7 @@ class Owner:
         return cls(boot, namespace, number, process.started)
 
     def is_dead(self) -> bool:
-        """Did it run on this machine, and does it no more? False where that cannot be told."""
+        """Return whether the process ran on this machine and has ended. False if that cannot be determined."""
         try:
             if (self.boot, self.namespace) != _place():
                 return False
@@ -93,7 +95,7 @@ class _Process:
 
     @classmethod
     def of(cls, process: int) -> _Process:
-        """As proc_pid_stat(5) has it; raises FileNotFoundError where there is none, ProcessLookupError as it ends."""
+        """Read a process from proc_pid_stat(5). Raises FileNotFoundError or ProcessLookupError if it does not exist."""
         text = Path(f"/proc/{process}/stat").read_text()
         command, _, rest = text.partition("(")[2].rpartition(")")
         fields = rest.split()
@@ -101,26 +103,26 @@ class _Process:
 
 
 def _place() -> tuple[str, str]:
-    """What tells this machine, and whose process ids are meant, from others."""
+    """Return the boot id of this machine and the namespace of its process ids."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip(), str(
         Path("/proc/self/ns/pid").readlink()
     )
 
 
 def new_name() -> str:
-    """A staging folder's name. It ends in no number, as a partition's does."""
+    """Return a new name of a staging folder. Unlike the name of a partition folder, it does not end in a number."""
     return f".kafkafmt-{token_hex(16)}.staging"
 
 
 def ensure_shared(folder: Path) -> None:
-    """Raise FileNotFoundError if the log directory, which the driver has made, is not on this machine."""
+    """Raise FileNotFoundError if the log directory, which the driver has created, is not on this machine."""
     if not folder.is_dir():
         message = "no such folder on this executor: driver and executors have to share it"
         raise FileNotFoundError(errno.ENOENT, message, str(folder))
 
 
 def new_attempt(folder: Path, name: str, owner: Owner | None) -> Path:
-    """The folder of an attempt, in staging folder `name`, which the first attempt makes."""
+    """Create the folder of an attempt in staging folder `name`, and return it. The first attempt creates that, too."""
     staging = folder / name
     with contextlib.suppress(FileExistsError):
         staging.mkdir()
@@ -134,13 +136,13 @@ def new_attempt(folder: Path, name: str, owner: Owner | None) -> Path:
 
 
 def stagings(folder: Path) -> list[Path]:
-    """The staging folders of all jobs in a log directory."""
+    """Return the staging folders of all jobs in a log directory."""
     with os.scandir(folder) as entries:
         return sorted(Path(entry.path) for entry in entries if _NAME.fullmatch(entry.name) and entry.is_dir())
 
 
 def owner_of(staging: Path) -> Owner | None:
-    """Whose it is; None where that is not told."""
+    """Return the owner of a staging folder, or None if it is unknown."""
     try:
         return Owner(**json.loads(read_regular(staging / _OWNER)))
     except (OSError, ValueError, TypeError):
@@ -148,9 +150,9 @@ def owner_of(staging: Path) -> Owner | None:
 
 
 def remove(staging: Path) -> None:
-    """Remove a staging folder, and what a task that has not noticed still adds to it.
+    """Remove a staging folder. Repeats it for files that a task still adds.
 
-    What says whose it is goes last, so that the rest is not left to nobody by a process that is killed within.
+    The owner file is removed last. So the owner stays known if this process is killed before the end.
     """
     for _ in range(3):
         with contextlib.suppress(OSError):
@@ -162,27 +164,13 @@ def remove(staging: Path) -> None:
             return
 
 
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Wait until no other commit is at work in a log directory, and keep others out."""
-    descriptor = open_regular(folder / _LOCK, os.O_RDWR | os.O_CREAT)
-    try:
-        wait_for_lock(descriptor)
-        yield
-    finally:
-        os.close(descriptor)
+def locked(folder: Path) -> AbstractContextManager[None]:
+    """Return a context manager that holds the lock for commits in a log directory. It waits for other commits."""
+    return locked_file(folder / _LOCK)
 
 
 def sync(paths: Sequence[Path]) -> None:
-    """Make files and folders durable, several at a time, since each waits for the disk."""
+    """Make files and folders durable (fsync), several at a time, because each waits for the disk."""
     with ThreadPoolExecutor(_SYNCED_AT_ONCE) as threads:
-        for _ in threads.map(_sync, paths):
+        for _ in threads.map(sync_path, paths):
             pass
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

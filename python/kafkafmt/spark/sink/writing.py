@@ -1,14 +1,14 @@
-"""What an executor writes: the rows of a task, partition by partition, into segments in the staging folder.
+"""Write the rows of a task on an executor, partition by partition, to segments in the staging folder.
 
-A task may have rows of any number of partitions, in any order. Records wait, encoded, until a batch is full, and
-batches until there are enough of them to be worth a write; what waits is bounded by `max_buffer_bytes`, beyond which
-the partitions with the most to write are written. Few files are open at a time. What a partition takes besides is
-some kilobytes, and index entries, 0.5 % of a segment that is not complete.
+A task may have rows of any number of partitions, in any order. Encoded records are buffered until a batch is full, and
+batches until 512 KiB of a partition can be written. `max_buffer_bytes` bounds these buffers. Beyond it, the partitions
+with the largest buffers are written. At most 64 files are open. A partition also takes some kilobytes, and index
+entries of 0.5 % of its open segment.
 
-Offsets are those of the rows, or count from 0 in each partition: the commit adds what comes before them.
+Offsets are those of the rows, or count from 0 in each partition. Then the commit adds the end offset of the log.
 
 All records of a batch have one log append time (KIP-32). A batch ends before a row of another timestampType, and before
-a row whose timestampType is LOG_APPEND_TIME and whose timestamp is another.
+a row whose timestampType is LOG_APPEND_TIME and whose timestamp differs.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from kafkafmt.batch import RecordBatch
-from kafkafmt.builder import BatchesBuilder
-from kafkafmt.column_rows import column_rows
-from kafkafmt.log.appending import SegmentAppender, whole_batches, write_all
+from kafkafmt.build.builder import BatchesBuilder
+from kafkafmt.columns.write import column_rows
+from kafkafmt.log.batch_writer import BatchWriter, write_all
 from kafkafmt.log.segment import LOG_SUFFIX
-from kafkafmt.spark.sink.batches import run_of, telling
+from kafkafmt.records.batch import RecordBatch
+from kafkafmt.records.runs import whole_batches
+from kafkafmt.spark.sink.batches import naming, run_of
 from kafkafmt.spark.sink.offsets import positions_of, renumbered
 from kafkafmt.spark.sink.staging import POSITIONS_SUFFIX, SEGMENT_SUFFIXES, StagedSegment, sync
 from kafkafmt.types import TimestampType
@@ -39,29 +40,29 @@ from kafkafmt.types import TimestampType
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from _kafkafmt.column_rows import ColumnRows
-    from _kafkafmt.scan import BatchRun
+    from _kafkafmt.batches.scan import BatchRun
+    from _kafkafmt.columns.column_rows import ColumnRows
     from kafkafmt.spark.sink.columns import InputColumns
     from kafkafmt.spark.sink.options import WriteOptions
     from kafkafmt.types import TopicPartition
 
-# Batches of a partition that are worth a write.
+# The size of the finished batches of a partition at which they are written.
 _WRITE_BYTES = 512 * 1024
-# What an open batch takes beside its records.
+# The memory of an open batch beyond its records.
 _BUILDER_BYTES = 5 * 1024
 _OPEN_FILES = 64
 _NO_TIMESTAMP = -1
-# What stands for a batch whose records have timestamps of their own.
+# In place of a log append time, for batches whose records have their own timestamps.
 _CREATE_TIME = np.iinfo(np.int64).min
 
 
 def write_task(
     rows: Iterable[pa.RecordBatch], attempt: Path, columns: InputColumns, options: WriteOptions
 ) -> list[StagedSegment]:
-    """Write all rows into the folder of an attempt, durably; what is there, by partition and offset.
+    """Write all rows durably to the folder of an attempt, and return the segments, by partition and offset.
 
-    Nothing is left where it raises: ValueError for rows that cannot be written, KafkaFormatError for batches that
-    are none, OSError.
+    Raises ValueError for rows that cannot be written, KafkaFormatError for invalid batches, and OSError. Then the
+    folder is removed.
     """
     try:
         task = _Task(attempt, columns, options)
@@ -75,7 +76,7 @@ def write_task(
 
 
 class _Task:
-    """The shares that a task has of partitions, and what bounds them as a whole."""
+    """The partitions that a task writes. Bounds the sum of their buffers."""
 
     def __init__(self, attempt: Path, columns: InputColumns, options: WriteOptions) -> None:
         self.attempt = attempt
@@ -95,7 +96,7 @@ class _Task:
             if share is None:
                 share = self.shares[where] = _Share(self, where, len(self.shares))
             before = share.waiting
-            with telling(where):
+            with naming(where):
                 if isinstance(part, _Records):
                     share.add(part, start, stop)
                 else:
@@ -127,9 +128,9 @@ class _Task:
         return _Records(rows, None if offsets is None else offsets.to_numpy(), self._append_times(columns))
 
     def _append_times(self, columns: Mapping[str, pa.Array]) -> NDArray[np.int64] | None:
-        """For each record the log append time of its batch, or _CREATE_TIME; None if that is so for all."""
+        """Return for each record the log append time of its batch or _CREATE_TIME; None if all are _CREATE_TIME."""
         types = columns.get("timestampType")
-        if types is None or self.options.magic == 0:  # which has no timestamps
+        if types is None or self.options.magic == 0:  # v0 has no timestamps
             return None
         timestamps = columns.get("timestamp")
         times = np.full(len(types), self.now) if timestamps is None else timestamps.to_numpy()
@@ -139,7 +140,7 @@ class _Task:
         return np.where(is_append_time, times, _CREATE_TIME)
 
     def _make_room(self) -> None:
-        """Write what most waits for, until half as much waits as may."""
+        """Flush the largest buffers until half of `max_buffer_bytes` is free."""
         for share in sorted(self.shares.values(), key=lambda share: share.waiting, reverse=True):
             if 2 * self.waiting <= self.options.max_buffer_bytes or not share.waiting:
                 return
@@ -149,9 +150,9 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Records:
-    """Records of several partitions; `offsets` where these are kept.
+    """Records of several partitions. `offsets` is None if the commit assigns the offsets.
 
-    append_times: for each record the log append time of its batch, or _CREATE_TIME; None if that is so for all.
+    append_times: for each record the log append time of its batch or _CREATE_TIME; None if all are _CREATE_TIME.
     """
 
     rows: ColumnRows
@@ -159,7 +160,7 @@ class _Records:
     append_times: NDArray[np.int64] | None = None
 
     def runs(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """The records from `start` to `stop`, cut where a batch must end: start, stop and log append time of each."""
+        """Split the records from `start` to before `stop` where a batch must end. Yield start, stop and append time."""
         if self.append_times is None:
             yield start, stop, _CREATE_TIME
             return
@@ -170,7 +171,7 @@ class _Records:
 
 
 class _Share:
-    """The rows of one partition that a task has."""
+    """The rows of one partition in a task."""
 
     def __init__(self, task: _Task, where: TopicPartition, number: int) -> None:
         self.task = task
@@ -182,17 +183,17 @@ class _Share:
         self._append_time = _CREATE_TIME
         self._batches: list[bytes] = []
         self._batches_bytes = 0
-        self._appender: SegmentAppender | None = None
+        self._batch_writer: BatchWriter | None = None
         self._positions_size = 0
 
     @property
     def waiting(self) -> int:
-        """Bytes in memory that are to be written."""
+        """The bytes in memory that are not written yet."""
         of_builder = 0 if self._builder is None else self._builder.size_in_bytes + _BUILDER_BYTES
         return self._batches_bytes + of_builder
 
     def add(self, records: _Records, start: int, stop: int) -> None:
-        """Add the records from `start` to `stop`."""
+        """Add the records from `start` to before `stop`. Raises ValueError if offsets do not ascend."""
         if records.offsets is not None:
             self._ensure_ascending(records.offsets[start:stop])
         for first, end, append_time in records.runs(start, stop):
@@ -208,30 +209,28 @@ class _Share:
                 self.next_offset += end - first
 
     def add_batches(self, batches: pa.Array) -> None:
-        """Add batches, whose CRC has to hold, as they are, but for their offsets where these are not kept."""
+        """Add batches unchanged, except for their offsets if the commit assigns those. CRCs must be correct."""
         run = run_of(batches)
         if not self.task.columns.keeps_offsets:
             run, self.next_offset = renumbered(run, self.next_offset)
         self._append(run)
 
     def flush(self) -> None:
-        """Write what waits; a batch that is not full ends here."""
+        """Write the buffered records and batches. Ends the open batch."""
         self._end_batch()
         self._write()
 
     def end_segment(self) -> None:
-        """Write the indexes of the segment that grows; what follows goes into another."""
-        appender, self._appender = self._appender, None
-        if appender is None:
+        """Write the indexes of the open segment. Later batches start another segment."""
+        writer, self._batch_writer = self._batch_writer, None
+        if writer is None:
             return
         staging = self.task.attempt.parent
-        stem = str(appender.path.relative_to(staging)).removesuffix(LOG_SUFFIX)
-        for suffix, entries in appender.index_entries().items():
+        stem = str(writer.path.relative_to(staging)).removesuffix(LOG_SUFFIX)
+        for suffix, entries in writer.index_entries().items():
             (staging / f"{stem}{suffix}").write_bytes(entries.tobytes())
         self.segments.append(
-            StagedSegment(
-                self.where, stem, appender.base_offset, appender.next_offset, appender.size_in_bytes
-            )
+            StagedSegment(self.where, stem, writer.base_offset, writer.next_offset, writer.size_in_bytes)
         )
 
     def _end_batch(self) -> None:
@@ -262,29 +261,29 @@ class _Share:
     def _write(self) -> None:
         batches, self._batches, self._batches_bytes = self._batches, [], 0
         if batches:
-            self._append(whole_batches(b"".join(batches), 0))
+            self._append(whole_batches(b"".join(batches)))
 
     def _append(self, run: BatchRun) -> None:
         first = 0
         while first < len(run):
-            if self._appender is None:
+            if self._batch_writer is None:
                 name = f"{self.number}.{len(self.segments)}{LOG_SUFFIX}"
                 base_offset = RecordBatch(run, first).base_offset
-                self._appender = SegmentAppender(self.task.attempt / name, base_offset)
+                self._batch_writer = BatchWriter(self.task.attempt / name, base_offset)
                 self._positions_size = 0
-            appender = self._appender
-            stop = first + appender.fitting(run.index[first:], self.task.options.segment_bytes)
+            writer = self._batch_writer
+            stop = first + writer.fitting(run.index[first:], self.task.options.segment_bytes)
             if stop > first:
                 if not self.task.columns.keeps_offsets:
-                    self._write_positions(appender, run, first, stop)
-                appender.append_run(self.task.files.descriptor(appender.path), run, first, stop)
+                    self._write_positions(writer, run, first, stop)
+                writer.append_run(self.task.files.descriptor(writer.path), run, first, stop)
             if stop < len(run):
                 self.end_segment()
             first = stop
 
-    def _write_positions(self, appender: SegmentAppender, run: BatchRun, first: int, stop: int) -> None:
-        positions = positions_of(run, first, stop, appender.size_in_bytes)
-        descriptor = self.task.files.descriptor(appender.path.with_suffix(POSITIONS_SUFFIX))
+    def _write_positions(self, writer: BatchWriter, run: BatchRun, first: int, stop: int) -> None:
+        positions = positions_of(run, first, stop, writer.size_in_bytes)
+        descriptor = self.task.files.descriptor(writer.path.with_suffix(POSITIONS_SUFFIX))
         write_all(descriptor, memoryview(positions.tobytes()), self._positions_size)
         self._positions_size += positions.nbytes
 
@@ -300,13 +299,13 @@ class _Share:
 
 
 class _Files:
-    """Files that are written to, of which few are open at a time. A context manager that closes them."""
+    """Files to write to, at most 64 of them open at a time. A context manager that closes them."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[Path, int] = OrderedDict()
 
     def descriptor(self, path: Path) -> int:
-        """Of a file, made where it is not there; valid until the next call."""
+        """Return the descriptor of a file, which is created if it is missing. Valid until the next call."""
         found = self._open.pop(path, None)
         if found is None:
             if len(self._open) >= _OPEN_FILES:

@@ -1,1 +1,1 @@
-"""Reading logs as a DataFrame: what was asked for, what the driver plans, what an executor reads."""
+"""Read logs as a DataFrame: the options, the driver's plan, and the reading on executors."""

@@ -1,8 +1,8 @@
-"""A row a batch: what its header says, where it is, and its bytes; nothing is decompressed.
+"""Convert batches to rows: the header fields, the file and position, and the bytes. Nothing is decompressed.
 
-Columns are the fields of the shallow index under the names that Spark's style gives them. What a header does not
-tell is null: baseOffset and count of a compressed v0/v1 wrapper, timestamps of -1, deleteHorizon where none is set.
-Producer fields keep Kafka's -1 for none. A row of damage tells the stretch, what is known of its offsets, and why.
+The columns are the fields of the shallow index, with names in Spark's style. Fields that a header does not contain are
+null: baseOffset and count of a compressed v0/v1 wrapper, timestamps of -1, deleteHorizon if it is not set. Producer
+fields keep Kafka's -1 for none. A row of damage has the damaged range, its offsets if known, and the error.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from kafkafmt.arrow_arrays import boolean_array, number_array, repeated_int, repeated_text, string_array
+from kafkafmt.columns.arrow import boolean_array, number_array, repeated_int, repeated_text, string_array
 from kafkafmt.types import Codec, TopicPartition
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from _kafkafmt.scan import BatchRun
+    from _kafkafmt.batches.scan import BatchRun
     from kafkafmt.errors import KafkaFormatError
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _MICROSECONDS = 1000
-_CODEC_IDS = 8  # three bits of the attributes; those above zstd's are no codec's
+_CODEC_IDS = 8  # three bits of the attributes; ids above that of zstd are unassigned
 _CODECS = [(Codec(i).name.lower() if i <= Codec.ZSTD else str(i)).encode() for i in range(_CODEC_IDS)]
 
 
 @dataclass(frozen=True)
 class BatchSource:
-    """Which file the batches are in."""
+    """The file that contains the batches."""
 
     path: str
     topic_partition: TopicPartition | None
@@ -72,12 +72,12 @@ def _time(name: str) -> _Fill:
 
 
 def _delete_horizon(run: BatchRun, source: BatchSource) -> pa.Array:
-    """Where it is set it stands in the place of the base timestamp (KIP-534)."""
+    """Return the delete horizons. If one is set, the base timestamp field contains it (KIP-534)."""
     return _timestamps(run.index["base_timestamp"], ~run.index["has_delete_horizon"])
 
 
 def _timestamps(milliseconds: NDArray[np.int64], missing: NDArray[np.bool_]) -> pa.Array:
-    """Null where missing, -1, or more than microseconds can tell."""
+    """Convert timestamps to microseconds. Null if missing, -1, or beyond the range of microseconds."""
     most = np.iinfo(np.int64).max // _MICROSECONDS
     unknown = missing | (milliseconds == -1) | (milliseconds > most) | (milliseconds < -most)
     return number_array(_TIMESTAMP, np.where(unknown, 0, milliseconds) * _MICROSECONDS, ~unknown)
@@ -105,7 +105,7 @@ def _file(run: BatchRun, source: BatchSource) -> pa.Array:
 
 
 def _bytes(run: BatchRun, source: BatchSource) -> pa.Array:
-    """The batches themselves: not copied where they stand end to end in the run's buffer, which it keeps."""
+    """Return the bytes of the batches. They are views of the run's buffer if the batches are adjacent in it."""
     rows = run.index
     ends = np.cumsum(rows["size"], dtype=np.int64)
     if ends[-1] > np.iinfo(np.int32).max:
@@ -152,20 +152,20 @@ _COLUMNS: dict[str, tuple[pa.DataType, _Fill]] = {
     "damage": (pa.string(), _no_damage),
 }
 
-# With onCorrupt=keep alone is there damage to tell of.
+# A column for onCorrupt=keep.
 DAMAGE_COLUMN = "damage"
 BATCH_TYPES = {name: kind for name, (kind, _) in _COLUMNS.items()}
 
 
 def batch_rows(run: BatchRun, source: BatchSource, columns: Sequence[str]) -> list[pa.Array]:
-    """A column each of a run that is not empty; the bytes may be views of its buffer."""
+    """Return the given columns of a run that is not empty. The bytes may be views of its buffer."""
     return [_COLUMNS[name][1](run, source) for name in columns]
 
 
 def damage_row(
     error: KafkaFormatError, end_position: int, source: BatchSource, columns: Sequence[str]
 ) -> list[pa.Array]:
-    """One row for the stretch from where the error is to `end_position`, where valid batches go on."""
+    """Return one row for the damaged range, from the error's position to `end_position`, the next valid batch."""
     assert error.position is not None
     where = source.topic_partition
     known: dict[str, Any] = {

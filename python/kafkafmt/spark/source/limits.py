@@ -1,9 +1,10 @@
-"""How far a micro-batch of a stream reads, where it may read so much: limits shared by the logs that have more.
+"""Divide the limits of a micro-batch over the logs.
 
-Each log gets of every limit what its share is of all that there is to read, so that logs come to their ends together.
-The one with most to read is served last, with what the others could not use, as batches are not cut. A log whose share
-is less than a batch gets one when it is its turn.
-Rows are counted by their offsets, as Spark's Kafka source does: where compaction or markers left gaps they are fewer.
+Each log gets a part of every limit in proportion to its lag, so that all logs reach their ends at the same time. As
+batches are not cut, a log may not use its whole part. The log with the largest lag is last, and gets the rest. A log
+whose part is less than a batch gets one batch when it is its turn.
+
+Rows are counted as offsets, as in Spark's Kafka source. If compaction or markers left gaps, there are fewer rows.
 """
 
 from __future__ import annotations
@@ -13,31 +14,31 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.segment import begins_batch
-from kafkafmt.spark.source.logs import Log, Place, read_indexes
+from kafkafmt.log.listed_log import ListedLog
+from kafkafmt.log.segment import Segment, begins_batch
+from kafkafmt.log.splitting import Place
 from kafkafmt.spark.source.options import NOTHING, UNLIMITED, Amount
 
 if TYPE_CHECKING:
-    from kafkafmt.records import Records
-    from kafkafmt.spark.files import SegmentFile
+    from kafkafmt.records.base import Records
 
-# Up to where so many bytes lie all headers are followed; an index leads nearer to what is farther.
+# The most bytes whose headers are scanned from the start. Beyond it, an index gives a nearer place to begin.
 _SCANNED_BYTES = 16 * 1024 * 1024
 _LEAST_RUN_BYTES, _MOST_RUN_BYTES = 4 * 1024, 64 * 1024
 
 
 @dataclass(frozen=True)
 class Lag:
-    """What is to be read of a log: from one place to another, which is behind it."""
+    """The records of a log that are still to be read, from one place to a later one."""
 
-    log: Log
+    log: ListedLog
     start: Place
     end: Place
 
-    def stretches(self) -> Iterator[tuple[SegmentFile, Place, Place]]:
-        """Segment by segment, where what is to be read begins and ends; nothing of a segment without any of it."""
+    def ranges(self) -> Iterator[tuple[Segment, Place, Place]]:
+        """Yield each segment with records to read, with the places of their start and end in it."""
         place = self.start
-        for segment, first, stop in self.log.spans():
+        for segment, first, stop in self.log.read_segments.spans():
             if segment.base_offset > self.end.base_offset:
                 return
             if segment.base_offset < self.start.base_offset or first == stop:
@@ -52,16 +53,16 @@ class Lag:
 
     @property
     def amount(self) -> Amount:
-        parts = [_between(start, end) for _, start, end in self.stretches()]
+        parts = [_between(start, end) for _, start, end in self.ranges()]
         size, files = sum(part.size_in_bytes for part in parts), len(parts)
         return Amount(size, self.end.offset - self.start.offset, files)
 
 
 def share(lags: Sequence[Lag], limit: Amount, turn: int) -> list[Place]:
-    """How far each log is read, in the order of `lags`; a batch at the least of the one whose `turn` it is.
+    """Return the place to read each log to, in the order of `lags`.
 
-    No more than `limit` is read, unless by that batch, or where headers are damaged and that is to be passed over:
-    then that segment is read to its end. Raises KafkaFormatError for damage in headers else.
+    Lag number `turn`, modulo their count, gets at least one batch, which may exceed `limit`. If a header is damaged and
+    damage is skipped, the segment is read to its end, which may also exceed it. Else raises KafkaFormatError.
     """
     amounts = [lag.amount for lag in lags]
     left, total = limit, NOTHING
@@ -84,11 +85,11 @@ def _between(start: Place, end: Place) -> Amount:
 
 
 def _reach(lag: Lag, most: Amount, *, takes_one: bool) -> tuple[Place, Amount]:
-    """How far `most` reaches, and how much that is; one batch at the least if `takes_one`."""
+    """Return the last place within `most`, and the amount up to it. At least one batch if `takes_one`."""
     if not lag.amount.size_in_bytes:  # offsets without batches
         return lag.end, NOTHING
     place, taken = lag.start, NOTHING
-    for segment, start, end in lag.stretches():
+    for segment, start, end in lag.ranges():
         whole = taken.plus(_between(start, end))
         if not whole.fits(most):
             has_none = takes_one and not taken.files
@@ -102,10 +103,10 @@ def _reach(lag: Lag, most: Amount, *, takes_one: bool) -> tuple[Place, Amount]:
 
 
 def _last_within(
-    log: Log, segment: SegmentFile, stretch: tuple[Place, Place], most: Amount, takes_one: bool
+    log: ListedLog, segment: Segment, bounds: tuple[Place, Place], most: Amount, takes_one: bool
 ) -> Place:
-    """Behind the last batch of a stretch of a segment up to which there is no more than `most`; its start if none."""
-    start, end = stretch
+    """Return the end of the last batch within `most` in a range of a segment, or the start of the range if none is."""
+    start, end = bounds
     last = Place(
         min(start.offset + most.rows, UNLIMITED.rows),
         segment.base_offset,
@@ -119,25 +120,25 @@ def _last_within(
             reached = _scan(records, nearest, last, takes_one and nearest == start)
             return end if reached is None else reached
         except KafkaFormatError as error:
-            if log.options.on_corrupt == "fail":
-                raise records.described(error) from None
+            if not log.skips_damage:
+                raise records.with_source(error) from None
             return end
 
 
-def _nearest(segment: SegmentFile, records: Records, start: Place, last: Place) -> Place:
-    """A place in front of `last`, from what an index says, held against the log; `start` where it says none."""
-    index = read_indexes(segment).offset_index
+def _nearest(segment: Segment, records: Records, start: Place, last: Place) -> Place:
+    """Return a place before `last` from an index, after checking it against the log, or `start` if there is none."""
+    index = segment.read_indexes().offset_index
     entry = index.entry_at_or_below(last.position)
     position = min(entry[1] if entry is not None else 0, index.position_at_or_below(last.offset))
     if position > start.position and begins_batch(records, position, start.offset, last.offset):
         run = next(records.runs(position, run_bytes=_LEAST_RUN_BYTES))
-        if run.index["base_offset"][0] >= 0:  # of a wrapper it is not known
+        if run.index["base_offset"][0] >= 0:  # unknown for a wrapper
             return Place(int(run.index["base_offset"][0]), segment.base_offset, position)
     return start
 
 
 def _scan(records: Records, place: Place, last: Place, takes_one: bool) -> Place | None:
-    """Behind the last batch from `place` on that ends in front of `last`; None where all do."""
+    """Return the end of the last batch from `place` on that ends at or before `last`; None if all batches do."""
     run_bytes = max(_LEAST_RUN_BYTES, min(_MOST_RUN_BYTES, last.position - place.position))
     for run in records.runs(place.position, run_bytes=run_bytes, reuse_memory=True):
         rows = run.index

@@ -1,4 +1,4 @@
-"""The options of the source: what a user asks for, parsed and checked before any file is looked at."""
+"""The options of the source. They are parsed and checked before any file is read."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kafkafmt._util.options import Option, Options
+from kafkafmt._util.sizes import size_text
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
-from kafkafmt.spark.locations import FILE_SYSTEM_OPTIONS
 from kafkafmt.spark.selection import (
     LATEST,
     Bound,
@@ -19,15 +20,18 @@ from kafkafmt.spark.selection import (
 )
 from kafkafmt.spark.values import (
     MAX_LONG,
-    Given,
     one_of,
     parse_arrow_size,
     parse_boolean,
     parse_columns,
     parse_count,
-    parse_number,
+    parse_long,
+    parse_names,
+    parse_partition,
+    parse_pattern,
     parse_size,
 )
+from kafkafmt.storage.locations import FILE_SYSTEM_OPTIONS
 from kafkafmt.types import ISOLATIONS, TopicPartition
 
 UNITS = ("records", "batches")
@@ -35,44 +39,140 @@ ON_CORRUPT = ("fail", "skip", "keep")
 DEFAULT_SPLIT_BYTES = 128 * 1024 * 1024
 DEFAULT_BATCH_BYTES = 4 * 1024 * 1024
 
-_KNOWN = (
-    "path",
-    "paths",
-    "unit",
-    "columns",
-    "includeHeaders",
-    "topics",
-    "subscribe",
-    "subscribePattern",
-    "topic",
-    "partition",
-    "startingOffsets",
-    "endingOffsets",
-    "startingTimestamp",
-    "endingTimestamp",
-    "isolation",
-    "onCorrupt",
-    "verify",
-    "fromSegmentStart",
-    "checkOverlaps",
-    "maxDecompressedBytes",
-    "splitBytes",
-    "maxBatchBytes",
-    *FILE_SYSTEM_OPTIONS,
+
+def _path_list(value: str) -> tuple[str, ...]:
+    """Parse the JSON array that Spark makes of a list of paths given to `load`. Raises ValueError."""
+    try:
+        paths = json.loads(value)
+    except json.JSONDecodeError:
+        paths = None
+    if not isinstance(paths, list) or not paths or not all(isinstance(path, str) for path in paths):
+        raise ValueError("expected a JSON array of paths")
+    return tuple(paths)
+
+
+# The range of a read, for both sources.
+BOUNDS = (
+    Option(
+        "startingOffsets",
+        str,
+        "earliest",
+        '`earliest`, or JSON for each partition, as Spark\'s Kafka source takes it: `{"orders": {"0": 23, "1": -2}}`. '
+        "A stream may begin at `latest`",
+    ),
+    Option("endingOffsets", str, "latest", "`latest`, or such JSON. A stream has no end"),
+    Option(
+        "startingTimestamp",
+        parse_long,
+        None,
+        "milliseconds. Each partition begins at its first record whose timestamp is at or after this time",
+    ),
+    Option(
+        "endingTimestamp",
+        parse_long,
+        None,
+        "milliseconds. Each partition ends before its first record whose timestamp is at or after it, or at its end",
+    ),
 )
-_BATCH_ONLY = ("endingOffsets", "endingTimestamp")
-_STREAM_ONLY = (
-    "failOnDataLoss",
-    "maxBytesPerTrigger",
-    "maxRowsPerTrigger",
-    "maxOffsetsPerTrigger",
-    "maxFilesPerTrigger",
+_FILE_SYSTEM_HELP = (
+    "for the file system of a URI, by its name in `pyarrow.fs`. The query of a URI may also set it"
 )
-_MAX_INT = 2**31 - 1
+SOURCE_OPTIONS = (
+    Option("path", str, "", "a log directory, a partition folder, a segment file, or a glob; local or a URI"),
+    Option("paths", _path_list, None, "several paths, as from `load([...])`"),
+    Option(
+        "unit",
+        one_of(UNITS),
+        "records",
+        "`records`, or `batches`: every header field, `file`, `position`, `size`, and the bytes as `batch`",
+    ),
+    Option(
+        "columns",
+        parse_columns,
+        None,
+        "the columns to read, as `.schema(...)`. Columns that are not selected are not materialised",
+    ),
+    Option("includeHeaders", parse_boolean, "false", "`true` adds the column `headers`"),
+    Option(
+        "topics",
+        parse_names,
+        None,
+        "names and globs, separated by commas. Without this option and the next two, Kafka's own topics in a log "
+        "directory are left out: their names begin with two underscores. `*`, or the path of a partition folder, "
+        "reads them",
+    ),
+    Option("subscribe", parse_names, None, "names, separated by commas"),
+    Option("subscribePattern", parse_pattern, None, "a regular expression"),
+    Option(
+        "topic", str, None, "required, with `partition`, unless the folder is named `<topic>-<partition>`"
+    ),
+    Option("partition", parse_partition, None, "required with `topic`"),
+    *BOUNDS,
+    Option(
+        "isolation",
+        one_of(ISOLATIONS),
+        "read_uncommitted",
+        "`read_committed` leaves out aborted transactions, and ends before the first open one. For this the driver "
+        "reads the headers of a partition's last segment, or of all segments without `.txnindex` and `.snapshot` files",
+    ),
+    Option(
+        "onCorrupt",
+        one_of(ON_CORRUPT),
+        "fail",
+        "`fail`; `skip`, with a warning in the log of the executor; or, with `unit=batches`, `keep`: a row whose "
+        "column `damage` contains the error",
+    ),
+    Option("verify", parse_boolean, "true", "whether CRCs are checked"),
+    Option(
+        "fromSegmentStart",
+        parse_boolean,
+        "false",
+        "`false`: records below the log start offset are deleted, and are not read; `log-start-offset-checkpoint` in "
+        "the log directory contains it. `true`: each partition begins at its first segment",
+    ),
+    Option(
+        "checkOverlaps",
+        parse_boolean,
+        None,
+        "whether the driver looks up the end of each segment. If segments overlap, each offset is then read once, with "
+        "a warning. By default `true` for local folders, and `false` for others, as it costs some requests for each "
+        "segment. With `false`, a task that finds such offsets fails the query",
+    ),
+    Option(
+        "maxDecompressedBytes",
+        parse_size,
+        size_text(DEFAULT_MAX_DECOMPRESSED_BYTES),
+        "the most bytes that one batch may decompress to",
+    ),
+    Option(
+        "splitBytes",
+        parse_size,
+        size_text(DEFAULT_SPLIT_BYTES),
+        "about the bytes that a task reads: larger segments are cut between batches, small ones share a task",
+    ),
+    Option(
+        "maxBatchBytes", parse_arrow_size, size_text(DEFAULT_BATCH_BYTES), "about the size of an Arrow batch"
+    ),
+    *(Option(name, str, None, _FILE_SYSTEM_HELP) for name in FILE_SYSTEM_OPTIONS),
+)
+STREAM_OPTIONS = (
+    Option(
+        "failOnDataLoss",
+        parse_boolean,
+        "true",
+        "whether a stream fails if offsets were deleted before they were read",
+    ),
+    Option("maxBytesPerTrigger", parse_size, None, "the most bytes that a micro-batch reads"),
+    Option("maxRowsPerTrigger", parse_count, None, "the most offsets that a micro-batch reads"),
+    Option("maxOffsetsPerTrigger", parse_count, None, "the same, by its name in Spark's Kafka source"),
+    Option("maxFilesPerTrigger", parse_count, None, "the most segments that a micro-batch reads"),
+)
+BATCH_ONLY = ("endingOffsets", "endingTimestamp")
+_STREAM_ONLY = tuple(option.name for option in STREAM_OPTIONS)
 
 
 class Amount(NamedTuple):
-    """So much to read, or at the most."""
+    """An amount to read, or a limit: bytes, rows (offsets) and segment files."""
 
     size_in_bytes: int = MAX_LONG
     rows: int = MAX_LONG
@@ -93,11 +193,11 @@ NOTHING, UNLIMITED = Amount(0, 0, 0), Amount()
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What is to be read, and how; see the README for each option.
+    """The parsed options of a read; `SOURCE_OPTIONS` describes each.
 
-    from_segment_start: whether `log-start-offset-checkpoint` is left alone, so that deleted records are read.
-    checks_overlaps: whether the driver looks where each segment ends; None: of local ones alone.
-    file_system: what holds for the file system of every URI, as `list_segments` takes it; credentials may be in it.
+    from_segment_start: ignore `log-start-offset-checkpoint`, so that deleted records are read.
+    checks_overlaps: whether the driver looks up the end of each segment; None: only of local ones.
+    file_system: options for the file system of every URI, as for `list_segments`. They may contain credentials.
     """
 
     paths: tuple[str, ...]
@@ -120,9 +220,9 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
-        """Those of a read of what is there.
+        """Parse the options of a batch read.
 
-        Raises ValueError, in one line, for an unknown option, one of streams, and a value that cannot be.
+        Raises ValueError, in one line, for an unknown option, an option of streams, and an invalid value.
         """
         given = _given(options)
         given.ensure_none_of(_STREAM_ONLY, "streams have it, as spark.readStream makes them")
@@ -130,43 +230,40 @@ class ReadOptions:
 
     @classmethod
     def parse_any(cls, options: Mapping[str, str]) -> ReadOptions:
-        """As `parse`, where it is not known yet whether they are those of a stream."""
+        """Parse the options of a batch read or a stream. Raises ValueError, in one line."""
         return cls.of(_given(options), can_be_stream=True)
 
     @classmethod
-    def of(cls, given: Given, *, can_be_stream: bool) -> ReadOptions:
-        unit = given.parse("unit", one_of(UNITS), "records")
-        on_corrupt = given.parse("onCorrupt", one_of(ON_CORRUPT), "fail")
+    def of(cls, options: Options, *, can_be_stream: bool) -> ReadOptions:
+        unit, on_corrupt = options["unit"], options["onCorrupt"]
         if on_corrupt == "keep" and unit == "records":
             raise ValueError(
                 "onCorrupt: keep needs unit=batches, as damage is no record; expected fail or skip"
             )
         return cls(
-            paths=_paths(given),
+            paths=_paths(options),
             unit=unit,
-            columns=given.parse("columns", parse_columns, None),
-            include_headers=given.parse("includeHeaders", parse_boolean, False),
-            topics=parse_topic_selection(given),
-            topic_partition=_topic_partition(given),
-            starting=parse_starting(given, can_be_latest=can_be_stream),
-            ending=parse_bound(given, "ending", own="latest", own_number=LATEST),
-            isolation=given.parse("isolation", one_of(ISOLATIONS), "read_uncommitted"),
+            columns=options["columns"],
+            include_headers=options["includeHeaders"],
+            topics=parse_topic_selection(options),
+            topic_partition=_topic_partition(options),
+            starting=parse_starting(options, can_be_latest=can_be_stream),
+            ending=parse_bound(options, "ending", own="latest", own_number=LATEST),
+            isolation=options["isolation"],
             on_corrupt=on_corrupt,
-            verify=given.parse("verify", parse_boolean, True),
-            from_segment_start=given.parse("fromSegmentStart", parse_boolean, False),
-            checks_overlaps=given.parse("checkOverlaps", parse_boolean, None),
-            max_decompressed_bytes=given.parse(
-                "maxDecompressedBytes", parse_size, DEFAULT_MAX_DECOMPRESSED_BYTES
-            ),
-            split_bytes=given.parse("splitBytes", parse_size, DEFAULT_SPLIT_BYTES),
-            max_batch_bytes=given.parse("maxBatchBytes", parse_arrow_size, DEFAULT_BATCH_BYTES),
-            file_system={name: given.parse(name, str, "") for name in FILE_SYSTEM_OPTIONS if name in given},
+            verify=options["verify"],
+            from_segment_start=options["fromSegmentStart"],
+            checks_overlaps=options["checkOverlaps"],
+            max_decompressed_bytes=options["maxDecompressedBytes"],
+            split_bytes=options["splitBytes"],
+            max_batch_bytes=options["maxBatchBytes"],
+            file_system={name: options[name] for name in FILE_SYSTEM_OPTIONS if name in options},
         )
 
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """What a stream reads, how it goes on where records were deleted before they were read, and how far at a time."""
+    """The parsed options of a stream: those of the read, failOnDataLoss, and the limit of a micro-batch."""
 
     read: ReadOptions
     fails_on_data_loss: bool = True
@@ -174,40 +271,30 @@ class StreamOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> StreamOptions:
-        """Raises ValueError, in one line, for an unknown option, one that no stream has, and a value that cannot be."""
+        """Parse the options of a stream. Raises ValueError, in one line, for unknown, wrong and invalid options."""
         given = _given(options)
-        given.ensure_none_of(_BATCH_ONLY, "a stream does not take it")
+        given.ensure_none_of(BATCH_ONLY, "a stream does not take it")
         given.ensure_one_of("maxRowsPerTrigger", "maxOffsetsPerTrigger")
-        most_rows = given.parse("maxRowsPerTrigger", parse_count, UNLIMITED.rows)
+        limits = (
+            given["maxBytesPerTrigger"],
+            given["maxOffsetsPerTrigger"] or given["maxRowsPerTrigger"],
+            given["maxFilesPerTrigger"],
+        )
         return cls(
             ReadOptions.of(given, can_be_stream=True),
-            given.parse("failOnDataLoss", parse_boolean, True),
+            given["failOnDataLoss"],
             Amount(
-                given.parse("maxBytesPerTrigger", parse_size, UNLIMITED.size_in_bytes),
-                given.parse("maxOffsetsPerTrigger", parse_count, most_rows),
-                given.parse("maxFilesPerTrigger", parse_count, UNLIMITED.files),
+                *(most if limit is None else limit for limit, most in zip(limits, UNLIMITED, strict=True))
             ),
         )
 
 
-def _given(options: Mapping[str, str]) -> Given:
-    return Given(options, (*_KNOWN, *_STREAM_ONLY))
+def _given(options: Mapping[str, str]) -> Options:
+    return Options(options, (*SOURCE_OPTIONS, *STREAM_OPTIONS))
 
 
-def _path_list(value: str) -> tuple[str, ...]:
-    """As Spark hands on what `load` was given several of."""
-    try:
-        paths = json.loads(value)
-    except json.JSONDecodeError:
-        paths = None
-    if not isinstance(paths, list) or not paths or not all(isinstance(path, str) for path in paths):
-        raise ValueError("expected a JSON array of paths")
-    return tuple(paths)
-
-
-def _paths(given: Given) -> tuple[str, ...]:
-    alone: tuple[str, ...] = (given.parse("path", str, ""),)
-    paths = given.parse("paths", _path_list, alone)
+def _paths(options: Options) -> tuple[str, ...]:
+    paths: tuple[str, ...] = options["paths"] or (options["path"],)
     if "" in paths:
         raise ValueError(
             "no path: expected log directories, segment files or globs, as load(path) or load([path])"
@@ -215,12 +302,7 @@ def _paths(given: Given) -> tuple[str, ...]:
     return paths
 
 
-def _topic_partition(given: Given) -> TopicPartition | None:
-    if ("topic" in given) != ("partition" in given):
+def _topic_partition(options: Options) -> TopicPartition | None:
+    if ("topic" in options) != ("partition" in options):
         raise ValueError("options topic and partition: expected both or neither")
-    if "topic" not in given:
-        return None
-    return TopicPartition(
-        given.parse("topic", str, ""),
-        given.parse("partition", lambda value: parse_number(value, _MAX_INT), 0),
-    )
+    return TopicPartition(options["topic"], options["partition"]) if "topic" in options else None

@@ -1,7 +1,7 @@
-"""What the driver does for a read of what is there: from paths to tasks, each a few splits of segments.
+"""Plan a batch read on the driver: from paths to tasks, each of some splits of segments.
 
-What that takes of a segment, `Log` says. For committed reads the driver reads headers besides: those of each log's last
-segment, or of all of them where a broker's `.snapshot` and `.txnindex` files are missing.
+`ListedLog` describes what the driver reads of a segment. For `read_committed` it also reads headers: those of each
+log's last segment, or of all segments if a broker's `.snapshot` and `.txnindex` files are missing.
 """
 
 from __future__ import annotations
@@ -13,24 +13,26 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
+from kafkafmt.log.end_tracker import EndTracker
+from kafkafmt.log.splitting import Split
 from kafkafmt.spark.selection import ensure_all_named
-from kafkafmt.spark.source.following import LogFollower
-from kafkafmt.spark.source.logs import Log, Split, find_logs
+from kafkafmt.spark.source.logs import find_logs
 
 if TYPE_CHECKING:
     from kafkafmt.log.indexes import AbortedTransaction
+    from kafkafmt.log.listed_log import ListedLog
     from kafkafmt.spark.selection import Bound
     from kafkafmt.spark.source.options import ReadOptions
 
-# What a split costs beside its bytes: opening a file, a task's share of work.
+# The cost of a split beyond its bytes, as bytes: opening a file, and its part of a task's overhead.
 _OPEN_COST_BYTES = 64 * 1024
 _MAX_OFFSET = 2**63 - 1
-# A bound or a cut costs round trips to a store, most of them one after the other.
+# A bound or a cut costs round trips to a store, most of them sequential.
 _PLANNED_AT_ONCE = 16
 
 
 class ReadTask(InputPartition):
-    """Splits that one task reads, in order."""
+    """The splits that one task reads, in order."""
 
     def __init__(self, splits: Sequence[Split]) -> None:
         super().__init__(None)
@@ -38,10 +40,10 @@ class ReadTask(InputPartition):
 
 
 def plan(options: ReadOptions) -> list[ReadTask]:
-    """The tasks of a read, in the order of topics, partitions and offsets; one without splits where there is nothing.
+    """Return the tasks of a read, ordered by topic, partition and offset, or one empty task if there are no records.
 
-    Raises FileNotFoundError and ValueError, in one line, for paths that hold no log, topics that are not there and
-    offsets outside the log, and KafkaFormatError for damage that is in the way.
+    Raises FileNotFoundError and ValueError, in one line, for paths without a log, unknown topics and offsets outside
+    the log; KafkaFormatError if damage hides what planning must read.
     """
     logs = find_logs(options)
     partitions = {str(log): log.topic_partition for log in logs}
@@ -53,7 +55,7 @@ def plan(options: ReadOptions) -> list[ReadTask]:
 
 
 def tasks(splits: Iterable[Split], most_bytes: int) -> Iterator[ReadTask]:
-    """Splits put together into tasks: a task costs more than a small split, so that those share one."""
+    """Yield tasks of up to `most_bytes`. Small splits share a task, because a task has a fixed cost."""
     together: list[Split] = []
     size = 0
     for split in splits:
@@ -67,8 +69,11 @@ def tasks(splits: Iterable[Split], most_bytes: int) -> Iterator[ReadTask]:
         yield ReadTask(together)
 
 
-def find_bound(log: Log, name: str, bound: Bound) -> int | None:
-    """The offset that an option stands for in a log; None for the log's own end on that side."""
+def find_bound(log: ListedLog, name: str, bound: Bound) -> int | None:
+    """Return the offset of a bound in a log; None for the start or end of the log. Raises ValueError.
+
+    name: of the option, for messages.
+    """
     if bound.timestamp is not None:
         return log.find_timestamp(bound.timestamp)
     if bound.offsets is None or log.topic_partition is None:
@@ -83,24 +88,24 @@ def find_bound(log: Log, name: str, bound: Bound) -> int | None:
     return offset
 
 
-def _splits(log: Log, options: ReadOptions) -> Iterator[Split]:
+def _splits(log: ListedLog, options: ReadOptions) -> Iterator[Split]:
     start, end = _bounds(log, options)
     aborted: tuple[AbortedTransaction, ...] = ()
     if options.isolation == "read_committed":
-        follower = LogFollower(is_committed=True)
-        follower.follow(log)
-        aborted, stable = follower.aborted, follower.first_open_offset
+        tracker = EndTracker()
+        tracker.follow_listed(log, follows_transactions=True)
+        aborted, stable = tracker.aborted_transactions, tracker.first_open_offset
         end = stable if end is None or (stable is not None and stable < end) else end
-    yield from log.splits(start, end, aborted)
+    yield from log.splits(options.split_bytes, start, end, aborted)
 
 
-def _bounds(log: Log, options: ReadOptions) -> tuple[int | None, int | None]:
-    """Start and end offset; None for those of the log."""
+def _bounds(log: ListedLog, options: ReadOptions) -> tuple[int | None, int | None]:
+    """Return the start and the end offset; None for those of the log."""
     start = find_bound(log, "startingOffsets", options.starting)
     if start is None and options.starting.timestamp is not None:
-        start = _MAX_OFFSET  # nothing here is as late
+        start = _MAX_OFFSET  # no record is at or after the timestamp
     end = find_bound(log, "endingOffsets", options.ending)
     by_time = options.starting.timestamp is not None or options.ending.timestamp is not None
     if start is not None and end is not None and start > end and not by_time:
-        raise ValueError(f"partition {log}: startingOffsets {start} is behind endingOffsets {end}")
+        raise ValueError(f"partition {log}: startingOffsets {start} is after endingOffsets {end}")
     return start, end

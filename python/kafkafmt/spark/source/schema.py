@@ -1,4 +1,4 @@
-"""The columns of the source's two units, in Spark's types and in Arrow's, and which of them a read is to build."""
+"""The columns of both units of the source, in types of Spark and Arrow, and the columns of a read."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kafkafmt.columns import COLUMNS, arrow_schema
+from kafkafmt._util.names import known_name
+from kafkafmt.columns.read import COLUMNS, arrow_schema
 from kafkafmt.spark.source.batch_rows import BATCH_TYPES, DAMAGE_COLUMN
 from kafkafmt.spark.tables import holds_options, with_options
-from kafkafmt.spark.values import known_name
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -28,15 +28,15 @@ SPARK_TYPES = {
     arrow_schema(["headers"]).field("headers").type: "array<struct<key:string,value:binary>>",
 }
 
-# Those that have a value in every row, by unit.
+# The columns that have a value in every row, by unit.
 _NEVER_NULL = {"records": ("offset", "timestamp", "timestampType"), "batches": ("file", "position", "size")}
 
 
 @dataclass(frozen=True)
 class OutputColumns:
-    """What a read hands out: `columns` of the unit, and the Arrow schema that Spark expects of them.
+    """The columns of a read, and the Arrow schema that Spark expects for them.
 
-    Spark compares that schema strictly, so it has the names and the nullability of the DataFrame's.
+    Spark compares the schema strictly. So it has the names and the nullability of the DataFrame's columns.
     """
 
     columns: tuple[str, ...]
@@ -44,17 +44,17 @@ class OutputColumns:
 
     @classmethod
     def of(cls, options: ReadOptions, schema: StructType) -> OutputColumns:
-        """Raises ValueError for a column that is not known, of another type, or that cannot be without nulls."""
+        """Return the columns of a DataFrame's schema. Raises ValueError for unknown, wrong and non-nullable columns."""
         return cls.among(_known(options), options.columns, schema)
 
     @classmethod
     def among(
         cls, known: Mapping[str, pa.DataType], asked: Sequence[str] | None, schema: StructType
     ) -> OutputColumns:
-        """As `of`. known: the columns that there are; asked: those of the option `columns`."""
+        """Return the columns as `of`. known: all columns by name. asked: those of the option `columns`, or None."""
         if not schema.fields:
             raise ValueError(
-                "schema: expected a column at the least, as rows without any cannot be handed over"
+                "schema: expected at least one column, as Spark receives no rows without columns"
             )
         columns, fields = [], []
         for given in schema.fields:
@@ -74,17 +74,17 @@ class OutputColumns:
 
 
 def spark_schema(options: ReadOptions) -> str:
-    """What is read where the user gives no schema, as DDL.
+    """Return the columns of a read without a given schema, as DDL.
 
-    Raises ValueError for a column that is not known.
+    Raises ValueError for an unknown column.
     """
     return ddl(_known(options), _names(options))
 
 
 def table_schema(options: ReadOptions, given: Mapping[str, str]) -> StructType:
-    """The columns of a table of the catalog that is made with the options `given`, which they keep.
+    """Return the columns of a new table of the catalog, whose metadata contains the options `given`.
 
-    Raises ValueError for a column that is not known, and as `with_options` does.
+    Raises ValueError for an unknown column, and the errors of `with_options`.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -95,7 +95,7 @@ def table_schema(options: ReadOptions, given: Mapping[str, str]) -> StructType:
 
 
 def _names(options: ReadOptions) -> Sequence[str]:
-    """The columns that are read where the user gives no schema, as he calls them."""
+    """Return the columns of a read without a given schema, in the case in which the user wrote them."""
     known = _known(options)
     if options.columns is not None:
         return options.columns
@@ -105,7 +105,7 @@ def _names(options: ReadOptions) -> Sequence[str]:
 
 
 def ddl(known: Mapping[str, pa.DataType], names: Iterable[str]) -> str:
-    """The columns of these names, in any case. Raises ValueError for one that is not known."""
+    """Return columns as DDL, in the given case. Raises ValueError for an unknown column."""
     columns = [known_name("column", name, known) for name in names]
     return ", ".join(f"`{name}` {SPARK_TYPES[known[name]]}" for name in columns)
 

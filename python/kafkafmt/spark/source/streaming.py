@@ -1,4 +1,4 @@
-"""`spark.readStream.format("kafkafmt")`: logs that grow while they are read, micro-batch after micro-batch."""
+"""`spark.readStream.format("kafkafmt")`: read growing logs as a stream."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class LogSource:
-    """The logs that the options name, with the columns of the DataFrame."""
+    """A StreamSource of the logs that the options name, with the columns of the DataFrame."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._given = dict(options)
@@ -56,5 +56,5 @@ class LogSource:
             except FileNotFoundError as error:
                 what = f"{error.filename}: the segment was deleted before it was read"
                 if self._options.fails_on_data_loss:
-                    raise DataLossError(f"{what}; failOnDataLoss=false goes on without it") from None
-                _LOG.warning("%s: going on without it", what)
+                    raise DataLossError(f"{what}; failOnDataLoss=false continues without it") from None
+                _LOG.warning("%s: continuing without it", what)

@@ -1,0 +1,1 @@
+"""Build batches, split them, and prepare stored batches to be produced (KIP-126, KIP-712)."""

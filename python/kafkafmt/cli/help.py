@@ -1,0 +1,112 @@
+"""Help in two lengths: `--help` fits one screen, `--help-all` shows everything. Commands are listed in groups."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+# click's mark of a paragraph whose lines are not filled: the examples.
+_UNFILLED = "\b"
+
+
+class HelpCommand(click.Command):
+    """A command with a short `--help` and a complete `--help-all`.
+
+    The short help has the docstring up to its examples, the options named in `common`, and a link to `page`.
+
+    common: the most used options, as "--listen --workers". page: the command's documentation, a path below docs/.
+    """
+
+    def __init__(self, *args: Any, common: str, page: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._common, self._page = common.split(), page
+        self._help_all = click.Option(
+            ["--help-all"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_print_complete_help,
+            help="Show all options and all details.",
+        )
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        return [*super().get_params(ctx), self._help_all]
+
+    def format_complete_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the whole help text and all options."""
+        self.format_usage(ctx, formatter)
+        super().format_help_text(ctx, formatter)
+        common, others = self._divided_options(ctx)
+        _write_options(ctx, formatter, "Common options" if others else "Options", common)
+        _write_options(ctx, formatter, "More options", others)
+        formatter.write_paragraph()
+        formatter.write_text(f"Documentation: docs/{self._page}")
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        paragraphs = inspect.cleandoc(self.help or "").split("\n\n")
+        examples = next((i for i, one in enumerate(paragraphs) if one.startswith(_UNFILLED)), 0)
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text("\n\n".join(paragraphs[: examples + 1]))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        common, _ = self._divided_options(ctx)
+        _write_options(ctx, formatter, "Options", common)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_paragraph()
+        formatter.write_text(f"All options:   {ctx.command_path} --help-all")
+        formatter.write_text(f"Documentation: docs/{self._page}")
+
+    def _divided_options(self, ctx: click.Context) -> tuple[list[click.Option], list[click.Option]]:
+        """Return the common options in the order of `common`, then the help options; and all others."""
+        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        by_name = {name: one for one in options for name in one.opts}
+        common = [by_name[name] for name in (*self._common, "--help", "--help-all")]
+        return common, [one for one in options if one not in common]
+
+
+def _print_complete_help(ctx: click.Context, _: click.Parameter, is_given: bool) -> None:
+    if not is_given or ctx.resilient_parsing:
+        return
+    assert isinstance(ctx.command, HelpCommand)
+    formatter = ctx.make_formatter()
+    ctx.command.format_complete_help(ctx, formatter)
+    click.echo(formatter.getvalue().rstrip("\n"), color=ctx.color)
+    ctx.exit()
+
+
+def _write_options(
+    ctx: click.Context, formatter: click.HelpFormatter, title: str, options: Sequence[click.Option]
+) -> None:
+    records = [record for one in options if (record := one.get_help_record(ctx)) is not None]
+    if records:
+        with formatter.section(title):
+            formatter.write_dl(records)
+
+
+class GroupedCommands(click.Group):
+    """A group whose help lists the commands under headings.
+
+    headings: the commands of each heading.
+    """
+
+    def __init__(self, *args: Any, headings: Mapping[str, Sequence[click.Command]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._headings = headings
+        for commands in self._headings.values():
+            for command in commands:
+                self.add_command(command)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # The descriptions of all headings begin in the same column.
+        widest = max(map(len, self.commands))
+        for heading, commands in self._headings.items():
+            with formatter.section(heading):
+                limit = formatter.width - widest - 6
+                formatter.write_dl(
+                    [(f"{one.name:{widest}}", one.get_short_help_str(limit)) for one in commands]
+                )

@@ -1,0 +1,210 @@
+"""Options that several commands share, and a decorator that adds several options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import click
+
+from kafkafmt.cli.values import complete_topics
+from kafkafmt.memory.errors import MemoryPlanError
+from kafkafmt.types import ISOLATIONS, Codec
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class Decorator(Protocol):
+    """Adds options to a command."""
+
+    def __call__(self, command: _Command, /) -> _Command: ...
+
+
+def options(*decorators: Decorator) -> Decorator:
+    """Return a decorator that adds options. `--help` shows them in this order."""
+
+    def decorate(command: _Command) -> _Command:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return decorate
+
+
+def json_option(help_text: str) -> Decorator:
+    """Return a decorator that adds `--json`."""
+    return click.option("--json", "as_json", is_flag=True, help=help_text)
+
+
+def codec_option(help_text: str) -> Decorator:
+    """Return a decorator that adds `--codec`. `codec_of` converts its value to a Codec."""
+    return click.option("--codec", type=click.Choice([codec.name.lower() for codec in Codec]), help=help_text)
+
+
+def zstd_fallback_option(help_text: str) -> Decorator:
+    """Return a decorator that adds `--zstd-fallback`. `codec_of` converts its value to a Codec."""
+    return click.option(
+        "--zstd-fallback", type=click.Choice(["gzip", "snappy", "lz4", "none"]), help=help_text
+    )
+
+
+def codec_of(name: str | None) -> Codec | None:
+    """Return the codec of that name; None if there is no name."""
+    return None if name is None else Codec[name.upper()]
+
+
+def topics_option() -> Decorator:
+    """Return a decorator that adds `--topics`."""
+    return click.option(
+        "--topics",
+        metavar="PATTERN",
+        shell_complete=complete_topics,
+        help="Only topics that match, as 'page-*'.  [default: all but Kafka's own]",
+    )
+
+
+def isolation_option(help_text: str, *, default: str | None = None) -> Decorator:
+    """Return a decorator that adds `--isolation`."""
+    shown = default is not None
+    return click.option(
+        "--isolation",
+        type=click.Choice(sorted(ISOLATIONS)),
+        default=default,
+        show_default=shown,
+        help=help_text,
+    )
+
+
+def from_segment_start_option() -> Decorator:
+    """Return a decorator that adds `--from-segment-start`."""
+    return click.option(
+        "--from-segment-start",
+        is_flag=True,
+        help="Also read records below the log start offset (ignore log-start-offset-checkpoint).",
+    )
+
+
+class _OnCorrupt(click.Choice[str]):
+    """`fail` or `skip`. `earlier` is the name of `fail` in an earlier release, which is still accepted."""
+
+    def __init__(self, earlier: str | None) -> None:
+        super().__init__(("fail", "skip"))
+        self._earlier = earlier
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return super().convert("fail" if value == self._earlier else value, param, ctx)
+
+
+def on_corrupt_option(help_text: str, *, earlier: str | None = None) -> Decorator:
+    """Return a decorator that adds `--on-corrupt`. With `skip`, damage does not change the exit status."""
+    return click.option(
+        "--on-corrupt", type=_OnCorrupt(earlier), default="fail", show_default=True, help=help_text
+    )
+
+
+def log_options(auto_help: str, level_help: str) -> Decorator:
+    """Return a decorator that adds `--log-format` and `--log-level`."""
+    return options(
+        click.option(
+            "--log-format",
+            type=click.Choice(["auto", "json", "text"]),
+            default="auto",
+            show_default=True,
+            help=auto_help,
+        ),
+        click.option(
+            "--log-level",
+            type=click.Choice(["debug", "info", "warning", "error"]),
+            default="info",
+            show_default=True,
+            help=level_help,
+        ),
+    )
+
+
+class _SettingType(click.ParamType[tuple[str, str]]):
+    """KEY=VALUE. Values may be passwords, so errors do not contain the text."""
+
+    name = "setting"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        key, equals, setting = value.partition("=")
+        if not key.strip() or not equals:
+            self.fail(
+                "expected KEY=VALUE, found no '='" if key.strip() else "expected KEY=VALUE, found no key"
+            )
+        return key.strip(), setting.strip()
+
+
+def client_options(side: str, help_text: str, file_help: str) -> Decorator:
+    """Return a decorator that adds `--<side>-config` and `--<side>-config-file`, for `client_settings`."""
+    return options(
+        click.option(
+            f"--{side}-config", type=_SettingType(), multiple=True, metavar="KEY=VALUE", help=help_text
+        ),
+        click.option(
+            f"--{side}-config-file",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help=file_help,
+        ),
+    )
+
+
+def client_settings(given: tuple[tuple[str, str], ...], path: Path | None) -> Mapping[str, str]:
+    """Return the settings of a file and of the command line. The command line overrides the file.
+
+    path: a file in UTF-8 with a KEY=VALUE a line. Empty lines and lines that begin with # are skipped. Raises
+    click.ClickException for any other line, and for a file that cannot be read or is not UTF-8.
+    """
+    settings: dict[str, str] = {}
+    try:
+        lines = [] if path is None else path.read_text("utf-8").splitlines()
+    except OSError as error:
+        raise click.ClickException(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise click.ClickException(
+            f"{path}: expected UTF-8, found {error.object[error.start]:#04x} at byte {error.start}"
+        ) from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        key, equals, value = line.partition("=")
+        if not key.strip() or not equals:
+            raise click.ClickException(f"{path}, line {number}: expected KEY=VALUE")
+        settings[key.strip()] = value.strip()
+    return {**settings, **dict(given)}
+
+
+@contextmanager
+def needs(what: str, extra: str) -> Iterator[None]:
+    """Raise click.ClickException if the block imports a missing module: `what` needs it, `extra` installs it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"{what} needs {error.name}: pip install 'kafkafmt[{extra}]'") from None
+
+
+@contextmanager
+def cluster_errors(what: str, *more: type[Exception]) -> Iterator[None]:
+    """Raise click.ClickException for errors of kafka-python, for types in `more`, and if a module is missing."""
+    with needs(what, "mirror"):
+        from kafka.errors import KafkaError
+
+        try:
+            yield
+        except (KafkaError, *more) as error:
+            raise click.ClickException(str(error)) from None
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Raise click.UsageError if the memory limit is too small (MemoryPlanError)."""
+    try:
+        yield
+    except MemoryPlanError as error:
+        raise click.UsageError(f"--memory: {error}") from None

@@ -1,0 +1,1 @@
+"""The producers and the raw consumer, on kafka-python's connections (KIP-126, KIP-712)."""

@@ -1,0 +1,124 @@
+"""Batches that a producer sends as they are (KIP-712), one or several per request. They take no records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from _kafkafmt.batches.producer_state import set_producer_state
+from _kafkafmt.batches.stamp import copy_without_state
+from kafkafmt.client.accumulator.batch import ProducerBatch
+from kafkafmt.client.accumulator.sequences import ProducerState
+from kafkafmt.records.runs import slice_run
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from _kafkafmt.batches.scan import BatchRun
+    from kafkafmt.types import TopicPartition
+
+
+# How many bytes of batches are copied at once, if each is sent alone.
+_COPY_BYTES = 256 * 1024
+
+
+class RawRun(NamedTuple):
+    """Adjacent batches. largest: the size of the largest of them, in bytes."""
+
+    data: memoryview
+    batch_count: int
+    record_count: int
+    largest: int
+
+
+class RequestLimits(NamedTuple):
+    """The most batches of a partition in one request, and the most bytes of several; one batch may be larger."""
+
+    max_batches: int
+    max_bytes: int
+
+    def allow(self, batches: int, size: int) -> bool:
+        return batches <= self.max_batches and size <= self.max_bytes
+
+    def parts(self, rows: NDArray[np.void]) -> Iterator[tuple[int, int]]:
+        """Yield first and stop of the batches that one request takes. rows: the index rows of all batches."""
+        ends = rows["size"].cumsum(dtype="i8")
+        first, done = 0, 0
+        while first < len(rows):
+            stop = int(ends.searchsorted(done + self.max_bytes, "right"))
+            stop = min(max(stop, first + 1), first + self.max_batches)
+            yield first, stop
+            first, done = stop, int(ends[stop - 1])
+
+    def runs(self, run: BatchRun, *, keeps_producer_state: bool) -> Iterator[RawRun]:
+        """Yield writable copies of the batches that one request takes, each made when the iterator reaches it."""
+        rows = run.index
+        is_single = self.max_batches == 1
+        copied_together = RequestLimits(len(rows), _COPY_BYTES) if is_single else self
+        for first, stop in copied_together.parts(rows):
+            part = slice_run(run, first, stop)
+            data = memoryview(copy_without_state(part, producer=not keeps_producer_state, offsets=True))
+            sizes, counts = part.index["size"].tolist(), part.index["count"].tolist()
+            if not is_single:
+                yield RawRun(data, len(sizes), sum(counts), max(sizes))
+                continue
+            done = 0
+            for size, count in zip(sizes, counts, strict=True):
+                yield RawRun(data[done : done + size], 1, count, size)
+                done += size
+
+
+class RawBatches(ProducerBatch):
+    """A ProducerBatch of one or several whole v2 batches. Only the producer's fields in their headers change.
+
+    The accumulator and its sender handle them as one batch: they are numbered, sent, retried and acknowledged together,
+    and their records are counted through. If they must be split, each becomes a batch of its own.
+    """
+
+    def __init__(
+        self, topic_partition: TopicPartition, run: RawRun, limits: RequestLimits, *, created_ms: float
+    ) -> None:
+        super().__init__(topic_partition, b"", count=run.record_count, created_ms=created_ms)
+        self._limits = limits
+        self._runs = [run.data]
+        self._batch_count = run.batch_count
+        self._largest = run.largest
+        self._size = len(run.data)
+
+    @property
+    def is_full(self) -> bool:
+        return not self._limits.allow(self._batch_count + 1, self._size + 1)
+
+    @property
+    def largest_batch_size(self) -> int:
+        return self._largest
+
+    def absorb(self, other: RawBatches) -> bool:
+        """Append the batches of `other`, and take over its reservation.
+
+        Returns False, and changes nothing, if it was closed or all are too much for one request.
+        """
+        if not self._runs or not self._limits.allow(
+            self._batch_count + other._batch_count, self._size + other._size
+        ):
+            return False
+        self._runs += other._runs
+        self._batch_count += other._batch_count
+        self._count += other._count
+        self._size += other._size
+        self._largest = max(self._largest, other._largest)
+        if self.reservation is not None and other.reservation is not None:
+            self.reservation.absorb(other.reservation)
+        return True
+
+    def close(self) -> bool:
+        """Join the batches. Return False: nothing was compressed, so the estimator must not learn from it."""
+        if self._runs:
+            self._data = self._runs[0] if len(self._runs) == 1 else bytearray().join(self._runs)
+            self._runs = []
+        return False
+
+    def set_producer_state(self, state: ProducerState) -> None:
+        set_producer_state(self.data, *state)
+        self.producer_state = state

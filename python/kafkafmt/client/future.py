@@ -1,0 +1,53 @@
+"""The future that `Producer.send` returns: kafkafmt's, with the interface of kafka-python's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import kafka.errors as kafka_errors
+from kafka.producer.future import RecordMetadata
+from kafka.structs import TopicPartition
+
+from kafkafmt.client.accumulator import RecordFuture
+
+if TYPE_CHECKING:
+    from kafka.future import Future
+
+    from kafkafmt.client.accumulator.batch import Outcome
+
+
+class FutureRecordMetadata(RecordFuture):
+    """The outcome of a record, a RecordMetadata or an error, as kafka-python's class of this name.
+
+    The metadata has kafka-python's fields. `checksum` is None, because records of format v2 have none.
+    `serialized_header_size` is -1, because the size of headers is not kept.
+    """
+
+    __slots__ = ()
+
+    def retriable(self) -> bool:
+        """Return whether the record failed with an error that a retry may avoid."""
+        return isinstance(self.exception, kafka_errors.RetriableError)
+
+    def chain(self, future: Future) -> FutureRecordMetadata:
+        """Give the outcome to a future of kafka-python, too."""
+        self.add_callback(future.success)
+        self.add_errback(future.failure)
+        return self
+
+    def _timed_out(self, timeout: float | None) -> kafka_errors.KafkaTimeoutError:
+        return kafka_errors.KafkaTimeoutError(f"Timeout after waiting for {timeout} secs.")
+
+    def _metadata(self, outcome: Outcome, index: int) -> RecordMetadata:
+        metadata = super()._metadata(outcome, index)
+        return RecordMetadata(
+            topic=metadata.topic,
+            partition=metadata.partition,
+            topic_partition=TopicPartition(*metadata.topic_partition),
+            offset=metadata.offset,
+            timestamp=metadata.timestamp,
+            checksum=None,
+            serialized_key_size=metadata.serialized_key_size,
+            serialized_value_size=metadata.serialized_value_size,
+            serialized_header_size=-1,
+        )

@@ -1,0 +1,156 @@
+"""The producer of complete batches, which it sends without opening them (KIP-712)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import kafka.errors as kafka_errors
+
+from _kafkafmt.batches.scan import scan
+from kafkafmt.build.forwarding import RefusalReason, ensure_acceptable
+from kafkafmt.client.accumulator import RecordsFuture
+from kafkafmt.client.accumulator.raw_batches import RequestLimits
+from kafkafmt.client.clock import monotonic_ms
+from kafkafmt.client.producer import Producer
+from kafkafmt.client.receiving import DescriptorSelector
+from kafkafmt.types import TopicPartition
+
+if TYPE_CHECKING:
+    from _kafkafmt.batches.scan import BatchRun
+
+# Refusal reasons that the producer itself removes: it writes its own producer state, and splits large batches.
+_MENDED = frozenset({RefusalReason.PRODUCER_STATE, RefusalReason.SIZE})
+_NO_BATCH = "a RawProducer sends batches (send_raw_bytes): expected one whole v2 batch as the value"
+
+
+class RawProducer(Producer):
+    """A Producer of whole v2 batches, such as a RawConsumer returns or a log contains. It does not decompress them.
+
+    An idempotent or transactional producer replaces the producer id, epoch and sequence numbers in the headers by its
+    own. Any other producer removes them. The broker assigns the offsets. Retries, order, transactions, `flush` and
+    `close` work as with Producer. A batch is opened only to split it, if it is larger than its topic takes (KIP-126).
+
+    Options are those of Producer without serializers, partitioner and compression_type, and:
+
+    send_raw_bytes: must be True: KIP-712's name for what this producer does.
+    max_batches_per_request: how many batches of a partition one request may hold (default 1). No broker since 0.11
+        takes more than one. "auto": the number that the target reports, as `kafkafmt serve` does. `max_request_size`
+        limits their bytes.
+    """
+
+    DEFAULT_CONFIG: ClassVar[dict[str, Any]] = {
+        **Producer.DEFAULT_CONFIG,
+        "send_raw_bytes": True,
+        "max_batches_per_request": 1,
+        "selector": DescriptorSelector,
+    }
+
+    def __init__(self, **configs: Any) -> None:
+        if configs.get("send_raw_bytes", True) is not True:
+            raise ValueError(
+                f"send_raw_bytes: expected True, found {configs['send_raw_bytes']!r}: a RawProducer sends batches; use "
+                "kafkafmt.net.Producer for records"
+            )
+        for name in ("key_serializer", "value_serializer", "compression_type"):
+            if configs.get(name) is not None:
+                raise ValueError(f"{name}: expected None: a RawProducer sends batches as they are")
+        most = configs.get("max_batches_per_request", 1)
+        if most != "auto" and (not isinstance(most, int) or most < 1):
+            raise ValueError(f"max_batches_per_request: expected 1 or more, or 'auto', found {most!r}")
+        self._max_batches: int | None = None if most == "auto" else most
+        super().__init__(**configs)
+
+    def send(  # type: ignore[override]
+        self,
+        topic: str,
+        value: Any = None,
+        key: None = None,
+        headers: None = None,
+        partition: int | None = None,
+        timestamp_ms: None = None,
+    ) -> RecordsFuture:
+        """Send one batch to a partition. The future's `get` returns the offset of each of its records.
+
+        value: the batch, in any buffer. The caller may reuse the buffer afterwards.
+        key, headers, timestamp_ms: must be None, as the batch's records have them.
+
+        Raises as `send_run`, and TypeError for other values of these arguments or a missing partition.
+        """
+        if key is not None or headers or timestamp_ms is not None:
+            raise TypeError(f"{_NO_BATCH}, without key, headers and timestamp_ms, which its records have")
+        if partition is None:
+            raise TypeError("partition: expected a number: all records of a batch go to one partition")
+        return self.send_run(topic, _batch(value), partition=partition)
+
+    def send_run(self, topic: str, run: BatchRun, *, partition: int, verify: bool = True) -> RecordsFuture:
+        """Send many batches to a partition, in order. The future's `get` returns the offset of each record.
+
+        verify: whether to check CRCs first. Without the check a damaged batch could get a valid CRC, as CRCs are
+            computed again after the producer's own state is written.
+
+        Waits up to `max_block_ms` if the topic, or the partition, does not exist yet.
+
+        Raises CorruptRecordError for a damaged batch. Raises InvalidRecordError, with the reason, if a broker would
+        refuse a batch (`check_produce`) and only `BatchForwarder`, which opens it, could correct it. Nothing is sent
+        then. Otherwise raises as `send_columns`: BufferExhaustedError has the future of the records that were
+        appended, as `appended`.
+        """
+        if verify:
+            run.ensure_valid()
+        ensure_acceptable(run, but_for=_MENDED)
+        self._await_partition(topic, partition)
+        topic_partition, max_block_ms = self._begin_sending(topic, partition)
+        most = self._max_batches
+        if most is None:
+            self._sender.wakeup()
+            self._limits.await_answer(topic)
+            most = self._limits.max_batches_per_request(topic)
+        try:
+            return self._records.append_batches(
+                topic_partition,
+                run,
+                request_limits=RequestLimits(most, self._max_request_size),
+                now_ms=monotonic_ms(),
+                max_block_ms=max_block_ms,
+            )
+        finally:
+            self._sender.wakeup()
+
+    def _await_partition(self, topic: str, partition: int) -> None:
+        """Wait up to `max_block_ms` until the topic has the partition, as Kafka's producer does."""
+        deadline_ms = monotonic_ms() + self._max_block_ms
+        while (
+            partition >= 0
+            and (known := self._partitions.get(topic)) is not None
+            and known.get(partition) is None
+        ):
+            left_ms = deadline_ms - monotonic_ms()
+            if left_ms <= 0:
+                raise kafka_errors.KafkaTimeoutError(
+                    f"{TopicPartition(topic, partition)}: not found within {self._max_block_ms / 1000:g} s "
+                    f"(max_block_ms): the topic has {len(self._metadata.partitions_for_topic(topic))} partitions"
+                )
+            updated = threading.Event()
+            self._metadata.request_update().add_both(lambda *_, updated=updated: updated.set())
+            self._sender.wakeup()
+            updated.wait(left_ms / 1000)
+            time.sleep(min(self.config["retry_backoff_ms"], left_ms) / 1000)
+
+    def send_columns(self, *_: Any, **__: Any) -> RecordsFuture:
+        """Raise TypeError: a RawProducer sends batches only."""
+        raise TypeError(_NO_BATCH)
+
+
+def _batch(value: Any) -> BatchRun:
+    """Return the run of the one batch in `value`. Raises TypeError if it is not exactly one whole batch."""
+    try:
+        view = memoryview(value).cast("B")
+    except TypeError:
+        raise TypeError(f"{_NO_BATCH}, found {type(value).__name__}") from None
+    run, consumed, *_, error = scan(view)
+    if len(run) != 1 or consumed != len(view):
+        found = f": {error}" if error is not None else ""
+        raise TypeError(f"{_NO_BATCH}, found {len(view)} bytes with {len(run)} batches in them{found}")
+    return run

@@ -1,0 +1,1 @@
+"""Read and write records as columns: numpy arrays or Arrow arrays."""

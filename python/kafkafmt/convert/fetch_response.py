@@ -1,0 +1,160 @@
+"""A fetch response with a size that is known before records are converted (KIP-283, "Determining Total Response Size").
+
+Its parts are in the order of the wire: bytes; stored records, which a socket gets by sendfile; and records that are
+converted while they are sent. This module has no sockets: a send offers a channel the next bytes, and continues where
+the channel stopped.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from kafkafmt.convert.chunks import ChunkMemory
+from kafkafmt.convert.lazy import LazyDownConvertRecords, LazyDownConvertSend
+from kafkafmt.convert.options import ConversionStats
+from kafkafmt.records.base import MemoryRecords, Records
+from kafkafmt.records.channel import Channel, SizedSend, write_bytes
+
+if TYPE_CHECKING:
+    from kafkafmt.errors import KafkaFormatError
+
+ResponsePart: TypeAlias = bytes | Records | LazyDownConvertRecords
+
+
+@dataclass
+class SendStats:
+    """Statistics of a send.
+
+    unconverted_bytes: bytes of records that were sent as they are stored.
+    converted_bytes: bytes of records that were converted, including padding.
+    conversion: statistics of the conversions that ended.
+    errors: the errors that ended the conversion of a part early, so that padding replaced its rest.
+    """
+
+    unconverted_bytes: int = 0
+    converted_bytes: int = 0
+    conversion: ConversionStats = field(default_factory=ConversionStats)
+    errors: list[KafkaFormatError] = field(default_factory=list)
+
+
+class FetchResponse:
+    """The parts of a response, including header and metadata. Records must stay readable until all is sent."""
+
+    def __init__(self, parts: Sequence[ResponsePart]) -> None:
+        self.parts = [part for part in parts if _size(part)]
+        self.size_in_bytes = sum(map(_size, self.parts))
+
+    @property
+    def converts(self) -> bool:
+        """Whether a part is converted while it is sent."""
+        return any(isinstance(part, LazyDownConvertRecords) for part in self.parts)
+
+    def to_send(self, memory: ChunkMemory | None = None) -> FetchSend:
+        """Return a new send of this response. memory: memory for chunks, which many sends may share."""
+        return FetchSend(self, memory)
+
+
+class FetchSend(SizedSend):
+    """Writes `size_in_bytes` bytes to a channel, over as many calls of `write_to` as it needs.
+
+    Between two calls it holds the rest of one chunk, and records that were made beforehand for parts that are not yet
+    sent. Parts that are sent are freed once the response itself is not referenced.
+    """
+
+    def __init__(self, response: FetchResponse, memory: ChunkMemory | None = None) -> None:
+        self.stats = SendStats()
+        self._parts = deque(response.parts)
+        super().__init__(response.size_in_bytes)
+        self._waiting_bytes = sum(map(_waiting_bytes, response.parts))
+        self._memory = memory
+        self._position = 0  # in the current part, unless that is a conversion
+        self._conversion: LazyDownConvertSend | None = None
+
+    @property
+    def needed_bytes(self) -> int:
+        """The bytes of memory that the next `write_to` needs for a chunk; 0 if it needs none."""
+        conversion = self._current_conversion()
+        return conversion.needed_bytes if conversion is not None else 0
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of memory of the chunk that is partly written, and of records that were made beforehand."""
+        conversion = self._current_conversion()
+        return self._waiting_bytes + (conversion.held_bytes if conversion is not None else 0)
+
+    def read_next(self) -> bool:
+        """Read the source of the next chunk; return whether converting it may take long; see `LazyDownConvertSend`."""
+        conversion = self._current_conversion()
+        return conversion is not None and conversion.read_next()
+
+    def convert_next(self) -> None:
+        """Make the next chunk, if the current part is converted; see `LazyDownConvertSend.convert_next`."""
+        conversion = self._current_conversion()
+        if conversion is not None:
+            conversion.convert_next()
+
+    def release_chunk(self) -> None:
+        """Release the chunk that is partly written; see `LazyDownConvertSend.release_chunk`."""
+        if self._conversion is not None:
+            self._conversion.release_chunk()
+
+    def write_to(self, channel: Channel | socket.socket) -> int:
+        """Offer the channel the next bytes, once; return how many it took. Returns 0 if all bytes are written.
+
+        Raises OSError or EOFError if stored records cannot be read. The response cannot be completed then.
+        """
+        if self.completed:
+            return 0
+        conversion = self._current_conversion()
+        if conversion is not None:
+            taken = conversion.write_to(channel)
+            self.stats.converted_bytes += taken
+            if conversion.completed:
+                self._end_conversion(conversion)
+        else:
+            taken = self._write_stored(channel)
+        self._remaining -= taken
+        return taken
+
+    def _current_conversion(self) -> LazyDownConvertSend | None:
+        if self._conversion is None and self._parts and isinstance(self._parts[0], LazyDownConvertRecords):
+            self._waiting_bytes -= _waiting_bytes(self._parts[0])
+            self._conversion = self._parts[0].to_send(self._memory)
+            self._parts.popleft()  # it keeps the first converted batch alive
+        return self._conversion
+
+    def _end_conversion(self, conversion: LazyDownConvertSend) -> None:
+        self.stats.conversion.add(conversion.stats)
+        if conversion.error is not None:
+            self.stats.errors.append(conversion.error)
+        self._conversion = None
+
+    def _write_stored(self, channel: Channel | socket.socket) -> int:
+        part = self._parts[0]
+        assert not isinstance(part, LazyDownConvertRecords)
+        if isinstance(part, Records):
+            taken = part.write_to(channel, part.start_position + self._position)
+            self.stats.unconverted_bytes += taken
+        else:
+            is_followed = len(self._parts) > 1
+            taken = write_bytes(channel, memoryview(part)[self._position :], is_followed=is_followed)
+        self._position += taken
+        if self._position == _size(part):
+            self._position = 0
+            self._waiting_bytes -= _waiting_bytes(self._parts.popleft())
+        return taken
+
+
+def _size(part: ResponsePart) -> int:
+    return len(part) if isinstance(part, bytes) else part.size_in_bytes
+
+
+def _waiting_bytes(part: ResponsePart) -> int:
+    """Return the bytes of records that are in memory before their part is sent."""
+    if isinstance(part, LazyDownConvertRecords):
+        return part.first_bytes
+    return part.size_in_bytes if isinstance(part, MemoryRecords) else 0

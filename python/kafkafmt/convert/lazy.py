@@ -1,0 +1,311 @@
+"""Lazy down-conversion in bounded memory, with a size that is committed beforehand (KIP-283).
+
+A response must state its size before its records are converted. The committed size is S_pre = max(size of the source,
+size of the first converted batch). If the converted records are smaller, padding follows: a message that declares more
+bytes than are left. If they are larger, they are cut, and the consumer fetches the rest. The conversion makes one chunk
+at a time, and each chunk is written before the next is made.
+
+Two things differ from Kafka. Batches before the first one with a result are skipped once; Kafka sends that first batch
+twice. A batch after the first chunk that cannot be converted leads to padding; Kafka fails if more than one chunk is
+left.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from _kafkafmt.records.encode import padding_header
+from _kafkafmt.wire.layout import LOG_OVERHEAD
+from kafkafmt.convert.chunks import DEFAULT_CHUNK_SIZE, ChunkMemory, ConvertedChunks
+from kafkafmt.convert.engine import Converter
+from kafkafmt.convert.options import ConversionOptions, ConversionStats
+from kafkafmt.errors import KafkaFormatError
+from kafkafmt.records.base import Records
+from kafkafmt.records.channel import Channel, SizedSend, write_bytes
+from kafkafmt.types import Codec, CodecLike, TopicPartition, check_int
+
+if TYPE_CHECKING:
+    from _kafkafmt.batches.scan import BatchRun
+
+_FILLER = memoryview(bytes(16 * 1024))
+# A run that is read to find the first batch with a result has at most this many bytes.
+_FIRST_BYTES = 64 * 1024
+_NOTHING = memoryview(b"")
+
+
+class LazyDownConvertRecords:
+    """Records that are converted while they are sent (KIP-283, "Message Chunking").
+
+    `to_send()` is for protocols that state the size first: it writes `size_in_bytes` bytes, padded or cut. `chunks()`
+    yields all converted records and nothing else, whatever their length.
+
+    A chunk is made of whole batches of at most `chunk_size` source bytes, or of one larger batch. The source must stay
+    readable, and a file open, until all is sent.
+
+    zstd_fallback: the codec for zstd batches that are converted below v2. With None such a batch is an error, as in
+    Kafka. If it is the first batch, creating this object raises the error. Otherwise padding replaces it and all
+    batches after it.
+
+    Creating this object converts the first batch. It raises UnsupportedCompressionTypeError, or another
+    KafkaFormatError, if that batch cannot be converted.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        to_magic: int,
+        first_offset: int = 0,
+        *,
+        topic_partition: TopicPartition | None = None,
+        chunk_size: int = DEFAULT_CHUNK_SIZE,
+        zstd_fallback: CodecLike | None = None,
+        verify: bool = True,
+    ) -> None:
+        if not isinstance(records, Records):
+            raise TypeError(
+                f"records: expected MemoryRecords, FileRecords or other Records, found {type(records).__name__}"
+            )
+        check_int("to_magic", to_magic)
+        check_int("chunk_size", chunk_size)
+        if chunk_size < 1:
+            raise ValueError(f"chunk_size: expected 1 or more, found {chunk_size}")
+        self.records = records
+        self.topic_partition = topic_partition if topic_partition is not None else records.topic_partition
+        self.chunk_size = chunk_size
+        self._options = ConversionOptions(
+            to_magic,
+            first_offset,
+            zstd_fallback,
+            verify,
+            max_decompressed_bytes=records.max_decompressed_bytes,
+        )
+        self._first, self._first_stats = b"", ConversionStats()
+        # Where the first batch with a result begins, and where the batch after it begins. The end if there is none.
+        self._start = self._rest_position = records.start_position
+        self._convert_first()
+        self._converts = bool(self._first)
+        if self._converts:
+            self._size = max(records.size_in_bytes, len(self._first))
+        else:
+            self._size = LOG_OVERHEAD if self._rest_position > records.start_position else 0
+
+    def __repr__(self) -> str:
+        options = self._options
+        fallback = (
+            f", zstd_fallback={options.zstd_fallback.name}" if options.zstd_fallback is not None else ""
+        )
+        return (
+            f"LazyDownConvertRecords({self.records!r}, to_magic={options.to_magic}, "
+            f"first_offset={options.first_offset}{fallback}, size_in_bytes={self.size_in_bytes})"
+        )
+
+    @property
+    def size_in_bytes(self) -> int:
+        """The number of bytes that `to_send()` writes: S_pre of KIP-283, "Determining Total Response Size".
+
+        It is the size of the source, or of the first converted batch if that is larger. The chunks of `chunks()` may
+        have fewer or more bytes.
+        """
+        return self._size
+
+    @property
+    def passed_position(self) -> int | None:
+        """The position after these records if no batch has a result, so that a send is padding only; else None."""
+        return None if self._converts else self._rest_position
+
+    @property
+    def first_bytes(self) -> int:
+        """The bytes of the first converted batch that are in memory."""
+        return len(self._first)
+
+    def forget_first(self) -> None:
+        """Free the first converted batch. The next send converts it again."""
+        if self._first:
+            self._first, self._rest_position = b"", self._start
+            self._first_stats = ConversionStats()
+
+    def _convert_first(self) -> None:
+        """Find and convert the first batch with a result."""
+        converter = Converter(self._options, self._first_stats)
+        try:
+            for run in self.records.runs(run_bytes=min(self.chunk_size, _FIRST_BYTES), reuse_memory=True):
+                passed = 0
+                for number in self._may_yield(run):
+                    self._check_passed(run, passed, number)
+                    passed = number + 1
+                    converter.convert(run, number, number + 1)
+                    self._start = int(run.index["position"][number])
+                    self._rest_position = self._start + int(run.index["size"][number])
+                    if len(converter.output):
+                        self._first = bytes(converter.output)
+                        return
+                self._check_passed(run, passed, len(run))
+                self._start = self._rest_position = run.end_position
+        except KafkaFormatError as error:
+            raise self.records.with_source(error) from None
+
+    def _check_passed(self, run: BatchRun, first: int, stop: int) -> None:
+        """Check the CRCs of batches that are skipped by their headers alone."""
+        if self._options.verify:
+            run.ensure_valid(first, stop)
+
+    def _may_yield(self, run: BatchRun) -> list[int]:
+        """Return the row numbers of the batches that conversion does not drop by their headers alone."""
+        rows, options = run.index, self._options
+        if options.to_magic == 2:
+            return list(range(len(run)))
+        ascends = rows["base_offset"] <= rows["last_offset"]  # otherwise the header is damaged
+        below = (rows["codec"] == Codec.NONE) & ascends & (rows["last_offset"] < options.first_offset)
+        dropped = rows["is_control"] | (rows["count"] == 0) | below
+        yields = ~dropped | (rows["magic"] <= options.to_magic)
+        return [int(number) for number in yields.nonzero()[0]]
+
+    def chunks(
+        self, stats: ConversionStats | None = None, *, reuse_memory: bool = False
+    ) -> Iterator[memoryview]:
+        """Iterate the converted records, chunk by chunk, for a target that needs no size beforehand.
+
+        The chunks are whole batches, without cut and without padding. Their total length may be more or less than
+        `size_in_bytes`.
+
+        Each chunk is a read-only view that owns its bytes. With `reuse_memory` all chunks share one buffer, and each is
+        valid until the next one is requested. The conversion adds its statistics to `stats`. Raises KafkaFormatError
+        for a batch that is damaged or cannot be converted, after all chunks before it.
+        """
+        stats = ConversionStats() if stats is None else stats
+        first, rest = self.started(stats, reuse_memory=reuse_memory)
+        if first:
+            yield first
+        yield from rest
+
+    def started(
+        self, stats: ConversionStats, memory: ChunkMemory | None = None, *, reuse_memory: bool = False
+    ) -> tuple[memoryview, ConvertedChunks]:
+        """Return the first converted batch, empty if it is not in memory, and the chunks after it.
+
+        See `ConvertedChunks` for the arguments.
+        """
+        stats.add(self._first_stats)
+        position = self._rest_position if self._converts else self.records.end_position
+        rest = ConvertedChunks(
+            self.records,
+            self._options,
+            position,
+            chunk_size=self.chunk_size,
+            stats=stats,
+            reuse_memory=reuse_memory,
+            memory=memory,
+        )
+        return memoryview(self._first), rest
+
+    def to_send(self, memory: ChunkMemory | None = None) -> LazyDownConvertSend:
+        """Return a send that writes exactly `size_in_bytes` bytes: converted records that are cut or padded.
+
+        Each send converts again, so that records can be sent more than once. memory: many sends may share it; then a
+        send holds memory only for the chunk that is partly written.
+        """
+        return LazyDownConvertSend(self, memory)
+
+
+class LazyDownConvertSend(SizedSend):
+    """Writes `size_in_bytes` bytes to a channel, over as many calls of `write_to` as it needs.
+
+    `error` is the KafkaFormatError that ended the conversion early, or None. In that case padding replaces the rest. A
+    consumer that fetches the rest gets the error at once. Any other error, such as a failed read of the source, is
+    raised by `write_to`, and again by each later call.
+    """
+
+    def __init__(self, records: LazyDownConvertRecords, memory: ChunkMemory | None = None) -> None:
+        self.stats = ConversionStats()
+        self.error: KafkaFormatError | None = None
+        super().__init__(records.size_in_bytes)
+        self._memory = memory
+        self._pending, chunks = records.started(self.stats, memory)
+        self._pending = self._pending[: self._remaining]
+        # Set while the pending bytes are the first converted batch, and not a chunk.
+        self._records = records if len(self._pending) else None
+        self._chunks: ConvertedChunks | None = chunks
+        self._taken = 0  # bytes already written of the pending ones, also after these were released
+        self._failure: Exception | None = None
+
+    @property
+    def needed_bytes(self) -> int:
+        """The bytes of memory that the next `write_to` needs for a chunk; 0 if none. A large batch may need more."""
+        if self._chunks is None or len(self._pending):
+            return 0
+        return self._chunks.needed_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of memory of the chunk that is partly written; 0 if there is none."""
+        if self._chunks is None or not len(self._pending):
+            return 0
+        return memoryview(self._pending.obj).nbytes
+
+    def write_to(self, channel: Channel | socket.socket) -> int:
+        """Offer the channel the rest of the current chunk, or the next chunk; return how many bytes it took.
+
+        Returns 0 if it took none, or if all bytes are written. Raises OSError or EOFError if the source cannot be read.
+        """
+        if self.completed:
+            return 0
+        self.convert_next()
+        taken = write_bytes(channel, self._pending)
+        self._pending = self._pending[taken:]
+        self._remaining -= taken
+        self._taken += taken
+        if not len(self._pending):
+            self._pending = _NOTHING  # an empty view of the chunk would keep it alive
+            self._taken, self._records = 0, None
+            if self._chunks is not None:
+                self._chunks.release()
+                if self.completed:
+                    self._chunks = None
+        return taken
+
+    def read_next(self) -> bool:
+        """Read the source of the next chunk; return whether converting it may take long; see `ConvertedChunks`."""
+        return bool(self.needed_bytes) and self._chunks is not None and self._chunks.read_next()
+
+    def convert_next(self) -> None:
+        """Make the next chunk, unless one is pending. `write_to` calls this, too.
+
+        May be called in another thread while no other method of this send runs. Raises as `write_to` does.
+        """
+        if not self.completed and not len(self._pending):
+            self._pending = self._next()[self._taken :][: self._remaining]
+
+    def release_chunk(self) -> None:
+        """Release the memory of the chunk that is partly written, for other sends. Only with `memory`.
+
+        The next `write_to` converts the chunk again.
+        """
+        if not self.held_bytes or self._chunks is None:
+            return
+        self._pending = _NOTHING
+        if self._records is not None:
+            self._records.forget_first()
+            self._chunks = self._records.started(self.stats, self._memory)[1]
+            self._records = None
+        else:
+            self._chunks.rewind()
+
+    def _next(self) -> memoryview:
+        if self._failure is not None:
+            raise self._failure
+        if self._chunks is None:
+            return _FILLER
+        try:
+            return next(self._chunks)
+        except StopIteration:
+            pass
+        except KafkaFormatError as error:
+            self.error = error
+        except Exception as failure:  # a failed read, not damaged data: padding must not replace the rest
+            self._failure = failure
+            raise
+        self._chunks.release()
+        self._chunks = None
+        return memoryview(padding_header(self._remaining))

@@ -1,0 +1,58 @@
+"""Plan the memory of the jobs that read logs: replay and table.
+
+Reading and writing get their parts first. The MemoryPlan divides the rest among buffers of partitions, stores and
+caches.
+"""
+
+from __future__ import annotations
+
+from kafkafmt._util.sizes import MIB
+from kafkafmt.jobs.partition_readers import READER_BYTES
+from kafkafmt.memory import MemoryPlan, MemoryPlanError, Part
+from kafkafmt.memory.division import least_total
+from kafkafmt.memory.plan import DEFAULT_LEAST_BATCH_BYTES
+
+# The bytes that allocator and interpreter use beside the counted ones. Measured: always less than this.
+_ALLOCATOR = Part("allocator", one_in=8, most_bytes=32 * MIB)
+# The bytes that RocksDB's threads and open tables use beside block cache and write buffers (17 MiB were measured), and
+# what the allocator loses to fragmentation by cache entries of different sizes.
+_ROCKSDB = Part("rocksdb", one_in=8, most_bytes=64 * MIB)
+_READING = Part("reading", READER_BYTES)
+# The buffer of a partition that is read alone, if the total is large enough.
+_MOST_ONE_PARTITION = 32 * MIB
+_ONE_PARTITION_FROM = 8 * _MOST_ONE_PARTITION
+
+
+def plan_for(
+    total_bytes: int, partitions: int, stores: int = 0, *, writing: Part | None = None
+) -> MemoryPlan:
+    """Return the memory plan of one thread that reads `partitions` at a time and has `stores` stores.
+
+    writing: the bytes that the target uses, as a part of the total. Raises MemoryPlanError, with the least total that
+    is enough, if `total_bytes` is too small.
+    """
+    try:
+        return _plan_of(total_bytes, partitions, stores, writing)
+    except MemoryPlanError:
+        least = least_total(
+            lambda total: bool(_plan_of(total, partitions, stores, writing)), total_bytes, step=MIB
+        )
+        each = "1 partition" if partitions == 1 else f"each of {partitions} partitions"
+        what = f"a batch of up to {DEFAULT_LEAST_BATCH_BYTES} bytes of {each} beside reading and writing"
+        raise MemoryPlanError(what, least, total_bytes) from None
+
+
+def _plan_of(total_bytes: int, partitions: int, stores: int, writing: Part | None) -> MemoryPlan:
+    reserved = (_ALLOCATOR, _ROCKSDB) if stores else (_ALLOCATOR,)
+    # A single partition gains nothing from a larger buffer.
+    is_alone = partitions == 1 and total_bytes >= _ONE_PARTITION_FROM
+    plan = MemoryPlan(
+        total_bytes,
+        producer_bytes=0,
+        consumer_bytes=0,
+        reserved_bytes=sum(part.of(total_bytes) for part in reserved),
+        buffered_bytes_per_partition=_MOST_ONE_PARTITION if is_alone else None,
+        parts=(_READING, *([Part(writing.name, writing.of(total_bytes))] if writing else [])),
+    )
+    plan.thread_plan(partitions, stores)  # raises if the total is too small
+    return plan

@@ -1,0 +1,433 @@
+"""The log of one partition: the segments in a folder of a broker, or in a copy of one.
+
+The folder is listed at each call, as a broker may roll and delete segments meanwhile. If a segment is gone when it is
+to be read, the folder is listed again, as compaction merges segments. Offsets that retention deletes during a read are
+an error, not a silent gap.
+
+Records below the log start offset are deleted, though segments may still have them: see `checkpoints`. Offsets that
+several segments have are read once: see `overlaps`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from _kafkafmt.batches.scan import BatchRun
+from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
+from kafkafmt.errors import KafkaFormatError
+from kafkafmt.log.checkpoints import LogStartOffsets
+from kafkafmt.log.indexes import AbortedTransaction, TimestampOffset
+from kafkafmt.log.overlaps import ReadSegments, SegmentEnds
+from kafkafmt.log.segment import NO_TURN, Segment, SegmentRecords, Turn, is_segment_file_name
+from kafkafmt.log.transactions import CommittedView, TransactionTracker
+from kafkafmt.records.base import RUN_BYTES
+from kafkafmt.records.batch import RecordBatch
+from kafkafmt.records.decoding import locate_in_chunks
+from kafkafmt.records.runs import slice_run
+from kafkafmt.records.trimming import rows_between
+from kafkafmt.storage import RemotePath, StoragePath, storage_of, storage_path
+from kafkafmt.types import Isolation, TopicPartition, is_committed, milliseconds
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from _kafkafmt.records.decode import Record
+
+_MAX_PARTITION = 2**31 - 1
+
+_Found = TypeVar("_Found")
+
+
+class LogPosition(NamedTuple):
+    """The position of a batch: a segment, and the byte position in its file."""
+
+    segment: Segment
+    position: int
+
+
+class PartitionLog:
+    """The log of one partition: the segments in a folder.
+
+    The folder may have any name. If it is named as a partition, such as `page-views-12`, `topic_partition` is that one;
+    otherwise it is None.
+
+    max_decompressed_bytes: the limit for each batch.
+    from_segment_start: read from the first segment, and do not read `log-start-offset-checkpoint`.
+    log_starts, segment_ends: caches that the logs of a directory share.
+
+    Raises FileNotFoundError or NotADirectoryError if `path` is not a folder. Methods that read raise CheckpointError if
+    `log-start-offset-checkpoint` is malformed.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | RemotePath,
+        *,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+        from_segment_start: bool = False,
+        log_starts: LogStartOffsets | None = None,
+        segment_ends: SegmentEnds | None = None,
+    ) -> None:
+        self.path = partition_folder(path)
+        self.max_decompressed_bytes = max_decompressed_bytes
+        self.from_segment_start = from_segment_start
+        self._log_starts = LogStartOffsets() if log_starts is None else log_starts
+        self._segment_ends = SegmentEnds() if segment_ends is None else segment_ends
+
+    def __repr__(self) -> str:
+        start = ", from_segment_start=True" if self.from_segment_start else ""
+        return f"PartitionLog({str(self.path)!r}, topic_partition={self.topic_partition}{start})"
+
+    @property
+    def topic_partition(self) -> TopicPartition | None:
+        """The partition by the name of the folder; None for another name."""
+        return partition_of(self.path)
+
+    def segments(self, known: Mapping[str, Segment] | None = None) -> list[Segment]:
+        """List the present segments, by base offset, without opening them. The last one is the active segment.
+
+        known: segments that were listed before, by file name. The same objects are returned for those that still exist.
+        """
+        known = {} if known is None else known
+        storage = storage_of(self.path)
+        with storage.entries(self.path) as entries:
+            found = {
+                entry.name: entry for entry in entries if is_segment_file_name(entry.name) and entry.is_file()
+            }
+        segments = []
+        last = max(found, default=None)
+        for name in sorted(found):
+            segment, is_active = known.get(name), name == last
+            if segment is None or segment.is_active != is_active or isinstance(segment.path, RemotePath):
+                listed = Segment(storage.path_of(self.path, found[name]), is_active)
+                segment = segment if segment == listed else listed
+            segments.append(segment)
+        return segments
+
+    def size_in_bytes(self) -> int:
+        """Return the size of all segments in bytes. Segments that are deleted meanwhile do not count."""
+        size = 0
+        for segment in self.segments():
+            with contextlib.suppress(FileNotFoundError):
+                size += segment.size_in_bytes
+        return size
+
+    def read_segments(self, segments: list[Segment] | None = None) -> ReadSegments:
+        """Select the segments to read: those with offsets that earlier segments do not have.
+
+        The end of each closed segment is read once, with its index. segments: all segments, if they were listed before.
+        """
+        listed = self.segments() if segments is None else segments
+        return self._segment_ends.read_segments(self.path, listed)
+
+    @property
+    def log_start_offset(self) -> int:
+        """The offset below which records are deleted, read from `log-start-offset-checkpoint`; 0 without an entry."""
+        return 0 if self.from_segment_start else self._log_starts.of(self.path)
+
+    @property
+    def start_offset(self) -> int:
+        """The log start offset: that of the checkpoint, or the base offset of the first segment if that is higher.
+
+        It is 0 without segments and checkpoint. The first record may have a higher offset.
+        """
+        segments = self.segments()
+        return max(segments[0].base_offset if segments else 0, self.log_start_offset)
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last whole batch (Kafka's log end offset), 0 without segments.
+
+        It is never below the log start offset, where a broker would continue, too. Raises KafkaFormatError if damage
+        hides the end.
+        """
+        end = self._search(lambda chosen: chosen.segments[-1].find_next_offset() if chosen.segments else 0)
+        return max(end, self.log_start_offset)
+
+    def closed_end_offset(self) -> int:
+        """Return the end offset of the last segment, for a new segment that is to begin there.
+
+        Raises CorruptRecordError for an incomplete batch or zeros at the end: if another segment follows, they are
+        damage, which hides that segment.
+        """
+        return self._search(
+            lambda chosen: Segment(chosen.segments[-1].path).find_next_offset() if chosen.segments else 0
+        )
+
+    def find_offset(self, offset: int) -> LogPosition | None:
+        """Find the batch that contains `offset`, or the first one after it if compaction removed that.
+
+        Returns None at or after the end of the log. Raises KafkaFormatError if damage prevents the search.
+        """
+
+        wanted = max(offset, self.log_start_offset)
+
+        def search(chosen: ReadSegments) -> LogPosition | None:
+            for segment in chosen.from_offset(wanted):
+                position = segment.find_offset(wanted)
+                if position is not None:
+                    return LogPosition(segment, position)
+            return None
+
+        return self._search(search)
+
+    def find_timestamp(self, timestamp: int | datetime) -> TimestampOffset | None:
+        """Find the first record, in offset order, with `timestamp` or a higher one, as Kafka's ListOffsets; else None.
+
+        timestamp: milliseconds, or an aware datetime.
+
+        Raises ValueError for a naive datetime and for a negative timestamp. (In ListOffsets, negative timestamps mean
+        the ends of the log; here these are `start_offset` and `end_offset`.) Raises KafkaFormatError if damage prevents
+        the search.
+        """
+        return self.find_timestamp_from(self.log_start_offset, timestamp)
+
+    def find_timestamp_from(
+        self, start_offset: int, timestamp: int | datetime, turn: Turn = NO_TURN
+    ) -> TimestampOffset | None:
+        """Do `find_timestamp` for the records from `start_offset` on, without regard to the log start offset.
+
+        turn: entered while a batch is decompressed.
+        """
+        wanted_ms = milliseconds(timestamp)
+        if wanted_ms < 0:
+            raise ValueError(f"timestamp: expected 0 or more, found {timestamp}")
+
+        def search(chosen: ReadSegments) -> TimestampOffset | None:
+            wanted = chosen.from_offset(start_offset)
+            limit = self.max_decompressed_bytes
+            found = (
+                segment.find_timestamp(wanted_ms, start_offset, max_decompressed_bytes=limit, turn=turn)
+                for segment in wanted
+            )
+            return next((one for one in found if one is not None), None)
+
+        return self._search(search)
+
+    def aborted_transactions(
+        self, start_offset: int = 0, end_offset: int | None = None
+    ) -> list[AbortedTransaction]:
+        """Return the aborted transactions with offsets from `start_offset` to before `end_offset`.
+
+        They are in the order of their markers, as in a broker's fetch response (KIP-98). They are read from `.txnindex`
+        files. If one is invalid, the whole log is read instead.
+        """
+
+        def search(chosen: ReadSegments) -> list[AbortedTransaction]:
+            found = []
+            for segment in chosen.from_offset(start_offset):
+                transactions = segment.aborted_transactions()
+                if transactions is None:
+                    return list(self.scan_aborted_transactions())
+                found += transactions
+                if end_offset is not None and found and found[-1].last_stable_offset >= end_offset:
+                    break
+            return found
+
+        return [
+            one
+            for one in self._search(search)
+            if one.last_offset >= start_offset and (end_offset is None or one.first_offset < end_offset)
+        ]
+
+    def scan_aborted_transactions(self, end_offset: int | None = None) -> Iterator[AbortedTransaction]:
+        """Yield the aborted transactions whose marker is before `end_offset`, read from the log without indexes.
+
+        `aborted_transactions` does this if an index is damaged. Raises KafkaFormatError for damage.
+        """
+        tracker = TransactionTracker()
+        for records, run, _ in self._runs(0, end_offset, RUN_BYTES):
+            try:
+                yield from tracker.add(run)
+            except KafkaFormatError as error:
+                raise records.with_source(error) from None
+
+    def runs(
+        self,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        *,
+        run_bytes: int = RUN_BYTES,
+        isolation: Isolation = "read_uncommitted",
+    ) -> Iterator[BatchRun]:
+        """Iterate over runs of whole batches, segment by segment, as `Records.runs`. No run spans two segments.
+
+        The first batch is the one that contains `start_offset`, or the first one after it; it is never before the batch
+        that contains the log start offset. The last batch is the one with the last offset before `end_offset`.
+        Positions are those in the segment's file.
+
+        If segments overlap, a batch whose offsets were all returned before is left out. A batch with some new offsets
+        is returned whole; `records` leaves out its repeated records.
+
+        run_bytes: the size of a run; one larger batch is a run of its own.
+        isolation: `read_committed` leaves out batches of aborted transactions, and ends before the first transaction
+            that is open at the call. Control batches are returned in any case. The transactions are read as
+            `LogTail.stable_offset` reads them.
+
+        Raises CorruptRecordError or UnsupportedVersionError, with path and position, for damage. An incomplete batch at
+        the end of a segment is damage, too, except in the last segment. Raises FileNotFoundError if retention deletes
+        offsets before they are read.
+        """
+        view, end_offset = self._view(isolation, end_offset)
+        reads = self._runs(self._read_from(start_offset), end_offset, run_bytes)
+        if view is None:
+            return (run for _, run, _ in reads)
+        kept = (view.without_aborted(run, verify=False)[0] for _, run, _ in reads)
+        return (run for run in kept if len(run))
+
+    def batches(
+        self,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        *,
+        isolation: Isolation = "read_uncommitted",
+    ) -> Iterator[RecordBatch]:
+        """Iterate over the batches of `runs`, without decoding their records."""
+        for run in self.runs(start_offset, end_offset, isolation=isolation):
+            for number in range(len(run)):
+                yield RecordBatch(run, number, self.max_decompressed_bytes)
+
+    def records(
+        self,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        *,
+        verify: bool = True,
+        control: bool = False,
+        isolation: Isolation = "read_uncommitted",
+    ) -> Iterator[Record]:
+        """Iterate over the records from `start_offset` to before `end_offset`.
+
+        verify: check CRCs.
+        control: return the records of control batches, too, such as the markers that end transactions.
+        isolation: `read_committed` leaves out records of aborted transactions, as in `runs`. By default they are
+            returned, as by a consumer.
+
+        Raises as `runs` and `Records.records`. To read columns, open each segment: `Segment.open`.
+        """
+        view, end_offset = self._view(isolation, end_offset)
+        return self._records(start_offset, end_offset, view, verify=verify, control=control)
+
+    def _view(self, isolation: Isolation, end_offset: int | None) -> tuple[CommittedView | None, int | None]:
+        """Return the view for `read_committed`, else None, and the offset where the read ends."""
+        if not is_committed(isolation):
+            return None, end_offset
+        view = self._search(lambda chosen: CommittedView(chosen.segments, self.max_decompressed_bytes))
+        return view, view.end_offset if end_offset is None else min(end_offset, view.end_offset)
+
+    def _records(
+        self,
+        start_offset: int | None,
+        end_offset: int | None,
+        view: CommittedView | None,
+        *,
+        verify: bool,
+        control: bool,
+    ) -> Iterator[Record]:
+        for source, run, lowest in self._runs(self._read_from(start_offset), end_offset, RUN_BYTES):
+            damage = None
+            if view is not None:
+                run, damage = view.without_aborted(run, verify=verify)
+            try:
+                for located in locate_in_chunks(
+                    run, verify=verify, control=control, limit=self.max_decompressed_bytes
+                ):
+                    first = located.first_at_or_above(lowest)
+                    for record in islice(located, first, None):
+                        if end_offset is not None and record.offset >= end_offset:
+                            return
+                        yield record
+                if damage is not None:
+                    try:
+                        raise damage
+                    finally:
+                        del damage  # no cycle of error, traceback and frame
+            except KafkaFormatError as error:
+                raise source.with_source(error) from None
+
+    def _read_from(self, start_offset: int | None) -> int:
+        """Return the offset where a read begins: `start_offset`, or the log start offset if that is higher."""
+        return max(start_offset or 0, self.log_start_offset)
+
+    def _runs(
+        self, start_offset: int, end_offset: int | None, run_bytes: int
+    ) -> Iterator[tuple[SegmentRecords, BatchRun, int]]:
+        """Iterate over runs, with the records they are read from, and the lowest offset to return from each."""
+        reached, has_read = start_offset, False
+        segments = self.read_segments().from_offset(start_offset)
+        while segments:
+            if end_offset is not None and segments[0].base_offset >= end_offset:
+                return
+            try:
+                records = segments[0].open(max_decompressed_bytes=self.max_decompressed_bytes)
+            except FileNotFoundError:
+                segments = self._find_again(segments[0], reached, was_reached=has_read)
+                continue
+            with records:
+                lowest = reached
+                start = segments[0].read_indexes().search_start(records, lowest)
+                for run in records.runs(start, run_bytes=run_bytes):
+                    first, stop = rows_between(
+                        run, lowest, end_offset, max_decompressed_bytes=self.max_decompressed_bytes
+                    )
+                    if first < stop:
+                        reached = max(reached, int(run.index["last_offset"][stop - 1]) + 1)
+                        has_read = True
+                        yield records, slice_run(run, first, stop), lowest
+                    if stop < len(run):
+                        return
+            segments = segments[1:]
+
+    def _find_again(self, gone: Segment, wanted: int, *, was_reached: bool) -> list[Segment]:
+        """List the segments from offset `wanted` on again, after the segment `gone` was deleted.
+
+        Raises FileNotFoundError if it is still listed. was_reached: reading has begun, so a gap is an error, too.
+        """
+        segments = self.read_segments().from_offset(wanted)
+        if segments and segments[0].path == gone.path:
+            raise FileNotFoundError(errno.ENOENT, "segment is listed and cannot be opened", str(gone.path))
+        if was_reached and (not segments or segments[0].base_offset > wanted):
+            start = f"the log starts at {segments[0].base_offset} now" if segments else "no segment is left"
+            message = f"offsets from {wanted} on were deleted while the log was read: {start}"
+            raise FileNotFoundError(errno.ENOENT, message, str(gone.path))
+        return segments
+
+    def _search(self, search: Callable[[ReadSegments], _Found]) -> _Found:
+        """Return the result of a search. It is repeated if segments were deleted meanwhile."""
+        chosen = self.read_segments()
+        while True:
+            try:
+                return search(chosen)
+            except FileNotFoundError:
+                before, chosen = chosen, self.read_segments()
+                if chosen.segments == before.segments:
+                    raise
+
+
+def partition_folder(path: str | os.PathLike[str] | RemotePath) -> StoragePath:
+    folder = storage_path(path)
+    if not folder.is_dir():
+        if folder.exists():
+            raise NotADirectoryError(errno.ENOTDIR, "expected a folder, found a file", str(folder))
+        raise FileNotFoundError(errno.ENOENT, "no such folder", str(folder))
+    return folder
+
+
+def partition_of(path: StoragePath) -> TopicPartition | None:
+    """Return the partition whose folder a broker would give this name; None if there is none."""
+    return partition_of_folder(path.name or path.absolute().name)
+
+
+def partition_of_folder(name: str) -> TopicPartition | None:
+    """Return the partition whose folder a broker would give exactly this name; None if there is none.
+
+    >>> partition_of_folder("orders-7"), partition_of_folder("orders-07")
+    (TopicPartition(topic='orders', partition=7), None)
+    """
+    found = TopicPartition.from_folder_name(name)
+    return found if found is not None and str(found) == name and found.partition <= _MAX_PARTITION else None

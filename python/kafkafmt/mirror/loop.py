@@ -1,0 +1,458 @@
+"""The loop of a mirror: move batches from the source to the target, and commit only what has arrived.
+
+A partition that fails is stopped and paused, and the others continue. If the target is slow, partitions are paused,
+too, so that memory is bounded. The consumer is polled all the same, so that it stays in its group.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import kafka.errors as kafka_errors
+import structlog
+
+from _kafkafmt.batches.scan import BatchRun
+from kafkafmt._util.names import some_names
+from kafkafmt._util.sizes import size_text
+from kafkafmt.errors import DecompressionLimitError, KafkaFormatError
+from kafkafmt.log.gaps import OffsetsGone, SourceDamage
+from kafkafmt.mirror.errors import MirrorError
+from kafkafmt.mirror.handlers import HandlerError
+from kafkafmt.mirror.memory import HeldMemory
+from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.mirror.protocols import PartitionError, Source, SourceRun, Target
+from kafkafmt.mirror.statistics import Statistics, Stopped, Unreached
+from kafkafmt.records.runs import first_offset
+from kafkafmt.types import TopicPartition
+
+_log = structlog.get_logger()
+
+_POLL_SECONDS = 0.5
+# The poll timeout while acknowledgements are expected soon.
+_SHORT_POLL_SECONDS = 0.05
+# One partition may have this fraction of the memory under way: 1/4.
+_SHARE = 4
+# Revoked partitions are drained for this time at most, because the group waits meanwhile.
+_REVOKED_SECONDS = 10.0
+_RETRY_SECONDS = 1.0
+
+# Returns the runs that the target takes in place of a source's run.
+Transform = Callable[[TopicPartition, BatchRun], Iterator[BatchRun]]
+Report = Callable[[Statistics], None]
+
+
+class Mirror:
+    """Moves batches until `end` is called or, if it does not follow, until the end of the source is reached.
+
+    memory: counts the bytes that are held.
+    transform: called with each run of the source, before the target takes it.
+    report: called every `progress_interval` seconds; never if that is 0.
+    """
+
+    def __init__(
+        self,
+        options: MirrorOptions,
+        source: Source,
+        target: Target,
+        memory: HeldMemory,
+        *,
+        transform: Transform,
+        report: Report,
+    ) -> None:
+        self._options = options
+        self._source, self._target = source, target
+        self._transform, self._report = transform, report
+        self._most_under_way = options.memory.under_way_bytes
+        self._memory = memory
+        self.statistics = target.statistics
+        self._begun: set[TopicPartition] = set()
+        self._not_begun: set[TopicPartition] = (
+            set()
+        )  # begun partitions that stopped at their beginning: their offsets are not committed
+        self._begins_first = True
+        self._full: set[TopicPartition] = set()
+        self._is_all_paused = False
+        self._committed: dict[TopicPartition, int] = {}
+        self._is_ending = False
+        self._is_idle = True
+        self._commit_due = time.monotonic() + options.commit_interval
+        self._report_due = time.monotonic() + (options.progress_interval or float("inf"))
+        self._begin_due = 0.0
+        self._gone_at_begin: list[OffsetsGone] = []
+        self._left: dict[TopicPartition, int] | None = None
+        self._left_since = 0.0
+
+    def end(self) -> None:
+        """Make `run` wait for the batches under way, and return."""
+        self._is_ending = True
+
+    def run(self) -> None:
+        """Move batches until the end. Batches that have arrived are committed, also if an error ends it.
+
+        Raises MirrorError or OSError if the whole mirror cannot continue.
+        """
+        try:
+            while not self._is_ending and not self._is_done():
+                self._begin_partitions()
+                self._move()
+                self._collect()
+                self._pause_or_resume()
+                self._commit_and_report(time.monotonic())
+        finally:
+            self._finish()
+        self._report_unreached()
+
+    def revoke(self, topic_partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Drain partitions that another mirror takes over. Return the offsets that may be committed."""
+        mine = [one for one in topic_partitions if one in self._begun - self._not_begun]
+        offsets = {one: self._acknowledged(one) for one in mine} if self._drain(mine) else {}
+        self._forget(topic_partitions)
+        return offsets
+
+    def _drain(self, topic_partitions: Iterable[TopicPartition]) -> bool:
+        """Wait some time until batches under way have arrived. Return whether those that have are durable.
+
+        Nothing more of these partitions is sent.
+        """
+        self._target.drain(_REVOKED_SECONDS)
+        self._collect()
+        self._target.finish(topic_partitions)
+        return self._make_durable()
+
+    def _forget(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        self._target.forget(topic_partitions)
+        for one in topic_partitions:
+            self._begun.discard(one)
+            self._not_begun.discard(one)
+            self._full.discard(one)
+            self._committed.pop(one, None)
+            self.statistics.stopped.pop(one, None)
+            self.statistics.lag.pop(one, None)
+
+    def _is_done(self) -> bool:
+        partitions = self._source.partitions()
+        if partitions is None or not self._begun.issuperset(partitions):
+            return partitions is None and self._others_stand_still()
+        active = [one for one in partitions if one not in self.statistics.stopped]
+        if self._options.is_following:
+            return bool(partitions) and not active
+        if not self._is_idle or any(self._target.pending(one) is not None for one in active):
+            return False
+        self._source.refresh_positions()
+        if not all(map(self._source.is_at_end, active)):
+            return False
+        return not self._left_to_others() or self._others_stand_still()
+
+    def _left_to_others(self) -> dict[TopicPartition, int]:
+        """Return the offsets reached in partitions of other group members that are not at their end yet."""
+        goals = self._source.goals()
+        others = goals.keys() - self._begun
+        if not others:
+            return {}
+        reached = self._source.reached_by_others(others)
+        return {one: reached[one] for one in others if reached[one] < goals[one]}
+
+    def _others_stand_still(self) -> bool:
+        """Return whether other group members have made no progress for some time. False if the mirror follows."""
+        if self._options.is_following:
+            return False
+        left, now = self._left_to_others(), time.monotonic()
+        if left != self._left:
+            if left and self._source.partitions() is not None:
+                _log.info("waiting for other members of the group", partitions=len(left))
+            self._left, self._left_since = left, now
+        return now - self._left_since > self._source.patience
+
+    def _begin_partitions(self) -> None:
+        """Begin newly assigned partitions at the positions where they were left."""
+        partitions = self._source.partitions()
+        if partitions is None:
+            return
+        gone = self._begun.difference(partitions)  # such as a folder that was deleted
+        if gone:
+            self._drain(gone - self._not_begun)
+            self._forget(gone)
+        new = [one for one in partitions if one not in self._begun]
+        if not new or time.monotonic() < self._begin_due:
+            return
+        self._gone_at_begin.clear()
+        try:
+            self._target.prepare(self._source.topics())
+            positions = {
+                topic_partition: self._position(topic_partition, *bounds)
+                for topic_partition, bounds in self._source.bounds(new).items()
+            }
+            self._target.make_durable()
+        except kafka_errors.RetriableError as error:
+            self._begin_due = time.monotonic() + _RETRY_SECONDS
+            _log.warning("partitions could not be started, and are tried again", error=str(error))
+            return
+        for one in self._gone_at_begin:
+            self._note_gone(one)
+        unknown = self._target.take_unknown_records()
+        self._report_unknown_records(unknown)
+        for topic_partition, position in positions.items():
+            self._begun.add(topic_partition)
+            if isinstance(position, Stopped):
+                self._not_begun.add(topic_partition)
+                self._stop(position, is_reported=topic_partition in unknown)
+                continue
+            self._source.seek(topic_partition, position)
+            if not self._is_all_paused:
+                self._source.resume([topic_partition])
+        self._begins_first = False
+        self._commit_due = 0.0  # a mirror that begins at the end must not begin there again after a restart
+
+    def _report_unknown_records(self, unknown: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Log in one line all partitions with records at the target that the offset map does not know."""
+        if not unknown:
+            return
+        partitions = some_names(
+            f"{one} offsets {first} to {end - 1}" for one, (first, end) in unknown.items()
+        )
+        if self._options.appends:
+            _log.warning(
+                "the target has records that the offset map does not know: new records are appended, and may be there "
+                "twice",
+                partitions=partitions,
+            )
+            return
+        _log.error(
+            "partitions are not mirrored: the target has records that the offset map does not know; --append appends "
+            "new records to them",
+            partitions=partitions,
+        )
+
+    def _position(self, topic_partition: TopicPartition, low: int, high: int) -> int | Stopped:
+        """Return where a partition continues, and begin it there at the target; or why it is stopped."""
+        gone: OffsetsGone | None = None
+        try:
+            self._target.identify(topic_partition, self._source.topic_id(topic_partition))
+            position = self._target.resume_offset(topic_partition)
+            if position is None and self._options.beginning == "committed":
+                position = self._source.committed(topic_partition)
+            if position is None:
+                # With `latest`, partitions that appear later begin at their start: all their records are new.
+                position = high if self._options.beginning == "latest" and self._begins_first else low
+            if position > high and position > (end := self._source.log_end(topic_partition)):
+                raise PartitionError(
+                    f"the source ends at offset {end}, and the mirror continues at {position}: "
+                    "expected the source of the records at the target"
+                )
+            if position < low:
+                gone = OffsetsGone(topic_partition, position, low)
+                position = low
+            self._target.begin(topic_partition, position)
+            if gone is not None:
+                self._gone_at_begin.append(gone)
+        except (PartitionError, KafkaFormatError) as error:
+            return Stopped(topic_partition, low, str(error))
+        return position
+
+    def _move(self) -> None:
+        """Pass the batches that the source returns to the target."""
+        waits = self._is_all_paused or bool(self._full) or not self._options.is_following
+        self._is_idle = True
+        for found in self._source.poll(_SHORT_POLL_SECONDS if waits else _POLL_SECONDS):
+            if self._is_idle:  # the first run of this poll
+                self._memory.fetched(self._source.fetched_bytes)
+                self._is_idle = False
+            if found.topic_partition in self.statistics.stopped:
+                continue
+            if isinstance(found, SourceDamage):
+                self._meet_damage(found)
+            else:
+                self._take(found)
+        self._memory.fetched(self._source.fetched_bytes)
+        self._collect_gone()
+
+    def _collect_gone(self) -> None:
+        for gone in self._source.gone():
+            if gone.topic_partition not in self.statistics.stopped:
+                self._note_gone(gone)
+
+    def _note_gone(self, gone: OffsetsGone) -> None:
+        self.statistics.gone.append(gone)
+        _log.error(
+            "offsets were deleted at the source before they were mirrored",
+            topic=gone.topic_partition.topic,
+            partition=gone.topic_partition.partition,
+            from_offset=gone.from_offset,
+            to_offset=gone.to_offset,
+        )
+
+    def _take(self, found: SourceRun) -> None:
+        topic_partition, run = found
+        position = first_offset(run)
+        try:
+            for moved in self._transform(topic_partition, run):
+                self._target.take(topic_partition, moved)
+                position = int(moved.index["last_offset"][-1]) + 1
+        except HandlerError as error:
+            number = int(run.index["last_offset"].searchsorted(error.resume_offset))
+            self._stop(Stopped(topic_partition, first_offset(run, number), str(error)))
+            raise MirrorError(str(error)) from error.__cause__
+        except OSError as error:
+            self._stop(Stopped(topic_partition, first_offset(run), str(error)))
+            raise
+        except (PartitionError, KafkaFormatError) as error:
+            offset = error.base_offset if isinstance(error, KafkaFormatError) else error.offset
+            said = self._message_of(error)
+            self._stop(Stopped(topic_partition, position if offset is None else max(offset, position), said))
+            return
+        held = self._target.held_bytes()
+        self._memory.under_way(held)
+        if held > self._most_under_way:  # a folder then returns no more runs in this poll
+            self._pause_all()
+        elif self._target.held_bytes(topic_partition) > self._most_under_way // _SHARE:
+            self._full.add(topic_partition)
+            self._source.pause([topic_partition])
+
+    def _message_of(self, error: Exception) -> str:
+        if not isinstance(error, DecompressionLimitError):
+            return str(error)
+        most, total = self._options.memory.max_decompressed_bytes, size_text(self._options.memory_bytes)
+        return f"{error}: with --memory {total} a batch may decompress to {most} bytes; more memory raises this limit"
+
+    def _meet_damage(self, damage: SourceDamage) -> None:
+        topic_partition, offset, next_offset, message = damage
+        if self._options.on_corrupt != "skip":
+            self._stop(Stopped(topic_partition, offset, message))
+            return
+        is_last = not self._options.is_following and self._source.is_at_end(topic_partition)
+        if next_offset is None and not is_last:
+            self._stop(
+                Stopped(topic_partition, offset, f"{message}; the offset of the next batch is not known")
+            )
+            return
+        self.statistics.skipped.append(damage)
+        _log.warning(
+            "damage was skipped",
+            partition=str(topic_partition),
+            first_offset=offset,
+            next_offset=next_offset,
+            error=message,
+        )
+        if next_offset is not None:
+            self._source.seek(topic_partition, next_offset)
+
+    def _stop(self, stopped: Stopped, *, is_reported: bool = False) -> None:
+        self.statistics.stopped[stopped.topic_partition] = stopped
+        self._source.pause([stopped.topic_partition])
+        self._full.discard(stopped.topic_partition)
+        if is_reported:
+            return
+        _log.error(
+            "a partition was stopped",
+            partition=str(stopped.topic_partition),
+            offset=stopped.offset,
+            error=stopped.message,
+        )
+
+    def _collect(self) -> None:
+        """Process the target's acknowledgements and failures."""
+        for stopped in self._target.advance():
+            self._stop(stopped)
+        self._memory.under_way(self._target.held_bytes())
+
+    def _pause_or_resume(self) -> None:
+        most = self._most_under_way
+        held = self._target.held_bytes()
+        stopped = self.statistics.stopped
+        if self._is_all_paused:
+            if held > most // 2:
+                return
+            self._is_all_paused = False
+            self._source.resume(self._begun.difference(stopped, self._full))
+        elif held > most:
+            self._pause_all()
+            return
+        room = [one for one in self._full if self._target.held_bytes(one) <= most // _SHARE // 2]
+        self._full.difference_update(room)
+        self._source.resume(room)
+
+    def _pause_all(self) -> None:
+        self._is_all_paused = True
+        self._source.pause(self._begun)
+
+    def _commit_and_report(self, now: float) -> None:
+        if now >= self._commit_due:
+            self._stop_lost_topics()
+            self._commit()
+        if now >= self._report_due:
+            self._report_due = now + self._options.progress_interval
+            self.measure_lag()
+            self._report(self.statistics)
+
+    def _stop_lost_topics(self) -> None:
+        """Stop partitions whose topic was deleted while it was mirrored: a new topic's offsets begin at 0."""
+        for one, message in self._source.lost_topics().items():
+            if one in self._begun and one not in self.statistics.stopped:
+                self._stop(Stopped(one, self._acknowledged(one), message))
+
+    def _acknowledged(self, topic_partition: TopicPartition) -> int:
+        """Return the source's offset before which all batches have arrived, or were left out."""
+        pending = self._target.pending(topic_partition)
+        if pending is not None:
+            return pending
+        stopped = self.statistics.stopped.get(topic_partition)
+        return self._source.position(topic_partition) if stopped is None else stopped.offset
+
+    def _commit(self) -> None:
+        """Commit the offsets of batches that have arrived, once they are durable."""
+        self._commit_due = time.monotonic() + self._options.commit_interval
+        self._source.refresh_positions()
+        self._collect()
+        if not self._make_durable():
+            return
+        offsets = {one: self._acknowledged(one) for one in self._begun - self._not_begun}
+        changed = {one: offset for one, offset in offsets.items() if self._committed.get(one) != offset}
+        if changed:
+            self._target.keep_positions(changed)
+            self._source.commit(changed)
+            self._committed.update(changed)
+
+    def _make_durable(self) -> bool:
+        try:
+            self._target.make_durable()
+        except kafka_errors.RetriableError as error:
+            _log.warning(
+                "batches that arrived could not be made durable, and are tried again", error=str(error)
+            )
+            return False
+        return True
+
+    def _report_unreached(self) -> None:
+        """Report the partitions that have not reached their end, although they were not stopped."""
+        left = self._left_to_others()
+        for one, goal in sorted(self._source.goals().items()):
+            if one in self.statistics.stopped:
+                continue
+            reached = self._acknowledged(one) if one in self._begun else left.get(one, goal)
+            if reached < goal:
+                self.statistics.unreached.append(Unreached(one, reached, goal))
+                _log.error(
+                    "a partition was not mirrored to the end that it had at the start",
+                    partition=str(one),
+                    from_offset=reached,
+                    to_offset=goal,
+                )
+
+    def measure_lag(self) -> None:
+        for one in self._begun:
+            lag = self._source.lag(one, self._acknowledged(one))
+            if lag is not None:
+                self.statistics.lag[one] = lag
+        goals = self._source.goals()
+        left = self._left_to_others()
+        for one in goals.keys() - self._begun:
+            self.statistics.lag[one] = goals[one] - left.get(one, goals[one])
+
+    def _finish(self) -> None:
+        self._target.drain(self._options.shutdown_timeout)
+        self._collect()
+        self._target.finish(self._begun - self._not_begun)
+        self._commit()
+        self._collect_gone()
+        self.measure_lag()

@@ -1,0 +1,142 @@
+"""Records in a file of the local file system."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from functools import partial
+from pathlib import PurePath
+from typing import Any
+
+from kafkafmt._util.closing import Closing
+from kafkafmt._util.files import open_regular
+from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
+from kafkafmt.errors import KafkaFormatError
+from kafkafmt.records.base import Records
+from kafkafmt.records.channel import write_file
+from kafkafmt.records.range import RecordsRange
+from kafkafmt.types import TopicPartition, check_int, checked_path
+
+_SEGMENT_NAME = re.compile(r"\d{20}\.log")
+
+
+class FileRecords(Records, Closing):
+    """Records in a file, from byte `start` to `end`; by default to the end of the file.
+
+    The file's size is read once, when it is opened; `extend` reads it again. The file is read by position, without
+    a shared cursor or a memory map. Safe to use from several threads. A context manager that closes the file.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        start: int = 0,
+        end: int | None = None,
+        *,
+        topic_partition: TopicPartition | None = None,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    ) -> None:
+        self.path = checked_path(path)
+        check_range(start, end)
+        self._descriptor = open_regular(self.path)
+        try:
+            size = os.fstat(self._descriptor).st_size
+            if topic_partition is None:
+                topic_partition = partition_of_segment(self.path.absolute())
+            end = size if end is None else min(end, size)
+            super().__init__(min(start, end), end, topic_partition, max_decompressed_bytes)
+        except BaseException:
+            self.close()
+            raise
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle these records with their path, by which the copy opens the file again."""
+        reopened = partial(
+            type(self),
+            topic_partition=self.topic_partition,
+            max_decompressed_bytes=self.max_decompressed_bytes,
+        )
+        return reopened, (self.path, self.start_position, self.end_position)
+
+    def __repr__(self) -> str:
+        range_ = f"start={self.start_position}, end={self.end_position}"
+        named = "" if self.topic_partition is None else f", topic_partition={self.topic_partition}"
+        return f"{type(self).__name__}({str(self.path)!r}, {range_}{named})"
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        if getattr(self, "_descriptor", -1) >= 0:
+            self.close()
+
+    def fileno(self) -> int:
+        """Return the file descriptor. Raises ValueError if the file is closed."""
+        if self._descriptor < 0:
+            raise ValueError(f"{self.path} is closed")
+        return self._descriptor
+
+    def with_source(self, error: KafkaFormatError) -> KafkaFormatError:
+        error.path = str(self.path)
+        return error
+
+    def _memory(self, size: int) -> bytearray | None:
+        return bytearray(max(size, 0))
+
+    def read_at(self, position: int, size: int, memory: bytearray | None = None) -> memoryview | bytes:
+        if memory is None or len(memory) < size:
+            memory = bytearray(size)
+        view, filled = memoryview(memory)[:size], 0
+        while filled < size:
+            taken = os.preadv(self.fileno(), [view[filled:]], position + filled)
+            if not taken:
+                break
+            filled += taken
+        return view[:filled]
+
+    def is_zero_from(self, position: int) -> bool:
+        """Return whether all bytes from `position` on are zeros. Holes in the file are not read."""
+        while position < self.end_position:
+            try:
+                position = os.lseek(self.fileno(), position, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+                return True
+            hole = min(os.lseek(self.fileno(), position, os.SEEK_HOLE), self.end_position)
+            if not RecordsRange(self, position, hole).is_zero_from(position):
+                return False
+            position = hole
+        return True
+
+    def extend(self) -> None:
+        self.end_position = os.fstat(self.fileno()).st_size
+
+    def write_to(self, channel: Any, position: int | None = None, length: int | None = None) -> int:
+        """Write bytes from `position` in the file to a channel; return how many it took.
+
+        A plain socket gets them by sendfile, without a copy into this process. A non-blocking socket may take 0.
+        Raises EOFError if the file has become shorter.
+        """
+        position, end = self._range(position, length)
+        return write_file(channel, self.fileno(), position, end - position)
+
+
+def check_range(start: int, end: int | None) -> None:
+    """Raise TypeError or ValueError unless 0 <= start <= end. An `end` of None is the end of the file."""
+    check_int("start", start)
+    if end is not None:
+        check_int("end", end)
+    if start < 0 or (end is not None and end < start):
+        raise ValueError(f"start {start}, end {end}: expected 0 <= start <= end")
+
+
+def partition_of_segment(path: PurePath) -> TopicPartition | None:
+    """Return the partition that the folder of a segment is named after.
+
+    Returns None for a file without a segment's name, and for a folder without a partition's name.
+    """
+    return TopicPartition.from_folder_name(path.parent.name) if _SEGMENT_NAME.fullmatch(path.name) else None

@@ -1,0 +1,157 @@
+"""Records in a file of any file system that `pyarrow.fs` reaches: S3, HDFS, Google and Azure storage, and others.
+
+The file is read by ranges, never as a whole, because each request costs a round trip. A read that begins at or near
+the end of the last one fetches twice as much as that, up to 8 MiB. A read elsewhere fetches 64 KiB at least. So a scan
+makes one request per 8 MiB, and a search that jumps does not fetch the bytes between.
+"""
+
+from __future__ import annotations
+
+import errno
+import secrets
+import threading
+from functools import partial
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from kafkafmt._util.closing import Closing
+from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
+from kafkafmt.errors import KafkaFormatError
+from kafkafmt.records.base import Records
+from kafkafmt.records.channel import write_bytes
+from kafkafmt.records.file import check_range, partition_of_segment
+from kafkafmt.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+_LEAST_READ_BYTES = 64 * 1024
+_MOST_READ_BYTES = 8 * 1024 * 1024
+_WRITE_BYTES = 128 * 1024
+_MARK_BYTES = 8
+_NOTHING = memoryview(b"")
+
+
+class RemoteRecords(Records, Closing):
+    """Records in the file at `path` of a `pyarrow.fs.FileSystem`, from byte `start` to `end`; by default to its end.
+
+    The file's size is read once, when it is opened. Errors name the file by its `uri`. A run keeps up to 8 MiB around
+    it in memory. Records can be pickled if the file system can; the copy opens the file again. Safe to use from
+    several threads, which read one at a time. A context manager that closes the file.
+
+    Opening raises OSError. Reading raises EOFError if the file has become shorter, and OSError if it fails. Both name
+    the `uri`.
+    """
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        path: str,
+        start: int = 0,
+        end: int | None = None,
+        *,
+        uri: str | None = None,
+        topic_partition: TopicPartition | None = None,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    ) -> None:
+        check_range(start, end)
+        self.filesystem = filesystem
+        self.path = path
+        self.uri = f"{filesystem.type_name}://{path}" if uri is None else uri
+        try:
+            self._file = filesystem.open_input_file(path)
+            size = self._file.size()
+        except file_system_errors() as error:
+            raise file_system_error(error, "cannot be opened", self.uri) from error
+        self._lock = threading.Lock()
+        self._chunk_start, self._chunk = 0, _NOTHING
+        if topic_partition is None:
+            topic_partition = partition_of_segment(PurePosixPath(path))
+        end = size if end is None else min(end, size)
+        super().__init__(min(start, end), end, topic_partition, max_decompressed_bytes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle these records with the file system and the path, by which the copy opens the file again."""
+        reopened = partial(
+            RemoteRecords,
+            uri=self.uri,
+            topic_partition=self.topic_partition,
+            max_decompressed_bytes=self.max_decompressed_bytes,
+        )
+        return reopened, (self.filesystem, self.path, self.start_position, self.end_position)
+
+    def __repr__(self) -> str:
+        return f"RemoteRecords({self.uri!r}, start={self.start_position}, end={self.end_position})"
+
+    def close(self) -> None:
+        with self._lock:
+            self._chunk = _NOTHING
+            self._file.close()
+
+    def with_source(self, error: KafkaFormatError) -> KafkaFormatError:
+        error.path = self.uri
+        return error
+
+    def write_to(self, channel: Any, position: int | None = None, length: int | None = None) -> int:
+        """Write up to 128 KiB from `position` in the file to a channel; return how many bytes it took."""
+        position, end = self._range(position, length)
+        return write_bytes(channel, self.read_at(position, min(end - position, _WRITE_BYTES)))
+
+    def read_at(self, position: int, size: int, memory: bytearray | None = None) -> memoryview:
+        size = max(min(size, self.end_position - position), 0)
+        with self._lock:
+            if not self._chunk_start <= position <= self._chunk_start + len(self._chunk) - size:
+                self._chunk = self._chunk_from(position, size)
+                self._chunk_start = position
+            first = position - self._chunk_start
+            return self._chunk[first : first + size]
+
+    def _chunk_from(self, position: int, size: int) -> memoryview:
+        """Return a chunk of at least `size` bytes from `position`. Bytes of the last chunk are not fetched again."""
+        reach = len(self._chunk)
+        kept = _NOTHING
+        ahead = _LEAST_READ_BYTES
+        if self._chunk_start <= position <= self._chunk_start + 2 * reach:
+            kept = self._chunk[position - self._chunk_start :]
+            ahead = min(max(2 * reach, _LEAST_READ_BYTES), _MOST_READ_BYTES)
+        chunk = memoryview(bytearray(min(max(size, ahead), self.end_position - position)))
+        chunk[: len(kept)] = kept
+        self._fill(chunk[len(kept) :], position + len(kept))
+        return chunk.toreadonly()
+
+    def _fill(self, view: memoryview, position: int) -> None:
+        if self._file.closed:
+            raise ValueError(f"{self.uri} is closed")
+        # A file system may report a full read although the store sent less. S3 does so for an object that was
+        # replaced by a shorter one. Then the random mark is still at the end of the view.
+        mark = secrets.token_bytes(_MARK_BYTES) if len(view) >= _MARK_BYTES else b""
+        view[len(view) - len(mark) :] = mark
+        filled = 0
+        try:
+            self._file.seek(position)
+            while filled < len(view):
+                taken = self._file.readinto(view[filled:])
+                if not taken:
+                    break
+                filled += taken
+        except file_system_errors() as error:
+            raise file_system_error(
+                error, f"cannot read {len(view)} bytes at position {position}", self.uri
+            ) from error
+        if filled < len(view) or (mark and view[len(view) - len(mark) :] == mark):
+            wanted = f"{len(view)} bytes at position {position}"
+            raise EOFError(f"{self.uri}: file truncated: expected {wanted}, found its end")
+
+
+def file_system_error(error: Exception, what: str, uri: str) -> OSError:
+    """Return the error of a file system as an OSError of one line. what: the failure; uri: the file."""
+    first, _, _ = str(error).partition("\n")
+    number = errno.ENOENT if isinstance(error, FileNotFoundError) else errno.EIO
+    return OSError(getattr(error, "errno", None) or number, f"{what}: {first}", uri)
+
+
+def file_system_errors() -> tuple[type[Exception], ...]:
+    """Return the types of errors that a file system may raise: not all are an OSError."""
+    from pyarrow import ArrowException
+
+    return OSError, ArrowException

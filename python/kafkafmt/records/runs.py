@@ -1,0 +1,163 @@
+"""Operations on runs. A run is whole batches in one buffer, with the index of their headers.
+
+These functions select batches by rows of the index. They do not copy batches.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from _kafkafmt.batches.batch_header import BatchHeader
+from _kafkafmt.batches.scan import BatchRun, scan
+from kafkafmt._util.buffers import flat_view
+from kafkafmt.errors import KafkaFormatError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from typing_extensions import Buffer
+
+
+def whole_batches(data: BatchHeader | Buffer, origin: int = 0) -> BatchRun:
+    """Return a batch, or the bytes of whole batches, as a run. origin: the position of the first byte.
+
+    Raises KafkaFormatError for bytes that are not batches, and ValueError for a partial batch at the end.
+    """
+    view = flat_view(data.run.batch(data.number) if isinstance(data, BatchHeader) else data)
+    run, consumed, _, _, error = scan(view, origin)
+    if error is not None:
+        raise error
+    if consumed != view.nbytes:
+        left = view.nbytes - consumed
+        raise ValueError(
+            f"expected whole batches, found {left} bytes of a partial batch at position {origin + consumed}"
+        )
+    return run
+
+
+def slice_run(run: BatchRun, first: int, stop: int) -> BatchRun:
+    """Return the batches from number `first` to `stop` (exclusive) as a run, without a copy of their bytes."""
+    if first == 0 and stop == len(run):
+        return run
+    return BatchRun(run.buffer, run.index[first:stop], run.origin)
+
+
+def select_batches(run: BatchRun, wanted: NDArray[Any] | list[int]) -> BatchRun:
+    """Return a run of some batches of a run. wanted: a boolean per batch, or the numbers of the batches."""
+    return BatchRun(run.buffer, run.index[wanted], run.origin)
+
+
+def chunk_ranges(sizes: NDArray[Any], most_bytes: int) -> Iterator[tuple[int, int]]:
+    """Divide batches of these sizes into chunks of at most `most_bytes`, or of one larger batch.
+
+    Yields the first number and the stop number of each chunk.
+    """
+    ends = sizes.cumsum(dtype=np.int64)
+    first, done = 0, 0
+    while first < len(sizes):
+        stop = max(int(ends.searchsorted(done + most_bytes, side="right")), first + 1)
+        yield first, stop
+        first, done = stop, int(ends[stop - 1])
+
+
+def with_batch(error: KafkaFormatError, run: BatchRun, number: int) -> KafkaFormatError:
+    """Set the positions and offsets of `error` to those of a batch, and return `error`."""
+    row = run.index[number]
+    error.position = int(row["position"])
+    error.next_position = error.position + int(row["size"])
+    error.base_offset = int(row["base_offset"]) if row["base_offset"] >= 0 else None
+    error.last_offset = int(row["last_offset"])
+    return error
+
+
+def without_control(run: BatchRun, *, verify: bool) -> tuple[BatchRun, KafkaFormatError | None]:
+    """Return a run without its control batches, and the error of a damaged one; see `without`."""
+    return without(run, run.index["is_control"], verify=verify)
+
+
+def without(
+    run: BatchRun, left_out: NDArray[np.bool_], *, verify: bool
+) -> tuple[BatchRun, KafkaFormatError | None]:
+    """Return a run without the batches of a mask, and None or the error of a damaged one.
+
+    verify: check the CRCs of the batches that are left out. If one does not match, the returned run ends before that
+    batch, and its error is returned. Without `verify`, a damaged header may cause records to be left out.
+    """
+    if not left_out.any():
+        return run, None
+    wanted, damage = ~left_out, None
+    if verify:
+        try:
+            select_batches(run, left_out).ensure_valid()
+        except KafkaFormatError as error:
+            damage = error.with_traceback(None)
+            wanted &= run.index["position"] < damage.position
+    return select_batches(run, wanted), damage
+
+
+def sound_part(run: BatchRun) -> tuple[BatchRun, KafkaFormatError | None]:
+    """Return the batches before the first one whose CRC does not match, and its error; else the run and None."""
+    try:
+        run.ensure_valid()
+    except KafkaFormatError as error:
+        stop = int(run.index["position"].searchsorted(error.position or 0))
+        return slice_run(run, 0, stop), error.with_traceback(None)
+    return run, None
+
+
+def first_offset(run: BatchRun, number: int = 0) -> int:
+    """Return the first offset of a batch, or the last one of a v0/v1 wrapper, whose header has no other."""
+    row = run.index[number]
+    return int(row["base_offset"] if row["base_offset"] >= 0 else row["last_offset"])
+
+
+def first_offsets(rows: NDArray[np.void]) -> NDArray[np.int64]:
+    """Return the `first_offset` of each batch of an index."""
+    return np.where(rows["base_offset"] >= 0, rows["base_offset"], rows["last_offset"])
+
+
+def of_aborted_transactions(rows: NDArray[np.void], transactions: Iterable[Any]) -> NDArray[np.bool_]:
+    """Return a mask of the batches of an index that belong to aborted transactions (KIP-98).
+
+    transactions: those of a fetch response, with `producer_id` and `first_offset`. A producer has one open transaction
+    at most: its first control batch after `first_offset` is the marker that ends the transaction.
+    """
+    of_producers: dict[int, list[int]] = defaultdict(list)
+    for transaction in transactions:
+        of_producers[transaction.producer_id].append(transaction.first_offset)
+    found = np.zeros(len(rows), np.bool_)
+    transactional = rows["is_transactional"] & ~rows["is_control"]
+    for producer_id, offsets in of_producers.items():
+        of_producer = rows["producer_id"] == producer_id
+        markers = rows["base_offset"][of_producer & rows["is_control"]]
+        of_producer &= transactional
+        begun = np.sort(np.array(offsets))
+        latest = begun.searchsorted(rows["last_offset"][of_producer], "right") - 1
+        is_open = (
+            markers.searchsorted(rows["base_offset"][of_producer]) == markers.searchsorted(begun)[latest]
+        )
+        found[of_producer] = is_open & (latest >= 0)
+    return found
+
+
+def of_ended_transactions(rows: NDArray[np.void], transactions: Iterable[Any]) -> NDArray[np.bool_]:
+    """Return a mask of the batches of an index that belong to aborted transactions whose ends are known.
+
+    transactions: those of an index of aborted transactions, with `producer_id`, `first_offset` and `last_offset`.
+    """
+    found = np.zeros(len(rows), np.bool_)
+    transactional = rows["is_transactional"] & ~rows["is_control"]
+    if transactional.any():
+        first, last = rows["last_offset"][0], rows["last_offset"][-1]
+        for transaction in transactions:
+            if transaction.first_offset <= last and transaction.last_offset >= first:
+                found |= (
+                    transactional
+                    & (rows["producer_id"] == transaction.producer_id)
+                    & (rows["base_offset"] >= transaction.first_offset)
+                    & (rows["last_offset"] <= transaction.last_offset)
+                )
+    return found

@@ -1,0 +1,62 @@
+"""Runs limited to a range of offsets, whose bounds may be within a batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
+from kafkafmt.convert.engine import Converter
+from kafkafmt.convert.options import ConversionOptions
+from kafkafmt.errors import KafkaFormatError
+from kafkafmt.records.batch import RecordBatch, only_batch
+from kafkafmt.records.runs import first_offsets, slice_run
+
+if TYPE_CHECKING:
+    from _kafkafmt.batches.scan import BatchRun
+
+
+def rows_between(
+    run: BatchRun,
+    start_offset: int = 0,
+    end_offset: int | None = None,
+    *,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+) -> tuple[int, int]:
+    """Return the first and stop numbers of the batches with offsets from `start_offset` to `end_offset` (exclusive).
+
+    A batch that contains a bound is included, because a broker returns such a batch whole. The header of a v0/v1
+    wrapper has no base offset. So a wrapper that ends at `end_offset` or later is decompressed, unless the batch before
+    it ends there. A wrapper that cannot be decompressed is included: its reader reports the error.
+    """
+    last_offsets = run.index["last_offset"]
+    reaching = last_offsets >= start_offset
+    first = int(reaching.argmax()) if reaching.any() else len(run)
+    if end_offset is None:
+        return first, len(run)
+    beyond = first_offsets(run.index) >= end_offset
+    stop = int(beyond.argmax()) if beyond.any() else len(run)
+    if stop < len(run) and run.index["base_offset"][stop] < 0:
+        follows = stop > 0 and last_offsets[stop - 1] >= end_offset - 1
+        stop += not follows and _begins_before(RecordBatch(run, stop, max_decompressed_bytes), end_offset)
+    return first, max(first, stop)
+
+
+def _begins_before(batch: RecordBatch, offset: int) -> bool:
+    try:
+        return batch.base_offset < offset
+    except KafkaFormatError:
+        return True
+
+
+def trimmed_run(run: BatchRun, number: int, first_offset: int) -> BatchRun:
+    """Return a run of batch `number` alone, without the records below an offset. v0 and v1 are converted to v2.
+
+    Raises as `RecordBatch.trim` does.
+    """
+    batch = RecordBatch(run, number)
+    if batch.magic < 2:
+        converter = Converter(ConversionOptions(to_magic=2))
+        converter.convert(run, number, number + 1)
+        batch = only_batch(converter.output)
+    trimmed = batch.trim(first_offset)
+    return slice_run(trimmed.run, trimmed.number, trimmed.number + 1)

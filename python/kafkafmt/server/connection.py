@@ -1,0 +1,388 @@
+"""One connection: each request is read and answered, and its response sent, before the next one is read.
+
+So responses are in the order of their requests, as clients that pipeline expect. A request that the protocol has no
+answer for closes its connection, and no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import structlog
+from kafka.protocol.api_key import ApiKey
+
+from kafkafmt.memory import MemoryBudget
+from kafkafmt.records.channel import write_bytes
+from kafkafmt.server.batch_work import BatchWork
+from kafkafmt.server.down_conversion_memory import DownConversionMemory, Lease
+from kafkafmt.server.errors import UnsupportedRequestError
+from kafkafmt.server.frames import Measured, TooManyElementsError, measure
+from kafkafmt.server.metrics import Metrics, Outcome, Refusal
+from kafkafmt.server.options import ServerOptions
+from kafkafmt.server.request import AnswerMemory, Handler, Request
+from kafkafmt.server.request_memory import (
+    ANSWER_ELEMENT_BYTES,
+    LEAST_MOVED_BYTES,
+    OWN_BYTES,
+    PATIENCE_SECONDS,
+    RECORDS_BYTES,
+    REQUEST_COPIES,
+    RequestMemory,
+)
+from kafkafmt.server.security.sasl import (
+    FAILED_AUTHENTICATION_DELAY,
+    MAX_OPEN_FRAME_BYTES,
+    SaslSession,
+    refusing_handlers,
+)
+from kafkafmt.server.stream import StalledError, Stream
+from kafkafmt.server.structured_logging import bind_client_id
+from kafkafmt.server.wire import (
+    HEAD_BYTES,
+    Frame,
+    api_name,
+    decode_request,
+    encode_response_yielding,
+    request_class_of,
+)
+from kafkafmt.server.yielding import YieldBudget
+
+if TYPE_CHECKING:
+    from kafkafmt.convert.fetch_response import FetchResponse, FetchSend, ResponsePart
+
+_Made = TypeVar("_Made")
+
+_log = structlog.get_logger()
+
+_SIZE = struct.Struct(">i")
+# Requests with more elements, and larger ones, are decoded in a thread: in the loop it would take more than 10 ms.
+_MANY_ELEMENTS, _LARGE_FRAME_BYTES = 1000, 64 * 1024
+# A frame of at most this size takes no more, decoded and answered, than the connection's own bytes.
+_SMALL_FRAME_BYTES = 256
+# Seconds for which a client that reads nothing may hold memory that others wait for.
+_PATIENCE = 1.0
+_PIECE_BYTES = 128  # of a piece of a response in memory, beside its bytes
+
+
+class RefusedError(Exception):
+    """The connection is closed because of what the client did."""
+
+    def __init__(self, message: str, reason: Refusal = "request") -> None:
+        super().__init__(message)
+        self.reason: Refusal = reason
+
+
+class FetchHandler(Protocol):
+    """Answers Fetch, whose records are not encoded, but sent as stored, or converted while they are sent."""
+
+    async def answer(self, request: Request, lease: Lease) -> tuple[FetchResponse, list[int]]:
+        """Return the response and its error codes. lease: the connection's, for what is converted beforehand."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """What the connections of a server share. handlers: by API key, except for Fetch and SASL."""
+
+    options: ServerOptions
+    handlers: Mapping[int, Handler]
+    fetching: FetchHandler
+    work: BatchWork
+    memory: DownConversionMemory
+    metrics: Metrics
+    request_memory: RequestMemory
+
+    @classmethod
+    def within(
+        cls,
+        options: ServerOptions,
+        handlers: Mapping[int, Handler],
+        fetching: FetchHandler,
+        work: BatchWork,
+        metrics: Metrics,
+    ) -> Service:
+        """Return a service whose requests and conversions are within the memory limits of the options."""
+        chunks, requests = options.max_downconversion_bytes, options.max_produce_memory_bytes
+        return cls(
+            options,
+            handlers,
+            fetching,
+            work,
+            DownConversionMemory(MemoryBudget(chunks, "serve.chunks"), options.chunk_bytes, metrics),
+            metrics,
+            RequestMemory(
+                MemoryBudget(requests, "serve.requests"),
+                metrics,
+                most_bytes=max(requests, REQUEST_COPIES * options.largest_request_bytes),
+                seconds=options.request_timeout,
+            ),
+        )
+
+
+class Connection:
+    """Serves one client until it disconnects, is refused, or the server drains."""
+
+    def __init__(self, stream: Stream, service: Service) -> None:
+        self._stream = stream
+        self._service = service
+        self._options = service.options
+        users = service.options.users
+        self._sasl = None if users is None else SaslSession(users)
+        self._handlers = dict(service.handlers) | (
+            refusing_handlers() if self._sasl is None else self._sasl.handlers()
+        )
+        self._lease = service.memory.lease()
+        self._memory = service.request_memory.lease()
+        self._is_draining = False
+        self.is_busy = False
+
+    async def serve(self) -> None:
+        """Answer requests until `drain`.
+
+        Raises ConnectionError or OSError if the client disconnects or stalls, RefusedError and RequestError.
+        """
+        while not self._is_draining:
+            size = await self._read_size()
+            if self._sasl is not None and self._sasl.expects_bare_token:
+                await self._answer_token(self._sasl, await self._read(size))
+            else:
+                try:
+                    await self._answer_next(size)
+                finally:
+                    self._memory.keep(0)
+            if self._sasl is not None and self._sasl.failure is not None:
+                await asyncio.sleep(FAILED_AUTHENTICATION_DELAY)
+                raise RefusedError(self._sasl.failure, "sasl")
+
+    async def _answer_next(self, size: int) -> None:
+        request = await self._read_request(size)
+        request.memory = self._memory
+        self.is_busy = True
+        try:
+            await self._answer(request)
+        finally:
+            self.is_busy = False
+            if request.answer_memory is not None:
+                request.answer_memory.keep(0)
+
+    def drain(self) -> None:
+        """End after the current response."""
+        self._is_draining = True
+
+    @property
+    def _is_known(self) -> bool:
+        """Is the client authenticated, or need not be?"""
+        return self._sasl is None or self._sasl.principal is not None
+
+    async def _read_size(self) -> int:
+        timeout = self._options.idle_timeout if self._is_known else self._options.request_timeout
+        (size,) = _SIZE.unpack(await self._stream.read(_SIZE.size, timeout))
+        most = self._options.largest_request_bytes if self._is_known else MAX_OPEN_FRAME_BYTES
+        if not 0 < size <= most:
+            raise RefusedError(f"a request of {size} bytes: expected 1 to {most}")
+        return int(size)
+
+    async def _read(self, size: int) -> bytes:
+        return await self._stream.read(size, self._options.request_timeout)
+
+    async def _read_request(self, size: int) -> Request:
+        """Read a request. Its API is checked before its body is read."""
+        head = await self._stream.peek(min(HEAD_BYTES, size), self._options.request_timeout)
+        request_class, version, is_version_known = request_class_of(head)
+        self._check_allowed(request_class.API_KEY, size)
+        frame = await self._read_frame(size)
+        if size > _SMALL_FRAME_BYTES and is_version_known:
+            measured = await self._measured(frame, request_class, version)
+            await self._take_for(size, measured)
+            if size > _LARGE_FRAME_BYTES or measured.elements > _MANY_ELEMENTS:
+                return await asyncio.to_thread(decode_request, frame, self._stream.host)
+        return decode_request(frame, self._stream.host)
+
+    def _check_allowed(self, api_key: int, size: int) -> None:
+        if self._sasl is not None and not self._sasl.allows(api_key):
+            raise RefusedError(f"{api_name(api_key)} before authentication", "sasl")
+        most = self._options.max_request_bytes
+        if size > most and api_key != ApiKey.Produce:
+            raise RefusedError(f"a request of {size} bytes: expected 1 to {most}")
+
+    async def _read_frame(self, size: int) -> Frame:
+        """Read a frame. Memory is taken as bytes arrive, not for the size that the frame claims."""
+        if REQUEST_COPIES * size <= OWN_BYTES:
+            await self._memory.take(REQUEST_COPIES * size)
+            return Frame(await self._read(size))
+        loop, received = asyncio.get_running_loop(), bytearray()
+        left, progress = self._options.request_timeout, ClientProgress(self._memory, "send")
+        while len(received) < size:
+            began = loop.time()
+            part = await progress.wait_for(partial(self._stream.receive, size - len(received)), left)
+            left -= loop.time() - began
+            progress.count(len(part))
+            await self._memory.take(REQUEST_COPIES * len(part))
+            received += part
+        return Frame(received)
+
+    async def _measured(self, frame: Frame, request_class: Any, version: int) -> Measured:
+        """Measure what the decoded frame takes. Raises MalformedRequestError if too much of it is not records."""
+        walk = partial(measure, frame, request_class, version, most_bytes=self._options.max_request_bytes)
+        try:
+            return walk(most_elements=_MANY_ELEMENTS)
+        except TooManyElementsError:
+            return await asyncio.to_thread(walk)
+
+    async def _take_for(self, size: int, measured: Measured) -> None:
+        needed = measured.decoded_bytes + measured.elements * ANSWER_ELEMENT_BYTES
+        if not self._is_known and REQUEST_COPIES * size + needed > OWN_BYTES:
+            raise RefusedError(
+                f"a request of {size} bytes takes {needed} bytes before authentication", "sasl"
+            )
+        await self._memory.take(needed)
+
+    async def _answer_token(self, sasl: SaslSession, token: bytes) -> None:
+        answer = sasl.token(token)
+        if answer is not None:
+            await self._write(_SIZE.pack(len(answer)) + answer, self._memory)
+
+    async def _answer(self, request: Request) -> None:
+        bind_client_id(request.client_id)
+        outcome: Outcome = "failed"
+        try:
+            if request.api_key == ApiKey.Fetch:
+                await self._answer_fetch(request)
+            else:
+                # Produce continues after the client has disconnected, which it may do with acks 0.
+                watched = nullcontext() if request.api_key == ApiKey.Produce else self._stream.watched()
+                with watched:
+                    message = await self._handler(request)(request)
+                request.body = None  # the client may be slow to read the answer
+                if message is not None:
+                    encoded = await encode_response_yielding(request.correlation_id, message)
+                    del message
+                    memory = request.answer_memory or self._memory
+                    memory.keep(len(encoded))
+                    await self._write(encoded, memory)
+            outcome = "answered"
+        finally:
+            self._service.metrics.request_served(request.api_key, request.version, outcome)
+
+    def _handler(self, request: Request) -> Handler:
+        handler = self._handlers.get(request.api_key)
+        if handler is None:
+            raise UnsupportedRequestError(f"{api_name(request.api_key)}: this API is not served")
+        return handler
+
+    async def _answer_fetch(self, request: Request) -> None:
+        try:
+            with self._stream.watched():
+                response, error_codes = await self._service.fetching.answer(request, self._lease)
+            if response.converts:
+                self._lease.begin()
+            request.body = None
+            size, send = response.size_in_bytes, response.to_send(self._service.memory.chunks)
+            self._memory.keep(sum(map(_held_bytes, response.parts)))
+            del response  # it refers to batches converted beforehand, which are released once sent
+            await self._send(send)
+        finally:
+            self._lease.end()
+        for error_code in error_codes:
+            self._service.metrics.error_sent(error_code)
+        self._record_fetch(request, size, send)
+
+    def _record_fetch(self, request: Request, size: int, send: FetchSend) -> None:
+        stats, metrics = send.stats, self._service.metrics
+        metrics.fetch_sent(request.version, stats.unconverted_bytes, stats.converted_bytes)
+        metrics.records_converted(stats.conversion.records_converted)
+        for (
+            error
+        ) in stats.errors:  # padding was sent instead; the client gets the error when it fetches from there
+            _log.warning("conversion ended early", error=str(error))
+        _log.debug("fetch", version=request.version, size=size)
+
+    async def _send(self, send: FetchSend) -> None:
+        channel, yields = self._stream.socket, YieldBudget()
+        while not send.completed:
+            if needed := send.needed_bytes:
+                await self._lease.acquire(needed)  # also takes the turn to convert, until `resize`
+                with self._service.metrics.conversion():
+                    if send.read_next():
+                        await self._service.work.convert(send.convert_next)
+                    else:
+                        send.convert_next()
+            taken = send.write_to(channel)
+            self._lease.resize(send.held_bytes)
+            if not taken and not send.completed:
+                await self._wait_writable(send)
+                yields = YieldBudget()
+            else:
+                await yields.checkpoint()
+
+    async def _wait_writable(self, send: FetchSend) -> None:
+        """Wait until the client reads. If others wait for memory, the chunk is dropped, and converted again later."""
+        left = self._options.write_timeout
+        while send.held_bytes and left > _PATIENCE:
+            with suppress(StalledError):
+                await self._stream.wait_writable(_PATIENCE)
+                return
+            left -= _PATIENCE
+            if self._service.memory.is_awaited:
+                send.release_chunk()
+                self._lease.resize(send.held_bytes)
+                break
+        await self._stream.wait_writable(left)
+
+    async def _write(self, data: bytes | bytearray, memory: AnswerMemory) -> None:
+        view, progress = memoryview(data), ClientProgress(memory, "take")
+        while view:
+            taken = write_bytes(self._stream.socket, view)
+            view = view[taken:]
+            progress.count(taken)
+            if not taken:
+                await progress.wait_for(self._stream.wait_writable, self._options.write_timeout)
+
+
+class ClientProgress:
+    """Refuses a client that is too slow while others wait for the memory that it holds.
+
+    A client has PATIENCE_SECONDS for LEAST_MOVED_BYTES. The time in which the server waits for memory counts too: under
+    such load, clients that move little give way to those that wait.
+    way: what the client does, `send` or `take`.
+    """
+
+    def __init__(self, memory: AnswerMemory, way: str) -> None:
+        self._memory, self._way = memory, way
+        self._loop = asyncio.get_running_loop()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._ends_at, self._moved = self._loop.time() + PATIENCE_SECONDS, 0
+
+    def count(self, size: int) -> None:
+        self._moved += size
+
+    async def wait_for(self, wait: Callable[[float], Awaitable[_Made]], seconds: float) -> _Made:
+        """Return the result of `wait(seconds)`. Raises StalledError after that time, RefusedError for a slow client."""
+        deadline = self._loop.time() + seconds
+        while True:
+            now = self._loop.time()
+            if now >= self._ends_at:
+                if self._memory.is_wanted and self._moved < LEAST_MOVED_BYTES:
+                    raise RefusedError(
+                        f"others wait for {self._memory.held} bytes of memory: expected a client to {self._way} "
+                        f"{LEAST_MOVED_BYTES} bytes in {PATIENCE_SECONDS} s, found {self._moved}",
+                        "memory",
+                    )
+                self._begin()
+            try:
+                return await wait(min(self._ends_at, deadline) - now)
+            except StalledError:
+                if self._loop.time() >= deadline:
+                    raise
+
+
+def _held_bytes(part: ResponsePart) -> int:
+    """Return the bytes that a part of a response takes until it is sent, beside converted chunks."""
+    return _PIECE_BYTES + len(part) if isinstance(part, bytes) else RECORDS_BYTES

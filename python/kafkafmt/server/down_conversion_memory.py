@@ -1,0 +1,77 @@
+"""A limit for the converted chunks of all connections in memory. A conversion waits for memory, and never fails.
+
+The more connections convert, the smaller their chunks are, down to a minimum: many slow consumers share the memory
+and do not block each other. If a single batch takes more than the limit, its conversion waits until nothing else is
+held.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkafmt.convert.chunks import ChunkMemory, chunk_memory_bytes
+from kafkafmt.memory.admission import AdmissionQueue, MemoryLease
+
+if TYPE_CHECKING:
+    from kafkafmt.memory import MemoryBudget
+    from kafkafmt.server.metrics import Metrics
+
+LEAST_CHUNK_BYTES = 16 * 1024
+# Buffers that are kept for reuse may take this fraction of the limit (1/4), in addition to it.
+SPARE_PART = 4
+
+
+class DownConversionMemory(AdmissionQueue):
+    """The bytes of a budget for chunks of at most `chunk_bytes` source bytes. For the tasks of one event loop."""
+
+    def __init__(self, budget: MemoryBudget, chunk_bytes: int, metrics: Metrics) -> None:
+        super().__init__(budget)
+        self._metrics = metrics
+        self._chunk_bytes = chunk_bytes
+        self._sends = 0
+        spare = min(budget.total_bytes // SPARE_PART, 4 * chunk_memory_bytes(chunk_bytes))
+        self.chunks = ChunkMemory(chunk_bytes, spare)
+
+    def lease(self) -> Lease:
+        """Return the lease of one connection. It holds nothing at first."""
+        return Lease(self)
+
+    def count_sends(self, change: int) -> None:
+        """Add `change` to the number of connections that convert, and make chunks so small that all fit."""
+        self._sends += change
+        share = self.budget.total_bytes * 1000 // chunk_memory_bytes(1000) // max(self._sends, 1)
+        self.chunks.chunk_size = min(self._chunk_bytes, max(share, LEAST_CHUNK_BYTES))
+
+    def on_change(self) -> None:
+        self._metrics.memory_used(self.budget)
+        self._metrics.memory_held(self.budget.held_bytes)
+        self._metrics.memory_awaited(self.budget.waiting)
+
+
+class Lease(MemoryLease):
+    """What one connection holds of the memory.
+
+    From `acquire` to `resize` no other lease acquires any: the size of a conversion is known only after it.
+    Between `begin` and `end` its connection counts as one that converts."""
+
+    def __init__(self, memory: DownConversionMemory) -> None:
+        super().__init__(memory)
+        self._memory = memory
+        self._converts = False
+
+    async def acquire(self, size: int) -> None:
+        """Release what is held, wait for the turn, and hold `size` bytes. The turn ends with `resize`."""
+        self.resize(0)
+        await self._memory.admit(self, size)
+
+    def begin(self) -> None:
+        if not self._converts:
+            self._converts = True
+            self._memory.count_sends(1)
+
+    def end(self) -> None:
+        """Release everything that is held; the connection no longer counts as one that converts."""
+        self.resize(0)
+        if self._converts:
+            self._converts = False
+            self._memory.count_sends(-1)

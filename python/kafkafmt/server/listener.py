@@ -1,0 +1,147 @@
+"""A server: accepts connections, serves each in a task of its own, and closes them when it drains."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import socket
+import ssl
+from dataclasses import replace
+
+import structlog
+
+from kafkafmt._util.addresses import host_and_port
+from kafkafmt._util.descriptors import most_connections
+from kafkafmt.server.connection import Connection, RefusedError, Service
+from kafkafmt.server.errors import RequestError
+from kafkafmt.server.options import ServerOptions
+from kafkafmt.server.stream import Stream
+from kafkafmt.server.structured_logging import RateLimitedLog, bind_connection
+
+_log = structlog.get_logger()
+
+_BACKLOG = 1024
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket; port 0: any free port. Raises OSError with the address as its file name."""
+    try:
+        return socket.create_server((host, port), backlog=_BACKLOG, family=_family(host))
+    except OSError as error:
+        # The message of create_server includes the address already. The number of a gaierror is not an errno.
+        reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+        raise OSError(error.errno, reason, host_and_port(host, port)) from None
+
+
+def _family(host: str) -> socket.AddressFamily:
+    family: socket.AddressFamily = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][0]
+    return family
+
+
+class Server:
+    """Serves clients on a listening socket, which the caller closes. tls: None: in plain text."""
+
+    def __init__(self, listener: socket.socket, service: Service, tls: ssl.SSLContext | None) -> None:
+        self.service = service
+        self._listener = listener
+        self._tls = tls
+        self._most_connections = service.options.max_connections or most_connections()
+        self._connections: dict[asyncio.Task[None], Connection | None] = {}
+        self._numbers = itertools.count(1)
+        self._accepting: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Return the host and port that the server listens on."""
+        host, port = self._listener.getsockname()[:2]
+        return host, port
+
+    async def serve(self) -> None:
+        """Serve until `drain` was called and the responses in flight are sent, or `shutdown_timeout` is over.
+
+        If the task is cancelled, it does not wait for responses.
+        """
+        self._listener.setblocking(False)
+        self._accepting = asyncio.create_task(self._accept())
+        # `gather` distinguishes the cancellation of that task, by `drain`, from a cancellation of this one.
+        (end,) = await asyncio.gather(self._accepting, return_exceptions=True)
+        if isinstance(end, Exception):
+            raise end
+        if self._connections:
+            await asyncio.wait(self._connections, timeout=self.service.options.shutdown_timeout)
+        for task in self._connections:
+            task.cancel()
+        if self._connections:
+            await asyncio.wait(self._connections)
+
+    def apply(self, options: ServerOptions, tls: ssl.SSLContext | None) -> None:
+        """Use other options and certificates for new connections. Open connections are not affected."""
+        self._tls = tls
+        self.service = replace(self.service, options=options)
+
+    def drain(self) -> None:
+        """Accept no more connections, close idle ones, and close the others after their current response."""
+        if self._accepting is not None:
+            self._accepting.cancel()
+        for task, connection in self._connections.items():
+            if connection is None or not connection.is_busy:
+                task.cancel()
+            else:
+                connection.drain()
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        limited = RateLimitedLog()
+        while True:
+            try:
+                sock, _ = await loop.sock_accept(self._listener)
+            except OSError as error:  # out of descriptors, for example: other connections may close
+                limited.write(_log.error, "failure", "connection not accepted", error=str(error))
+                await asyncio.sleep(0.1)
+                continue
+            if len(self._connections) >= self._most_connections:
+                self.service.metrics.connection_refused("limit")  # counted before the client can notice
+                sock.close()
+                limited.write(_log.warning, "refusal", "too many connections", most=self._most_connections)
+                continue
+            task = loop.create_task(self._serve(sock))
+            self._connections[task] = None
+            task.add_done_callback(lambda done: self._connections.pop(done, None))
+
+    async def _serve(self, sock: socket.socket) -> None:
+        self.service.metrics.connection_opened()
+        stream = None
+        try:
+            stream = Stream(sock)
+            bind_connection(next(self._numbers), f"{stream.host}:{stream.port}")
+            await self._serve_stream(stream)
+        except ssl.SSLError as error:
+            self.service.metrics.connection_refused("tls")
+            _log.info("TLS failed", error=error.reason or str(error))
+        except (ConnectionError, TimeoutError, EOFError) as error:
+            _log.debug("connection ended", error=str(error))
+        except (RefusedError, RequestError) as error:
+            self.service.metrics.connection_refused(
+                error.reason if isinstance(error, RefusedError) else "request"
+            )
+            _log.warning("connection closed", error=str(error))
+        except OSError as error:
+            _log.error("connection failed", error=str(error))
+        except Exception:
+            _log.exception("connection failed")
+        finally:
+            (stream or sock).close()
+            self.service.metrics.connection_closed()
+
+    async def _serve_stream(self, stream: Stream) -> None:
+        if stream.socket.family != socket.AF_UNIX:
+            stream.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        stream.keep_alive()
+        if self._tls is not None:
+            await stream.start_tls(self._tls, self.service.options.request_timeout)
+        connection = Connection(stream, self.service)
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections[task] = connection
+        await connection.serve()

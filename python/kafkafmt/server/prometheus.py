@@ -1,0 +1,165 @@
+"""Metrics in Prometheus' format (library: prometheus-client).
+
+Labels are bounded: APIs, versions, errors and outcomes, never topics or clients. Workers keep their values in files of
+one folder; the supervisor adds them up. A worker that replaces a dead one continues its files, so that counters never
+decrease and files do not accumulate.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from kafka.errors import for_code
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server, values
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.values import MultiProcessValue
+
+from kafkafmt._util.addresses import host_and_port
+from kafkafmt.server.metrics import Metrics, Outcome, Refusal
+from kafkafmt.server.wire import SUPPORTED, api_name
+
+if TYPE_CHECKING:
+    from kafkafmt.memory import MemoryBudget
+
+_OTHER = "other"
+# A chunk takes about a millisecond; a batch with slow codecs takes seconds.
+_CONVERSION_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+
+
+class PrometheusMetrics(Metrics):
+    """The events of a server, counted in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self._connections = _gauge("connections", "Connections that are open.", registry)
+        counter = partial(Counter, registry=registry)
+        self._refused = counter(
+            "kafkafmt_connections_refused", "Connections closed by the endpoint, by reason.", ["reason"]
+        )
+        self._requests = counter(
+            "kafkafmt_requests",
+            "Requests by API, version and outcome: fetches by version are those of the API Fetch.",
+            ["api", "version", "outcome"],
+        )
+        self._errors = counter("kafkafmt_errors", "Error codes sent, by Kafka's names for them.", ["error"])
+        self._sent = counter(
+            "kafkafmt_fetch_sent_bytes",
+            "Bytes of records sent, by version of Fetch, and by zero_copy or conversion.",
+            ["version", "way"],
+        )
+        self._in_progress = _gauge("conversions_in_progress", "Chunks that are being converted.", registry)
+        self._seconds = Histogram(
+            "kafkafmt_conversion_seconds",
+            "Time that the conversion of a chunk took.",
+            buckets=_CONVERSION_SECONDS,
+            registry=registry,
+        )
+        self._records = counter("kafkafmt_converted_records", "Records converted to an older format.")
+        self._produced_batches = counter("kafkafmt_produced_batches", "Batches of producers appended.")
+        self._produced_bytes = counter("kafkafmt_produced_bytes", "Bytes of producers' batches appended.")
+        held, peak = "Bytes that are held of a budget, by its name.", "The most bytes that were ever held."
+        self._held = _gauge("memory_held_bytes", held, registry, ["budget"])
+        self._peak = _gauge("memory_peak_bytes", peak, registry, ["budget"])
+        self._memory = _gauge("downconversion_memory_bytes", "Bytes that converted chunks hold.", registry)
+        self._awaited = _gauge("downconversion_waiting", "Conversions that wait for memory.", registry)
+
+    def connection_opened(self) -> None:
+        self._connections.inc()
+
+    def connection_closed(self) -> None:
+        self._connections.dec()
+
+    def connection_refused(self, reason: Refusal) -> None:
+        self._refused.labels(reason).inc()
+
+    def request_served(self, api_key: int, version: int, outcome: Outcome) -> None:
+        versions = SUPPORTED.get(api_key)
+        api = _OTHER if versions is None else api_name(api_key)
+        self._requests.labels(api, version if versions and version in versions else _OTHER, outcome).inc()
+
+    def error_sent(self, error_code: int) -> None:
+        self._errors.labels(for_code(error_code).message).inc()
+
+    def fetch_sent(self, version: int, zero_copy_bytes: int, converted_bytes: int) -> None:
+        if zero_copy_bytes:
+            self._sent.labels(version, "zero_copy").inc(zero_copy_bytes)
+        if converted_bytes:
+            self._sent.labels(version, "conversion").inc(converted_bytes)
+
+    @contextmanager
+    def conversion(self) -> Iterator[None]:
+        start = perf_counter()
+        self._in_progress.inc()
+        try:
+            yield
+        finally:
+            self._in_progress.dec()
+            self._seconds.observe(perf_counter() - start)
+
+    def records_converted(self, count: int) -> None:
+        self._records.inc(count)
+
+    def records_appended(self, batches: int, size_bytes: int) -> None:
+        self._produced_batches.inc(batches)
+        self._produced_bytes.inc(size_bytes)
+
+    def memory_used(self, budget: MemoryBudget) -> None:
+        self._held.labels(budget.name).set(budget.held_bytes)
+        self._peak.labels(budget.name).set(budget.peak_bytes)
+
+    def memory_held(self, size_bytes: int) -> None:
+        self._memory.set(size_bytes)
+
+    def memory_awaited(self, conversions: int) -> None:
+        self._awaited.set(conversions)
+
+
+def _gauge(name: str, documentation: str, registry: CollectorRegistry, labels: Sequence[str] = ()) -> Gauge:
+    """Return a gauge that is the sum over the running workers."""
+    return Gauge(f"kafkafmt_{name}", documentation, labels, registry=registry, multiprocess_mode="livesum")
+
+
+def keep_metrics_in(folder: Path, worker: int) -> None:
+    """Keep the metrics of this process in files of the folder, as this worker's. Call it before creating metrics."""
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
+    values.ValueClass = MultiProcessValue(lambda: worker)  # type: ignore[no-untyped-call]
+
+
+def forget_worker(folder: Path, worker: int) -> None:
+    """Remove the gauges of a dead worker; its counters stay."""
+    mark_process_dead(worker, str(folder))  # type: ignore[no-untyped-call]
+
+
+def workers_registry(folder: Path) -> CollectorRegistry:
+    """Return the metrics of all workers in the folder, which are added up at each request."""
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry, path=str(folder))  # type: ignore[no-untyped-call]
+    return registry
+
+
+@contextmanager
+def metrics_server(
+    registry: CollectorRegistry, host: str, port: int, request_timeout: float
+) -> Iterator[int]:
+    """Serve metrics over HTTP, from threads, within the block. Yields the port. Raises OSError.
+
+    request_timeout: the longest time that a client may take for its request, in seconds; a thread waits for it.
+    """
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, host_and_port(host, port)) from None
+    handler = type("_Handler", (server.RequestHandlerClass,), {"timeout": request_timeout})  # type: ignore[arg-type]
+    server.RequestHandlerClass = handler
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,67 @@
+"""Reads configuration again at SIGHUP. Either all of it applies, or nothing changes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+import structlog
+
+from kafkafmt._util.ini import IniError
+from kafkafmt.server.security.tls import TlsError
+
+_log = structlog.get_logger()
+
+
+class Reloader:
+    """Reads configuration again after each `ask`, one reading at a time.
+
+    reload: gets the argument of the last `ask`. It raises IniError, TlsError and OSError for invalid files, and then
+    changes nothing.
+    """
+
+    def __init__(self, reload: Callable[[bytes], Awaitable[None]]) -> None:
+        self._reload = reload
+        self._asked = asyncio.Event()
+        self._about = b""
+
+    def ask(self, about: bytes = b"") -> None:
+        self._about = about
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Handle requests to read again until the task is cancelled. Logs each result."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            try:
+                await self._reload(self._about)
+            except (IniError, TlsError, OSError) as error:
+                _log.error("the configuration cannot be read again and stays as it was", error=str(error))
+            else:
+                _log.info("the configuration was read again")
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run within the block."""
+        task = asyncio.create_task(self.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+@asynccontextmanager
+async def reloading_at_sighup(reload: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Call `reload` at each SIGHUP within the block."""
+    reloading, loop = Reloader(lambda _: reload()), asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, reloading.ask)
+    try:
+        async with reloading.running():
+            yield
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)

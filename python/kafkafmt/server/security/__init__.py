@@ -1,0 +1,1 @@
+"""TLS, and SASL authentication with a users file."""

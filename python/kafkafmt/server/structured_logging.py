@@ -1,0 +1,99 @@
+"""Structured logs on standard error (library: structlog): JSON lines, or text for a terminal.
+
+    log = structlog.get_logger()
+    log.info("listening", host=host, port=port)
+
+Log records of other libraries through `logging`, such as asyncio's, have the same format. Fields are bound once with
+`structlog.contextvars`: they apply to all events of the task that binds them. A connection is a task.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+import time
+from collections.abc import Callable, Hashable
+
+import structlog
+
+from kafkafmt.server.options import LogFormat, LogLevel
+
+_RATE_SECONDS, _MOST_KEYS = 10.0, 1024
+_MOST_CLIENT_ID = 200  # characters: clients choose it, and each line about them contains it
+
+
+def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
+    """Set up the logs of this process. `auto` is text if standard error is a terminal, else JSON."""
+    if log_format == "auto":
+        log_format = "text" if sys.stderr.isatty() else "json"
+    shared: list[structlog.types.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    # Clients choose some values: `repr` escapes control sequences for the terminal.
+    text_renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), repr_native_str=True)
+    rendering: list[structlog.types.Processor] = (
+        [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+        if log_format == "json"
+        else [text_renderer]
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    # kafka-python logs at DEBUG what it sends: all bytes in the first module, each request in the second.
+    logging.getLogger("kafka.protocol.parser").setLevel(logging.INFO)
+    logging.getLogger("kafka.net.connection").addFilter(_tells_no_credentials)
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+
+
+def _tells_no_credentials(record: logging.LogRecord) -> bool:
+    """Are no SASL requests or responses among the arguments? Those of PLAIN contain the password."""
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    return not any(type(one).__name__.startswith("Sasl") for one in arguments)
+
+
+class RateLimitedLog:
+    """Limits frequent events in the log: each kind of event is logged once in ten seconds at most."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        # By kind: when it was last logged, and how often it has occurred since.
+        self._events: dict[Hashable, tuple[float, int]] = {}
+
+    def write(self, log: Callable[..., object], kind: Hashable, event: str, /, **fields: object) -> None:
+        """Log an event with `log`, such as `log.error`. Adds how often its kind occurred since it was last logged."""
+        now = self._clock()
+        logged, times = self._events.get(kind, (-math.inf, 0))
+        if now - logged < _RATE_SECONDS:
+            self._events[kind] = logged, times + 1
+            return
+        if len(self._events) >= _MOST_KEYS:
+            self._events.clear()
+        self._events[kind] = now, 0
+        log(event, **fields, times=times + 1)
+
+
+def bind_connection(connection: int, client: str) -> None:
+    """Add the number of a connection and its client's address to all that this task logs from now on."""
+    structlog.contextvars.bind_contextvars(connection=connection, client=client)
+
+
+def bind_client_id(client_id: str | None) -> None:
+    """Add the client ID to all that this task logs from now on."""
+    structlog.contextvars.bind_contextvars(client_id=client_id and client_id[:_MOST_CLIENT_ID])

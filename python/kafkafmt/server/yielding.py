@@ -1,0 +1,91 @@
+"""Helpers with which long work yields to the other connections of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kafkafmt._util.steps import Steps
+
+if TYPE_CHECKING:
+    from kafkafmt.server.batch_work import BatchWork
+    from kafkafmt.server.request_memory import RequestLease
+
+_Item = TypeVar("_Item")
+
+# Work runs for this long before it yields.
+_BUDGET_SECONDS = 0.01
+# Memory is taken in steps of at least this size.
+_TAKEN_BYTES = 16 * 1024
+
+
+def freeze_start() -> None:
+    """Exclude all current objects from Python's garbage collector, which needs some 30 ms to traverse them."""
+    gc.collect()
+    gc.freeze()
+
+
+class YieldBudget:
+    """The time that work has before it yields. Call `checkpoint` between its steps, however short they are.
+
+    memory: the request's that the work is for; None: its memory is not counted.
+    """
+
+    def __init__(self, memory: RequestLease | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ends_at = self._loop.time() + _BUDGET_SECONDS
+        self._memory = memory
+        self._not_taken = 0
+
+    async def checkpoint(self, size: int = 0) -> None:
+        """Yield to other tasks if the time is over.
+
+        size: bytes that the next step adds to the answer. Raises RequestMemoryError.
+        """
+        self._not_taken += size
+        if self._not_taken >= _TAKEN_BYTES and self._memory is not None:
+            await self._memory.take(self._not_taken)
+            self._not_taken = 0
+        if self._loop.time() >= self._ends_at:
+            await asyncio.sleep(0)
+            self._ends_at = self._loop.time() + _BUDGET_SECONDS
+
+
+async def run_steps(steps: Steps[_Item], work: BatchWork) -> _Item:
+    """Take all steps and return their result. Yields between them; reads that a step requests run in a thread."""
+    yields, lease = None, None
+    take: Callable[[], Callable[[], Any] | None] = partial(next, steps)
+    try:
+        while True:
+            try:
+                step = take()
+            except StopIteration as end:  # mostly at the first step
+                made: _Item = end.value
+                return made
+            del take  # it refers to what was read
+            if lease is not None:
+                lease.resize(0)
+            elif step is not None:
+                lease = work.read_lease()
+            yields = YieldBudget() if yields is None else yields
+            try:
+                take = partial(
+                    steps.send, None if step is None or lease is None else await work.read(step, lease)
+                )
+            except Exception as error:
+                take = partial(steps.throw, error)
+            await yields.checkpoint()
+    finally:
+        if lease is not None:
+            lease.resize(0)
+
+
+async def yielding_between(items: Iterable[_Item]) -> AsyncIterator[_Item]:
+    """Yield the items, and yield to other tasks between them."""
+    yields = YieldBudget()
+    for item in items:
+        await yields.checkpoint()
+        yield item

@@ -1,0 +1,88 @@
+"""The interface of a storage: list folders and read files.
+
+A path is a `pathlib.Path` for local files and a `RemotePath` for remote ones, which has the methods of `Path` that
+readers of logs use. `storage_of` returns the storage of a path. `storage_path` converts a user's path or URI.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from kafkafmt.records.file import FileRecords
+    from kafkafmt.records.remote import RemoteRecords
+    from kafkafmt.types import TopicPartition
+
+_Path = TypeVar("_Path")
+
+
+class FileStatus(Protocol):
+    """The status of a file: a part of `os.stat_result`."""
+
+    @property
+    def st_size(self) -> int: ...
+
+    @property
+    def st_mtime_ns(self) -> int: ...
+
+    @property
+    def st_ino(self) -> int: ...
+
+
+class FolderEntry(Protocol):
+    """A file or a folder in a folder: a part of `os.DirEntry`."""
+
+    @property
+    def name(self) -> str: ...
+
+    def is_file(self) -> bool: ...
+
+    def is_dir(self) -> bool: ...
+
+    def inode(self) -> int: ...
+
+
+class OpenFile(Protocol):
+    """An open file. `read` begins at its start, or at the position of the last `seek`."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+    def seek(self, position: int, /) -> int: ...
+
+
+class Storage(Protocol[_Path]):
+    """A storage of logs. Its errors are OSError with a message in one line, and with the path or URI as `filename`."""
+
+    def entries(self, folder: _Path) -> AbstractContextManager[Iterator[FolderEntry]]:
+        """List a folder, in no defined order. Raises FileNotFoundError or NotADirectoryError if it is not a folder."""
+
+    def path_of(self, folder: _Path, entry: FolderEntry) -> _Path:
+        """Return the path of an entry of a folder. A remote path keeps the status from the listing."""
+
+    def open(self, path: _Path) -> AbstractContextManager[OpenFile]:
+        """Open a file to read bytes."""
+
+    def open_records(
+        self,
+        path: _Path,
+        start: int,
+        end: int | None,
+        *,
+        topic_partition: TopicPartition | None,
+        max_decompressed_bytes: int,
+    ) -> FileRecords | RemoteRecords:
+        """Open the records of a file from byte `start` to `end`; None is the end of the file."""
+
+    def stamp(self, path: _Path) -> tuple[int, ...]:
+        """Return a value that differs if the file has changed.
+
+        Raises FileNotFoundError if a local file is missing; for a remote file this is not certain.
+        """
+
+    def changed_ns(self, folder: _Path) -> int:
+        """Return the time of the last change to the entries of a folder, in nanoseconds since the epoch.
+
+        A remote folder counts as changed every 10 seconds. Raises FileNotFoundError if a local folder is missing.
+        """

@@ -1,0 +1,196 @@
+"""Find the storage of a path that a user gives: a local path, or a URI of a file system of `pyarrow.fs`.
+
+The schemes are `s3://` (or `s3a://`), `gs://`, `hdfs://`, `viewfs://`, `abfs://` and `file://`. The path of a URI is
+not percent-decoded.
+
+Settings of a file system are given in the query of the URI, as `pyarrow.fs.FileSystem.from_uri` accepts them. Options
+of the same names apply to every URI whose query does not set them:
+
+    s3://bucket/logs?region=eu-west-1
+    s3://bucket/logs?endpoint_override=minio:9000&scheme=http
+
+Credentials come from the environment, from `~/.aws`, from the role of the machine, or from the options `access_key` and
+`secret_key`. S3 URIs may have them too, percent-encoded: `s3://key:secret@bucket/logs`. Names of files and error
+messages never contain them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+from kafkafmt.records.remote import file_system_error, file_system_errors
+from kafkafmt.storage.base import Storage
+from kafkafmt.storage.local import LOCAL
+from kafkafmt.storage.remote import RemotePath, RemoteStorage
+from kafkafmt.types import checked_path
+
+StoragePath: TypeAlias = Path | RemotePath
+_Path = TypeVar("_Path", Path, RemotePath, Path | RemotePath)
+
+CREDENTIAL_OPTIONS = ("access_key", "secret_key")
+# The settings of `pyarrow.fs.FileSystem.from_uri` that concern reading.
+FILE_SYSTEM_OPTIONS = (
+    "region",
+    "scheme",
+    "endpoint_override",
+    *CREDENTIAL_OPTIONS,
+    "project_id",
+    "retry_limit_seconds",
+    "user",
+    "kerb_ticket",
+)
+
+_URI = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<authority>[^/?]*))?(?P<path>/[^?]*)?(?:\?(?P<query>.*))?"
+)
+_SCHEMES = ("s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")
+_ALIASES = {"s3a": "s3", "s3n": "s3"}
+_CREDENTIALS = re.compile(r"//[^@/:]*:[^@]*@")  # a secret may have a slash that should have been encoded
+
+
+class Storages:
+    """Open the storages of paths, each once. options: settings for every URI whose query does not set them."""
+
+    def __init__(self, options: Mapping[str, str] | None = None) -> None:
+        self._options = {} if options is None else options
+        self._opened: dict[tuple[str, str], RemoteStorage] = {}
+
+    def locate(self, path: str | os.PathLike[str] | RemotePath) -> StoragePath:
+        """Convert a path or URI to a path on its storage. A trailing slash of a URI is removed.
+
+        Raises ValueError for an unknown scheme, and for settings that the file system does not accept. Raises OSError
+        if the file system cannot be opened, and TypeError if `path` is no path.
+        """
+        if isinstance(path, RemotePath):
+            return path
+        match = _URI.fullmatch(path) if isinstance(path, str) else None
+        if match is None or (match["authority"] is None and match["scheme"].lower() != "file"):
+            return checked_path(path)
+        assert isinstance(path, str)
+        scheme = _ALIASES.get(match["scheme"].lower(), match["scheme"].lower())
+        authority, within = match["authority"] or "", match["path"] or ""
+        if scheme == "file":
+            if authority not in ("", "localhost"):
+                raise ValueError(f"{path}: expected file:///path, found the host {authority}")
+            return Path(within or "/")
+        if scheme not in _SCHEMES:
+            known = ", ".join(f"{name}://" for name in ("file", *_SCHEMES))
+            shown = _without_credentials(path)
+            raise ValueError(f"{shown}: no file system has that scheme; expected one of {known}")
+        storage = self._remote(scheme, authority, match["query"] or "")
+        return RemotePath(storage, "/".join([storage.base, *(name for name in within.split("/") if name)]))
+
+    def _remote(self, scheme: str, authority: str, query: str) -> RemoteStorage:
+        if scheme == "s3" and ":" in authority and "@" not in authority:
+            # The URI is not shown: the text after the colon is the beginning of a secret.
+            raise ValueError(
+                "s3://...: expected a bucket; a secret in a URI is percent-encoded, its / as %2F"
+            )
+        settings = {**self._options, **dict(parse_qsl(query, keep_blank_values=True))}
+        key, secret = settings.pop("access_key", None), settings.pop("secret_key", None)
+        if (key is None) != (secret is None):
+            raise ValueError("options access_key and secret_key: expected both or neither")
+        if key is not None and secret is not None and scheme == "s3" and "@" not in authority:
+            authority = f"{quote(key, safe='')}:{quote(secret, safe='')}@{authority}"
+        location = f"{scheme}://{authority}", urlencode(settings)
+        if scheme == "s3" and "@" in authority:
+            names = authority.partition("@")[0].partition(":")[::2]
+            settings |= zip(CREDENTIAL_OPTIONS, map(unquote, names), strict=True)
+        if location not in self._opened:
+            storage = _opened(*location, settings)
+            if any(other.uri == storage.uri for other in self._opened.values()):
+                # Both would have the same file names.
+                raise ValueError(
+                    f"{storage.uri}: expected the same settings for all of its paths, found others"
+                )
+            self._opened[location] = storage
+        return self._opened[location]
+
+
+def storage_path(path: str | os.PathLike[str] | RemotePath) -> StoragePath:
+    """Convert a path or URI to a path on its storage, without options. Raises as `Storages.locate`."""
+    return Storages().locate(path)
+
+
+def absolute_paths(
+    paths: Iterable[str | os.PathLike[str] | RemotePath], options: Mapping[str, str] | None = None
+) -> list[StoragePath]:
+    """Convert paths and URIs to paths on their storages, and local ones to absolute paths: other processes read them.
+
+    options: as for `Storages`. Raises as `Storages.locate`.
+    """
+    storages = Storages(options)
+    return [storages.locate(path).absolute() for path in paths]
+
+
+def writable_path(path: str | os.PathLike[str] | RemotePath) -> Path:
+    """Return a local path to write to. Raises OSError (EROFS) for a URI, and TypeError if `path` is no path."""
+    if isinstance(path, RemotePath) or (isinstance(path, str) and is_uri(path)):
+        raise OSError(
+            errno.EROFS, "cannot be written: remote folders are only read", without_secrets(str(path))
+        )
+    return checked_path(path)
+
+
+def storage_of(path: _Path) -> Storage[_Path]:
+    """Return the storage of a path.
+
+    >>> storage_of(Path("logs")) is LOCAL
+    True
+    """
+    found: Any = LOCAL if isinstance(path, Path) else path.storage
+    return found  # type: ignore[no-any-return]
+
+
+def read_file(path: StoragePath) -> bytes:
+    """Return the content of a file. Raises OSError; FileNotFoundError if there is no such file."""
+    with storage_of(path).open(path) as file:
+        return bytes(file.read())
+
+
+def is_uri(path: str) -> bool:
+    """Whether a path is a URI, of a known scheme or not, and no local path."""
+    match = _URI.fullmatch(path)
+    return match is not None and (match["authority"] is not None or match["scheme"].lower() == "file")
+
+
+def _opened(root: str, query: str, settings: Mapping[str, str]) -> RemoteStorage:
+    import pyarrow as pa
+    from pyarrow.fs import FileSystem
+
+    shown = _without_credentials(root)
+    try:
+        filesystem, base = FileSystem.from_uri(f"{root}/?{query}" if query else f"{root}/")
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{shown}: {_without_credentials(str(error))}") from None
+    except file_system_errors() as error:
+        raise file_system_error(OSError(_without_credentials(str(error))), "no file system", shown) from None
+    return RemoteStorage(filesystem, shown, base.rstrip("/"), settings)
+
+
+def _without_credentials(text: str) -> str:
+    """Remove `key:secret@` from a URI, or from a message that contains one."""
+    return _CREDENTIALS.sub("//", text)
+
+
+def has_credentials(text: str) -> bool:
+    """Whether a text contains a URI with `key:secret@`, or with an option for credentials in its query."""
+    return _without_credentials(text) != text or any(f"{name}=" in text for name in CREDENTIAL_OPTIONS)
+
+
+def without_secrets(path: str) -> str:
+    """Return the path that a user gave, fit to be shown: a URI loses its credentials and its query.
+
+    >>> without_secrets("s3://key:secret@bucket/logs?region=eu-west-1")
+    's3://bucket/logs'
+    """
+    match = _URI.fullmatch(path)
+    if match is None or match["authority"] is None:
+        return path
+    return _without_credentials(path).partition("?")[0]

@@ -1,0 +1,243 @@
+"""Read-only folders of a `pyarrow.fs.FileSystem`.
+
+Each request costs a round trip, and perhaps money. So the paths of a listing keep the file's status and the names of
+the files beside it. A folder counts as unchanged for some seconds.
+"""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from kafkafmt.records.remote import RemoteRecords, file_system_error, file_system_errors
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileInfo, FileSystem
+
+    from kafkafmt.storage.base import FolderEntry, OpenFile
+    from kafkafmt.types import TopicPartition
+
+# How long a listing of a folder counts as current.
+LISTED_FOR_NS = 10_000_000_000
+
+
+@dataclass(frozen=True)
+class RemoteStatus:
+    """The status of a remote file or folder; a `FileStatus`."""
+
+    st_size: int = 0
+    st_mtime_ns: int = 0
+    is_folder: bool = False
+    st_ino: int = 0
+
+    @classmethod
+    def of(cls, info: FileInfo) -> RemoteStatus | None:
+        """Return the status; None if there is no such file or folder."""
+        from pyarrow.fs import FileType
+
+        if info.type == FileType.Directory:
+            return cls(is_folder=True)
+        return cls(info.size, info.mtime_ns or 0) if info.type == FileType.File else None
+
+
+@dataclass(frozen=True)
+class RemoteEntry:
+    """An entry of a listed folder; a `FolderEntry`. siblings: the status of all entries, by name."""
+
+    name: str
+    status: RemoteStatus
+    siblings: Mapping[str, RemoteStatus]
+
+    def is_file(self) -> bool:
+        return not self.status.is_folder
+
+    def is_dir(self) -> bool:
+        return self.status.is_folder
+
+    def inode(self) -> int:
+        return self.status.st_ino
+
+
+@dataclass(frozen=True, eq=False)
+class RemoteStorage:
+    """A remote file system. `uri` is the URI of `base`, the folder that contains all paths.
+
+    settings: the settings of the file system, by their option names. They may contain secrets.
+    """
+
+    filesystem: FileSystem
+    uri: str
+    base: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def uri_of(self, path: str) -> str:
+        """Return the URI of a file or folder, without credentials and query."""
+        return self.uri + path[len(self.base) :]
+
+    def entries(self, folder: RemotePath) -> AbstractContextManager[Iterator[FolderEntry]]:
+        from pyarrow.fs import FileSelector
+
+        found: dict[str, RemoteStatus] = {}
+        for info in self.ask(folder.path, FileSelector(folder.path or "/")):
+            status = RemoteStatus.of(info)
+            if status is not None:
+                found[info.base_name] = status
+        return nullcontext(iter([RemoteEntry(name, status, found) for name, status in found.items()]))
+
+    def path_of(self, folder: RemotePath, entry: FolderEntry) -> RemotePath:
+        assert isinstance(entry, RemoteEntry)
+        return RemotePath(self, f"{folder.path}/{entry.name}", entry.status, entry.siblings)
+
+    @contextmanager
+    def open(self, path: RemotePath) -> Iterator[OpenFile]:
+        if path.is_known_missing:
+            path.raise_missing()
+        try:
+            with self.filesystem.open_input_file(path.path) as file:
+                yield file
+        except file_system_errors() as error:
+            raise file_system_error(error, "cannot be read", path.uri) from error
+
+    def open_records(
+        self,
+        path: RemotePath,
+        start: int,
+        end: int | None,
+        *,
+        topic_partition: TopicPartition | None,
+        max_decompressed_bytes: int,
+    ) -> RemoteRecords:
+        return RemoteRecords(
+            self.filesystem,
+            path.path,
+            start,
+            end,
+            uri=path.uri,
+            topic_partition=topic_partition,
+            max_decompressed_bytes=max_decompressed_bytes,
+        )
+
+    def stamp(self, path: RemotePath) -> tuple[int, ...]:
+        return (self.changed_ns(path),)
+
+    def changed_ns(self, folder: RemotePath) -> int:
+        return time.time_ns() // LISTED_FOR_NS * LISTED_FOR_NS
+
+    def status(self, path: str) -> RemoteStatus | None:
+        """Return the status of a path; None if there is no file or folder. Raises OSError."""
+        return RemoteStatus.of(self.ask(path, path or "/"))
+
+    def ask(self, path: str, what: Any) -> Any:
+        """Return `get_file_info(what)` of the file system. Raises OSError, with the URI of `path` and in one line."""
+        try:
+            return self.filesystem.get_file_info(what)
+        except file_system_errors() as error:
+            raise file_system_error(error, "cannot be listed", self.uri_of(path)) from error
+
+
+@dataclass(frozen=True)
+class RemotePath:
+    """A file or folder of a `RemoteStorage`, with the methods of `pathlib.Path` that readers of logs use.
+
+    Two paths are equal if URI and listed status are equal: the path of a replaced file is another one. `status` and
+    `siblings` are those of the listing; None if the path is not from a listing.
+    """
+
+    storage: RemoteStorage = field(repr=False, compare=False)
+    path: str = field(compare=False)
+    status: RemoteStatus | None = field(default=None, repr=False, hash=False)
+    siblings: Mapping[str, RemoteStatus] | None = field(default=None, repr=False, compare=False)
+    uri: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "uri", self.storage.uri_of(self.path))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the path; of `siblings` only those with the same stem."""
+        siblings = self.siblings
+        if siblings is not None:
+            siblings = {name: one for name, one in siblings.items() if name.startswith(f"{self.stem}.")}
+        return RemotePath, (self.storage, self.path, self.status, siblings)
+
+    def __str__(self) -> str:
+        return self.uri
+
+    def __lt__(self, other: RemotePath) -> bool:
+        return self.uri < other.uri
+
+    def __truediv__(self, name: str) -> RemotePath:
+        return RemotePath(self.storage, f"{self.path}/{name}")
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    @property
+    def stem(self) -> str:
+        return posixpath.splitext(self.name)[0]
+
+    @property
+    def parent(self) -> RemotePath:
+        above = self.path.rpartition("/")[0]
+        return RemotePath(self.storage, above if len(above) >= len(self.storage.base) else self.path)
+
+    def with_name(self, name: str) -> RemotePath:
+        siblings = self.siblings
+        status = None if siblings is None else siblings.get(name)
+        return RemotePath(self.storage, f"{self.path.rpartition('/')[0]}/{name}", status, siblings)
+
+    def with_suffix(self, suffix: str) -> RemotePath:
+        return self.with_name(self.stem + suffix)
+
+    def looked_up(self) -> RemotePath:
+        """Return the same path with its present status, which is requested now. Raises OSError."""
+        return RemotePath(self.storage, self.path, self.storage.status(self.path), {})
+
+    def unlisted(self) -> RemotePath:
+        """Return the same path without the listed status: it requests the status when needed."""
+        return RemotePath(self.storage, self.path)
+
+    def absolute(self) -> RemotePath:
+        return self
+
+    def resolve(self) -> RemotePath:
+        return self
+
+    def is_symlink(self) -> bool:
+        return False
+
+    @property
+    def is_known_missing(self) -> bool:
+        """Whether this path is from a listing that has no such file."""
+        return self.status is None and self.siblings is not None
+
+    def stat(self) -> RemoteStatus:
+        """Return the listed status, or request it. Raises FileNotFoundError, and OSError if the request fails."""
+        found = self._found()
+        if found is None:
+            self.raise_missing()
+        return found
+
+    def exists(self) -> bool:
+        return self._found() is not None
+
+    def is_dir(self) -> bool:
+        found = self._found()
+        return found is not None and found.is_folder
+
+    def is_file(self) -> bool:
+        found = self._found()
+        return found is not None and not found.is_folder
+
+    def raise_missing(self) -> NoReturn:
+        raise FileNotFoundError(errno.ENOENT, "no such file or folder", self.uri)
+
+    def _found(self) -> RemoteStatus | None:
+        if self.status is not None or self.siblings is not None:
+            return self.status
+        return self.storage.status(self.path)

@@ -1,0 +1,69 @@
+"""Count the bytes that one queue uses, and reserve them of a budget if there is one.
+
+The count is raised before memory is allocated, and lowered after it was freed. So it is never too low.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkafmt.memory.errors import MemoryBudgetError
+
+if TYPE_CHECKING:
+    from kafkafmt.memory.budget import MemoryBudget
+
+
+class HeldBytes:
+    """A count of bytes in use. With a budget, they are one reservation of it.
+
+    Raises MemoryBudgetError if the budget is closed.
+    """
+
+    __slots__ = ("_budget", "_reservation", "count")
+
+    def __init__(self, budget: MemoryBudget | None) -> None:
+        self.count = 0
+        self._budget = budget
+        self._reservation = None if budget is None else budget.reserve(0, timeout=0)
+
+    def try_add(self, size: int) -> bool:
+        """Add `size` bytes if they are free, or if callbacks of the budget release them at once; False otherwise."""
+        if self._reservation is not None and not self._reservation.try_resize(self.count + size):
+            assert self._budget is not None
+            try:
+                self._budget.reserve(size, timeout=0).release()
+            except MemoryBudgetError:
+                return False
+            if not self._reservation.try_resize(self.count + size):
+                return False
+        self.count += size
+        return True
+
+    def add(self, size: int) -> None:
+        """Add `size` bytes, even beyond the total: without them the queue could make no progress."""
+        self.count += size
+        if self._reservation is not None:
+            self._reservation.resize(self.count)
+
+    def add_up_to(self, wanted: int, least: int) -> int:
+        """Add `wanted` bytes, or as many as are free, but always `least`, even beyond the total. Returns how many."""
+        if self.try_add(wanted):
+            return wanted
+        assert self._budget is not None
+        size = min(wanted, self._budget.available_bytes)
+        if size > least and self._reservation is not None and self._reservation.try_resize(self.count + size):
+            self.count += size
+            return size
+        self.add(least)
+        return least
+
+    def remove(self, size: int) -> None:
+        self.count -= size
+        if self._reservation is not None:
+            self._reservation.resize(self.count)
+
+    def close(self) -> None:
+        """Release all bytes. A second call does nothing."""
+        self.count = 0
+        if self._reservation is not None:
+            self._reservation.release()

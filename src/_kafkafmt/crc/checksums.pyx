@@ -1,0 +1,178 @@
+"""CRC-32 (v0, v1) and CRC-32C (v2). The fastest kernel for the processor is chosen at import."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+
+from ..wire.bytes cimport get_int32, unlikely
+from ..wire.layout cimport *
+from ..wire.rows cimport BatchRow
+
+kf_crc_init()
+
+
+cdef uint32_t batch_crc(const uint8_t* batch, const BatchRow* row) noexcept nogil:
+    """Return the computed CRC of a batch. batch: its first byte. row: its index row."""
+    if row.magic >= 2:
+        return kf_crc32c(batch + ATTRIBUTES_OFFSET, row.size - ATTRIBUTES_OFFSET)
+    return kf_crc32(batch + MESSAGE_MAGIC_OFFSET, row.size - MESSAGE_MAGIC_OFFSET)
+
+
+cdef enum:
+    # Up to this many batches and bytes are checked together, because that is faster for small batches.
+    MAX_GROUP = 16
+    MAX_GROUP_BYTES = 4096
+
+
+cdef Py_ssize_t group_end(const BatchRow* rows, Py_ssize_t first, Py_ssize_t stop) noexcept nogil:
+    """Return the row up to which batches from `first` on are checked together."""
+    cdef Py_ssize_t i, size = 0
+    stop = min(stop, first + MAX_GROUP)
+    for i in range(first, stop):
+        size += rows[i].size
+        if i > first and (size > MAX_GROUP_BYTES or (rows[i].magic >= 2) != (rows[first].magic >= 2)):
+            return i
+    return stop
+
+
+cdef Py_ssize_t first_invalid(
+    const uint8_t* data, int64_t origin, const BatchRow* rows, Py_ssize_t first, Py_ssize_t stop, uint32_t* found
+) noexcept nogil:
+    """Return the first row from `first` on whose CRC does not match, and set `found` to the computed CRC; else `stop`.
+
+    data: the byte at position `origin`.
+    """
+    cdef const uint8_t* covered[MAX_GROUP]
+    cdef size_t sizes[MAX_GROUP]
+    cdef uint32_t crcs[MAX_GROUP]
+    cdef Py_ssize_t i, count, start
+    cdef bint is_v2
+    while first < stop:
+        is_v2 = rows[first].magic >= 2
+        start = ATTRIBUTES_OFFSET if is_v2 else MESSAGE_MAGIC_OFFSET
+        count = group_end(rows, first, stop) - first
+        for i in range(count):
+            covered[i] = data + (rows[first + i].position - origin) + start
+            sizes[i] = rows[first + i].size - start
+        if is_v2:
+            kf_crc32c_many(covered, sizes, crcs, count)
+        else:
+            kf_crc32_many(covered, sizes, crcs, count)
+        for i in range(count):
+            if unlikely(crcs[i] != rows[first + i].crc):
+                found[0] = crcs[i]
+                return first + i
+        first += count
+    return stop
+
+
+cdef Py_ssize_t first_invalid_message(
+    const uint8_t* messages, Py_ssize_t size, uint32_t* stored, uint32_t* found
+) noexcept nogil:
+    """Return the position of the first message whose CRC does not match, in whole v0/v1 messages; `size` for none.
+
+    Sets `stored` and `found` to its two CRCs. The caller has checked the size fields of the messages.
+    """
+    cdef const uint8_t* covered[MAX_GROUP]
+    cdef size_t sizes[MAX_GROUP]
+    cdef uint32_t crcs[MAX_GROUP]
+    cdef Py_ssize_t i, count, pos = 0
+    while pos < size:
+        count = 0
+        while pos < size and count < MAX_GROUP:
+            covered[count] = messages + pos + MESSAGE_MAGIC_OFFSET
+            sizes[count] = get_int32(messages + pos + LENGTH_OFFSET) - MESSAGE_CRC_LENGTH
+            pos += LOG_OVERHEAD + MESSAGE_CRC_LENGTH + sizes[count]
+            count += 1
+        kf_crc32_many(covered, sizes, crcs, count)
+        for i in range(count):
+            stored[0] = <uint32_t>get_int32(covered[i] - MESSAGE_CRC_LENGTH)
+            if unlikely(crcs[i] != stored[0]):
+                found[0] = crcs[i]
+                return covered[i] - MESSAGE_MAGIC_OFFSET - messages
+    return size
+
+
+cdef void seal_messages(uint8_t* messages, size_t size) noexcept nogil:
+    """Write the CRC of each v0/v1 message. The library itself must have written the messages."""
+    kf_crc32_seal_messages(messages, size)
+
+
+def crc32(const uint8_t[::1] data):
+    """Return the CRC-32 of `data`, as zlib computes it."""
+    cdef uint32_t crc
+    with nogil:
+        crc = kf_crc32(&data[0], data.shape[0])
+    return crc
+
+
+cdef enum:
+    # Bit 31 is the coefficient of x^0, as in every reflected CRC.
+    CASTAGNOLI = 0x82F63B78
+    X_TO_0 = 0x80000000
+    X_TO_8 = 0x00800000
+
+
+cdef uint32_t product(uint32_t a, uint32_t b) noexcept nogil:
+    """Return the product of two polynomials, modulo that of CRC-32C."""
+    cdef uint32_t result = 0
+    cdef int i
+    for i in range(32):
+        if a & (<uint32_t>X_TO_0 >> i):
+            result ^= b
+        b = (b >> 1) ^ (<uint32_t>CASTAGNOLI if b & 1 else 0)
+    return result
+
+
+cdef uint32_t behind_zeros(uint32_t value, size_t size) noexcept nogil:
+    """Return what `value` contributes to a CRC-32C after `size` more bytes. CRCs are linear."""
+    cdef uint32_t shift = X_TO_0, square = X_TO_8
+    while size:
+        if size & 1:
+            shift = product(square, shift)
+        square = product(square, square)
+        size >>= 1
+    return product(value, shift)
+
+
+def crc32c(data, value=0):
+    """Return the CRC-32C (Castagnoli) of any C-contiguous buffer, as record batches of format v2 store it.
+
+    value: the CRC of the bytes before these, to compute one CRC in steps.
+
+    Raises TypeError if `data` is not a buffer or `value` is not an int. Raises ValueError unless `value` is 0 to
+    2^32 - 1.
+
+    >>> crc32c(b"123456789") == crc32c(b"6789", crc32c(b"12345")) == 0xE3069283
+    True
+    """
+    cdef Py_buffer view
+    cdef uint32_t crc, before
+    if not PyObject_CheckBuffer(data):
+        raise TypeError(f"data: expected bytes or another buffer, found {type(data).__name__}")
+    if not isinstance(value, int):
+        raise TypeError(f"value: expected a CRC as an int, found {type(value).__name__}")
+    if not 0 <= value <= 0xFFFFFFFF:
+        raise ValueError(f"value: expected a CRC of 0 to 2^32 - 1, found {value}")
+    before = value
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    with nogil:
+        crc = kf_crc32c(<const uint8_t*>view.buf, view.len)
+        if before:
+            crc ^= behind_zeros(before, view.len)
+    PyBuffer_Release(&view)
+    return crc
+
+
+def kernel():
+    """Return the description of the kernel in use: the instructions that it uses."""
+    return kf_crc_kernel().decode()
+
+
+def select_kernel(name):
+    """Use the kernel `name`: vpclmul, pclmul, armv8 or portable; None for the best.
+
+    Raises ValueError if this processor does not support it.
+    """
+    cdef bytes encoded = b"" if name is None else name.encode()
+    if kf_crc_select(NULL if name is None else <const char*>encoded) != 0:
+        raise ValueError(f"CRC kernel {name!r} is not available on this processor")

@@ -1,1 +1,0 @@
-"""The constants of layout.pxd, for Python."""

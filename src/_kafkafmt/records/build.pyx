@@ -1,0 +1,694 @@
+"""Encode records of a caller, one by one or from columns, into a batch that grows.
+
+The encoder has the header of the batch and estimates its size, so that it knows when the batch is full. It does not
+compress: its caller passes a codec's function to `_build`.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBuffer_Release
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from libc.stdint cimport (
+    INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t,
+)
+from libc.string cimport memcpy, memset
+
+from ..wire.bytes cimport likely, unlikely, wrapping_add, wrapping_sub
+from ..columns.column_rows cimport *
+from ..crc.checksums cimport seal_messages
+from .decode cimport LocatedRecords
+from .encode cimport (
+    check_producer, check_range, message_size, record_body_size, record_fields_size, seal, wrap, write_message,
+    write_record,
+)
+from ..wire.layout cimport *
+from ..streams.merge cimport MergedRecords
+from ..wire.python_fields cimport NOT_HELD, append_sized, as_int64, as_milliseconds, held_bytes, size_of_bytes
+from ..wire.rows cimport BatchRow, RecordRow, sequence_after
+from ..wire.varint cimport size_of_varlong
+
+from ..types import milliseconds
+
+cdef enum:
+    FIRST_CAPACITY = 4096
+    # Rows that are located at a time: few enough to stay in the L1 cache, with their records.
+    BLOCK_RECORDS = 64
+    # `put` returns this if the batch is full.
+    NO_ROOM = 0
+
+# More than any real ratio. The size of a batch times this times the contingency factor still fits into a float.
+cdef double MAX_ESTIMATED_RATIO = 2.0**31
+# More than any batch has, and less than the largest int64.
+cdef float MAX_ESTIMATED_SIZE = 2.0**62
+
+
+cdef struct Progress:
+    # The state of a batch. It is restored as a whole if records are refused.
+    int64_t last_offset
+    int64_t base_timestamp
+    int64_t max_timestamp
+    Py_ssize_t size               # bytes in memory, including room for the header
+    Py_ssize_t max_record_size
+    int32_t count
+    bint has_base_timestamp
+
+
+@cython.no_gc
+cdef class RecordEncoder:
+    """Encodes records when they are appended, into memory that grows, after room for a batch header.
+
+    base_timestamp: the base of timestamp deltas, stored as the delete horizon; None for the first record's timestamp;
+        v2 only.
+    log_append_time: the timestamp of all records if timestamp_type is LOG_APPEND_TIME.
+    last_offset: the least last offset of the batch. capacity: bytes of memory at the start.
+
+    See `kafkafmt.RecordBatchBuilder` for the other arguments.
+    """
+
+    cdef readonly object codec
+    cdef public object batch_size
+    cdef double _estimated_ratio
+    cdef double _contingency_factor
+    cdef BatchRow header           # the fields that do not depend on records; `done` has the others
+    cdef Progress done
+    cdef int64_t log_append_time
+    cdef int64_t message_base      # v0 and v1 offsets count from it
+    cdef uint8_t* memory
+    cdef readonly Py_ssize_t capacity
+    cdef readonly Py_ssize_t missing_bytes  # the memory that the last `try_append` lacked
+    cdef bytearray headers
+    cdef bint busy
+
+    def __cinit__(self):
+        self.memory = NULL
+        self.capacity = 0
+        self.missing_bytes = 0
+        self.headers = bytearray()
+        self.busy = False
+
+    def __init__(
+        self, int magic, codec, int64_t base_offset, *, int timestamp_type=CREATE_TIME,
+        int64_t log_append_time=NO_TIMESTAMP, base_timestamp=None, last_offset=None,
+        int64_t partition_leader_epoch=NO_PARTITION_LEADER_EPOCH, int64_t producer_id=NO_PRODUCER_ID,
+        int64_t producer_epoch=NO_PRODUCER_EPOCH, int64_t base_sequence=NO_SEQUENCE, bint is_transactional=False,
+        bint is_control=False, batch_size=None, double estimated_ratio=1.0, double contingency_factor=1.05,
+        Py_ssize_t capacity=FIRST_CAPACITY,
+    ):
+        cdef BatchRow header
+        if magic not in (0, 1, 2):
+            raise ValueError(f"magic: expected 0, 1 or 2, found {magic}")
+        check_range("partition_leader_epoch", partition_leader_epoch, INT32_MIN, INT32_MAX)
+        check_range("producer_epoch", producer_epoch, INT16_MIN, INT16_MAX)
+        check_range("base_sequence", base_sequence, INT32_MIN, INT32_MAX)
+        check_producer(producer_id, producer_epoch, base_sequence, is_transactional, is_control)
+        if timestamp_type not in (CREATE_TIME, LOG_APPEND_TIME) and (magic > 0 or timestamp_type != NO_TIMESTAMP_TYPE):
+            raise ValueError(f"timestamp_type: expected CREATE_TIME or LOG_APPEND_TIME, found {timestamp_type}")
+        memset(&header, 0, sizeof(header))
+        header.magic = <int8_t>magic
+        header.codec = codec
+        header.timestamp_type = <int8_t>timestamp_type
+        header.base_offset = base_offset
+        header.last_offset = wrapping_sub(base_offset, 1) if last_offset is None else last_offset
+        header.has_delete_horizon = base_timestamp is not None
+        header.base_timestamp = NO_TIMESTAMP if base_timestamp is None else base_timestamp
+        header.partition_leader_epoch = <int32_t>partition_leader_epoch
+        header.producer_id = producer_id
+        header.producer_epoch = <int16_t>producer_epoch
+        header.base_sequence = <int32_t>base_sequence
+        header.is_transactional = is_transactional
+        header.is_control = is_control
+        self.estimated_ratio = estimated_ratio
+        self.contingency_factor = contingency_factor
+        # No Python callback runs below this line.
+        self.grow_to(max(capacity, RECORD_BATCH_OVERHEAD))
+        self.codec = codec
+        self.batch_size = batch_size
+        self.log_append_time = log_append_time
+        self.header = header
+        self.begin()
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.memory)
+
+    @cython.final
+    cdef void begin(self) noexcept:
+        """Reset the state to that of a batch without records."""
+        # Offsets of messages in a v1 wrapper count from its first; those in a v0 wrapper are absolute.
+        self.message_base = self.header.base_offset if self.header.magic == 1 and self.header.codec else 0
+        self.done.size = RECORD_BATCH_OVERHEAD if self.header.magic == 2 else 0
+        self.done.max_record_size = 0
+        self.done.count = 0
+        self.done.last_offset = wrapping_sub(self.header.base_offset, 1)
+        self.done.base_timestamp = self.header.base_timestamp
+        self.done.has_base_timestamp = self.header.has_delete_horizon
+        self.done.max_timestamp = self.log_append_time
+
+    @cython.final
+    cdef int check_idle(self) except -1:
+        """Raise RuntimeError if a record is being appended.
+
+        Buffers and headers of a caller may run Python code, which may call this object again, also in another thread.
+        """
+        if self.busy:
+            raise RuntimeError("a builder takes one record at a time")
+        return 0
+
+    @cython.final
+    cdef bint reserve(self, int64_t more) noexcept nogil:
+        """Make room for `more` bytes, which the caller knows to fit into a batch. Returns False without memory."""
+        if likely(more <= self.capacity - self.done.size):
+            return True
+        return self.resize(max(self.done.size + more, 2 * self.capacity))
+
+    @cython.final
+    cdef bint resize(self, Py_ssize_t capacity) noexcept nogil:
+        """Grow the memory to a capacity, if it is smaller. False if there is no memory."""
+        cdef uint8_t* memory
+        if capacity <= self.capacity:
+            return True
+        memory = <uint8_t*>PyMem_RawRealloc(self.memory, capacity)
+        if memory == NULL:
+            return False
+        self.memory = memory
+        self.capacity = capacity
+        return True
+
+    def grow(self, Py_ssize_t capacity):
+        """Grow the memory to at least `capacity` bytes. It never shrinks.
+
+        Raises ValueError for more than a batch may take, and MemoryError if there is none.
+        """
+        self.grow_to(capacity)
+
+    @cython.final
+    cdef int grow_to(self, Py_ssize_t capacity) except -1:
+        self.check_idle()
+        if capacity > INT32_MAX:
+            raise ValueError(f"capacity: expected {INT32_MAX} bytes at the most, found {capacity}")
+        if not self.resize(capacity):
+            raise MemoryError()
+        return 0
+
+    def __len__(self):
+        """Return the number of records so far."""
+        return self.done.count
+
+    @property
+    def magic(self):
+        return self.header.magic
+
+    @property
+    def base_offset(self):
+        return self.header.base_offset
+
+    @property
+    def size_in_bytes(self):
+        """The uncompressed bytes of the records so far, without a batch header."""
+        return self.records_size()
+
+    @property
+    def max_record_size(self):
+        """The uncompressed bytes of the largest record so far; 0 if there is none."""
+        return self.done.max_record_size
+
+    @property
+    def is_full(self):
+        """Whether `estimated_size` has reached `batch_size`. Never without a record or without a `batch_size`."""
+        return self.done.count > 0 and self.estimated() >= self.limit()
+
+    @property
+    def estimated_size(self):
+        """The bytes that `build` is expected to return. With a codec this depends on ratio and contingency factor."""
+        return self.estimated()
+
+    @property
+    def estimated_ratio(self):
+        """The compression ratio for `estimated_size` (KIP-126). Raises ValueError unless it is 0 to 2^31."""
+        return self._estimated_ratio
+
+    @estimated_ratio.setter
+    def estimated_ratio(self, double ratio):
+        if not 0 <= ratio <= MAX_ESTIMATED_RATIO:
+            raise ValueError(f"estimated_ratio: expected 0 to {MAX_ESTIMATED_RATIO:.0f}, found {ratio}")
+        self._estimated_ratio = ratio
+
+    @property
+    def contingency_factor(self):
+        """The factor by which `estimated_size` multiplies `estimated_ratio` (KIP-126). More than 0, up to 2^31."""
+        return self._contingency_factor
+
+    @contingency_factor.setter
+    def contingency_factor(self, double factor):
+        if not 0 < factor <= MAX_ESTIMATED_RATIO:
+            raise ValueError(
+                f"contingency_factor: expected more than 0, to {MAX_ESTIMATED_RATIO:.0f}, found {factor}"
+            )
+        self._contingency_factor = factor
+
+    @cython.final
+    cdef Py_ssize_t records_size(self) noexcept nogil:
+        return self.done.size - (RECORD_BATCH_OVERHEAD if self.header.magic == 2 else 0)
+
+    @cython.final
+    cdef int64_t estimated(self) noexcept nogil:
+        cdef float size
+        cdef int64_t overhead
+        if not self.header.codec:
+            return self.done.size
+        # Kafka computes with 32-bit floats in this order. Batches end at the same record as Kafka's because of that.
+        size = <float>self.records_size() * <float>self._estimated_ratio
+        size = size * <float>self._contingency_factor
+        if self.header.magic == 2:
+            overhead = RECORD_BATCH_OVERHEAD
+        else:
+            overhead = MESSAGE_OVERHEAD_V1 if self.header.magic == 1 else MESSAGE_OVERHEAD_V0
+        return overhead + <int64_t>min(size, MAX_ESTIMATED_SIZE)
+
+    @cython.final
+    cdef int64_t timestamp_delta(self, int64_t timestamp) noexcept nogil:
+        return wrapping_sub(timestamp, self.done.base_timestamp) if self.done.has_base_timestamp else 0
+
+    @cython.final
+    cdef int64_t body_size(self, const RecordRow* row) noexcept nogil:
+        """Return the value of the record's length field in v2, or the size of the whole message in v0 and v1."""
+        if self.header.magic < 2:
+            return message_size(row, self.header.magic)
+        return record_body_size(
+            row, wrapping_sub(row.offset, self.header.base_offset), self.timestamp_delta(row.timestamp)
+        )
+
+    @cython.final
+    cdef int64_t whole_size(self, int64_t body_size) noexcept nogil:
+        return body_size + (size_of_varlong(body_size) if self.header.magic == 2 else 0)
+
+    @cython.final
+    cdef void write(self, const RecordRow* row, int64_t body_size) noexcept nogil:
+        """Write a record into memory that was reserved for it."""
+        cdef uint8_t* out = self.memory + self.done.size
+        cdef int64_t timestamp = row.timestamp
+        if not self.done.has_base_timestamp:
+            self.done.base_timestamp = timestamp
+            self.done.has_base_timestamp = True
+        if self.header.magic == 2:
+            out = write_record(
+                out, row, body_size, wrapping_sub(row.offset, self.header.base_offset),
+                wrapping_sub(timestamp, self.done.base_timestamp),
+            )
+        elif self.header.timestamp_type == LOG_APPEND_TIME:
+            out = write_message(
+                out, row, wrapping_sub(row.offset, self.message_base), self.header.magic, TIMESTAMP_TYPE_MASK,
+                self.log_append_time,
+            )
+        else:
+            out = write_message(
+                out, row, wrapping_sub(row.offset, self.message_base), self.header.magic, 0, timestamp
+            )
+        self.done.max_record_size = max(self.done.max_record_size, out - self.memory - self.done.size)
+        self.done.size = out - self.memory
+        if self.header.timestamp_type != LOG_APPEND_TIME and timestamp > self.done.max_timestamp:
+            self.done.max_timestamp = timestamp
+        self.done.last_offset = row.offset
+        self.done.count += 1
+
+    # From rows
+
+    def append(self, timestamp, key, value, headers=()):
+        """Append a record at the next offset; see `append_with_offset`."""
+        cdef int64_t at = as_milliseconds(timestamp, milliseconds)
+        self.append_row(wrapping_add(self.done.last_offset, 1), at, key, value, headers, INT64_MAX, True)
+
+    def append_with_offset(self, offset, timestamp, key, value, headers=()):
+        """Append a record.
+
+        timestamp: milliseconds, -1 for none, or an aware datetime, which is rounded down. key, value: bytes, another
+        buffer, or None. headers: pairs of a str (or bytes) and bytes or None; v2 only.
+
+        Raises ValueError if the offset does not ascend, or is 2^31 or more above the base offset. Raises ValueError for
+        headers below v2, and OverflowError if the batch would take 2 GiB.
+        """
+        cdef int64_t at = as_milliseconds(timestamp, milliseconds)
+        self.append_row(as_int64(offset), at, key, value, headers, INT64_MAX, True)
+
+    def try_append(self, timestamp, key, value, headers=()):
+        """Append a record if `has_room_for` returns True and the memory suffices. The memory does not grow.
+
+        Returns the number of records, or 0 if the record was not appended. Then `missing_bytes` is the memory that is
+        missing: call `grow`, and try again. If that is 0, the batch is full or would take 2 GiB. Raises as `append`
+        does, but OverflowError only for the first record.
+        """
+        cdef int64_t limit = self.limit(), at = as_milliseconds(timestamp, milliseconds)
+        cdef int64_t count
+        count = self.append_row(wrapping_add(self.done.last_offset, 1), at, key, value, headers, limit, False)
+        self.missing_bytes = -count if count < 0 else 0
+        return max(count, 0)
+
+    @cython.final
+    cdef int64_t limit(self) except -1:
+        """Return the limit for `fits`: `batch_size`, or the largest number if there is none."""
+        return INT64_MAX if self.batch_size is None else max(self.batch_size, 0)
+
+    @cython.final
+    cdef int64_t append_row(
+        self, int64_t offset, int64_t timestamp, key, value, headers, int64_t limit, bint may_grow
+    ) except? -1:
+        cdef RecordRow row
+        cdef Py_buffer key_view, value_view
+        cdef int64_t offset_delta = wrapping_sub(offset, self.header.base_offset), status
+        if offset <= self.done.last_offset:
+            raise ValueError(f"offset: expected more than {self.done.last_offset}, found {offset}")
+        if timestamp < NO_TIMESTAMP:
+            raise ValueError(f"timestamp: expected -1 (none) or more, found {timestamp}")
+        if offset_delta < 0 or offset_delta > INT32_MAX:
+            raise ValueError(
+                f"offset {offset} is not within 2^31 of the base offset {self.header.base_offset}"
+            )
+        self.check_idle()
+        row.offset = offset
+        row.timestamp = timestamp
+        row.header_count = row.headers_size = 0
+        key_view.len = value_view.len = NOT_HELD
+        self.busy = True
+        try:
+            if headers:
+                self.encode_headers(headers, &row)
+            row.key_size = held_bytes(key, &row.key, &key_view, "key")
+            row.value_size = held_bytes(value, &row.value, &value_view, "value")
+            status = self.put(&row, limit, may_grow)
+        finally:
+            self.busy = False
+            if key_view.len != NOT_HELD:
+                PyBuffer_Release(&key_view)
+            if value_view.len != NOT_HELD:
+                PyBuffer_Release(&value_view)
+        return status
+
+    @cython.final
+    cdef int64_t put(self, const RecordRow* row, int64_t limit, bint may_grow) except? -1:
+        """Write the record if it fits.
+
+        Returns the number of records, NO_ROOM, or the negative number of bytes of memory that are missing.
+        """
+        cdef int64_t body_size = self.body_size(row)
+        cdef int64_t size = self.whole_size(body_size)
+        if not self.fits(size, limit):
+            return NO_ROOM
+        if size > INT32_MAX - self.done.size:
+            if not may_grow and self.done.count:
+                return NO_ROOM
+            raise OverflowError(f"{self.done.size} and {size} bytes do not fit into a batch")
+        if not may_grow and size > self.capacity - self.done.size:
+            return self.capacity - self.done.size - size
+        if not self.reserve(size):
+            raise MemoryError()
+        self.write(row, body_size)
+        return self.done.count
+
+    @cython.final
+    cdef int encode_headers(self, object headers, RecordRow* row) except -1:
+        """Encode headers as in v2, into scratch memory. `row` points there until the next call."""
+        cdef bytearray out = self.headers
+        cdef int32_t count = 0
+        if self.header.magic < 2:
+            raise ValueError(f"headers need message format v2, not v{self.header.magic}")
+        if isinstance(headers, dict):
+            raise TypeError("headers: expected pairs of key and value, found a dict")
+        out.clear()
+        for key, value in headers:
+            if isinstance(key, str):
+                key = key.encode("utf-8", "surrogateescape")
+            else:
+                key = memoryview(key).cast("B")
+            append_sized(out, key)
+            append_sized(out, None if value is None else memoryview(value).cast("B"))
+            count += 1
+        row.header_count = count
+        row.headers_size = <int32_t>len(out)
+        row.headers = <const uint8_t*>(<char*>out)
+        return 0
+
+    def has_room_for(self, timestamp, key, value, headers=()):
+        """Return whether one more record fits into `batch_size`. True for the first record, and without `batch_size`.
+
+        The size of the new record counts uncompressed, as in Kafka's MemoryRecordsBuilder.
+        """
+        cdef RecordRow row
+        cdef int64_t limit = self.limit()
+        if limit == INT64_MAX or not self.done.count:
+            return True
+        row.offset = wrapping_add(self.done.last_offset, 1)
+        row.timestamp = as_milliseconds(timestamp, milliseconds)
+        row.key_size = size_of_bytes(key, "key")
+        row.value_size = size_of_bytes(value, "value")
+        row.header_count = row.headers_size = 0
+        if headers and self.header.magic == 2:
+            if not hasattr(headers, "__len__"):
+                raise TypeError("headers: expected a sequence, found an iterator, which would be used up")
+            self.check_idle()
+            self.busy = True
+            try:
+                self.encode_headers(headers, &row)
+            finally:
+                self.busy = False
+        return self.fits(self.whole_size(self.body_size(&row)), limit)
+
+    @cython.final
+    cdef bint fits(self, int64_t size, int64_t limit) noexcept nogil:
+        return self.done.count == 0 or size <= limit - self.estimated()
+
+    # From columns
+
+    def _append_columns(self, list parts not None):
+        """Append all records of the `ColumnRows`, or none if one of them cannot be appended.
+
+        Raises ValueError or OverflowError for that record.
+        """
+        cdef Progress before = self.done
+        self.check_idle()
+        self.busy = True
+        try:
+            for columns in parts:
+                self.append_part(columns, 0, INT64_MAX, INT64_MAX)
+        except BaseException:
+            self.done = before
+            raise
+        finally:
+            self.busy = False
+
+    def fill(self, ColumnRows columns not None, Py_ssize_t first, Py_ssize_t stop):
+        """Append the records of `columns` from `first` to `stop`, until `has_room_for` would return False.
+
+        If the columns have offsets, a batch begins at the offset of its first record. It ends before an offset that is
+        2^31 or more above that. Returns the number of the first record that was not appended. Raises as
+        `_append_columns` does.
+        """
+        cdef int64_t limit = self.limit()
+        if not 0 <= first <= stop <= columns.count:
+            raise ValueError(f"first and stop: expected 0 to {columns.count}, found {first} and {stop}")
+        self.check_idle()
+        self.busy = True
+        try:
+            if columns.has_offsets and first < stop and self.done.count == 0:
+                self.begin_at(columns.offsets[first])
+            return self.append_part(columns, first, stop, limit)
+        finally:
+            self.busy = False
+
+    @cython.final
+    cdef Py_ssize_t append_part(
+        self, ColumnRows columns, Py_ssize_t first, int64_t stop, int64_t limit
+    ) except -1:
+        cdef Misfit found
+        if columns is None:
+            raise TypeError("columns: expected ColumnRows, found None")
+        stop = min(stop, <int64_t>columns.count)
+        columns.enter()
+        with nogil:
+            first = self.append_rows(columns, first, <Py_ssize_t>stop, limit, &found)
+        columns.busy = False
+        if found.status != FITS:
+            raise_misfit(&found, columns.origin)
+        return first
+
+    @cython.final
+    cdef Py_ssize_t append_rows(
+        self, ColumnRows columns, Py_ssize_t first, Py_ssize_t stop, int64_t limit, Misfit* found
+    ) noexcept nogil:
+        cdef RecordRow rows[BLOCK_RECORDS]
+        cdef Py_ssize_t k, located
+        found.status = FITS
+        while first < stop:
+            located = columns.locate(first, min(BLOCK_RECORDS, stop - first), rows, found)
+            for k in range(located):
+                if not columns.has_offsets:
+                    rows[k].offset = wrapping_add(self.done.last_offset, 1)
+                if not self.append_located(&rows[k], first + k, limit, found):
+                    return first + k
+            first += located
+            if unlikely(found.status != FITS):
+                break
+        return first
+
+    @cython.final
+    cdef bint append_located(
+        self, RecordRow* row, Py_ssize_t entry, int64_t limit, Misfit* found
+    ) noexcept nogil:
+        """Append record `entry` of the columns. Returns False if there is no room, or with the reason in `found`."""
+        cdef int64_t body_size = self.body_size(row)
+        cdef int64_t size = self.whole_size(body_size)
+        cdef bint is_too_far = wrapping_sub(row.offset, self.header.base_offset) > INT32_MAX
+        cdef bint is_too_large = size > INT32_MAX - self.done.size
+        cdef bint may_go_on = limit != INT64_MAX and self.done.count > 0
+        if not self.fits(size, limit) or (unlikely(is_too_far or is_too_large) and may_go_on):
+            found.status = FITS  # an earlier finding is about a record after this one
+            return False
+        if unlikely(row.timestamp < NO_TIMESTAMP):
+            misfit(found, NEGATIVE_TIMESTAMP, TIMESTAMPS, entry, row.timestamp, 0, 0)
+        elif unlikely(self.header.magic < 2 and row.header_count > 0):
+            misfit(found, HEADERS_NEED_V2, HEADERS, entry, 0, 0, 0)
+        elif unlikely(row.offset <= self.done.last_offset):
+            if self.done.last_offset == INT64_MAX:
+                misfit(found, OFFSETS_USED_UP, TIMESTAMPS, entry, self.done.last_offset, 0, 0)
+            else:
+                misfit(found, OFFSET_TOO_LOW, OFFSETS, entry, self.done.last_offset, row.offset, 0)
+        elif unlikely(is_too_far):
+            misfit(found, TOO_FAR, TIMESTAMPS, entry, self.header.base_offset, 0, 0)
+        elif unlikely(is_too_large):
+            misfit(found, TOO_LARGE, VALUES, entry, 0, 0, 0)
+        elif unlikely(not self.reserve(size)):
+            misfit(found, NO_MEMORY, VALUES, entry, 0, 0, 0)
+        else:
+            self.write(row, body_size)
+            return True
+        return False
+
+    # From other batches
+
+    def fill_located(self, LocatedRecords located not None, Py_ssize_t first, Py_ssize_t stop):
+        """Append located records from `first` to `stop`, until the batch is full, at consecutive offsets.
+
+        Returns the number of the first record that was not appended. Raises ValueError for a timestamp below -1.
+        """
+        cdef int64_t limit = self.limit()
+        cdef RecordRow row
+        cdef Misfit found
+        located.check_range(first, stop)
+        self.check_idle()
+        found.status = FITS
+        self.busy = True
+        with nogil:
+            while first < stop:
+                row = located.rows[first]
+                row.offset = wrapping_add(self.done.last_offset, 1)
+                if not self.append_located(&row, first, limit, &found):
+                    break
+                first += 1
+        self.busy = False
+        if found.status != FITS:
+            raise_misfit(&found, 0)
+        return first
+
+    def fill_merged(self, MergedRecords merged not None, Py_ssize_t first):
+        """Append records of a merge from `first` on, as `fill_located` does.
+
+        It stops before a record that cannot be appended. Raises ValueError only if that is record `first`, so that the
+        caller knows its number.
+        """
+        cdef int64_t limit = self.limit()
+        cdef Py_ssize_t number = first
+        cdef RecordRow row
+        cdef Misfit found
+        merged.check_range(first, merged.count)
+        self.check_idle()
+        found.status = FITS
+        self.busy = True
+        with nogil:
+            while number < merged.count:
+                row = merged.row(number)[0]
+                row.offset = wrapping_add(self.done.last_offset, 1)
+                if not self.append_located(&row, number, limit, &found):
+                    break
+                number += 1
+        self.busy = False
+        if found.status != FITS and number == first:
+            raise_misfit(&found, 0)
+        return number
+
+    def size_upper_bound(self, LocatedRecords located not None, Py_ssize_t number):
+        """Return the most bytes that a batch of this one record takes, as Kafka estimates it before building one."""
+        cdef const RecordRow* row
+        cdef int64_t overhead
+        located.check_range(number, number + 1)
+        row = &located.rows[number]
+        if self.header.magic == 2:
+            return RECORD_BATCH_OVERHEAD + MAX_RECORD_OVERHEAD + record_fields_size(row)
+        overhead = MESSAGE_OVERHEAD_V1 if self.header.magic == 1 else MESSAGE_OVERHEAD_V0
+        return message_size(row, self.header.magic) + (overhead - LOG_OVERHEAD if self.header.codec else 0)
+
+    # Building the batch
+
+    def _build(self, compress):
+        """Return the bytes of the batch. compress: a function that compresses the records, or None.
+
+        In v0 and v1 the result is a wrapper message, or with None the messages themselves. Without records `compress`
+        is not called.
+        """
+        self.check_idle()
+        self.busy = True  # a codec releases the GIL, and no record may be added between its payload and the header
+        try:
+            if compress is not None and self.done.count > 0:
+                return self.sealed_batch(compress(self.encoded_records()))
+            return self.sealed_batch(None) if self.header.magic >= 2 else self.encoded_records()
+        finally:
+            self.busy = False
+
+    @cython.final
+    cdef bytes encoded_records(self):
+        """Return the bytes to compress: v2 records, or sealed messages of v0 or v1."""
+        cdef Py_ssize_t start = self.done.size - self.records_size()
+        if self.header.magic < 2:
+            seal_messages(self.memory, self.done.size)
+        return PyBytes_FromStringAndSize(<char*>self.memory + start, self.records_size())
+
+    @cython.final
+    cdef bytes sealed_batch(self, payload):
+        cdef BatchRow row = self.header
+        cdef bytes batch
+        row.last_offset = max(row.last_offset, self.done.last_offset)
+        row.base_timestamp = self.done.base_timestamp
+        row.max_timestamp = self.done.max_timestamp
+        row.count = self.done.count
+        if row.magic < 2:
+            return wrap(payload, &row)
+        if payload is None:
+            batch = PyBytes_FromStringAndSize(<char*>self.memory, self.done.size)
+        else:
+            batch = headed(payload)
+        seal(<uint8_t*>PyBytes_AS_STRING(batch), len(batch), &row)
+        return batch
+
+    def _begin_next(self):
+        """Begin the next batch. It continues the offsets and sequence numbers of this one."""
+        self.check_idle()
+        cdef int64_t base_offset = wrapping_add(self.done.last_offset, 1)
+        if self.header.base_sequence >= 0:
+            self.header.base_sequence = sequence_after(
+                self.header.base_sequence, self.header.base_offset, base_offset
+            )
+        self.header.base_offset = base_offset
+        self.header.last_offset = self.done.last_offset
+        self.begin()
+
+    @cython.final
+    cdef void begin_at(self, int64_t offset) noexcept:
+        """Let a batch without records begin at `offset`, if that is above the last offset before it."""
+        if offset > self.done.last_offset:
+            self.header.base_offset = offset
+            self.header.last_offset = wrapping_sub(offset, 1)
+            self.begin()
+
+
+cdef bytes headed(const uint8_t[::1] payload):
+    """Return bytes with room for the header of a batch, followed by `payload`."""
+    cdef bytes batch = PyBytes_FromStringAndSize(NULL, RECORD_BATCH_OVERHEAD + payload.shape[0])
+    memcpy(PyBytes_AS_STRING(batch) + RECORD_BATCH_OVERHEAD, &payload[0], payload.shape[0])
+    return batch

@@ -1,0 +1,17 @@
+from ..batches.scan cimport BatchRun
+from ..wire.rows cimport BatchRow, RecordRow
+from .record_ranges cimport RecordRanges
+
+
+cdef object memory_changed()
+
+
+cdef class LocatedRecords:
+    cdef RecordRanges ranges
+    cdef RecordRow* rows
+    cdef Py_ssize_t count
+    cdef const BatchRow* batch(self, const RecordRow* row) noexcept nogil
+    cdef int check_range(self, Py_ssize_t first, Py_ssize_t stop) except -1
+
+
+cdef BatchRun row_alone(const BatchRow* row)

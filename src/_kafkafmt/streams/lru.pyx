@@ -1,0 +1,583 @@
+"""Entries of several tables in the order of their last use, with one limit in bytes.
+
+An entry is one block of memory: links, key and value. `EntryOrder` links the entries of all tables by their last use,
+and counts their bytes as the allocator rounds them. An `EntryTable` finds its entries by key, and links dirty ones in
+the order in which they became dirty. A table grows and shrinks by one bucket at a time (linear hashing), so that no
+single insertion moves all entries.
+
+Every step is one call that runs no Python code in between, so that under the GIL threads see complete steps only.
+Derived classes implement `make_room` and `pass_through`. These decide what happens if only dirty entries could be
+dropped.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from libc.stdint cimport uint8_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcmp, memcpy
+
+from sys import getsizeof
+
+
+cdef struct Entry:
+    Entry* before  # in a list of dirty entries; NULL in both for a clean one
+    Entry* behind
+    void* table
+    PyObject* context  # NULL for None, and for a clean entry
+    Py_ssize_t charge
+    Entry* newer  # a hit reads only the fields from here on and the key: one or two cache lines
+    Entry* older
+    Entry* chain  # the next one in the same bucket
+    Py_hash_t hash
+    Py_ssize_t key_size
+    Py_ssize_t value_size  # -1 for a tombstone
+
+
+cdef enum:
+    BLOCK_HEADER = 8  # the allocator's bytes before a block
+    BLOCK_ALIGNMENT = 16
+    LEAST_MAPPED = 128 * 1024  # blocks of this size and larger take whole pages
+    MAPPED_HEADER = 16
+    PAGE = 4096
+    BUCKET = sizeof(void*) + 1  # the chain, and its filter
+    LEAST_BUCKETS = 8
+
+ENTRY_OVERHEAD_BYTES = sizeof(Entry) + BLOCK_HEADER + BUCKET
+
+
+cdef inline char* key_of(Entry* entry) noexcept nogil:
+    return <char*>entry + sizeof(Entry)
+
+
+cdef inline char* value_of(Entry* entry) noexcept nogil:
+    return key_of(entry) + entry.key_size
+
+
+cdef inline uint8_t filter_bit(Py_hash_t hash_) noexcept nogil:
+    """Return the bit of a filter for a hash. It depends on the upper bits, because the lower ones chose the bucket."""
+    return <uint8_t>(1 << (<size_t>hash_ >> (8 * sizeof(size_t) - 3)))
+
+
+cdef inline Py_ssize_t block_bytes(Py_ssize_t key_size, Py_ssize_t value_size) noexcept nogil:
+    """Return the bytes that the allocator uses for an entry: those requested, rounded up. A value may use them all."""
+    cdef Py_ssize_t size = sizeof(Entry) + key_size + max(value_size, 0)
+    if size + 2 * BLOCK_ALIGNMENT < LEAST_MAPPED:
+        return (size + BLOCK_HEADER + BLOCK_ALIGNMENT - 1) // BLOCK_ALIGNMENT * BLOCK_ALIGNMENT
+    return (size + MAPPED_HEADER + PAGE - 1) // PAGE * PAGE
+
+
+cdef inline bytes key_object(Entry* entry):
+    return PyBytes_FromStringAndSize(key_of(entry), entry.key_size)
+
+
+cdef inline object value_object(Entry* entry):
+    if entry.value_size < 0:
+        return None
+    return PyBytes_FromStringAndSize(value_of(entry), entry.value_size)
+
+
+cdef inline PyObject* kept(object context) noexcept:
+    """Return a new reference to a context; NULL for None."""
+    if context is None:
+        return NULL
+    Py_INCREF(context)
+    return <PyObject*>context
+
+
+cdef inline bint is_between(Entry* entry, bytes start, bytes stop) noexcept:
+    return (start is None or compare(entry, start) >= 0) and (stop is None or compare(entry, stop) < 0)
+
+
+cdef inline int compare(Entry* entry, bytes key) noexcept:
+    """Compare the key of an entry with another key, byte by byte. Returns a number below, equal to or above 0."""
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(key)
+    cdef int order = memcmp(key_of(entry), PyBytes_AS_STRING(key), min(entry.key_size, size))
+    return order if order else (entry.key_size > size) - (entry.key_size < size)
+
+
+cdef inline Py_ssize_t asked_bytes(Py_ssize_t block) noexcept nogil:
+    """Return the bytes to request so that the allocator uses exactly `block` bytes."""
+    return block - (BLOCK_HEADER if block < LEAST_MAPPED else MAPPED_HEADER)
+
+
+cdef inline void link_dirty(Entry* entry, Entry* behind) noexcept nogil:
+    """Insert an entry before `behind`."""
+    entry.behind = behind
+    entry.before = behind.before
+    behind.before.behind = entry
+    behind.before = entry
+
+
+cdef inline void unlink_dirty(Entry* entry) noexcept nogil:
+    entry.before.behind = entry.behind
+    entry.behind.before = entry.before
+    entry.before = entry.behind = NULL
+
+
+cdef inline void begin_list(Entry* sentinel) noexcept nogil:
+    sentinel.before = sentinel.behind = sentinel
+
+
+cdef inline void move_in_front(Entry* moved, Entry* target) noexcept nogil:
+    """Move all entries of one list before the first entry of another."""
+    if moved.behind == moved:
+        return
+    moved.before.behind = target.behind
+    target.behind.before = moved.before
+    moved.behind.before = target
+    target.behind = moved.behind
+    begin_list(moved)
+
+
+cdef class EntryOrder:
+    """The entries of all tables, from the one used last to the one not used for longest.
+
+    limit_bytes: the most bytes that they may take. used_bytes: the bytes that they take, including the tables' buckets.
+    evictions: the number of entries that were dropped for others. grow_at: from this number of evictions on,
+    `make_room` is called before another entry is dropped.
+    """
+
+    cdef Entry ends
+    cdef readonly Py_ssize_t used_bytes
+    cdef readonly Py_ssize_t evictions
+    cdef public Py_ssize_t limit_bytes
+    cdef public Py_ssize_t grow_at
+
+    def __cinit__(self, *args, **kwargs):
+        self.ends.newer = self.ends.older = &self.ends
+
+    def make_room(self, Py_ssize_t needed_bytes):
+        """Make room for more bytes; return whether there is room. Derived classes override it.
+
+        It is called if dropping clean entries is not enough, or `grow_at` is reached.
+        """
+        return self.drop_oldest(needed_bytes)
+
+    cpdef bint drop_oldest(self, Py_ssize_t needed_bytes):
+        """Drop clean entries, least recently used first, up to the first dirty one; return whether there is room."""
+        cdef Entry* entry
+        while self.used_bytes + needed_bytes > self.limit_bytes:
+            entry = self.ends.newer
+            if entry == &self.ends or entry.before != NULL:
+                return False
+            self.drop(entry)
+        return True
+
+    def drop_clean(self, Py_ssize_t needed_bytes):
+        """Drop clean entries, least recently used first, also after dirty ones; return whether there is room."""
+        cdef Entry* entry = self.ends.newer
+        cdef Entry* after
+        while self.used_bytes + needed_bytes > self.limit_bytes and entry != &self.ends:
+            after = entry.newer
+            if entry.before == NULL:
+                self.drop(entry)
+            entry = after
+        return self.used_bytes + needed_bytes <= self.limit_bytes
+
+    def oldest_table(self):
+        """Return the table of the least recently used entry; None if there is no entry."""
+        if self.ends.newer == &self.ends:
+            return None
+        return <object>self.ends.newer.table
+
+    cdef inline void drop(self, Entry* entry) noexcept:
+        self.evictions += 1
+        (<EntryTable>entry.table).remove(entry)
+
+    cdef inline void use(self, Entry* entry) noexcept:
+        if self.ends.older != entry:
+            self.take_out(entry)
+            self.put_first(entry)
+
+    cdef inline void put_first(self, Entry* entry) noexcept:
+        entry.newer = &self.ends
+        entry.older = self.ends.older
+        self.ends.older.newer = entry
+        self.ends.older = entry
+
+    cdef inline void take_out(self, Entry* entry) noexcept:
+        entry.newer.older = entry.older
+        entry.older.newer = entry.newer
+
+
+@cython.no_gc_clear
+cdef class EntryTable:
+    """A table of entries by key, clean or dirty. All tables of one `EntryOrder` share its limit.
+
+    hits and misses count the calls of `get`. dirty_bytes: the bytes of dirty entries. is_flushing: True from
+    `begin_flush` to `end_flush`.
+    """
+
+    cdef readonly EntryOrder order
+    cdef readonly Py_ssize_t used_bytes
+    cdef readonly Py_ssize_t dirty_bytes
+    cdef readonly Py_ssize_t hits
+    cdef readonly Py_ssize_t misses
+    cdef readonly bint is_flushing
+    cdef Entry** buckets
+    cdef uint8_t* filters  # bits for the entries of each bucket, so that most misses need not read entries
+    cdef size_t bucket_count
+    cdef size_t bucket_room
+    cdef size_t mask  # of the smaller power of two
+    cdef size_t count
+    cdef Entry dirty  # sentinels of three lists: dirty entries that are not in a flush,
+    cdef Entry waiting  # dirty entries that the current flush will return,
+    cdef Entry handed  # and those that it has returned
+
+    def __cinit__(self, EntryOrder order not None, *args, **kwargs):
+        self.order = order
+        begin_list(&self.dirty)
+        begin_list(&self.waiting)
+        begin_list(&self.handed)
+        self.give_room(LEAST_BUCKETS)
+        self.buckets[0] = NULL
+        self.filters[0] = 0
+        self.bucket_count = 1
+
+    def __dealloc__(self):
+        self.remove_all()
+        free(self.buckets)
+        free(self.filters)
+
+    def __len__(self):
+        return self.count
+
+    def __contains__(self, bytes key not None):
+        return self.find(key, hash(key)) != NULL
+
+    def pass_through(self, bytes key not None, value, context):
+        """Write an entry for which there is no room directly to the store below. Derived classes implement it."""
+        raise NotImplementedError
+
+    def get(self, bytes key not None, default=None):
+        """Return the value of a key, None for a deleted key, or `default` if there is no entry. Counts as a use."""
+        cdef Entry* entry = self.find(key, hash(key))
+        if entry == NULL:
+            self.misses += 1
+            return default
+        self.hits += 1
+        self.order.use(entry)
+        return value_object(entry)
+
+    def put(self, bytes key not None, bytes value, context=None):
+        """Set the value of a key, as a dirty entry. None deletes the key. `next_dirty` returns `context` with it."""
+        self.store(key, value, context, True)
+
+    def delete(self, bytes key not None, context=None):
+        """Delete a key. A dirty entry without a value hides the stored value below until it is flushed."""
+        self.store(key, None, context, True)
+
+    def put_clean(self, bytes key not None, bytes value):
+        """Keep a value that was read from the store below. A dirty entry stays, because it is newer."""
+        cdef Entry* entry = self.find(key, hash(key))
+        if entry == NULL or entry.before == NULL:
+            self.store(key, value, None, False)
+
+    def put_if_absent(self, bytes key not None, bytes value, context=None):
+        """Return the value of a key. If there is none, or the key was deleted, put `value` and return None."""
+        cdef Entry* entry = self.find(key, hash(key))
+        if entry != NULL and entry.value_size >= 0:
+            return self.get(key)
+        self.store(key, value, context, True)
+        return None
+
+    def clear(self):
+        """Remove all entries, also dirty ones."""
+        self.remove_all()
+
+    def begin_flush(self):
+        """Begin a flush of the dirty entries. Entries that become dirty afterwards are in the next flush."""
+        self.is_flushing = True
+        move_in_front(&self.dirty, &self.waiting)
+
+    def next_dirty(self):
+        """Return key, value (None: deleted) and context of the next entry of the current flush; None after the last."""
+        cdef Entry* entry = self.waiting.behind
+        if entry == &self.waiting:
+            return None
+        unlink_dirty(entry)
+        link_dirty(entry, &self.handed)
+        key = key_object(entry)
+        value = value_object(entry)
+        context = None if entry.context == NULL else <object>entry.context
+        return key, value, context
+
+    def end_flush(self, bint is_written):
+        """End the flush. is_written: the returned entries were written, and become clean; deleted ones are removed.
+
+        All other entries of the flush are dirty again, in their order.
+        """
+        cdef Entry* entry
+        move_in_front(&self.waiting, &self.dirty)
+        if not is_written:
+            move_in_front(&self.handed, &self.dirty)
+        while self.handed.behind != &self.handed:
+            entry = self.handed.behind
+            if entry.value_size < 0:
+                self.remove(entry)
+            else:
+                self.make_clean(entry)
+        self.is_flushing = False
+
+    def between(self, bytes start=None, bytes stop=None, bint only_dirty=False):
+        """Return the keys from `start` to `stop` (exclusive) and their values, as two lists without order.
+
+        None for a bound means no bound. only_dirty: dirty entries only. Does not count as a use.
+        """
+        cdef Entry* entry
+        cdef size_t number
+        cdef list keys = [], values = []
+        if only_dirty:
+            self.gather(&self.dirty, start, stop, keys, values)
+            self.gather(&self.waiting, start, stop, keys, values)
+            self.gather(&self.handed, start, stop, keys, values)
+            return keys, values
+        for number in range(self.bucket_count):
+            entry = self.buckets[number]
+            while entry != NULL:
+                if is_between(entry, start, stop):
+                    keys.append(key_object(entry))
+                    values.append(value_object(entry))
+                entry = entry.chain
+        return keys, values
+
+    cdef int gather(self, Entry* ends, bytes start, bytes stop, list keys, list values) except -1:
+        # Making bytes and growing a list do not start the garbage collector, whose finalizers could change entries.
+        cdef Entry* entry = ends.behind
+        while entry != ends:
+            if is_between(entry, start, stop):
+                keys.append(key_object(entry))
+                values.append(value_object(entry))
+            entry = entry.behind
+        return 0
+
+    cdef inline Entry* find(self, bytes key, Py_hash_t hash_) noexcept:
+        cdef size_t number = self.bucket_of(hash_)
+        cdef Entry* entry
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(key)
+        if not self.filters[number] & filter_bit(hash_):
+            return NULL
+        entry = self.buckets[number]
+        while entry != NULL:
+            if entry.hash == hash_ and entry.key_size == size:
+                if memcmp(key_of(entry), PyBytes_AS_STRING(key), size) == 0:
+                    return entry
+            entry = entry.chain
+        return NULL
+
+    cdef inline size_t bucket_of(self, Py_hash_t hash_) noexcept nogil:
+        cdef size_t number = <size_t>hash_ & (2 * self.mask + 1)
+        return number if number < self.bucket_count else number & self.mask
+
+    cdef int store(self, bytes key, bytes value, context, bint is_dirty) except -1:
+        """Make room for an entry, and put it in place of an earlier one of its key."""
+        cdef Py_hash_t hash_ = hash(key)
+        cdef Py_ssize_t key_size = PyBytes_GET_SIZE(key)
+        cdef Py_ssize_t value_size = -1 if value is None else PyBytes_GET_SIZE(value)
+        cdef Py_ssize_t block = block_bytes(key_size, value_size)
+        cdef Py_ssize_t charge = block + (0 if context is None else getsizeof(context))
+        cdef Entry* entry = self.find(key, hash_)
+        cdef Py_ssize_t needed = charge + BUCKET if entry == NULL else charge - entry.charge
+        if needed > 0 and self.order.used_bytes + needed > self.order.limit_bytes:
+            if (
+                self.order.evictions >= self.order.grow_at
+                or charge + BUCKET > self.order.limit_bytes
+                or not self.order.drop_oldest(charge + BUCKET)  # not `needed`: the old entry itself may be dropped
+            ):
+                if not self.order.make_room(charge + BUCKET):
+                    return self.refuse(key, value, context, is_dirty)
+            entry = self.find(key, hash_)
+            if not is_dirty and entry != NULL and entry.before != NULL:
+                return 0
+        # This reference is released after all else: the context's finalizer may change any entry, also this one.
+        _context_before = None if entry == NULL or entry.context == NULL else <object>entry.context
+        if entry != NULL and block_bytes(key_size, entry.value_size) == block:
+            self.replace_value(entry, value, value_size, context, charge)
+        else:
+            if entry != NULL:
+                self.remove(entry)
+            entry = self.insert(key, hash_, value, value_size, context, charge)
+        if is_dirty:
+            if entry.before == NULL:
+                self.dirty_bytes += entry.charge
+            else:
+                unlink_dirty(entry)
+            link_dirty(entry, &self.dirty)
+        return 0
+
+    cdef int refuse(self, bytes key, bytes value, context, bint is_dirty) except -1:
+        cdef Entry* entry
+        if is_dirty:
+            self.pass_through(key, value, context)
+        entry = self.find(key, hash(key))
+        if entry != NULL and entry.before == NULL:
+            self.remove(entry)
+        return 0
+
+    cdef inline void make_clean(self, Entry* entry) noexcept:
+        cdef PyObject* context = entry.context
+        cdef Py_ssize_t less = entry.charge - block_bytes(entry.key_size, entry.value_size)
+        unlink_dirty(entry)
+        self.dirty_bytes -= entry.charge
+        entry.charge -= less
+        self.used_bytes -= less
+        self.order.used_bytes -= less
+        entry.context = NULL
+        Py_XDECREF(context)  # last, because it may run any code
+
+    cdef void replace_value(
+        self, Entry* entry, bytes value, Py_ssize_t value_size, context, Py_ssize_t charge
+    ) noexcept:
+        cdef PyObject* before = entry.context
+        entry.value_size = value_size
+        if value_size > 0:
+            memcpy(value_of(entry), PyBytes_AS_STRING(value), value_size)
+        self.order.use(entry)
+        if entry.before != NULL:
+            self.dirty_bytes += charge - entry.charge
+        self.used_bytes += charge - entry.charge
+        self.order.used_bytes += charge - entry.charge
+        entry.charge = charge
+        entry.context = kept(context)
+        Py_XDECREF(before)
+
+    cdef Entry* insert(
+        self, bytes key, Py_hash_t hash_, bytes value, Py_ssize_t value_size, context, Py_ssize_t charge
+    ) except NULL:
+        cdef Py_ssize_t key_size = PyBytes_GET_SIZE(key)
+        cdef Entry* entry
+        cdef size_t number
+        if self.count >= self.bucket_count:
+            self.split_bucket()
+        entry = <Entry*>malloc(asked_bytes(block_bytes(key_size, value_size)))
+        if entry == NULL:
+            raise MemoryError()
+        entry.before = entry.behind = NULL
+        entry.table = <void*>self
+        entry.context = kept(context)
+        entry.hash = hash_
+        entry.charge = charge
+        entry.key_size = key_size
+        entry.value_size = value_size
+        memcpy(key_of(entry), PyBytes_AS_STRING(key), key_size)
+        if value_size > 0:
+            memcpy(value_of(entry), PyBytes_AS_STRING(value), value_size)
+        number = self.bucket_of(hash_)
+        entry.chain = self.buckets[number]
+        self.buckets[number] = entry
+        self.filters[number] |= filter_bit(hash_)
+        self.order.put_first(entry)
+        self.count += 1
+        self.used_bytes += charge
+        self.order.used_bytes += charge
+        return entry
+
+    cdef void remove(self, Entry* entry) noexcept:
+        """Remove an entry from all lists, and free it."""
+        cdef size_t number = self.bucket_of(entry.hash)
+        cdef Entry** link = &self.buckets[number]
+        cdef PyObject* context = entry.context
+        cdef int _step
+        while link[0] != entry:
+            link = &link[0].chain
+        link[0] = entry.chain
+        self.refresh_filter(number)
+        self.order.take_out(entry)
+        if entry.before != NULL:
+            unlink_dirty(entry)
+            self.dirty_bytes -= entry.charge
+        self.count -= 1
+        self.used_bytes -= entry.charge
+        self.order.used_bytes -= entry.charge
+        free(entry)
+        for _step in range(2):  # so that an empty table has one bucket
+            if self.count < self.bucket_count // 2:
+                self.merge_bucket()
+        Py_XDECREF(context)
+
+    cdef void remove_all(self) noexcept:
+        cdef size_t number = 0
+        while self.count:
+            number %= self.bucket_count  # the count of buckets falls meanwhile
+            if self.buckets[number] != NULL:
+                self.remove(self.buckets[number])
+            else:
+                number += 1
+
+    cdef int split_bucket(self) except -1:
+        """Add a bucket, and move its share of entries from the bucket that is split."""
+        cdef size_t new = self.bucket_count
+        cdef Entry** link
+        cdef Entry* entry
+        if new == self.bucket_room:
+            self.give_room(new + new // 4)
+        if new == 2 * self.mask + 2:
+            self.mask = 2 * self.mask + 1
+        self.bucket_count += 1
+        self.charge_buckets(1)
+        self.buckets[new] = NULL
+        link = &self.buckets[new & self.mask]
+        while link[0] != NULL:
+            entry = link[0]
+            if self.bucket_of(entry.hash) == new:
+                link[0] = entry.chain
+                entry.chain = self.buckets[new]
+                self.buckets[new] = entry
+            else:
+                link = &entry.chain
+        self.refresh_filter(new)
+        self.refresh_filter(new & self.mask)
+        return 0
+
+    cdef void merge_bucket(self) noexcept:
+        """Remove the last bucket, and move its entries back to the bucket that was split for it."""
+        cdef size_t last = self.bucket_count - 1
+        cdef Entry* entry = self.buckets[last]
+        cdef Entry** link
+        if last == 0:
+            return
+        if last == self.mask:
+            self.mask >>= 1
+        link = &self.buckets[last & self.mask]
+        while link[0] != NULL:
+            link = &link[0].chain
+        link[0] = entry
+        self.filters[last & self.mask] |= self.filters[last]
+        self.bucket_count = last
+        self.charge_buckets(-1)
+        if self.bucket_room > 2 * LEAST_BUCKETS and last < self.bucket_room // 2:
+            self.set_room(last + last // 4)
+
+    cdef void refresh_filter(self, size_t number) noexcept:
+        cdef Entry* entry = self.buckets[number]
+        cdef uint8_t bits = 0
+        while entry != NULL:
+            bits |= filter_bit(entry.hash)
+            entry = entry.chain
+        self.filters[number] = bits
+
+    cdef int give_room(self, size_t room) except -1:
+        if not self.set_room(room):
+            raise MemoryError()
+        return 0
+
+    cdef bint set_room(self, size_t room) noexcept:
+        """Allocate memory for `room` buckets. Returns False without memory; then the table is unchanged."""
+        cdef uint8_t* filters
+        cdef Entry** buckets = <Entry**>realloc(self.buckets, room * sizeof(Entry*))
+        if buckets == NULL:
+            return False
+        self.buckets = buckets
+        self.bucket_room = min(self.bucket_room, room)
+        filters = <uint8_t*>realloc(self.filters, room)
+        if filters == NULL:
+            return False
+        self.filters = filters
+        self.bucket_room = room
+        return True
+
+    cdef inline void charge_buckets(self, Py_ssize_t more) noexcept:
+        self.used_bytes += more * <Py_ssize_t>BUCKET
+        self.order.used_bytes += more * <Py_ssize_t>BUCKET

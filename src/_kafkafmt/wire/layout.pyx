@@ -1,0 +1,1 @@
+"""Makes the constants of layout.pxd available to Python."""

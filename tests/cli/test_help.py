@@ -1,0 +1,83 @@
+"""Help: `--help` fits a screen, `--help-all` has everything, and every command is under a heading."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from cli.logs import run
+from kafkafmt.cli import main
+from kafkafmt.cli.help import HelpCommand
+
+DOCS = Path(__file__).parents[2] / "docs"
+SCREEN_LINES, SCREEN_COLUMNS = 40, 80
+COMMANDS = [*((name,) for name in main.commands), ("mirror", "offsets")]  # type: ignore[attr-defined]
+
+
+@pytest.fixture(autouse=True)
+def _screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: (SCREEN_COLUMNS, SCREEN_LINES))
+
+
+def option_names(text: str) -> set[str]:
+    """The options that a help lists."""
+    listed = re.findall(r"^  (-.+?)(?:  |$)", text, re.MULTILINE)
+    return {name for line in listed for name in re.findall(r"--[a-z][a-z-]+", line)}
+
+
+def command_of(path: tuple[str, ...]) -> HelpCommand:
+    found = main.commands[path[0]]  # type: ignore[attr-defined]
+    if path[1:]:
+        context = found.make_context(path[0], [*path[1:], "--group", "g", "/a", "/b"], resilient_parsing=True)
+        found = context.command
+    assert isinstance(found, HelpCommand)
+    return found
+
+
+@pytest.mark.parametrize("path", [(), *COMMANDS], ids=" ".join)
+def test_help_when_the_terminal_has_80_columns_then_fits_one_screen(path: tuple[str, ...]) -> None:
+    lines = run(*path, "--help").stdout.splitlines()
+    assert len(lines) <= SCREEN_LINES
+    assert max(map(len, lines)) <= SCREEN_COLUMNS
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_complete_help_then_has_every_option_and_the_whole_text(path: tuple[str, ...]) -> None:
+    command, shown = command_of(path), run(*path, "--help-all").stdout
+    options = [one for one in command.params if isinstance(one, click.Option)]
+    expected = {name for one in options for name in (*one.opts, *one.secondary_opts)}
+    assert option_names(shown) == expected | {"--help", "--help-all"}
+    text = (command.help or "").replace("\b", "")
+    assert "".join(text.split()) in "".join(shown.split())
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_help_then_names_the_complete_help_and_a_page_that_mentions_the_command(
+    path: tuple[str, ...],
+) -> None:
+    shown = run(*path, "--help").stdout
+    link = re.search(r"All options: +(.+) --help-all\nDocumentation: docs/(\S+\.md)\n$", shown)
+    assert link is not None
+    name = " ".join(("kafkafmt", *path))
+    assert link[1].endswith(" ".join(path))
+    assert name in (DOCS / link[2]).read_text()
+
+
+def test_help_of_the_program_then_has_each_command_under_a_heading_and_no_text_is_cut() -> None:
+    shown = run("--help").stdout
+    headings = re.findall(
+        r"^(\w[\w ]*):\n((?:  .+\n?)+)", shown.partition("Show this message")[2], re.MULTILINE
+    )
+    listed = {heading: re.findall(r"^  (\S+)", rows, re.MULTILINE) for heading, rows in headings}
+    assert listed == {
+        "Look at logs": ["inspect", "verify"],
+        "Change them": ["convert", "table"],
+        "Serve them": ["serve"],
+        "Move records": ["mirror", "replay"],
+        "Plan": ["memory", "spark-archive"],
+    }
+    assert sorted(name for names in listed.values() for name in names) == sorted(main.commands)  # type: ignore[attr-defined]
+    assert shown.count("...") == 1  # of the usage: [ARGS]...

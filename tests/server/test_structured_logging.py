@@ -1,0 +1,114 @@
+"""Logs: JSON lines that hold what they are about, also those of other libraries, and text for people."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+
+import pytest
+
+from kafkafmt.server.structured_logging import RateLimitedLog
+
+PROGRAM = """
+import asyncio, logging, structlog
+from kafkafmt.server.structured_logging import bind_client_id, bind_connection, configure_logs
+
+configure_logs({log_format!r}, {level!r})
+log = structlog.get_logger()
+
+async def connection(number):
+    bind_connection(number, f"127.0.0.1:{{number}}")
+    await asyncio.sleep(0)
+    bind_client_id("x" * 1000 if number == 2 else {client_id!a})
+    await asyncio.sleep(0)
+    log.info("answered", api="Fetch")
+
+async def main():
+    structlog.contextvars.bind_contextvars(worker=3)
+    await asyncio.gather(connection(1), connection(2))
+    log.debug("detail")
+    logging.getLogger("asyncio").warning("slow %s", "callback")
+    try:
+        1 / 0
+    except ZeroDivisionError:
+        log.exception("failed")
+
+asyncio.run(main())
+"""
+
+
+def logged(log_format: str, level: str, client_id: str = "c") -> list[str]:
+    """The lines that a program logs to a pipe."""
+    program = PROGRAM.format(log_format=log_format, level=level, client_id=client_id)
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout == ""
+    return run.stderr.splitlines()
+
+
+def test_logs_when_not_for_a_terminal_then_are_json_lines_bound_to_their_connections() -> None:
+    first, second, foreign, failed = map(json.loads, logged("auto", "info"))
+    assert first.pop("timestamp").endswith("Z")
+    assert first == {
+        "event": "answered",
+        "api": "Fetch",
+        "level": "info",
+        "worker": 3,
+        "connection": 1,
+        "client": "127.0.0.1:1",
+        "client_id": "c",
+    }
+    assert (second["connection"], second["client_id"]) == (2, "x" * 200)
+    assert (foreign["event"], foreign["level"]) == ("slow callback", "warning")
+    assert "connection" not in foreign
+    assert "ZeroDivisionError" in failed["exception"]
+
+
+def test_logs_when_a_level_is_asked_for_then_begin_there() -> None:
+    assert "detail" in [json.loads(line)["event"] for line in logged("json", "debug")]
+    assert {json.loads(line)["level"] for line in logged("json", "warning")} == {"warning", "error"}
+
+
+def test_logs_when_text_then_can_be_read_without_colours() -> None:
+    first = logged("text", "info")[0]
+    assert "answered" in first
+    assert "connection=1" in first
+    assert "\x1b" not in first
+
+
+@pytest.mark.parametrize("client_id", ["\x1b[2J\x1b]0;mine\x07", "a\nb", "\x9b31m", "\u202etxt"])
+def test_logs_when_text_then_clients_cannot_command_the_terminal(client_id: str) -> None:
+    line = logged("text", "info", client_id)[0]
+    assert line.isprintable()
+    assert f"client_id={client_id!r}" in line
+
+
+def written(limited: RateLimitedLog, kinds: Iterable[object]) -> list[tuple[object, int]]:
+    """What of events of these kinds is logged: the kind, and how many came."""
+    lines: list[tuple[object, int]] = []
+
+    def log(event: str, *, kind: object, times: int) -> None:
+        assert event == "it happened"
+        lines.append((kind, times))
+
+    for kind in kinds:
+        limited.write(log, kind, "it happened", kind=kind)
+    return lines
+
+
+def test_events_when_they_come_often_then_are_logged_every_ten_seconds_with_all_that_came_between() -> None:
+    seconds = iter([0, 0, 1, 9, 10, 11, 100])
+    limited = RateLimitedLog(lambda: next(seconds))
+    assert written(limited, ["damage"] * 7) == [("damage", 1), ("damage", 4), ("damage", 2)]
+
+
+def test_events_when_of_other_kinds_then_are_logged_by_themselves() -> None:
+    limited = RateLimitedLog(lambda: 0.0)
+    assert written(limited, ["damage", "damage", "refusal"]) == [("damage", 1), ("refusal", 1)]
+
+
+def test_kinds_when_they_are_many_then_take_bounded_memory() -> None:
+    limited = RateLimitedLog(lambda: 0.0)
+    assert len(written(limited, range(5000))) == 5000
+    assert len(limited._events) <= 1024
