@@ -9,23 +9,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
-import kafkafmt
 from bench import ROOT
 from bench.contenders import COMMANDS, Contenders
 from bench.producer import measure as producer
+from bench.results import Figure, Table, add_arguments, notes_of_load, report
 from bench.rows import AIOKAFKA, FLOOR, JAVA, KAFKA_PYTHON, OURS, Row, Target, all_rows
 from bench.segments import Segment, stored
 from bench.splitting import experiment as splitting
-from bench.table import aligned
 from kafkafmt import Codec
 
 PEERS = (JAVA, AIOKAFKA, KAFKA_PYTHON, FLOOR)
@@ -116,10 +112,10 @@ def measured_rows(text: str, contenders: Contenders) -> list[Result]:
     return results
 
 
-HEADINGS = ("workload", "unit", "ours", *PEERS, "target", "")
+HEADINGS = ("workload", "unit", "ours", *PEERS, "target", "verdict")
 
 
-def as_text(results: list[Result]) -> str:
+def as_table(results: list[Result]) -> Table:
     """Beside each rate of a peer or a floor stands how many times as fast ours is."""
     lines: list[tuple[str, ...]] = [HEADINGS]
     head = None
@@ -127,7 +123,8 @@ def as_text(results: list[Result]) -> str:
         if head is None or not result.name.startswith(f"{head}, "):
             head = result.name
         lines.append((_label(result.name, head), *_cells(result)))
-    return aligned(lines, left=(0, 1, len(HEADINGS) - 2, len(HEADINGS) - 1))
+    title = "Rates of the kernels"
+    return Table("kernels", title, lines, left=(0, 1, len(HEADINGS) - 2, len(HEADINGS) - 1))
 
 
 def _label(name: str, head: str) -> str:
@@ -139,7 +136,7 @@ def _cells(result: Result) -> tuple[str, ...]:
     verdicts = {True: "hit", False: "MISSED", None: "not measured"}
     return (
         result.unit,
-        _number(result.rates.get(OURS)),
+        Figure(result.rates[OURS], _number(result.rates[OURS]), result.unit) if OURS in result.rates else "-",
         *(_against(result, peer) for peer in PEERS),
         ", ".join(text for text, _ in result.targets),
         ", ".join(verdicts[hit] for _, hit in result.targets),
@@ -151,25 +148,12 @@ def _against(result: Result, peer: str) -> str:
     if ratio is None:
         return "-"
     name = f"{result.floor_name} " if peer == FLOOR else ""
-    return f"{name}{_number(result.rates[peer])} ({_number(ratio)}x)"
+    rate = result.rates[peer]
+    return Figure(rate, f"{name}{_number(rate)} ({_number(ratio)}x)", result.unit)
 
 
-def _number(value: float | None) -> str:
-    if value is None:
-        return "-"
+def _number(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def machine() -> str:
-    model = next(
-        (line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
-        platform.processor(),
-    )
-    return f"{model}, {os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
-
-
-def _lines(path: str) -> list[str]:
-    return Path(path).read_text().splitlines() if Path(path).exists() else []
 
 
 def notes(results: list[Result], contenders: Contenders) -> list[str]:
@@ -179,14 +163,6 @@ def notes(results: list[Result], contenders: Contenders) -> list[str]:
     return lines
 
 
-def notes_of_load(usual: float) -> list[str]:
-    """What is to be said where more was at work than the benchmark itself."""
-    load = os.getloadavg()[0]
-    if load <= usual:
-        return []
-    return [f"the load was {load:.1f} at the end: others were at work, and these figures are too low"]
-
-
 def show_progress(text: str) -> None:
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
@@ -194,8 +170,7 @@ def show_progress(text: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.compare", description=__doc__)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured to FILE")
-    parser.add_argument("-k", default="", metavar="TEXT", help="only the rows whose name has TEXT")
+    add_arguments(parser)
     arguments = parser.parse_args()
     started = time.monotonic()
     with Contenders(COMMANDS, "compare") as contenders:
@@ -203,15 +178,21 @@ def main() -> None:
         producing = list(producer.measured_rows(arguments.k, contenders, show_progress))
         split = list(splitting.measured_cases(arguments.k, show_progress))
         show_progress("")
-    tables = ((as_text, results), (producer.as_text, producing), (splitting.as_text, split))
-    print(*(table(measured) for table, measured in tables if measured), sep="\n\n")
-    print(f"\n{machine()}, kafkafmt {kafkafmt.__version__}, {time.strftime('%Y-%m-%d')}")
+    measured = {"rows": results, "producer": producing, "splitting": split}
+    report(
+        "bench",
+        [
+            *([as_table(results)] if results else ()),
+            *([producer.as_table(producing)] if producing else ()),
+            *(splitting.as_tables(split) if split else ()),
+        ],
+        command="make bench",
+        path=arguments.json,
+        is_whole=not arguments.k,
+        measured={name: [asdict(result) for result in of_a_kind] for name, of_a_kind in measured.items()},
+    )
     print(f"{time.monotonic() - started:.0f} seconds; what the rows mean: bench/README.md")
     print(*notes(results, contenders), *notes_of_load(1.5), sep="\n")
-    if arguments.json:
-        measured = {"rows": results, "producer": producing, "splitting": split}
-        answer = {name: [asdict(result) for result in of_a_kind] for name, of_a_kind in measured.items()}
-        arguments.json.write_text(json.dumps({"machine": machine(), **answer}, indent=1))
 
 
 if __name__ == "__main__":

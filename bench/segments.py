@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from _kafkafmt.layout import MESSAGE_OVERHEAD_V1, RECORD_BATCH_OVERHEAD
+from _kafkafmt.wire.layout import MESSAGE_OVERHEAD_V1, RECORD_BATCH_OVERHEAD
 from bench import BUILD
 from kafkafmt import Codec, RecordBatchBuilder
 

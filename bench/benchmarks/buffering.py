@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from kafkafmt import Codec, MemoryRecords, RecordBatchBuilder, TopicPartition
-from kafkafmt.memory import PartitionGroup
+from kafkafmt.streams import PartitionGroup
 
 PARTITIONS = 64
 BATCHES = 4

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from cachetools import LRUCache
 
-from kafkafmt.memory.cache import ENTRY_OVERHEAD_BYTES, NamedCache, ThreadCache
+from kafkafmt.streams.cache import ENTRY_OVERHEAD_BYTES, NamedCache, ThreadCache
 
 _VALUE = bytes(100)
 _KEYS = [b"key-%012d" % number for number in range(200_000)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
-from _kafkafmt.layout import LAST_OFFSET_DELTA_OFFSET
-from _kafkafmt.producer_state import set_producer_state
+from _kafkafmt.batches.producer_state import set_producer_state
+from _kafkafmt.wire.layout import LAST_OFFSET_DELTA_OFFSET
 from kafkafmt import BatchForwarder, MemoryRecords, check_produce
 
 from .parameters import OnSegment

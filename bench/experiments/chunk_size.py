@@ -17,8 +17,8 @@ from pathlib import Path
 
 from bench import BUILD
 from bench.experiments.drain import draining
+from bench.results import Figure, Table, report
 from bench.segments import MIB, Segment, repeated, stored
-from bench.table import aligned
 from kafkafmt import FileRecords, LazyDownConvertRecords, Records
 
 KIB = 1024
@@ -68,19 +68,39 @@ def main() -> None:
     print(
         f"{PARTITIONS} partitions of {source.records} messages of 1 kB, v2 to v1, {ROUNDS} rounds of {size} bytes"
     )
-    print(table({chunk: [size / 1e6 / second for second in taken] for chunk, taken in seconds.items()}))
+    rates = {chunk: [size / 1e6 / second for second in taken] for chunk, taken in seconds.items()}
+    found = table("KIP-283: throughput by chunk size, converted to a reader on loopback", rates)
+    report("chunk_size", [found], command="python -m bench.experiments.chunk_size")
 
 
-def table(rates: dict[int, list[float]]) -> str:
+def table(title: str, rates: dict[int, list[float]]) -> Table:
     """Rates in MB/s by chunk size in KiB, beside the KIP's."""
-    rows = [("chunk", "median MB/s", "best MB/s", "of that of 128 KiB", "KIP-283 MB/s", "of that of 128 KiB")]
+    headings = ("chunk", "median MB/s", "best MB/s", "of 128 KiB", "KIP-283 MB/s", "KIP-283, of 128 KiB")
+    rows: list[tuple[str, ...]] = [headings]
     reference = statistics.median(rates[128])
     for chunk, measured in rates.items():
         middle, theirs = statistics.median(measured), KIP_283[chunk]
-        numbers = (f"{middle:.0f}", f"{max(measured):.0f}", f"{middle / reference:.2f}")
+        rate = Figure(middle, f"{middle:.0f}", "MB/s")
+        numbers = (rate, f"{max(measured):.0f}", Figure(middle / reference, f"{middle / reference:.2f}", "x"))
         label = "no chunks" if chunk == ALL_AT_ONCE else f"{chunk} KiB"
-        rows.append((label, *numbers, f"{theirs:.2f}", f"{theirs / KIP_283[128]:.2f}"))
-    return aligned(rows)
+        compared = theirs / KIP_283[128]
+        rows.append(
+            (
+                label,
+                *numbers,
+                Figure(theirs, f"{theirs:.2f}", "MB/s"),
+                Figure(compared, f"{compared:.2f}", "x"),
+            )
+        )
+    series = {
+        "kafkafmt": [
+            (chunk, statistics.median(rates[chunk]) / reference) for chunk in rates if chunk != ALL_AT_ONCE
+        ],
+        "KIP-283": [
+            (chunk, theirs / KIP_283[128]) for chunk, theirs in KIP_283.items() if chunk != ALL_AT_ONCE
+        ],
+    }
+    return Table("chunk_size", title, rows, series=series)
 
 
 if __name__ == "__main__":

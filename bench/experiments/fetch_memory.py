@@ -10,15 +10,18 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from tests.process_memory import limit_virtual_bytes, peak_mib
+from tests.process_memory import limit_virtual_bytes, peak_mib, resident_mib
 
 from bench import BUILD, ROOT
 from bench.experiments.drain import draining
+from bench.results import Figure, Table, report
 from bench.segments import Segment, repeated, stored
-from bench.table import aligned
 from kafkafmt import FileRecords, LazyDownConvertRecords, MemoryRecords
 
 PARTITIONS = 250
@@ -27,6 +30,7 @@ RECORD_BYTES = 1020  # with its part of the batch header
 FETCH_BYTES_A_PARTITION = 1000 * 1000
 LIMIT_BYTES = 200 * 1000 * 1000
 OUT_OF_MEMORY = "out of memory"
+LOOK_SECONDS = 0.005
 
 
 def _opened(folder: str) -> list[FileRecords]:
@@ -65,18 +69,38 @@ def lazy(folder: str) -> tuple[int, int]:
 
 
 def limited(way: Callable[[str], tuple[int, int]], folder: str) -> None:
-    """In a process of its own: print partitions, bytes sent, and the peak in MiB above the start."""
+    """In a process of its own: print the start in MiB; then partitions, bytes sent, and the peak above the start."""
     start = peak_mib()
+    print(start, flush=True)
     limit_virtual_bytes(LIMIT_BYTES)
     converted, sent = way(folder)
     print(converted, sent, peak_mib() - start)
 
 
-def measure(way: str, folder: Path) -> tuple[int, int, float]:
+@dataclass(frozen=True)
+class Measured:
+    """What a way did, and what was resident above the start, in MiB by seconds."""
+
+    converted: int
+    sent: int
+    peak_mib: float
+    resident: list[tuple[float, float]]
+
+
+def measure(way: str, folder: Path) -> Measured:
     command = [sys.executable, "-m", "bench.experiments.fetch_memory", way, str(folder)]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    converted, sent, peak = done.stdout.split()
-    return int(converted), int(sent), float(peak)
+    resident: list[tuple[float, float]] = []
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        start, began = float(process.stdout.readline()), time.monotonic()
+        while process.poll() is None:
+            with suppress(StopIteration):  # it has just ended
+                resident.append((time.monotonic() - began, resident_mib(process.pid) - start))
+            time.sleep(LOOK_SECONDS)
+        converted, sent, peak = process.stdout.read().split()
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return Measured(int(converted), int(sent), float(peak), resident)
 
 
 def main() -> int:
@@ -86,16 +110,18 @@ def main() -> int:
         for number in range(PARTITIONS):
             repeated(source, 1, Path(folder) / f"{number:03}.log")
         results = {way: measure(way, Path(folder)) for way in WAYS}
-    rows = [("conversion", "partitions converted", "bytes sent", "peak above start", "")]
-    for way, (converted, sent, peak) in results.items():
-        outcome = "completes" if sent else OUT_OF_MEMORY
-        rows.append((way, f"{converted} of {PARTITIONS}", str(sent), f"{peak:.1f} MiB", outcome))
-    print(
-        f"{PARTITIONS} partitions of {source.records} messages of 1 kB; one fetch of 1 MB of each, limit 200 MB"
-    )
-    print(aligned(rows))
-    as_expected = not results["eager"][1] and results["lazy"][0] == PARTITIONS and results["lazy"][1]
-    return int(not as_expected)
+    headings = ("conversion", "partitions converted", "bytes sent", "peak above start", "outcome")
+    rows: list[tuple[str, ...]] = [headings]
+    for way, found in results.items():
+        outcome = "completes" if found.sent else OUT_OF_MEMORY
+        peak = Figure(found.peak_mib, f"{found.peak_mib:.1f} MiB", "MiB")
+        rows.append((way, f"{found.converted} of {PARTITIONS}", str(found.sent), peak, outcome))
+    title = f"{PARTITIONS} partitions of {source.records} messages of 1 kB; one fetch of 1 MB of each, limit 200 MB"
+    series = {way: results[way].resident for way in ("lazy", "eager")}
+    command = "python -m bench.experiments.fetch_memory"
+    report("fetch_memory", [Table("fetch_memory", title, rows, series=series)], command=command)
+    eager_found, lazy_found = results["eager"], results["lazy"]
+    return int(bool(eager_found.sent) or lazy_found.converted != PARTITIONS or not lazy_found.sent)
 
 
 WAYS = {"eager": eager, "lazy": lazy}

@@ -14,8 +14,8 @@ from pathlib import Path
 from tests.process_memory import MIB, bare_interpreter_mib, peak_mib
 
 from bench import BUILD, ROOT
+from bench.results import Figure, Table, report
 from bench.segments import Segment, repeated, stored
-from bench.table import aligned
 from kafkafmt import Codec, ConversionStats, FileRecords, LazyDownConvertRecords
 
 MOST_MIB = 40
@@ -50,7 +50,8 @@ def measure(codec: Codec, size_mib: int, folder: Path) -> tuple[int, int, float]
 
 
 def main() -> int:
-    rows = [("codec", "segment", "records", "peak above a bare interpreter", "")]
+    headings = ("codec", "segment", "records", "peak above a bare interpreter", "verdict")
+    rows: list[tuple[str, ...]] = [headings]
     too_much = False
     BUILD.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=BUILD) as folder:
@@ -59,11 +60,12 @@ def main() -> int:
                 size, records, peak = measure(codec, size_mib, Path(folder))
                 too_much |= peak >= MOST_MIB
                 verdict = "too much" if peak >= MOST_MIB else f"below {MOST_MIB} MiB"
-                rows.append(
-                    (codec.name.lower(), f"{size / MIB:.0f} MiB", str(records), f"{peak:.1f} MiB", verdict)
-                )
-    print("Lazy conversion of a file, v2 to v1, 1 KiB values, in chunks of the default size")
-    print(aligned(rows))
+                shown = Figure(peak, f"{peak:.1f} MiB", "MiB")
+                rows.append((codec.name.lower(), f"{size / MIB:.0f} MiB", str(records), shown, verdict))
+    title = "Lazy conversion of a file, v2 to v1, 1 KiB values, in chunks of the default size"
+    report(
+        "lazy_memory", [Table("lazy_memory", title, rows)], command="python -m bench.experiments.lazy_memory"
+    )
     return int(too_much)
 
 

@@ -14,16 +14,16 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.endpoints.endpoint_process import EndpointProcess
 from tests.process_memory import limit_virtual_bytes, peak_mib
 from tests.serve.crowd import Member, Outcome, Pace, consume_together
-from tests.serve.endpoint_process import EndpointProcess
 from tests.serve.raw_consumer import ConsumptionError
 
 from bench import BUILD
 from bench.experiments.fetch_memory import LIMIT_BYTES
+from bench.results import Figure, Table, report
 from bench.segments import MIB, Segment
 from bench.serve.logs import Topic, topic_of
-from bench.table import aligned
 
 CONNECTIONS = 1000
 PARTITIONS, PARTITION_BYTES = 12, 64 * MIB
@@ -76,17 +76,20 @@ def main() -> int:
             seconds = time.perf_counter() - started
             peak = peak_mib(endpoint.pid) - start
     records = sum(outcome.records for outcome in outcomes)
-    print(
-        f"{connections} consumers of {MESSAGES_A_CONSUMER} messages of 1 kB each, Fetch v0 to v3, limit 200 MB"
+    title = (
+        f"{connections} consumers of {MESSAGES_A_CONSUMER} messages of 1 kB each, Fetch v0 to v3, limit 200 MB: all "
+        f"got theirs, {records} records in {seconds:.1f} s; peak above start {peak:.1f} MiB"
     )
-    print(f"all got theirs: {records} records in {seconds:.1f} s; peak above start {peak:.1f} MiB")
-    rows = [("time to first byte, ms", "consumers", "fetches", "median", "99th percentile", "most")]
+    rows: list[tuple[str, ...]] = [
+        ("time to first byte, ms", "consumers", "fetches", "median", "99th percentile", "most")
+    ]
     for name, pace in (("fast", FAST), ("slow", SLOW)):
         found = waits(members, outcomes, pace)
         counted = str(sum(member.pace == pace for member in members)), str(len(found))
         figures = statistics.median(found), statistics.quantiles(found, n=100)[98], found[-1]
-        rows.append((name, *counted, *(f"{figure:.0f}" for figure in figures)))
-    print(aligned(rows))
+        rows.append((name, *counted, *(Figure(figure, f"{figure:.0f}", "ms") for figure in figures)))
+    found = Table("serve_connections", title, rows)
+    report("serve_connections", [found], command="python -m bench.experiments.serve_connections")
     return 0
 
 

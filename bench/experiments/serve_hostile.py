@@ -14,20 +14,21 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tests.endpoints.raw_client import RawClient, frame
+from tests.endpoints.requests import Wanted, fetch, list_offsets, metadata
 from tests.log.samples import batches, put_segment
 from tests.process_memory import MIB
-from tests.serve.raw_client import RawClient, frame
-from tests.serve.requests import Wanted, fetch, list_offsets, metadata
 from tests.serve.test_hostile_memory import FOREVER_MS, KIB, crowded, fetch_of_topics, serving
 
 import kafkafmt as kf
 from bench import BUILD
-from bench.table import aligned
+from bench.results import Figure, Table, report
 from kafkafmt.log import PartitionLogWriter
-from kafkafmt.serve.endpoint import Endpoint, listen
-from kafkafmt.serve.logs import configure_logs
+from kafkafmt.serve.endpoint import Endpoint
 from kafkafmt.serve.options import ServeOptions
-from kafkafmt.serve.turns import freeze_start
+from kafkafmt.server.listener import listen
+from kafkafmt.server.structured_logging import configure_logs
+from kafkafmt.server.yielding import freeze_start
 
 MOST_HELD_SECONDS = 0.05
 SECONDS = 60.0
@@ -117,7 +118,9 @@ def requests() -> Iterator[tuple[str, Callable[[int], bytes], int]]:
 def main() -> int:
     configure_logs("json", "error")
     BUILD.mkdir(parents=True, exist_ok=True)
-    rows = [("request", "bytes", "loop held", f"{CROWD} of them, --memory {MEMORY_MIB}m")]
+    rows: list[tuple[str, ...]] = [
+        ("request", "bytes", "loop held", f"{CROWD} of them, --memory {MEMORY_MIB}m")
+    ]
     is_bounded = True
     with tempfile.TemporaryDirectory(dir=BUILD) as folder:
         directory = Path(folder)
@@ -135,10 +138,17 @@ def main() -> int:
                     serving(directory, f"{MEMORY_MIB}m", "--log-level", "error") as endpoint,
                     crowded(endpoint, [request] * crowd) as sent,
                 ):
-                    taken = f"{sent.taken_mib:.0f} MiB"
+                    taken = Figure(sent.taken_mib, f"{sent.taken_mib:.0f} MiB", "MiB")
                     is_bounded &= sent.taken_mib < MEMORY_MIB
-            rows.append((name, f"{len(request):,}", f"{held * 1000:.1f} ms", taken))
-    print(aligned(rows, left=(0,)))
+            rows.append(
+                (name, f"{len(request):,}", Figure(held * 1000, f"{held * 1000:.1f} ms", "ms"), taken)
+            )
+    title = "Hostile requests: the longest hold of the event loop, and what a crowd of them takes"
+    report(
+        "serve_hostile",
+        [Table("serve_hostile", title, rows)],
+        command="python -m bench.experiments.serve_hostile",
+    )
     return int(not is_bounded)
 
 

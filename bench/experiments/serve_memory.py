@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.endpoints.endpoint_process import SERVE, EndpointProcess
 from tests.process_memory import limit_virtual_bytes, peak_mib
 from tests.serve.eager_endpoint import SERVE_EAGERLY
-from tests.serve.endpoint_process import SERVE, EndpointProcess
 from tests.serve.raw_consumer import Consumption, ConsumptionError, consume
 
 from bench import BUILD
@@ -28,10 +28,10 @@ from bench.experiments.fetch_memory import (
     PARTITIONS,
     RECORD_BYTES,
 )
+from bench.results import Figure, Table, report
 from bench.segments import Segment
 from bench.serve import old_consumer
 from bench.serve.logs import Topic, topic_of
-from bench.table import aligned
 
 VERSION = 3
 FETCH_BYTES = PARTITIONS * FETCH_BYTES_A_PARTITION
@@ -92,7 +92,8 @@ def attempted(attempt: Attempt, directory: Path, topic: Topic) -> tuple[int, flo
 
 def main() -> int:
     BUILD.mkdir(parents=True, exist_ok=True)
-    rows = [("conversion", "consumer", "limit", "records", "peak above start", "")]
+    headings = ("conversion", "consumer", "limit", "records", "peak above start", "outcome")
+    rows: list[tuple[str, ...]] = [headings]
     as_expected = True
     with tempfile.TemporaryDirectory(dir=BUILD) as folder:
         segment = Segment(value_size=1000, size=MESSAGES_A_PARTITION * RECORD_BYTES)
@@ -101,12 +102,13 @@ def main() -> int:
             records, peak, failure = attempted(attempt, Path(folder), topic)
             as_expected &= failure == OUT_OF_MEMORY if attempt.must_fail else records == topic.records
             limit = UNLIMITED if attempt.limit is None else f"{attempt.limit // 10**6} MB"
-            shown = "it ended" if peak is None else f"{peak:.1f} MiB"
+            shown = "it ended" if peak is None else Figure(peak, f"{peak:.1f} MiB", "MiB")
             rows.append((attempt.way, attempt.consumer, limit, str(records), shown, failure or "completes"))
-    print(
+    title = (
         f"{PARTITIONS} partitions of {topic.records_a_partition} messages of 1 kB; Fetch v3 of 1 MB of each"
     )
-    print(aligned(rows, left=(0, 1, 5)))
+    found = Table("serve_memory", title, rows, left=(0, 1, 5))
+    report("serve_memory", [found], command="python -m bench.experiments.serve_memory")
     return int(not as_expected)
 
 

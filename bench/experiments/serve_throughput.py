@@ -10,12 +10,13 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.endpoints.endpoint_process import EndpointProcess
 from tests.serve.eager_endpoint import SERVE_EAGERLY
-from tests.serve.endpoint_process import EndpointProcess
 from tests.serve.raw_consumer import Consumption, ConsumptionError
 
 from bench import BUILD
 from bench.experiments.chunk_size import ALL_AT_ONCE, KIB, KIP_283, PARTITION_BYTES, PARTITIONS, table
+from bench.results import report
 from bench.segments import Segment
 from bench.serve.client import RAW, Client
 from bench.serve.logs import Topic, topic_of
@@ -54,7 +55,9 @@ def main() -> None:
                 measured.append(consume(client, servers[chunk], topic))
     records = topic.records_a_partition
     print(f"{PARTITIONS} partitions of {records} messages of 1 kB, Fetch v3, {ROUNDS} rounds of {size} bytes")
-    print(table({chunk: [size / 1e6 / second for second in taken] for chunk, taken in seconds.items()}))
+    rates = {chunk: [size / 1e6 / second for second in taken] for chunk, taken in seconds.items()}
+    found = table("KIP-283: throughput by chunk size, from the endpoint to a consumer of v1", rates)
+    report("serve_throughput", [found], command="python -m bench.experiments.serve_throughput")
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import BUILD, ROOT
+from bench.results import Table, report
 from bench.segments import MIB, Segment, StoredSegment, repeated, stored
-from bench.table import aligned
 from kafkafmt import Codec
 
 LIMIT = "1g"
@@ -85,13 +85,15 @@ def measure(codec: Codec) -> tuple[Repeated, list[list[str]]]:
 
 def main() -> int:
     failed = False
+    tables = []
     for codec in (Codec.NONE, Codec.ZSTD):
         segment, lines = measure(codec)
         is_right = [line[:-1] for line in lines] == segment.lines
         failed |= not is_right
         name = f"{codec.name.lower()}, {segment.size_in_bytes / MIB:.0f} MiB"
-        print(f"one task, {LIMIT} of memory: {name}: {'right' if is_right else 'WRONG'}")
-        print(aligned([("unit", "count", "bytes", "seconds"), *lines]), flush=True)
+        title = f"one task, {LIMIT} of memory: {name}: {'right' if is_right else 'WRONG'}"
+        tables.append(Table(codec.name.lower(), title, [("unit", "count", "bytes", "seconds"), *lines]))
+    report("spark_memory", tables, command="python -m bench.experiments.spark_memory")
     return int(failed)
 
 

@@ -8,17 +8,15 @@ and decoded, and what a reservation and the cache cost.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from dataclasses import asdict
-from pathlib import Path
 
-import kafkafmt
-from bench.compare import machine, notes_of_load, show_progress
+from bench.compare import show_progress
 from bench.memory import costs, questions, within
 from bench.memory.brute_force import expected_of
 from bench.memory.topic import topic_of
+from bench.results import add_arguments, notes_of_load, report
 
 MIB = 1024 * 1024
 _USUAL_LOAD = 2.0
@@ -26,8 +24,7 @@ _USUAL_LOAD = 2.0
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.memory", description=__doc__)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured to FILE")
-    parser.add_argument("-k", default="", metavar="TEXT", help="only the rows whose name has TEXT")
+    add_arguments(parser)
     parser.add_argument(
         "--gb", type=float, default=4, metavar="N", help="of the topic, before compression (4)"
     )
@@ -43,22 +40,22 @@ def main() -> int:
     above_stores = list(questions.cached(text, show_progress))
     paid = list(costs.measured(text))
     show_progress("")
-    if outcomes:
-        print(f"{topic.text}; {arguments.memory} MiB above the start\n")
-    tables = (
-        (within.as_text, outcomes),
-        (questions.buffered_text, in_buffers),
-        (questions.cached_text, above_stores),
-        (costs.as_text, paid),
+    rows = {"within": outcomes, "buffered": in_buffers, "cached": above_stores, "costs": paid}
+    report(
+        "memory",
+        [
+            *([within.as_table(outcomes, topic)] if outcomes else ()),
+            *([questions.buffered_table(in_buffers)] if in_buffers else ()),
+            *([questions.cached_table(above_stores)] if above_stores else ()),
+            *([costs.as_table(paid)] if paid else ()),
+        ],
+        command="make bench-memory",
+        path=arguments.json,
+        is_whole=not text,
+        measured={name: [asdict(row) for row in found] for name, found in rows.items()},
     )
-    print(*(as_text(rows) for as_text, rows in tables if rows), sep="\n\n")
-    print(f"\n{machine()}, kafkafmt {kafkafmt.__version__}, {time.strftime('%Y-%m-%d')}")
     print(f"{time.monotonic() - started:.0f} seconds; what the rows mean: bench/README.md")
     print(*notes_of_load(_USUAL_LOAD), sep="\n")
-    if arguments.json:
-        rows = {"within": outcomes, "buffered": in_buffers, "cached": above_stores, "costs": paid}
-        measured = {name: [asdict(row) for row in found] for name, found in rows.items()}
-        arguments.json.write_text(json.dumps({"machine": machine(), **measured}, indent=1))
     return 0 if all(outcome.is_as_expected for outcome in outcomes) else 1
 
 

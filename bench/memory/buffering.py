@@ -18,7 +18,7 @@ from bench.memory.limited import AMPLE_BYTES
 from bench.memory.per_partition import Buffered, Buffering, PerPartitionReplay, as_bytes
 from bench.memory.topic import Topic, topic_of
 from kafkafmt import FileRecords, TopicPartition
-from kafkafmt.memory import PartitionGroup
+from kafkafmt.streams import PartitionGroup
 
 if TYPE_CHECKING:
     from kafkafmt import Record

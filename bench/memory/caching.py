@@ -20,8 +20,8 @@ from typing import Any
 from bench.memory import limited
 from bench.memory.limited import AMPLE_BYTES
 from kafkafmt import TopicPartition
-from kafkafmt.memory.cache import ENTRY_OVERHEAD_BYTES, ThreadCache
-from kafkafmt.memory.store import RocksDBStore
+from kafkafmt.streams.cache import ENTRY_OVERHEAD_BYTES, ThreadCache
+from kafkafmt.streams.store import RocksDBStore
 
 MIB = 1024 * 1024
 TOTAL_BYTES = 32 * MIB

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from cachetools import LRUCache
 
-from bench.table import aligned
+from bench.results import Figure, Table
 from kafkafmt.memory import MemoryBudget
-from kafkafmt.memory.cache import NamedCache, ThreadCache
+from kafkafmt.streams.cache import NamedCache, ThreadCache
 
 MOST_NANOSECONDS = 1000.0
 LEAST_RATIO = 2.0
@@ -50,16 +50,19 @@ def measured(text: str = "") -> Iterator[Cost]:
             yield Cost(label, ours, theirs, theirs >= LEAST_RATIO * ours)
 
 
-def as_text(costs: Sequence[Cost]) -> str:
-    rows = [("", "ours", "cachetools", "ratio", "target", "")]
+def as_table(costs: Sequence[Cost]) -> Table:
+    rows: list[tuple[str, ...]] = [("operation", "ours", "cachetools", "ratio", "target", "verdict")]
     for cost in costs:
-        theirs = "" if cost.theirs is None else f"{cost.theirs:.0f} ns"
+        theirs = "" if cost.theirs is None else _nanoseconds(cost.theirs)
         ratio = "" if cost.theirs is None else f"{cost.theirs / cost.ours:.1f}x"
         target = f"<= {MOST_NANOSECONDS:.0f} ns" if cost.theirs is None else f">= {LEAST_RATIO:g}x"
-        rows.append(
-            (cost.label, f"{cost.ours:.0f} ns", theirs, ratio, target, "hit" if cost.is_hit else "MISSED")
-        )
-    return aligned(rows)
+        verdict = "hit" if cost.is_hit else "MISSED"
+        rows.append((cost.label, _nanoseconds(cost.ours), theirs, ratio, target, verdict))
+    return Table("costs", "What a reservation and the cache cost, in time of one thread", rows)
+
+
+def _nanoseconds(value: float) -> Figure:
+    return Figure(value, f"{value:.0f} ns", "ns")
 
 
 def _best(*works: Callable[[int], Callable[[], object]]) -> list[float]:

@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafkafmt import Codec, TopicPartition
-from kafkafmt.cli.within_memory import plan_for
+from kafkafmt.jobs.memory import plan_for
 from kafkafmt.jobs.partition_readers import PartitionReaders
 from kafkafmt.jobs.replay import LogTarget, Merge
 from kafkafmt.jobs.table import Table, TableState, bound_threads
+from kafkafmt.memory import Part
 
 if TYPE_CHECKING:
     from bench.memory.topic import Topic
     from kafkafmt import Record
 
 REPLAYED, TABLED = "replayed", "table.parquet"
-_TARGET_PART = 16
+_WRITING = Part("writing", one_in=16)
 
 
 def _readers(topic: Topic) -> PartitionReaders:
@@ -36,7 +37,7 @@ class PlannedReplay:
     def __init__(self, topic: Topic, memory_bytes: int, folder: Path) -> None:
         self._name = topic.name
         with ExitStack() as stack:
-            plan = plan_for(memory_bytes, topic.partitions, producer_bytes=lambda size: size // _TARGET_PART)
+            plan = plan_for(memory_bytes, topic.partitions, writing=_WRITING)
             self._merge = stack.enter_context(Merge(_readers(topic), plan))
             self._target = LogTarget(folder / REPLAYED, codec=Codec.LZ4)
             stack.callback(self._target.close)
@@ -68,7 +69,7 @@ class PlannedTable:
     def __init__(self, topic: Topic, memory_bytes: int, folder: Path) -> None:
         self._name, self._folder = topic.name, folder
         state = TableState(folder / "state", topic.log_dir, topics=None, isolation="read_committed")
-        plan = plan_for(memory_bytes, 1, 1, producer_bytes=lambda size: 0)
+        plan = plan_for(memory_bytes, 1, 1)
         self._table = Table(_readers(topic), state, plan)
 
     def assign(self, numbers: Sequence[int]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.memory import buffering, caching, limited
 from bench.memory.topic import ROOT, topic_of
-from bench.table import aligned
+from bench.results import Figure, Table
 
 MIB = 1024 * 1024
 BUFFERED_GIGABYTES = 0.5
@@ -34,8 +34,8 @@ def buffered(text: str, progress: Callable[[str], None]) -> Iterator[Answer]:
             yield Answer(label, _result("buffering", [name, str(BUFFERED_GIGABYTES)]))
 
 
-def buffered_text(answers: Sequence[Answer]) -> str:
-    rows = [("", "records", "resident", "bytes a record", "k records/s")]
+def buffered_table(answers: Sequence[Answer]) -> Table:
+    rows: list[tuple[str, ...]] = [("way", "records", "resident", "bytes a record", "k records/s")]
     for answer in answers:
         found = answer.result
         records, resident = found["records"], found["full_bytes"]
@@ -43,12 +43,12 @@ def buffered_text(answers: Sequence[Answer]) -> str:
             (
                 answer.label,
                 f"{records:,}",
-                f"{resident / MIB:.0f} MiB",
-                f"{resident / records:.0f}",
+                Figure(resident / MIB, f"{resident / MIB:.0f} MiB", "MiB"),
+                Figure(resident / records, f"{resident / records:.0f}", "bytes"),
                 f"{records / found['seconds'] / 1e3:.0f}",
             )
         )
-    return aligned(rows)
+    return Table("buffered", "What is buffered: records or bytes", rows)
 
 
 def cached(text: str, progress: Callable[[str], None]) -> Iterator[Answer]:
@@ -64,16 +64,20 @@ def cached(text: str, progress: Callable[[str], None]) -> Iterator[Answer]:
             yield Answer(label, result)
 
 
-def cached_text(answers: Sequence[Answer]) -> str:
-    rows = [("", "k updates/s", "k reads/s", "written", "resident")]
+def cached_table(answers: Sequence[Answer]) -> Table:
+    rows: list[tuple[str, ...]] = [("way", "k updates/s", "k reads/s", "written", "resident")]
     for answer in answers:
         found = answer.result
         rates = (caching.OPERATIONS / found[name] / 1e3 for name in ("count_seconds", "read_seconds"))
         sizes = (found[name] / MIB for name in ("written_bytes", "resident_bytes"))
         rows.append(
-            (answer.label, *(f"{rate:.0f}" for rate in rates), *(f"{size:.0f} MiB" for size in sizes))
+            (
+                answer.label,
+                *(Figure(rate, f"{rate:.0f}", "k/s") for rate in rates),
+                *(Figure(size, f"{size:.0f} MiB", "MiB") for size in sizes),
+            )
         )
-    return aligned(rows)
+    return Table("cached", "What is cached above RocksDB", rows)
 
 
 def _result(program: str, arguments: Sequence[str]) -> dict[str, Any]:

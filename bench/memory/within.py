@@ -13,7 +13,7 @@ from bench.memory.brute_force import Change, expected_of, parquet_tables, replay
 from bench.memory.limited import AMPLE_BYTES, Run
 from bench.memory.planned import REPLAYED, TABLED
 from bench.memory.topic import ROOT, Topic
-from bench.table import aligned
+from bench.results import Figure, Table
 
 MIB = 1024 * 1024
 TOP_DOWN, BOTTOM_UP = "plan", "per-partition"
@@ -112,11 +112,11 @@ def _is_table_right(topic: Topic, run: Run, result: Mapping[str, Any], folder: P
     return (tables, rows) == (expected.tables, expected.rows)
 
 
-HEADINGS = ("", "outcome", "seconds", "changes", "address space", "resident", "results", "")
+HEADINGS = ("work", "outcome", "seconds", "changes", "address space", "resident", "results", "verdict")
 
 
-def as_text(outcomes: Sequence[Outcome]) -> str:
-    rows = [HEADINGS]
+def as_table(outcomes: Sequence[Outcome], topic: Topic) -> Table:
+    rows: list[tuple[str, ...]] = [HEADINGS]
     for outcome in outcomes:
         run = outcome.run
         rows.append(
@@ -125,12 +125,16 @@ def as_text(outcomes: Sequence[Outcome]) -> str:
                 outcome.text,
                 f"{run.seconds:.0f}",
                 str(len(run.told)),
-                *(f"{peak / MIB:.0f} MiB" for peak in (run.virtual_peak_bytes, run.resident_peak_bytes)),
+                *(
+                    Figure(peak / MIB, f"{peak / MIB:.0f} MiB", "MiB")
+                    for peak in (run.virtual_peak_bytes, run.resident_peak_bytes)
+                ),
                 {True: "equal", False: "DIFFERENT", None: "none"}[outcome.is_equal],
                 "" if not outcome.work.is_limited and outcome.is_as_expected else _verdict(outcome),
             )
         )
-    return aligned(rows, left=(0, 1, len(HEADINGS) - 1))
+    title = f"{topic.text}; {outcomes[0].memory_bytes // MIB} MiB above the start"
+    return Table("within", title, rows, left=(0, 1, len(HEADINGS) - 1))
 
 
 def _verdict(outcome: Outcome) -> str:

@@ -7,21 +7,18 @@ mirrors a whole topic and ends. Seconds of the processors are the least of the r
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
-import kafkafmt
-from bench.compare import machine, notes_of_load, show_progress
+from bench.compare import show_progress
 from bench.mirror import requests
 from bench.mirror.clusters import clusters
 from bench.mirror.contenders import COMMANDS, DEEP, LIBRDKAFKA, RAW
 from bench.mirror.copying import Copying, Row
 from bench.mirror.works import all_works
+from bench.results import Table, add_arguments, figure, notes_of_load, report
 from bench.segments import MIB
-from bench.table import aligned
 
 ROUNDS = 2
 SIZE = 32
@@ -29,8 +26,8 @@ SIZE = 32
 _USUAL_LOAD = 4.0
 
 
-def processors_text(rows: Sequence[Row]) -> str:
-    lines = [
+def processors_table(rows: Sequence[Row]) -> Table:
+    lines: list[tuple[str, ...]] = [
         (
             "processors' seconds",
             "MB",
@@ -39,7 +36,7 @@ def processors_text(rows: Sequence[Row]) -> str:
             "raw a GB of wire",
             "raw/deep",
             "raw/confluent",
-            "",
+            "verdict",
         )
     ]
     for row in rows:
@@ -48,7 +45,7 @@ def processors_text(rows: Sequence[Row]) -> str:
             (
                 f"{work.label}, a GB",
                 *(f"{size * 1e3:.0f}" for size in (work.gigabytes, work.wire_gigabytes)),
-                *(f"{row.processor_seconds(name):.2f}" for name in COMMANDS),
+                *(figure(row.processor_seconds(name), ".2f", "s/GB") for name in COMMANDS),
                 f"{row.wire_processor_seconds(RAW):.2f}",
                 *(_ratio(row, name) for name in (DEEP, LIBRDKAFKA)),
                 ", ".join(_verdict(row, name) for name in row.targets),
@@ -57,7 +54,8 @@ def processors_text(rows: Sequence[Row]) -> str:
     starts = rows[0].starts
     seconds = (f"{starts[name].processor_seconds:.2f}" for name in COMMANDS)
     lines.append(("start and end, a run", "0", "0", *seconds, *[""] * 4))
-    return aligned(lines, left=(0, len(lines[0]) - 1))
+    title = "Seconds of the processors of the mirroring process, for each GB of batches before compression"
+    return Table("processors", title, lines, left=(0, len(lines[0]) - 1))
 
 
 def _ratio(row: Row, name: str) -> str:
@@ -69,21 +67,20 @@ def _verdict(row: Row, name: str) -> str:
     return f"<= {most:g}: {'hit' if row.ratio(name) <= most else 'MISSED'}"
 
 
-def rates_text(rows: Sequence[Row]) -> str:
+def rates_table(rows: Sequence[Row]) -> Table:
     columns = [f"{what}{name}" for what in ("MB/s: ", "peak MiB: ") for name in COMMANDS]
-    lines = [("throughput and memory", *columns)]
+    lines: list[tuple[str, ...]] = [("throughput and memory", *columns)]
     for row in rows:
-        rates = (f"{row.rate(name):.0f}" for name in COMMANDS)
+        rates = (figure(row.rate(name), ".0f", "MB/s") for name in COMMANDS)
         lines.append((row.work.label, *rates, *(f"{row.runs[name].peak_mib:.0f}" for name in COMMANDS)))
     starts = rows[0].starts
     lines.append(("no record", *[""] * len(COMMANDS), *(f"{starts[name].peak_mib:.0f}" for name in COMMANDS)))
-    return aligned(lines)
+    return Table("rates", "MB/s, and the most memory that was resident", lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.mirror", description=__doc__)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured to FILE")
-    parser.add_argument("-k", default="", metavar="TEXT", help="only the rows whose name has TEXT")
+    add_arguments(parser)
     parser.add_argument(
         "--size",
         type=int,
@@ -101,14 +98,19 @@ def main() -> None:
             rows = list(Copying(running, show_progress).rows(works, arguments.rounds))
     sent = list(requests.measured(arguments.k, show_progress))
     show_progress("")
-    tables = [processors_text(rows), rates_text(rows)] if rows else []
-    print(*tables, *([requests.as_text(sent)] if sent else []), sep="\n\n")
-    print(f"\n{machine()}, kafkafmt {kafkafmt.__version__}, {time.strftime('%Y-%m-%d')}")
+    report(
+        "mirror",
+        [
+            *([processors_table(rows), rates_table(rows)] if rows else ()),
+            *([requests.as_table(sent)] if sent else ()),
+        ],
+        command="make bench-mirror",
+        path=arguments.json,
+        is_whole=not arguments.k,
+        measured={"rows": [asdict(row) for row in rows], "requests": [asdict(one) for one in sent]},
+    )
     print(f"{time.monotonic() - started:.0f} seconds; what the rows mean: bench/README.md")
     print(*notes_of_load(_USUAL_LOAD), sep="\n")
-    if arguments.json:
-        measured = {"rows": [asdict(row) for row in rows], "requests": [asdict(one) for one in sent]}
-        arguments.json.write_text(json.dumps({"machine": machine(), **measured}, indent=1))
 
 
 if __name__ == "__main__":

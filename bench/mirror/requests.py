@@ -15,15 +15,15 @@ from pathlib import Path
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 from tests.broker.broker import KAFKA_4
-from tests.serve.endpoint_process import EndpointProcess
+from tests.endpoints.endpoint_process import EndpointProcess
 
 from bench import ROOT as PROJECT
 from bench.broker import broker_in
 from bench.mirror.clusters import ROOT
 from bench.mirror.sending import NO_METRICS
 from bench.mirror.works import VALUE_SIZE
+from bench.results import Figure, Table
 from bench.segments import MIB, ONE_RECORD, Segment, stored
-from bench.table import aligned
 from kafkafmt import Codec
 
 PARTITIONS = (1, 16)
@@ -116,7 +116,7 @@ def _send(server: _Server, topic: str, partitions: int, most: str) -> Sent:
     return Sent(server.name, most, partitions, segment.batches * partitions, **json.loads(done.stdout))
 
 
-def as_text(rows: Sequence[Sent]) -> str:
+def as_table(rows: Sequence[Sent]) -> Table:
     heading = (
         "batches of one record",
         "to",
@@ -126,16 +126,17 @@ def as_text(rows: Sequence[Sent]) -> str:
         "batches/s",
         "CPU us a batch",
     )
-    lines = (
+    lines: Iterator[tuple[str, ...]] = (
         (
             _label(row.partitions).removeprefix("requests: "),
             row.server,
             "1 a partition" if row.batches_a_request == ONE else "many",
             f"{row.batches:,}",
             "-" if row.requests is None else f"{row.requests:,}",
-            f"{row.batches / row.seconds:,.0f}",
+            Figure(row.batches / row.seconds, f"{row.batches / row.seconds:,.0f}", "batches/s"),
             f"{row.processor_seconds / row.batches * 1e6:.0f}",
         )
         for row in rows
     )
-    return aligned([heading, *lines], left=(0, 1, 2))
+    title = "Batches of one record, sent to the endpoint and to a broker"
+    return Table("requests", title, [heading, *lines], left=(0, 1, 2))

@@ -12,7 +12,7 @@ import json
 import sys
 import time
 
-from tests.serve.scraping import metric
+from tests.endpoints.scraping import metric
 
 from kafkafmt import FileRecords
 from kafkafmt.net import RawProducer

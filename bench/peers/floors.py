@@ -12,7 +12,7 @@ import numpy as np
 from cramjam import snappy
 from isal import igzip_lib, isal_zlib
 
-from _kafkafmt.layout import CRC_OFFSET, RECORD_BATCH_OVERHEAD
+from _kafkafmt.wire.layout import CRC_OFFSET, RECORD_BATCH_OVERHEAD
 from bench import BUILD
 from bench.peers import ours
 from bench.peers.protocol import Prepare, Run, Tally, serve

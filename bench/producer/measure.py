@@ -15,9 +15,9 @@ from bench.broker import broker_in
 from bench.contenders import Contenders, own, peer
 from bench.peers.sending import PARTITIONS, topic_of
 from bench.producer.rows import LIBRDKAFKA, Row, all_rows
+from bench.results import Figure, Table
 from bench.rows import KAFKA_PYTHON, OURS
 from bench.segments import StoredSegment, stored
-from bench.table import aligned
 
 CONTENDERS = (OURS, KAFKA_PYTHON, LIBRDKAFKA)
 _SENDING = "bench.peers.sending"
@@ -128,24 +128,25 @@ def _check_arrived(server: str, topic: str, answer: dict[str, Any]) -> None:
         raise AssertionError(f"{topic}: sent {sent} records, found {arrived}")
 
 
-def as_text(results: Sequence[Result]) -> str:
+def as_table(results: Sequence[Result]) -> Table:
     """For each contender its rate, what it takes of the processor, and how many times ours that is."""
     lines = [_heading()]
     for result in results:
         cells = (cell for name in CONTENDERS for cell in _cells(result, name))
         target = f">= {result.least_times:.3g}x" if result.least_times else ""
         lines.append((result.name.removeprefix("producer: "), *cells, target, result.verdict))
-    return aligned(lines, left=(0, len(lines[0]) - 2, len(lines[0]) - 1))
+    title = "Producer path: rates, and seconds of the processor for a million records"
+    return Table("producer", title, lines, left=(0, len(lines[0]) - 2, len(lines[0]) - 1))
 
 
 def _heading() -> tuple[str, ...]:
     cells = (cell for name in CONTENDERS for cell in (f"{name} M rec/s", "CPU s/M rec"))
-    return ("producer path", *cells, "target", "")
+    return ("producer path", *cells, "target", "verdict")
 
 
 def _cells(result: Result, name: str) -> tuple[str, str]:
     if name not in result.measured:
         return "-", "-"
-    seconds = f"{result.processor_seconds(name):.2f}"
+    rate, seconds = result.rate(name), result.processor_seconds(name)
     compared = "" if name == OURS or OURS not in result.measured else f" ({result.times(name):.1f}x)"
-    return f"{result.rate(name):.2f}", seconds + compared
+    return Figure(rate, f"{rate:.2f}", "M rec/s"), Figure(seconds, f"{seconds:.2f}{compared}", "s/M rec")

@@ -8,21 +8,18 @@ run, in bytes of values, with the median in brackets.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-import kafkafmt
-from bench.compare import machine, notes_of_load, show_progress
+from bench.compare import show_progress
+from bench.results import Table, add_arguments, figure, notes_of_load, report
 from bench.segments import Segment
 from bench.serve.client import LIBRDKAFKA, RAW, Client
 from bench.serve.logs import Topic, topic_of
 from bench.serve.measure import Measured, take_turns
 from bench.serve.servers import BROKER, OURS, both
-from bench.table import aligned
 from kafkafmt import Codec
 
 PARTITIONS = 4
@@ -98,47 +95,55 @@ def measure(works: Sequence[Work]) -> Iterator[Row]:
             yield Row(work, take_turns(client, topic, work.version, servers, ROUNDS[work.client]))
 
 
-def rates_text(rows: Sequence[Row]) -> str:
-    lines = [("consumer", "MB/s: ours", BROKER, "", "at most", "target", "")]
+def rates_table(rows: Sequence[Row]) -> Table:
+    lines: list[tuple[str, ...]] = [("consumer", OURS, BROKER, "ratio", "at most", "target", "verdict")]
     for row in rows:
-        rates = (f"{row.runs[name].best:.0f} ({row.runs[name].median:.0f})" for name in (OURS, BROKER))
+        rates = (_rate(row.runs[name]) for name in (OURS, BROKER))
         ratios = f"{row.ratio:.2f}x", f"{row.most_ratio:.1f}x", f">= {row.work.target}x"
         lines.append((row.work.label, *rates, *ratios, row.verdict))
-    return aligned(lines, left=(0, 6))
+    return Table("rates", "MB/s of values: the best run, and the median", lines, left=(0, 6))
 
 
-def costs_text(rows: Sequence[Row]) -> str:
-    columns = ("processors' s/GB: ours", BROKER, "busy: ours", "its client", BROKER, "its client")
-    lines = [("consumer", *columns, "peak MiB: ours", BROKER)]
+def _rate(run: Measured) -> str:
+    return figure(run.best, ".0f", "MB/s", f" ({run.median:.0f})")
+
+
+def costs_table(rows: Sequence[Row]) -> Table:
+    names = (OURS, BROKER)
+    busy = (f"{name}: {of}" for name in names for of in ("busy", "its client"))
+    peaks = (f"{name}: peak MiB" for name in names)
+    lines: list[tuple[str, ...]] = [("consumer", *(f"{name}: s/GB" for name in names), *busy, *peaks)]
     for row in rows:
         runs = [row.runs[name] for name in (OURS, BROKER)]
         shares = (share for run in runs for share in (run.server_share, run.client_share))
         lines.append(
             (
                 row.work.label,
-                *(f"{run.server_seconds_a_gigabyte:.2f}" for run in runs),
+                *(figure(run.server_seconds_a_gigabyte, ".2f", "s/GB") for run in runs),
                 *(f"{share:.0%}" for share in shares),
-                *(f"{run.peak_mib:.0f}" for run in runs),
+                *(figure(run.peak_mib, ".0f", "MiB") for run in runs),
             )
         )
-    return aligned(lines)
+    return Table("costs", "What the server's process takes, and how busy it is", lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.serve", description=__doc__)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured to FILE")
-    parser.add_argument("-k", default="", metavar="TEXT", help="only the rows whose name has TEXT")
+    add_arguments(parser)
     arguments = parser.parse_args()
     started = time.monotonic()
     rows = list(measure([work for work in WORKS if arguments.k in work.label]))
     show_progress("")
-    print(rates_text(rows), costs_text(rows), sep="\n\n")
-    print(f"\n{machine()}, kafkafmt {kafkafmt.__version__}, {time.strftime('%Y-%m-%d')}")
+    report(
+        "serve",
+        [rates_table(rows), costs_table(rows)],
+        command="make bench-serve",
+        path=arguments.json,
+        is_whole=not arguments.k,
+        measured={"rows": [asdict(row) for row in rows]},
+    )
     print(f"{time.monotonic() - started:.0f} seconds; what the rows mean: bench/README.md")
     print(*notes_of_load(2.5), sep="\n")
-    if arguments.json:
-        measured = [asdict(row) for row in rows]
-        arguments.json.write_text(json.dumps({"machine": machine(), "rows": measured}, indent=1))
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from kafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
-from tests.serve.endpoint_process import EndpointProcess
-from tests.serve.raw_client import RawClient
-from tests.serve.requests import metadata
+from tests.endpoints.endpoint_process import EndpointProcess
+from tests.endpoints.raw_client import RawClient
+from tests.endpoints.requests import metadata
 
 from bench import processes
 

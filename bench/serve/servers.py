@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.endpoints.endpoint_process import EndpointProcess
 from tests.process_memory import peak_mib
-from tests.serve.endpoint_process import EndpointProcess
 
 from bench import processes
 from bench.broker import broker_of

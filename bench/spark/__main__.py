@@ -13,19 +13,17 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 from tests.broker.broker import Broker
 from tests.broker.jars import SPARK_KAFKA
 
-import kafkafmt
 from bench.broker import broker_of
-from bench.compare import machine, notes_of_load, show_progress
+from bench.compare import show_progress
+from bench.results import Figure, Table, add_arguments, notes_of_load, report
 from bench.spark.logs import GIB, KEY_SIZE, MIB, PARTITION_BYTES, ROOT, Topic
 from bench.spark.measure import WORKS, Contender, Measured, local_spark, on_one_processor, take_turns
 from bench.spark.sources import decoded_by_udf, rows_of_tasks
-from bench.table import aligned
 
 CEILING, OURS, KAFKA, UDF = "ceiling", "ours", "Spark's Kafka source", "decoder in a UDF"
 # How many times as fast as each ours is to be.
@@ -157,77 +155,92 @@ def growing(wanted: str, sizes: list[int]) -> Iterator[Row]:
         topic.remove_beyond(kept)
 
 
-def compared_text(rows: list[Row]) -> str:
-    lines = [("work", "MB/s: ceiling", "ours", KAFKA, UDF, "target", "")]
+def compared_table(rows: list[Row]) -> Table:
+    lines: list[tuple[str, ...]] = [("work", CEILING, OURS, KAFKA, UDF, "target", "verdict")]
     for row in rows:
-        others = [f"{row.rate(name):.0f} ({row.ratio(name):.3g}x)" for name in TARGETS]
+        others = [_rate(row, name, f" ({row.ratio(name):.3g}x)") for name in TARGETS]
         hits = ["hit" if row.ratio(name) >= least else "MISSED" for name, least in TARGETS.items()]
         targets = ", ".join(f">= {least:g}x" for least in TARGETS.values())
         ceiling, *rest = others
-        lines.append((row.label, ceiling, f"{row.rate(OURS):.0f}", *rest, targets, ", ".join(hits)))
-    return aligned(lines, left=(0, 5, 6))
+        lines.append((row.label, ceiling, _rate(row, OURS), *rest, targets, ", ".join(hits)))
+    return Table(
+        "compared", "MB/s of keys and values, and how many times as fast ours is", lines, left=(0, 5, 6)
+    )
 
 
-def processors_text(rows: list[Row]) -> str:
-    lines = [("processors' seconds a GB", "ceiling: Python", "Java", "ours: Python", "Java")]
+def _rate(row: Row, name: str, compared: str = "") -> Figure:
+    rate = row.rate(name)
+    return Figure(rate, f"{rate:.0f}{compared}", "MB/s")
+
+
+def processors_table(rows: list[Row]) -> Table:
+    headings = ("work", *(f"{name}: {of}" for name in (CEILING, OURS) for of in ("Python", "Java")))
+    lines: list[tuple[str, ...]] = [headings]
     for row in rows:
         runs = [(row.runs[name], row.megabytes(name) / 1e3) for name in (CEILING, OURS)]
         lines.append(
             (
                 row.label,
                 *(
-                    f"{taken / size:.2f}"
+                    Figure(taken / size, f"{taken / size:.2f}", "s/GB")
                     for run, size in runs
                     for taken in (run.python_seconds, run.java_seconds)
                 ),
             )
         )
-    return aligned(lines)
+    return Table("processors", "Seconds of the processors for a GB", lines)
 
 
-def cores_text(one: list[Row], two: list[Row]) -> str:
-    lines = [("ours, MB/s", "1 core", f"{CORES} cores", "")]
+def cores_table(one: list[Row], two: list[Row]) -> Table:
+    lines: list[tuple[str, ...]] = [("ours, MB/s", "1 core", f"{CORES} cores", "ratio")]
     for fewer, more in zip(one, two, strict=True):
         rates = fewer.rate(OURS), more.rate(OURS)
-        lines.append((fewer.label, *(f"{rate:.0f}" for rate in rates), f"{rates[1] / rates[0]:.2f}x"))
-    return aligned(lines)
+        lines.append(
+            (
+                fewer.label,
+                *(Figure(rate, f"{rate:.0f}", "MB/s") for rate in rates),
+                f"{rates[1] / rates[0]:.2f}x",
+            )
+        )
+    return Table("cores", "One core and two", lines)
 
 
-def growth_text(rows: list[Row]) -> str:
-    lines = [("ours, by size", "GiB", "seconds", "seconds a GiB", "of the smallest")]
+def growth_table(rows: list[Row]) -> Table:
+    lines: list[tuple[str, ...]] = [("ours, by size", "GiB", "seconds", "seconds a GiB", "of the smallest")]
     for row in sorted(rows, key=lambda row: (GROWING.index(row.work), row.gibibytes)):
         smallest = next(other for other in rows if other.work == row.work)
         pace, first = (one.runs[OURS].seconds / one.gibibytes for one in (row, smallest))
         figures = f"{row.gibibytes}", f"{row.runs[OURS].seconds:.2f}", f"{pace:.3f}", f"{pace / first:.2f}x"
         lines.append((row.label, *figures))
-    return aligned(lines)
+    return Table("growth", "Time by the size of the log", lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
     parser.add_argument("--size", type=int, default=1, metavar="GIB", help="of each log that is compared")
     parser.add_argument("--sizes", default="1,2,4", metavar="GIB,GIB", help="by which time is to grow")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured to FILE")
-    parser.add_argument("-k", default="", metavar="TEXT", help="only the rows whose name has TEXT")
+    add_arguments(parser)
     arguments = parser.parse_args()
     started = time.monotonic()
     compared = list(against_others(arguments.k, arguments.size))
     one_core = list(on_one_core(arguments.k, arguments.size))
     grown = list(growing(arguments.k, [int(size) for size in arguments.sizes.split(",")]))
     show_progress("")
-    texts = [
-        compared_text(compared),
-        processors_text(compared),
-        cores_text(one_core, compared),
-        growth_text(grown),
-    ]
-    print(*texts, sep="\n\n")
-    print(f"\n{machine()}, kafkafmt {kafkafmt.__version__}, {time.strftime('%Y-%m-%d')}")
+    report(
+        "spark",
+        [
+            compared_table(compared),
+            processors_table(compared),
+            cores_table(one_core, compared),
+            growth_table(grown),
+        ],
+        command="make bench-spark",
+        path=arguments.json,
+        is_whole=not arguments.k,
+        measured={"rows": [asdict(row) for row in (*compared, *one_core, *grown)]},
+    )
     print(f"{time.monotonic() - started:.0f} seconds")
     print(*notes_of_load(CORES + 1.5), sep="\n")
-    if arguments.json:
-        rows = [asdict(row) for row in (*compared, *one_core, *grown)]
-        arguments.json.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,7 @@ from kafka.record.memory_records import MemoryRecords
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.functions import explode, udf
 
-from kafkafmt.spark.data_source import KafkafmtDataSource, KafkafmtReader
-from kafkafmt.spark.files import open_records
+from kafkafmt.spark.data_source import KafkafmtDataSource
 from kafkafmt.spark.source.options import ReadOptions
 from kafkafmt.spark.source.planning import ReadTask, Split, plan
 
@@ -49,7 +48,7 @@ class CeilingTask(InputPartition):
 
 
 class CeilingReader(DataSourceReader):
-    def __init__(self, ours: KafkafmtReader, rows: list[int]) -> None:
+    def __init__(self, ours: DataSourceReader, rows: list[int]) -> None:
         self._ours, self._rows = ours, rows
 
     def partitions(self) -> list[CeilingTask]:
@@ -70,7 +69,7 @@ def rows_of_tasks(paths: list[str]) -> list[int]:
 
 
 def _rows_of_split(split: Split) -> int:
-    with open_records(split.segment, split.start, split.end) as records:
+    with split.segment.open(split.start, split.end) as records:
         return int(records.index()["count"].sum())
 
 

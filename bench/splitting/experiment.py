@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from bench.results import Figure, Table
 from bench.splitting.estimators import SlidingAverage, UnclampedSteps
 from bench.splitting.producing import Outcome, Policy, produced
 from bench.splitting.traffic import KB, MB, Mix, kafkas_own, one_after_the_other, runs, topics
-from bench.table import aligned
 from kafkafmt import Codec, CompressionRatioEstimator, RecentRatioEstimator
 
 PROMISED_SHARE = 0.10
@@ -107,27 +107,33 @@ def measure_case(case: Case) -> Result:
     return result
 
 
-def as_text(results: Sequence[Result]) -> str:
+def as_tables(results: Sequence[Result]) -> tuple[Table, Table]:
     """Case by case, then all of them together."""
-    return f"{_by_case(results)}\n\n{_in_all(results)}"
+    return _by_case(results), _in_all(results)
 
 
-def _by_case(results: Sequence[Result]) -> str:
+def _by_case(results: Sequence[Result]) -> Table:
     """Share of batches split, and fullness."""
-    lines = [("batches split, mean size over the limit", *(policy.name for policy in POLICIES))]
+    lines: list[tuple[str, ...]] = [
+        ("batches split, mean size over the limit", *(policy.name for policy in POLICIES))
+    ]
     for result in results:
-        cells = (
-            f"{_percent(result.outcomes[policy.name].share_split)} {result.fullness(policy.name):4.0%}"
-            for policy in POLICIES
-        )
+        cells = (_split_and_full(result, policy.name) for policy in POLICIES)
         lines.append((result.name.removeprefix("split: "), *cells))
-    return aligned(lines)
+    return Table(
+        "splitting", "KIP-126: the share of batches split, and their mean size over the limit", lines
+    )
 
 
-def _in_all(results: Sequence[Result]) -> str:
+def _split_and_full(result: Result, policy: str) -> Figure:
+    share = result.outcomes[policy].share_split
+    return Figure(share * 100, f"{_percent(share)} {result.fullness(policy):4.0%}", "%")
+
+
+def _in_all(results: Sequence[Result]) -> Table:
     """Counts of batches over all cases, and whether the KIP's promise holds in each."""
     heading = ("all of them", "closed", "refused", "split first", "compressions", "sent", "CPU s")
-    lines = [(*heading, "mean size", "most split", "< 10 %")]
+    lines: list[tuple[str, ...]] = [(*heading, "mean size", "most split", "< 10 %")]
     for policy in POLICIES:
         outcomes = [result.outcomes[policy.name] for result in results]
         most = max(outcome.share_split for outcome in outcomes)
@@ -139,9 +145,16 @@ def _in_all(results: Sequence[Result]) -> str:
         seconds = sum(result.processor_seconds[policy.name] for result in results)
         verdict = "holds" if most < PROMISED_SHARE else "FAILS"
         lines.append(
-            (policy.name, *map(str, counts), f"{seconds:.1f}", f"{fullness:.0%}", _percent(most), verdict)
+            (
+                policy.name,
+                *map(str, counts),
+                f"{seconds:.1f}",
+                f"{fullness:.0%}",
+                Figure(most * 100, _percent(most), "%"),
+                verdict,
+            )
         )
-    return aligned(lines)
+    return Table("splitting_all", "KIP-126: batches of all mixes together", lines)
 
 
 def _percent(share: float) -> str:

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from _kafkafmt.layout import RECORD_BATCH_OVERHEAD
+from _kafkafmt.wire.layout import RECORD_BATCH_OVERHEAD
 from bench.splitting.traffic import Mix
 from kafkafmt import Codec, MemoryRecords, RecordBatch, RecordBatchBuilder, codecs, split_batch, split_to_fit
-from kafkafmt.estimator import RatioEstimator
+from kafkafmt.build.estimator import RatioEstimator
 
 TIMESTAMP = 1_700_000_000_000
 

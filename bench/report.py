@@ -1,0 +1,243 @@
+"""`make bench-report`: bench/RESULTS.md and its charts, from what the benchmarks wrote into bench/results.
+
+python -m bench.report            writes them
+python -m bench.report --check    exits with status 1 if RESULTS.md or a chart is missing or differs in text
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench import ROOT
+from bench.charts import Bars, Chart, Lines, Relative
+from bench.results import RESULTS
+
+PAGE = ROOT / "bench" / "RESULTS.md"
+CHARTS = ROOT / "bench" / "charts"
+_MEMORY_LIMIT_MIB, _FETCH_LIMIT_MIB, _PROMISED_PERCENT = 256, 200e6 / 2**20, 10
+_CHUNKS = Lines("chunk size in KiB", "throughput, of that of 128 KiB", is_log=True)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A benchmark. name: of its file; text: what is compared; charts: by the name of the table."""
+
+    name: str
+    title: str
+    command: str
+    text: str
+    charts: Mapping[str, Chart] = field(default_factory=dict)
+
+
+SECTIONS = (
+    Section(
+        "bench",
+        "Kernels, producer path and splitting",
+        "make bench",
+        "The kernels beside Kafka's own Java, other Python clients, and the floor: the copy, the codec or the CRC.",
+        {
+            "kernels": Relative(
+                "ours",
+                {"java": "Java", "aiokafka": "aiokafka", "kafka-python": "kafka-python", "floor": "floor"},
+            ),
+            "producer": Relative(
+                "ours M rec/s", {"kafka-python M rec/s": "kafka-python", "librdkafka M rec/s": "librdkafka"}
+            ),
+            "splitting_all": Bars(
+                "most split",
+                "ours",
+                _PROMISED_PERCENT,
+                "KIP-126: 10 %",
+                "% of the batches split, in the worst mix",
+            ),
+        },
+    ),
+    Section(
+        "spark",
+        "Spark",
+        "make bench-spark",
+        "The data source beside a source that hands out one prepared batch again and again (the ceiling),"
+        " Spark's own Kafka source, and kafka-python's decoder in a UDF.",
+        {
+            "compared": Relative(
+                "ours",
+                {
+                    "ceiling": "ceiling",
+                    "Spark's Kafka source": "Spark's Kafka source",
+                    "decoder in a UDF": "decoder in a UDF",
+                },
+            )
+        },
+    ),
+    Section(
+        "serve",
+        "Endpoint",
+        "make bench-serve",
+        "`kafkafmt serve` beside a Kafka 3.9.1 broker over the same segments, with the same consumers.",
+        {"rates": Relative("ours", {"Kafka 3.9.1": "Kafka 3.9.1"})},
+    ),
+    Section(
+        "mirror",
+        "Mirror",
+        "make bench-mirror",
+        "`kafkafmt mirror` raw and with `--deep`, beside a loop of confluent-kafka's consumer and producer. Raw is"
+        " 1 in the chart.",
+        {
+            "processors": Relative(
+                "raw", {"deep": "--deep", "confluent-kafka": "confluent-kafka"}, less_is_better=True
+            )
+        },
+    ),
+    Section(
+        "memory",
+        "Memory",
+        "make bench-memory",
+        "One budget for the process beside bounds for each partition, with 256 MiB. Without a plan of the budget,"
+        " the process needs more, or fails.",
+        {
+            "within": Bars(
+                "resident", "plan", _MEMORY_LIMIT_MIB, "256 MiB", "MiB resident at the peak", "outcome"
+            ),
+            "costs": Relative("ours", {"cachetools": "cachetools"}, less_is_better=True),
+        },
+    ),
+    Section(
+        "chunk_size",
+        "Chunk sizes",
+        "python -m bench.experiments.chunk_size",
+        "KIP-283's experiment: throughput by chunk size, beside the figures of the KIP.",
+        {"chunk_size": _CHUNKS},
+    ),
+    Section(
+        "serve_throughput",
+        "Chunk sizes, from the endpoint",
+        "python -m bench.experiments.serve_throughput",
+        "The same experiment with `kafkafmt serve`.",
+        {"chunk_size": _CHUNKS},
+    ),
+    Section(
+        "fetch_memory",
+        "Memory of one fetch",
+        "python -m bench.experiments.fetch_memory",
+        "KIP-283's experiment: eager conversion runs out of 200 MB, lazy conversion does not.",
+        {
+            "fetch_memory": Lines(
+                "seconds", "MiB resident, above the start", bound=_FETCH_LIMIT_MIB, bound_name="200 MB"
+            )
+        },
+    ),
+    Section(
+        "lazy_memory",
+        "Memory by size of the segment",
+        "python -m bench.experiments.lazy_memory",
+        "The memory of a lazy conversion does not grow with the segment.",
+    ),
+    Section(
+        "serve_memory",
+        "Memory of the endpoint",
+        "python -m bench.experiments.serve_memory",
+        "The same experiment with `kafkafmt serve` and a consumer.",
+    ),
+    Section(
+        "serve_connections",
+        "A thousand consumers",
+        "python -m bench.experiments.serve_connections",
+        "Consumers of old formats, all at once, within 200 MB.",
+    ),
+    Section(
+        "serve_hostile",
+        "Hostile clients",
+        "python -m bench.experiments.serve_hostile",
+        "How long one request holds the event loop, and what a crowd of them takes.",
+    ),
+    Section(
+        "spark_memory",
+        "Memory of a Spark task",
+        "python -m bench.experiments.spark_memory",
+        "One task reads 4 GiB with 1 GiB of virtual memory.",
+    ),
+)
+
+
+def files() -> Iterator[tuple[str, str]]:
+    """The page and its charts: paths below bench/, and texts."""
+    lines = [
+        "# Benchmark results",
+        "",
+        "`make bench-report` makes this page and its charts from what the benchmarks write into `bench/results`.",
+        "[How benchmarks are measured](README.md) explains each row. Compare a figure only with others of one run.",
+        "",
+        "In the charts 1x is kafkafmt, and `✗` marks a missed target. The tables have in brackets how many times as",
+        "fast kafkafmt is.",
+        "",
+    ]
+    missing = []
+    for section in SECTIONS:
+        path = RESULTS / f"{section.name}.json"
+        if not path.is_file():
+            missing.append(section)
+            continue
+        result = json.loads(path.read_text())
+        tables = {table["name"]: table for table in result["tables"]}
+        charts = {
+            f"{section.name}-{name}": (name, chart)
+            for name, chart in section.charts.items()
+            if name in tables
+        }
+        yield from (
+            (f"charts/{file}.svg", chart.draw(tables[name])) for file, (name, chart) in charts.items()
+        )
+        lines += _section(section, result, {name: file for file, (name, _) in charts.items()})
+    if missing:
+        lines += ["## Not measured yet", "", "| experiment | command |", "|---|---|"]
+        lines += [f"| {section.title}: {section.text} | `{section.command}` |" for section in missing]
+        lines.append("")
+    yield "RESULTS.md", "\n".join(lines)
+
+
+def _section(section: Section, result: Mapping[str, Any], charts: Mapping[str, str]) -> Iterator[str]:
+    yield from (f"## {section.title}", "", section.text, "")
+    commit = f", commit {result['commit']}" if result["commit"] else ""
+    yield f"`{result['command']}`, {result['date']}, {result['machine']}, kafkafmt {result['version']}{commit}."
+    yield ""
+    for table in result["tables"]:
+        if table["rows"]:
+            yield from (f"### {table['title']}", "")
+            if table["name"] in charts:
+                yield from (f"![{table['title']}](charts/{charts[table['name']]}.svg)", "")
+            yield from _markdown(table)
+            yield ""
+
+
+def _markdown(table: Mapping[str, Any]) -> Iterator[str]:
+    yield _line(table["columns"])
+    yield "|" + "---|" * len(table["columns"])
+    for row in table["rows"]:
+        name, *cells = (cell["text"] for cell in row)
+        yield _line([f"… {name.strip()}" if name.startswith(" ") else name, *cells])
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def main(*, check: bool) -> None:
+    made = dict(files())
+    if check:
+        missing = [path for path in made if not (PAGE.parent / path).is_file()]
+        if missing or PAGE.read_text() != made["RESULTS.md"]:
+            sys.exit("bench/RESULTS.md: expected what `make bench-report` makes of bench/results")
+        return
+    CHARTS.mkdir(exist_ok=True)
+    for old in set(CHARTS.iterdir()) - {PAGE.parent / path for path in made}:
+        old.unlink()
+    for path, text in made.items():
+        (PAGE.parent / path).write_text(text)
+
+
+if __name__ == "__main__":
+    main(check=sys.argv[1:] == ["--check"])
