@@ -8,9 +8,10 @@ import pytest
 from kafka import KafkaAdminClient
 
 from endpoints.endpoint_process import EndpointProcess
-from kafkafmt.log import LogAppender, LogDirectory
+from kafkafmt.log import LogAppender
 from kafkafmt.types import TopicPartition
 from mirror.folders import batch, batches, log_bytes, mirror, put_log
+from mirror.reading import end_of
 from mirror.running import Mirror, address, wait_until
 
 pytestmark = pytest.mark.clients
@@ -56,12 +57,7 @@ def test_damage_of_unknown_end_that_comes_while_a_mirror_follows_ends_its_partit
         appender.append(batch(0))
         options = ("--follow", "--on-corrupt", "skip")
         with Mirror(address(endpoint.address, "t"), target, *options, log=tmp_path / "mirror.log") as running:
-            wait_until(
-                lambda: (
-                    (target / "t-0").exists() and LogDirectory(target).partition(("t", 0)).end_offset == 10
-                ),
-                running,
-            )
+            wait_until(lambda: end_of(target, "t") == 10, running)
             appender.append(bytes(damaged) + batch(20))
             summary = running.summary(status=1)
     assert [(one["partition"], one["offset"]) for one in summary["stopped"]] == [(0, 10)]
