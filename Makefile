@@ -73,7 +73,7 @@ coverage: build ## tell which lines, of the kernels too, the tests that need no 
 	cd build/coverage/site && $(CURDIR)/$(BIN)/coverage report --rcfile=$(CURDIR)/pyproject.toml
 
 bench: build ## compare with Kafka's Java, Python clients and the floors; try KIP-126 (BENCH_ARGS="-k lz4" picks rows)
-	@tools/system.sh java maven
+	@tools/system.sh compiler java maven isal
 	@$(JAVA) $(BIN)/python -m bench.compare $(BENCH_ARGS)
 
 bench-spark: build ## compare on a local Spark with a ceiling, Spark's Kafka source and a UDF (BENCH_ARGS="--sizes 1,16")

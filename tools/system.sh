@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# See that the system has what is asked for: `system.sh python compiler clang java maven kcat graphviz`.
+# See that the system has what is asked for: `system.sh python compiler clang java maven kcat isal graphviz`.
 # What lacks is installed through apt where the user may (root, or sudo without a password), and named with the command
 # to type where not. Where nothing lacks, this does nothing.
 set -euo pipefail
@@ -59,6 +59,12 @@ check_maven() {
 check_kcat() {
     if ! command -v kcat >/dev/null; then
         lacks "kcat" kcat
+    fi
+}
+
+check_isal() {
+    if ! /sbin/ldconfig -p | grep 'libisal\.so\.2' >/dev/null; then
+        lacks "ISA-L, the floor of CRC checks" libisal2
     fi
 }
 
