@@ -54,7 +54,7 @@ READ: dict[str, tuple[bytes, str]] = {
         of_v2(b"\0\0" + b"\x80\x80\x80\x80\x10" + KEY + VALUE + NO_HEADERS),
         "varint too long",
     ),
-    "Bytes behind the value of a v0 or v1 message": (
+    "Bytes after the value of a v0 or v1 message": (
         ref.message(1, 0, DAY, b"key", b"value", tail=b"tail"),
         "message size: expected",
     ),
@@ -63,7 +63,7 @@ READ: dict[str, tuple[bytes, str]] = {
         "magic of an inner message: expected 0 or 1, found 2",
     ),
 }
-PART_OF_A_MESSAGE = "A part of a message at the end of a wrapper: `verify`, `ensure_valid`, `--allow-produce`"
+PART_OF_A_MESSAGE = "A partial message at the end of a wrapper"
 MALFORMED_CHECKPOINT = "A malformed `log-start-offset-checkpoint`"
 APPEND_TIME_IN_V0 = "`RecordBatchBuilder` of v0 with LOG_APPEND_TIME"
 
