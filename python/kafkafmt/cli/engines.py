@@ -37,6 +37,7 @@ def engine_options() -> Decorator:
 
 
 def ensure_engine(engine: str, master: str | None) -> None:
+    """Raise UsageError for `--master` without `--engine spark`."""
     if engine == "local" and master is not None:
         raise click.UsageError("--master is for --engine spark")
 

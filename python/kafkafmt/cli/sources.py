@@ -34,10 +34,12 @@ class Source:
 
     @property
     def is_active(self) -> bool:
+        """Whether a broker may still write to the file: the last segment of a log, and a file outside a log."""
         return self.segment is None or self.segment.is_active
 
     @property
     def topic_partition(self) -> TopicPartition | None:
+        """The partition by the name of the folder; None for another name, and for a file outside a log."""
         return None if self.segment is None else self.segment.topic_partition
 
     @property
@@ -73,6 +75,7 @@ class Source:
             return True
 
     def open(self, start: int = 0, end: int | None = None) -> SegmentRecords:
+        """Open the records from byte `start` to `end`."""
         return SegmentRecords(self.path, start, end, is_active=self.is_active)
 
 

@@ -66,6 +66,7 @@ class Selection:
 
     @property
     def skips_damage(self) -> bool:
+        """Whether damage is left out, and not an error."""
         return self.on_corrupt == "skip"
 
 

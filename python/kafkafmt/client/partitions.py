@@ -25,6 +25,7 @@ class TopicPartitions:
         self._by_number = {number: TopicPartition(topic, number) for number in self._all}
 
     def get(self, number: int) -> TopicPartition | None:
+        """Return the partition of this number; None if the topic has none."""
         return self._by_number.get(number)
 
     def of_key(self, key: bytes | None) -> TopicPartition:

@@ -34,6 +34,7 @@ def number_array(
 
 
 def boolean_array(values: NDArray[np.bool_], valid: NDArray[np.bool_] | None = None) -> pa.Array:
+    """Return an Arrow array of booleans. valid: False where an entry is null; None if there are no nulls."""
     return pa.Array.from_buffers(pa.bool_(), len(values), [bitmap(valid), bitmap(values)])
 
 

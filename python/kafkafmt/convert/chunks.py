@@ -68,6 +68,7 @@ class ChunkMemory:
         return np.empty(size, np.uint8)
 
     def give_back(self, buffer: NDArray[np.uint8]) -> None:
+        """Keep a buffer for the next chunk, unless enough bytes are kept already."""
         with self._counting:
             if self._spare_bytes + len(buffer) <= self._most_spare_bytes:
                 self._spare.append(buffer)

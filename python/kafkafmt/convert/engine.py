@@ -129,6 +129,7 @@ class Converter:
         return self._view[: self._kernel.position]
 
     def clear(self) -> None:
+        """Discard the output, and keep its memory for the next chunk."""
         self._kernel.position = 0
 
     def convert(self, run: BatchRun, first: int = 0, stop: int | None = None) -> int:

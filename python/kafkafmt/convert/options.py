@@ -26,6 +26,7 @@ class ConversionStats:
     partial_messages: int = 0
 
     def add(self, other: ConversionStats) -> None:
+        """Add the statistics of another conversion to these."""
         self.records_converted += other.records_converted
         self.temporary_memory_bytes += other.temporary_memory_bytes
         self.seconds += other.seconds

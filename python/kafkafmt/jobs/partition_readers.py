@@ -101,6 +101,7 @@ class PartitionReaders:
 
     @property
     def partitions(self) -> list[TopicPartition]:
+        """Return all partitions, sorted."""
         return sorted(self._folders)
 
     def seek(self, topic_partition: TopicPartition, offset: int | None) -> int:

@@ -73,15 +73,18 @@ class TopicSummary:
         return self
 
     def add_timestamps(self, first: int | None, last: int | None) -> None:
+        """Extend the range of timestamps, in milliseconds; None if there are none."""
         firsts, lasts = (self.first_timestamp, first), (self.last_timestamp, last)
         self.first_timestamp = min((time for time in firsts if time is not None), default=None)
         self.last_timestamp = max((time for time in lasts if time is not None), default=None)
 
     def add_offsets(self, partition: int | None, first: int, last: int) -> None:
+        """Extend the range of offsets of a partition."""
         known_first, known_last = self.offsets.get(partition, (first, last))
         self.offsets[partition] = min(first, known_first), max(last, known_last)
 
     def report(self) -> TopicReport:
+        """Return the report of the topic."""
         counts = {name: self.counts[name] for name in _COUNTS}
         if not self.is_deep:
             counts["records_with_headers"] = None  # type: ignore[assignment]
@@ -145,6 +148,8 @@ class TopicReport:
     producers: the number of distinct producer ids.
     idempotent_batches: batches with a producer id that are not transactional.
     needs: features that old clients may not support, the Kafka release that introduced each, and their batches.
+    damaged_stretches, damaged_bytes: the damaged ranges, and their bytes.
+    tail_bytes: the bytes of partial batches at the ends of logs, which are no damage.
     failed_segments: segments that could not be read to their end.
     errors: why, for the first ten of these.
     overlapping_segments: segments that repeat offsets of earlier segments; these offsets are counted once.

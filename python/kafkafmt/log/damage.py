@@ -66,6 +66,7 @@ class Damage:
 
     @property
     def size_in_bytes(self) -> int:
+        """The size of the range in bytes."""
         return self.end_position - self.position
 
 

@@ -73,6 +73,7 @@ class GrowingSegment:
 
     @property
     def size_in_bytes(self) -> int:
+        """The size of the file, in bytes."""
         return self._batch_writer.size_in_bytes
 
     @property
@@ -109,6 +110,7 @@ class GrowingSegment:
             self._indexes[suffix].finish(entries)
 
     def close(self) -> None:
+        """Close the file. A flush that is under way ends first."""
         with self._flushing:
             self._is_closed = True
             os.close(self._descriptor)

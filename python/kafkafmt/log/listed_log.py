@@ -45,6 +45,7 @@ class ListedLog:
 
     @property
     def folder(self) -> str:
+        """The path or URI of the folder."""
         return str(self.segments[0].path.parent)
 
     def __str__(self) -> str:
@@ -52,10 +53,12 @@ class ListedLog:
 
     @property
     def topic_partition(self) -> TopicPartition | None:
+        """The partition by the folder's name, or the given one; None without both."""
         return self.segments[0].topic_partition or self.given_topic_partition
 
     @property
     def topic(self) -> str | None:
+        """The topic; None if the partition is not known."""
         return self.topic_partition.topic if self.topic_partition is not None else None
 
     @property
@@ -120,6 +123,7 @@ class ListedLog:
         return None if is_last else Place(offset, segment.base_offset, segment.size_in_bytes)
 
     def open(self, segment: Segment, start: int = 0, end: int | None = None) -> SegmentRecords:
+        """Open the records of a segment from byte `start` to `end`, as `Segment.open`."""
         return segment.open(start, end, max_decompressed_bytes=self.max_decompressed_bytes)
 
     def read_through(

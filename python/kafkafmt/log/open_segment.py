@@ -215,6 +215,7 @@ class OpenSegment:
         return None if row is None else int(row["size"])
 
     def remember_passed(self, key: tuple[int, int], position: int) -> None:
+        """Keep the position after the batches that convert to nothing; `passed` says for which key."""
         if len(self.passed) >= _MOST_PASSED:
             self.passed.clear()
         self.passed[key] = position

@@ -410,6 +410,10 @@ class PartitionLog:
 
 
 def partition_folder(path: str | os.PathLike[str] | RemotePath) -> StoragePath:
+    """Convert a path or URI to a path on its storage.
+
+    Raises FileNotFoundError or NotADirectoryError if it is not a folder.
+    """
     folder = storage_path(path)
     if not folder.is_dir():
         if folder.exists():

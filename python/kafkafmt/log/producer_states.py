@@ -42,10 +42,12 @@ class SequenceRange(NamedTuple):
 
     @property
     def next_sequence(self) -> int:
+        """The sequence number after the range; after 2^31 - 1 comes 0."""
         return (self.base_sequence + self.length) % SEQUENCES
 
     @property
     def next_offset(self) -> int:
+        """The offset after the range."""
         return self.base_offset + self.length
 
     def joined(self, other: SequenceRange) -> SequenceRange | None:
@@ -81,6 +83,7 @@ class ProducerState(NamedTuple):
         return None
 
     def with_batches(self, batches: Iterable[SequenceRange], timestamp: int) -> ProducerState:
+        """Return the state after more batches, the last of which has this timestamp in milliseconds."""
         ranges = list(self.ranges)
         for batch in batches:
             joined = ranges[-1].joined(batch) if ranges else None

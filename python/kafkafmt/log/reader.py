@@ -76,14 +76,17 @@ class LogReader:
 
     @property
     def folder(self) -> StoragePath:
+        """The folder of the log."""
         return self._log.path
 
     @property
     def start_offset(self) -> int:
+        """The log start offset."""
         return self._followed.start_offset
 
     @property
     def log_end(self) -> int:
+        """The offset after the last whole batch."""
         return self._followed.end_offset
 
     @property

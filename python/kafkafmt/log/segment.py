@@ -131,6 +131,7 @@ class SegmentRecords(SegmentRange, Closing):
         return f"SegmentRecords({str(self.path)!r}, start={self.start_position}, end={self.end_position})"
 
     def close(self) -> None:
+        """Close the file."""
         self._opened.close()
 
     def fileno(self) -> int:
@@ -140,9 +141,11 @@ class SegmentRecords(SegmentRange, Closing):
         raise ValueError(f"{self.path}: expected a local file, which has a descriptor")
 
     def is_zero_from(self, position: int) -> bool:
+        """Return whether all bytes from `position` to the end are zeros."""
         return self._opened.is_zero_from(position)
 
     def extend(self) -> None:
+        """Move the end of the records to the present end of the file."""
         self._opened.extend()
         self.end_position = self._opened.end_position
 

@@ -67,6 +67,7 @@ class SegmentCache:
         return found
 
     def forget(self, segment: Segment) -> None:
+        """Remove a segment from the cache."""
         self._open.pop(segment.path, None)
 
     def forget_replaced(self, segments: list[Segment]) -> None:

@@ -77,6 +77,7 @@ class SegmentCutter:
         return self._whole.segment.read_indexes()
 
     def splits(self, most_bytes: int) -> Iterator[Split]:
+        """Yield splits of about `most_bytes` each, cut between batches, within the wanted offsets."""
         whole = self._whole
         start, end = whole.start, whole.end
         if whole.start_offset is not None or whole.end_offset is not None:

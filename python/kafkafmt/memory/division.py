@@ -31,6 +31,7 @@ class Part(NamedTuple):
     most_bytes: int | None = None
 
     def of(self, whole_bytes: int) -> int:
+        """Return the bytes of this part of `whole_bytes`."""
         size = max(whole_bytes, 0) // self.one_in if self.one_in else 0
         if self.most_bytes is not None:
             size = min(size, self.most_bytes)

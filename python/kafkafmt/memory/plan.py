@@ -88,6 +88,7 @@ class ThreadPlan:
 
     @property
     def buffer_bytes(self) -> int:
+        """The buffers of all partitions together."""
         return self.buffered_bytes_per_partition * self.partitions
 
     @property
@@ -97,10 +98,12 @@ class ThreadPlan:
 
     @property
     def state_bytes(self) -> int:
+        """The thread's part of the block cache, and the write buffers of all stores."""
         return self.block_cache_bytes + self.write_buffers_bytes
 
     @property
     def rest_bytes(self) -> int:
+        """The bytes that no other part has. Negative if fixed numbers exceed the total."""
         return (
             self.thread_bytes
             - self.producer_bytes
@@ -112,6 +115,7 @@ class ThreadPlan:
 
     @property
     def cache_bytes(self) -> int:
+        """The bytes of the caches: the rest, or 0 if that is negative."""
         return max(self.rest_bytes, 0)
 
     def to_json(self) -> dict[str, int]:

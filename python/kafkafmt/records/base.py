@@ -490,6 +490,7 @@ class MemoryRecords(Records):
         return self._data
 
     def read_at(self, position: int, size: int, memory: bytearray | None = None) -> memoryview:
+        """Return up to `size` bytes from `position`, as a view. `memory` is not used."""
         return self._data[position : position + size]
 
     def write_to(self, channel: Any, position: int | None = None, length: int | None = None) -> int:

@@ -66,6 +66,7 @@ class RecordBatch(BatchHeader):
 
     @property
     def timestamp_type(self) -> TimestampType:
+        """The timestamp type of the batch; NO_TIMESTAMP in format v0."""
         return TimestampType(int(self.run.index["timestamp_type"][self.number]))
 
     @property

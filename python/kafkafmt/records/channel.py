@@ -29,7 +29,8 @@ class Channel(Protocol):
     returns: a channel must copy the bytes that it keeps.
     """
 
-    def write(self, data: memoryview, /) -> int | None: ...
+    def write(self, data: memoryview, /) -> int | None:
+        """Write bytes; return how many were taken, perhaps 0. The view is valid until this returns."""
 
 
 class SizedSend:
@@ -45,6 +46,7 @@ class SizedSend:
 
     @property
     def completed(self) -> bool:
+        """Whether all bytes were written."""
         return self._remaining == 0
 
 
@@ -123,4 +125,5 @@ def write_file(channel: Any, descriptor: int, position: int, length: int) -> int
 
 
 def raise_truncated(position: int, length: int) -> NoReturn:
+    """Raise EOFError for a file that ended before `length` bytes from `position` were read."""
     raise EOFError(f"file truncated: expected {length} bytes at position {position}, found its end")

@@ -65,6 +65,7 @@ class FileRecords(Records, Closing):
         return f"{type(self).__name__}({str(self.path)!r}, {range_}{named})"
 
     def close(self) -> None:
+        """Close the file. A second call does nothing."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -80,6 +81,7 @@ class FileRecords(Records, Closing):
         return self._descriptor
 
     def with_source(self, error: KafkaFormatError) -> KafkaFormatError:
+        """Set the error's `path` to this file, and return the error."""
         error.path = str(self.path)
         return error
 
@@ -87,6 +89,10 @@ class FileRecords(Records, Closing):
         return bytearray(max(size, 0))
 
     def read_at(self, position: int, size: int, memory: bytearray | None = None) -> memoryview | bytes:
+        """Read up to `size` bytes from `position` in the file; fewer at its end.
+
+        memory: the bytes are read into it if it is large enough. Raises OSError, and ValueError if the file is closed.
+        """
         if memory is None or len(memory) < size:
             memory = bytearray(size)
         view, filled = memoryview(memory)[:size], 0
@@ -113,6 +119,7 @@ class FileRecords(Records, Closing):
         return True
 
     def extend(self) -> None:
+        """Move the end of the records to the present end of the file."""
         self.end_position = os.fstat(self.fileno()).st_size
 
     def write_to(self, channel: Any, position: int | None = None, length: int | None = None) -> int:

@@ -20,12 +20,14 @@ class RecordsRange(Records):
         self._source = source
 
     def with_source(self, error: KafkaFormatError) -> KafkaFormatError:
+        """Name the source in the error, and return the error."""
         return self._source.with_source(error)
 
     def _memory(self, size: int) -> bytearray | None:
         return self._source._memory(size)
 
     def read_at(self, position: int, size: int, memory: bytearray | None = None) -> memoryview | bytes:
+        """Read up to `size` bytes from `position` in the source."""
         return self._source.read_at(position, size, memory)
 
     def write_to(self, channel: Any, position: int | None = None, length: int | None = None) -> int:

@@ -84,11 +84,13 @@ class RemoteRecords(Records, Closing):
         return f"RemoteRecords({self.uri!r}, start={self.start_position}, end={self.end_position})"
 
     def close(self) -> None:
+        """Close the file, and release the bytes that were read ahead."""
         with self._lock:
             self._chunk = _NOTHING
             self._file.close()
 
     def with_source(self, error: KafkaFormatError) -> KafkaFormatError:
+        """Set the error's `path` to the URI of this file, and return the error."""
         error.path = self.uri
         return error
 
@@ -98,6 +100,10 @@ class RemoteRecords(Records, Closing):
         return write_bytes(channel, self.read_at(position, min(end - position, _WRITE_BYTES)))
 
     def read_at(self, position: int, size: int, memory: bytearray | None = None) -> memoryview:
+        """Read up to `size` bytes from `position` in the file; fewer at its end. `memory` is not used.
+
+        Raises EOFError and OSError, as the class says.
+        """
         size = max(min(size, self.end_position - position), 0)
         with self._lock:
             if not self._chunk_start <= position <= self._chunk_start + len(self._chunk) - size:

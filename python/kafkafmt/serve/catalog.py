@@ -151,6 +151,7 @@ class Topic:
 
     @cached_property
     def id(self) -> uuid.UUID:
+        """The topic id: that of a broker's `partition.metadata`, else one derived from the name."""
         for partition in self.partitions.values():
             topic_id = read_topic_id(partition.folder)
             if topic_id is not None:
@@ -203,17 +204,20 @@ class Catalog:
         return [self._topics[name] for name in sorted(self._topics) if name not in self._hidden]
 
     def topic(self, name: str) -> Topic | None:
+        """Return the topic of this name; None if there is none, or if it is hidden. Lists the folder again if needed."""
         if self._stamp is None or name not in self._topics:
             self._refresh()
         return None if name in self._hidden else self._topics.get(name)
 
     def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
+        """Return the topic with this id; None if there is none, or if it is hidden. Lists the folder again if needed."""
         if self._stamp is None or topic_id not in self._by_id:
             self._refresh()
         found = self._by_id.get(topic_id)
         return None if found is None or found.name in self._hidden else found
 
     def partition(self, topic: str, number: int) -> Partition | None:
+        """Return a partition of a topic; None if there is none. Lists the folder again if needed."""
         found = self.topic(topic)
         if found is not None and number not in found.partitions:
             self._refresh()

@@ -109,6 +109,7 @@ class TopicConfigs:
         return _NO_CONFIGS if found is None else found.configs
 
     def settings(self, topic: str) -> TopicSettings:
+        """Return the settings that apply to a topic."""
         found = self._current.topics.get(topic)
         return _DEFAULTS if found is None else found.settings
 

@@ -71,6 +71,7 @@ class BatchWork:
             return convert()
 
     def close(self) -> None:
+        """Cancel the work that waits for a thread. Work that runs ends by itself."""
         for threads in (self._searching, self._reading, self._converting):
             threads.shutdown(wait=False, cancel_futures=True)
 

@@ -361,6 +361,7 @@ class ClientProgress:
         self._ends_at, self._moved = self._loop.time() + PATIENCE_SECONDS, 0
 
     def count(self, size: int) -> None:
+        """Count bytes that the client sent or read."""
         self._moved += size
 
     async def wait_for(self, wait: Callable[[float], Awaitable[_Made]], seconds: float) -> _Made:

@@ -65,6 +65,7 @@ class Lease(MemoryLease):
         await self._memory.admit(self, size)
 
     def begin(self) -> None:
+        """Count this connection among those that convert, once."""
         if not self._converts:
             self._converts = True
             self._memory.count_sends(1)

@@ -134,6 +134,7 @@ class Relay:
         self.is_memory_awaited = False
 
     def handlers(self, api_keys: Iterable[int]) -> dict[int, Handler]:
+        """Return handlers that pass the requests of these API keys to the supervisor."""
         return dict.fromkeys(api_keys, self._relay)
 
     def announce(self) -> None:

@@ -28,6 +28,7 @@ class Reloader:
         self._about = b""
 
     def ask(self, about: bytes = b"") -> None:
+        """Request a reload. It may be called from a signal handler."""
         self._about = about
         self._asked.set()
 

@@ -60,6 +60,7 @@ class RequestMemory(AdmissionQueue):
         return RequestLease(self)
 
     async def admit(self, lease: MemoryLease, size: int, seconds: float | None = None) -> None:
+        """Extend a lease by `size` bytes, and wait for memory if needed, `seconds` at most."""
         if self._first is lease:
             lease.extend(size)
         elif lease.try_extend(size):

@@ -163,6 +163,7 @@ class Stream:
             unwatch(descriptor)
 
     def close(self) -> None:
+        """Close the socket."""
         self.socket.close()
 
 

@@ -235,6 +235,7 @@ class RemotePath:
         return found is not None and not found.is_folder
 
     def raise_missing(self) -> NoReturn:
+        """Raise FileNotFoundError for this path."""
         raise FileNotFoundError(errno.ENOENT, "no such file or folder", self.uri)
 
     def _found(self) -> RemoteStatus | None:

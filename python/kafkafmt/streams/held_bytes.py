@@ -58,6 +58,7 @@ class HeldBytes:
         return least
 
     def remove(self, size: int) -> None:
+        """Subtract bytes that were released."""
         self.count -= size
         if self._reservation is not None:
             self._reservation.resize(self.count)

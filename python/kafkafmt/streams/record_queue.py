@@ -118,6 +118,7 @@ class RecordQueue:
 
     @property
     def is_empty(self) -> bool:
+        """Whether no batch is buffered."""
         return not self._chunks
 
     @property
@@ -225,6 +226,7 @@ class RecordQueue:
 
     @property
     def is_cursor_used_up(self) -> bool:
+        """Whether all records of the open decode buffer were taken."""
         return self._cursor is not None and self._cursor.next == self._cursor.count
 
     def head_timestamp(self) -> int | None:

@@ -48,10 +48,12 @@ class SharedBlockCache:
 
     @property
     def block_cache_bytes(self) -> int:
+        """The size of the cache in bytes."""
         return self._block_cache_bytes
 
     @property
     def used_bytes(self) -> int:
+        """The bytes that the cache holds now."""
         return int(self.cache.get_usage())
 
     def resize(self, block_cache_bytes: int | str) -> None:
@@ -114,6 +116,7 @@ def _block_cache_size(block_cache_bytes: int | str) -> int:
 
 
 def checked_count(name: str, count: int, least: int) -> int:
+    """Return `count`. Raises ValueError if it is less than `least`."""
     if count < least:
         raise ValueError(f"{name}: expected {least} or more, found {count}")
     return count

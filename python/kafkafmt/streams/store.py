@@ -127,6 +127,7 @@ class RocksDBStore(Closing):
                 self._db.put(_RECORD + key, value)
 
     def delete(self, key: bytes) -> None:
+        """Delete a key, as `put` with None. A key that is missing is no error."""
         self.put(key, None)
 
     def put_if_absent(self, key: bytes, value: bytes) -> bytes | None:

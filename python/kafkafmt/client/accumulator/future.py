@@ -37,10 +37,12 @@ class RecordMetadata(NamedTuple):
 
     @property
     def topic(self) -> str:
+        """The topic of the record."""
         return self.topic_partition.topic
 
     @property
     def partition(self) -> int:
+        """The number of its partition."""
         return self.topic_partition.partition
 
 

@@ -19,6 +19,7 @@ class Sampled:
         self._samples: deque[_Sample] = deque()
 
     def record(self, value: float, now_ms: float) -> None:
+        """Add a value."""
         while self._samples and not _is_recent(self._samples[0], now_ms):
             self._samples.popleft()
         if not self._samples or now_ms - self._samples[-1].began_ms >= WINDOW_MS:
@@ -29,11 +30,13 @@ class Sampled:
         sample.largest = max(sample.largest, value)
 
     def average(self, now_ms: float) -> float:
+        """Return the average of the recent values; 0 without values."""
         samples = self._recent(now_ms)
         count = sum(sample.count for sample in samples)
         return sum(sample.total for sample in samples) / count if count else 0.0
 
     def largest(self, now_ms: float) -> float:
+        """Return the largest recent value; 0 without values."""
         return max((sample.largest for sample in self._recent(now_ms)), default=0.0)
 
     def rate(self, now_ms: float) -> float:

@@ -36,6 +36,7 @@ class BatchQueues:
 
     @property
     def incomplete_count(self) -> int:
+        """The number of batches that are neither acknowledged nor failed."""
         return len(self._incomplete)
 
     def items(self) -> Iterable[tuple[TopicPartition, deque[ProducerBatch]]]:
@@ -136,6 +137,7 @@ class BatchQueues:
             return sorted(self._incomplete, key=_order)
 
     def undelivered(self) -> Undelivered:
+        """Return the number of records of incomplete batches, by partition."""
         counts: Counter[TopicPartition] = Counter()
         for batch in self.incomplete():
             counts[batch.topic_partition] += batch.record_count

@@ -39,6 +39,7 @@ class RequestLimits(NamedTuple):
     max_bytes: int
 
     def allow(self, batches: int, size: int) -> bool:
+        """Return whether a request may hold so many batches of so many bytes."""
         return batches <= self.max_batches and size <= self.max_bytes
 
     def parts(self, rows: NDArray[np.void]) -> Iterator[tuple[int, int]]:
@@ -88,10 +89,12 @@ class RawBatches(ProducerBatch):
 
     @property
     def is_full(self) -> bool:
+        """Whether no further batch fits."""
         return not self._limits.allow(self._batch_count + 1, self._size + 1)
 
     @property
     def largest_batch_size(self) -> int:
+        """The size of the largest batch, in bytes."""
         return self._largest
 
     def absorb(self, other: RawBatches) -> bool:
@@ -120,5 +123,6 @@ class RawBatches(ProducerBatch):
         return False
 
     def set_producer_state(self, state: ProducerState) -> None:
+        """Write producer id, epoch and sequence numbers into the headers, and new CRCs."""
         set_producer_state(self.data, *state)
         self.producer_state = state

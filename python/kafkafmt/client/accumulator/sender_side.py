@@ -349,6 +349,7 @@ class SenderSide:
 
     @property
     def flush_in_progress(self) -> bool:
+        """Whether a flush has begun and not ended."""
         return self._flushes > 0
 
     def begin_flush(self) -> None:

@@ -97,10 +97,12 @@ class SegmentTask:
 
     @property
     def target(self) -> Path:
+        """The path of the converted segment."""
         return self.target_folder / self.segment.path.name
 
     @property
     def sidecar(self) -> Path:
+        """The path of the file `.converted` beside it, which says what the segment was made from."""
         return self.target.with_suffix(SIDECAR_SUFFIX)
 
 

@@ -57,6 +57,7 @@ class Merge(Closing):
 
     @property
     def assigned(self) -> list[TopicPartition]:
+        """The partitions that are assigned now, sorted."""
         return sorted(self._assigned)
 
     def position(self, topic_partition: TopicPartition) -> int | None:

@@ -81,6 +81,7 @@ class TableState(Closing):
 
     @property
     def store_path(self) -> Path:
+        """The folder of the store within the state."""
         return self.path / _STORE_NAME
 
     def number_topics(self, topics: Iterable[str]) -> None:

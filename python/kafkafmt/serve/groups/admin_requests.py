@@ -43,6 +43,7 @@ class AdminRequests:
         self._node = node
 
     def handlers(self) -> dict[int, Handler]:
+        """Return the handlers by API key."""
         return {
             ApiKey.FindCoordinator: self._find_coordinator,
             ApiKey.DescribeGroups: self._describe,

@@ -126,6 +126,7 @@ class Group:
             self._save()
 
     def heartbeat(self, identity: MemberIdentity, now: float) -> Error:
+        """Extend a member's session. Returns RebalanceInProgress if the member must join again."""
         error = self._member_error(identity)
         if error is not None:
             return error

@@ -82,6 +82,7 @@ class Join:
         return _charge(names, self.protocols)
 
     def refused(self, error: Error) -> JoinResult:
+        """Return the answer that refuses this request."""
         return JoinResult(error, self.member_id)
 
 
@@ -112,9 +113,11 @@ class Sync:
 
     @property
     def size_bytes(self) -> int:
+        """The size of all assignments in bytes."""
         return sum(map(len, self.assignments.values()))
 
     def refused(self, error: Error) -> SyncResult:
+        """Return the answer that refuses this request."""
         return SyncResult(error)
 
 
@@ -145,6 +148,7 @@ class Member:
 
     @classmethod
     def joining(cls, join: Join) -> Member:
+        """Create the member of a first JoinGroup request."""
         return cls(
             member_id=join.member_id or join.new_member_id,
             instance_id=join.instance_id,
@@ -164,17 +168,21 @@ class Member:
         return cls(**kept._asdict(), joined_bytes=_charge(names, kept.protocols), is_new=False)
 
     def snapshot(self) -> GenerationMember:
+        """Return the member as it is stored with a generation."""
         return GenerationMember._make(getattr(self, name) for name in GenerationMember._fields)
 
     @property
     def size_bytes(self) -> int:
+        """The bytes that the member holds: of its JoinGroup request, and its assignment."""
         return self.joined_bytes + len(self.assignment)
 
     @property
     def is_waiting(self) -> bool:
+        """Whether a request of the member waits for its answer."""
         return self.awaiting_join is not None or self.awaiting_sync is not None
 
     def join_again(self, join: Join) -> None:
+        """Apply another JoinGroup request of the member, which now waits for its answer."""
         self.protocols = join.protocols
         self.session_timeout = join.session_timeout
         self.rebalance_timeout = join.rebalance_timeout

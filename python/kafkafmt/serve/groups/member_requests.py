@@ -41,6 +41,7 @@ class MemberRequests:
         self._membership = membership
 
     def handlers(self) -> dict[int, Handler]:
+        """Return the handlers by API key."""
         return {
             ApiKey.JoinGroup: self._join,
             ApiKey.SyncGroup: self._sync,

@@ -85,6 +85,7 @@ class Membership:
         return {group_id: tracked.group for group_id, tracked in self._tracked.items()}
 
     def group(self, group_id: str) -> Group | None:
+        """Return a group by its id; None if no member has joined it."""
         tracked = self._tracked.get(group_id)
         return None if tracked is None else tracked.group
 
@@ -116,6 +117,7 @@ class Membership:
         return result
 
     def heartbeat(self, group_id: str, identity: MemberIdentity) -> Error:
+        """Extend the session of a member. Returns the error for the response; NoError if the member is current."""
         tracked = self._tracked.get(group_id)
         if tracked is None:
             return self._absence_error()

@@ -50,6 +50,7 @@ class OffsetRequests:
         self._max_metadata_chars = max_metadata_chars
 
     def handlers(self) -> dict[int, Handler]:
+        """Return the handlers by API key."""
         return {
             ApiKey.OffsetCommit: self._commit,
             ApiKey.OffsetFetch: self._fetch,

@@ -285,8 +285,10 @@ class OffsetsFile:
         return [group_id for (group_id,) in rows]
 
     def has_group(self, group_id: str) -> bool:
+        """Return whether the group has committed offsets."""
         query = "SELECT 1 FROM committed_offsets WHERE group_id = ? LIMIT 1"
         return self._connection.execute(query, (group_id,)).fetchone() is not None
 
     def close(self) -> None:
+        """Close the file."""
         self._connection.close()

@@ -56,6 +56,7 @@ class Roster:
 
     @property
     def rebalance_timeout(self) -> float:
+        """The longest rebalance timeout of the members, in seconds; 0 without members."""
         return max((member.rebalance_timeout for member in self.members.values()), default=0.0)
 
     def static_member(self, instance_id: str | None) -> Member | None:
@@ -90,6 +91,7 @@ class Roster:
         return self._protocol_counts[protocol] == len(self.members)
 
     def add(self, join: Join) -> Member:
+        """Add the member of a first JoinGroup request. The first member becomes the leader."""
         member = Member.joining(join)
         if not self.members:
             self.protocol_type = join.protocol_type
@@ -119,6 +121,7 @@ class Roster:
         self._put(member)
 
     def forget(self, members: Iterable[Member]) -> None:
+        """Remove members. If the leader is among them, another member becomes the leader."""
         for member in members:
             del self.members[member.member_id]
             self._discount(member)

@@ -126,6 +126,7 @@ class OffsetStore:
         return await self._in_thread(self._file.group_ids)
 
     async def has_group(self, group_id: str) -> bool:
+        """Return whether the group has committed offsets."""
         return await self._in_thread(partial(self._file.has_group, group_id))
 
     async def _in_thread(self, call: Callable[[], _T]) -> _T:

@@ -73,6 +73,7 @@ class PartitionWriter:
             await asyncio.shield(self._flushing)
 
     async def close(self) -> None:
+        """Close the log after the append that is under way."""
         async with self._appending:
             log, self._log = self._log, None
             if log is not None:

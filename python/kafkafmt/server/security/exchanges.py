@@ -24,6 +24,7 @@ class Exchange(Protocol):
 
 
 def begin_exchange(mechanism: str, users: Users) -> Exchange:
+    """Begin the SASL exchange of a mechanism."""
     return PlainExchange(users) if mechanism == PLAIN else ScramExchange(mechanism, users)
 
 
@@ -35,6 +36,7 @@ class PlainExchange:
         self._users = users
 
     def respond(self, token: bytes) -> bytes:
+        """Check the client's token. Returns the response. Raises AuthenticationError."""
         try:
             authorization_id, name, password = token.decode().split("\0")
         except ValueError:
@@ -64,6 +66,7 @@ class ScramExchange:
         self._server = ScramMechanism(mechanism).make_server(self._credential, s_nonce=nonce)
 
     def respond(self, token: bytes) -> bytes:
+        """Return the response to the client's token. Raises AuthenticationError."""
         try:
             return self._respond(token.decode()).encode()
         except (ScramException, ValueError) as error:

@@ -54,9 +54,11 @@ class SaslSession:
         self._exchange: Exchange | None = None
 
     def allows(self, api_key: int) -> bool:
+        """Return whether the client may send requests of this API now."""
         return self.principal is not None or api_key in OPEN_API_KEYS
 
     def handlers(self) -> dict[int, Handler]:
+        """Return the handlers by API key."""
         return {
             ApiKey.SaslHandshake: self._handshake,
             ApiKey.SaslAuthenticate: self._authenticate,
