@@ -204,13 +204,13 @@ class Catalog:
         return [self._topics[name] for name in sorted(self._topics) if name not in self._hidden]
 
     def topic(self, name: str) -> Topic | None:
-        """Return the topic of this name; None if there is none, or if it is hidden. Lists the folder again if needed."""
+        """Return the topic of this name; None if it is hidden or does not exist. Lists the folder again if needed."""
         if self._stamp is None or name not in self._topics:
             self._refresh()
         return None if name in self._hidden else self._topics.get(name)
 
     def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
-        """Return the topic with this id; None if there is none, or if it is hidden. Lists the folder again if needed."""
+        """Return the topic with this id; None if it is hidden or does not exist. Lists the folder again if needed."""
         if self._stamp is None or topic_id not in self._by_id:
             self._refresh()
         found = self._by_id.get(topic_id)
