@@ -120,6 +120,7 @@ class MirrorCluster:
         return {name: value for name, value in self._config.items() if name in client.DEFAULT_CONFIG}
 
     def topic_names(self) -> list[str]:
+        """Return the names of all topics."""
         names: list[str] = self._admin.list_topics()
         return names
 
@@ -254,6 +255,7 @@ class MirrorCluster:
                 raise MirrorError(f"{self.address}: {name} of group {group}: {error.message}")
 
     def close(self) -> None:
+        """Close the connections."""
         self._admin.close()
 
 

@@ -440,6 +440,7 @@ class Mirror:
                 )
 
     def measure_lag(self) -> None:
+        """Update the lag of all partitions in the statistics."""
         for one in self._begun:
             lag = self._source.lag(one, self._acknowledged(one))
             if lag is not None:

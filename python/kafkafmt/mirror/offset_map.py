@@ -39,10 +39,12 @@ class Piece(NamedTuple):
 
     @property
     def source_end(self) -> int:
+        """The offset after the range at the source."""
         return self.source_offset + self.length
 
     @property
     def target_end(self) -> int:
+        """The offset after the range at the target."""
         return self.target_offset + self.length
 
 
@@ -207,7 +209,8 @@ class OffsetMapStore(Protocol):
     def save(self, changes: Mapping[TopicPartition, Changes]) -> None:
         """Save changes. They are durable when this returns."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the store."""
 
 
 class OffsetMap:
@@ -242,6 +245,7 @@ class OffsetMap:
             self._maps.pop(topic_partition, None)
 
     def close(self) -> None:
+        """Close the store. Changes that were not saved are lost."""
         self._store.close()
 
 

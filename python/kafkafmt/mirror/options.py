@@ -112,10 +112,12 @@ class MirrorOptions:
 
     @property
     def into_cluster(self) -> bool:
+        """Whether the target is a cluster."""
         return isinstance(self.target, ClusterAddress)
 
     @property
     def is_following(self) -> bool:
+        """Whether the mirror waits for more records at the end. By default it follows a cluster, not a folder."""
         return isinstance(self.source, ClusterAddress) if self.follows is None else self.follows
 
     @property

@@ -113,12 +113,14 @@ class Source(Protocol):
     def log_end(self, topic_partition: TopicPartition) -> int:
         """Return the offset after the last record, open transactions included."""
 
-    def seek(self, topic_partition: TopicPartition, offset: int) -> None: ...
+    def seek(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Continue the partition at this offset."""
 
     def pause(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Return no batches of these partitions until they are resumed."""
 
-    def resume(self, topic_partitions: Iterable[TopicPartition]) -> None: ...
+    def resume(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Return batches of these partitions again."""
 
     def lag(self, topic_partition: TopicPartition, offset: int) -> int | None:
         """Return how many offsets the partition's end is after `offset`; None if that is not known."""
@@ -130,7 +132,8 @@ class Source(Protocol):
         """Save these positions for the next run, unless the target has them."""
         return
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close files and connections."""
 
 
 class Target(Protocol):
@@ -196,7 +199,8 @@ class Target(Protocol):
     def forget(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Forget partitions that another mirror takes over."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close files and connections."""
 
 
 def contiguous_ranges(run: BatchRun) -> Iterator[tuple[int, int]]:

@@ -46,11 +46,13 @@ class Moved:
     bytes: int = 0
 
     def add(self, batches: int, records: int, size_bytes: int) -> None:
+        """Add batches that have arrived."""
         self.batches += batches
         self.records += records
         self.bytes += size_bytes
 
     def since(self, before: Moved) -> Moved:
+        """Return the difference to an earlier count."""
         return Moved(self.batches - before.batches, self.records - before.records, self.bytes - before.bytes)
 
 
@@ -76,6 +78,7 @@ class Statistics:
 
     @property
     def total(self) -> Moved:
+        """Return the sum over all partitions."""
         total = Moved()
         for moved in self.moved.values():
             total.add(moved.batches, moved.records, moved.bytes)

@@ -48,6 +48,7 @@ class TopicSelection:
 
     @property
     def is_everything(self) -> bool:
+        """Whether all topics are selected."""
         return not (self.names or self.globs) and self.pattern is None
 
     def unmatched(self, topics: Iterable[str]) -> str | None:

@@ -72,6 +72,7 @@ class Sent:
 
     @property
     def is_done(self) -> bool:
+        """Whether all batches were acknowledged or have failed."""
         return all(future.is_done for future in self.futures)
 
 
@@ -85,9 +86,11 @@ class Sender(Protocol):
     def configure_topic(self, topic: str, config: TopicConfig) -> None:
         """Set the configuration of a topic at the target, defaults included, and its number of partitions."""
 
-    def send(self, topic_partition: TopicPartition, run: BatchRun) -> Iterator[Sent]: ...
+    def send(self, topic_partition: TopicPartition, run: BatchRun) -> Iterator[Sent]:
+        """Send the batches of a run. Yields what was sent, in order."""
 
-    def close(self, timeout: float) -> None: ...
+    def close(self, timeout: float) -> None:
+        """Close the producer. timeout: seconds to wait for batches in flight."""
 
 
 class ClusterTarget(Target):

@@ -91,12 +91,14 @@ class ClientOptions:
         return RawConsumer(**{**own, **self.config, **settings})
 
     def admin(self) -> KafkaAdminClient:
+        """Create an admin client."""
         known = {
             name: value for name, value in self.config.items() if name in KafkaAdminClient.DEFAULT_CONFIG
         }
         return KafkaAdminClient(**known)
 
     def producer(self) -> RawProducer:
+        """Create a producer of whole batches."""
         return RawProducer(**self.config)
 
 

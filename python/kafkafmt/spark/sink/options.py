@@ -34,6 +34,7 @@ def is_topic(name: str) -> bool:
 
 
 def parse_topic(value: str) -> str:
+    """Parse the name of a topic."""
     if not is_topic(value):
         raise ValueError("expected a topic's name: up to 249 letters, digits, '.', '_' and '-'")
     return value

@@ -53,6 +53,7 @@ class Lag:
 
     @property
     def amount(self) -> Amount:
+        """Return the bytes, offsets and files between start and end."""
         parts = [_between(start, end) for _, start, end in self.ranges()]
         size, files = sum(part.size_in_bytes for part in parts), len(parts)
         return Amount(size, self.end.offset - self.start.offset, files)

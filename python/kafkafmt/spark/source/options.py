@@ -179,12 +179,15 @@ class Amount(NamedTuple):
     files: int = MAX_LONG
 
     def fits(self, most: Amount) -> bool:
+        """Return whether no number exceeds that of `most`."""
         return all(own <= other for own, other in zip(self, most, strict=True))
 
     def plus(self, other: Amount) -> Amount:
+        """Return the sum of two amounts."""
         return Amount(*(a + b for a, b in zip(self, other, strict=True)))
 
     def minus(self, other: Amount) -> Amount:
+        """Return the difference of two amounts."""
         return Amount(*(a - b for a, b in zip(self, other, strict=True)))
 
 
