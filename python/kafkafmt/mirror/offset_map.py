@@ -245,7 +245,7 @@ class OffsetMap:
             self._maps.pop(topic_partition, None)
 
     def close(self) -> None:
-        """Close the store. Changes that were not saved are lost."""
+        """Close the store."""
         self._store.close()
 
 

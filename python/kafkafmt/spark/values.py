@@ -18,6 +18,7 @@ _MAX_ARROW_BYTES = 1024 * 1024 * 1024
 
 def one_of(values: tuple[str, ...]) -> Callable[[str], str]:
     """Return a function that parses one of `values`, in any case."""
+
     def parse(value: str) -> str:
         if value.lower() not in values:
             raise ValueError(f"expected {', '.join(values[:-1])} or {values[-1]}")
