@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -316,6 +317,17 @@ def test_bad_input_when_given_then_is_one_line_and_status_2(
 def test_file_that_may_not_be_read_when_given_then_is_one_line(log: Path) -> None:
     segments(log)[0].chmod(0)
     assert is_one_line(run("inspect", log).stderr)
+
+
+@pytest.mark.parametrize("name", ["inspect", "verify"])
+def test_uri_when_pyarrow_is_missing_then_the_error_tells_what_to_install(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.fs", None)
+    result = run(name, "s3://bucket/logs")
+    assert result.exit_code == 2
+    assert is_one_line(result.stderr, ["s3://bucket/logs", "pip install 'kafkafmt[arrow]'"])
 
 
 def test_no_arguments_when_run_then_help_names_the_commands() -> None:

@@ -74,3 +74,11 @@ def test_cluster_when_none_answers_then_is_one_line(
     result = run("replay", tmp_path / "logs", "kafka://127.0.0.1:1")
     assert result.exit_code == 2
     assert is_one_line(result.stderr, ["no broker answers"])
+
+
+def test_cluster_when_the_memory_is_too_small_then_the_option_and_a_sufficient_size_are_named(
+    tmp_path: Path, logs: dict[TopicPartition, list[Row]]
+) -> None:
+    result = run("replay", tmp_path / "logs", "kafka://127.0.0.1:1", "--memory", "1m")
+    assert result.exit_code == 2
+    assert is_one_line(result.stderr, ["--memory:", "expected a total of at least"])

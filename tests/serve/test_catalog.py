@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
+import os
 import shutil
 import uuid
 from pathlib import Path
@@ -116,6 +118,26 @@ def test_log_when_its_segments_overlap_then_is_followed_and_told_of_once(tmp_pat
     (warning,) = logged
     assert (warning["log_level"], warning["partition"], warning["segments"]) == ("warning", "orders-0", 1)
     assert "each offset is served once" in warning["event"]
+
+
+def test_leader_epochs_when_the_checkpoint_cannot_be_read_once_then_are_read_at_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_segment(tmp_path / "t-0", 0, batches(0, 5))
+    checkpoint = tmp_path / "t-0" / "leader-epoch-checkpoint"
+    checkpoint.write_text("0\n1\n5 0\n")
+    partition = Catalog(tmp_path).partition("t", 0)
+    assert partition is not None
+
+    def too_many_open_files(path: Path) -> bytes:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+
+    with monkeypatch.context() as patched, capture_logs() as logged:
+        patched.setattr("kafkafmt.serve.catalog.read_file", too_many_open_files)
+        assert partition.leader_epochs() == partition.leader_epochs() == []
+    (warning,) = logged
+    assert (warning["log_level"], warning["file"]) == ("warning", str(checkpoint))
+    assert partition.leader_epoch == 5
 
 
 def test_log_of_many_segments_when_its_listing_changes_then_the_loop_asks_for_none_of_them(

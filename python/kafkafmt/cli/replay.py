@@ -125,7 +125,7 @@ def replay(
         client_settings(target_config, target_config_file),
         repartitions,
     )
-    with memory_errors(), _errors_of(target):
+    with _errors_of(target), memory_errors():
         reading = Reading(Selection(source, **selected))
         at_a_time = len(reading.folders) if by_time else 1
         plan = plan_for(memory_bytes, at_a_time, writing=writing)

@@ -303,9 +303,9 @@ def _within_memory(memory_bytes: int, options: ServeOptions) -> ServeOptions:
     from kafkafmt.serve.memory_plan import within_memory
 
     source = click.get_current_context().get_parameter_source
-    fixed = {one.name for one in fields(options) if source(one.name) is ParameterSource.COMMANDLINE}
+    given = {one.name for one in fields(options) if source(one.name) is ParameterSource.COMMANDLINE}
     with memory_errors():
-        return within_memory(memory_bytes, options, fixed)
+        return within_memory(memory_bytes, options, given - {"memory_bytes"})
 
 
 def _tls_options(certificate: Path | None, key: Path | None, client_ca: Path | None) -> TlsOptions | None:

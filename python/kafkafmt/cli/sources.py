@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from kafkafmt.cli.output import notify
+from kafkafmt.cli.values import NEEDS_PYARROW
 from kafkafmt.errors import CorruptRecordError, KafkaFormatError
 from kafkafmt.log import Segment, SegmentRecords
 from kafkafmt.log.directory import no_segments_message
@@ -16,6 +17,7 @@ from kafkafmt.log.listing import Listing
 from kafkafmt.log.overlaps import LowestOffsets
 from kafkafmt.log.topics import is_chosen, topics_left_out_in_words
 from kafkafmt.storage import StoragePath, Storages
+from kafkafmt.storage.locations import without_secrets
 from kafkafmt.types import TopicPartition
 
 
@@ -91,6 +93,8 @@ def find_sources(paths: Sequence[str], *, includes_internal: bool = False) -> li
         found = [one for path in paths for one in _sources_of(path, storages, listing, includes_internal)]
     except ValueError as error:
         raise click.ClickException(str(error)) from None
+    except ImportError:
+        raise click.ClickException(f"{' '.join(map(without_secrets, paths))}: {NEEDS_PYARROW}") from None
     return list(dict.fromkeys(found))
 
 

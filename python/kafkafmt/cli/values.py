@@ -16,6 +16,8 @@ from kafkafmt.storage import RemotePath, StoragePath, is_uri, storage_path
 from kafkafmt.storage.locations import without_secrets
 from kafkafmt.types import TopicPartition
 
+NEEDS_PYARROW = "needs pyarrow: pip install 'kafkafmt[arrow]'"
+
 _MOST = 2**63 - 1
 
 
@@ -80,7 +82,7 @@ class Folder(click.ParamType[StoragePath]):
         except (ValueError, OSError) as error:
             self.fail(str(error), param, ctx)
         except ImportError:
-            self.fail(f"{without_secrets(value)}: needs pyarrow: pip install 'kafkafmt[arrow]'", param, ctx)
+            self.fail(f"{without_secrets(value)}: {NEEDS_PYARROW}", param, ctx)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str

@@ -74,6 +74,10 @@ class Partition:
             self._log.refresh()
         return self._log
 
+    @property
+    def is_being_followed(self) -> bool:
+        return self._following.locked()
+
     async def follow(self) -> LogTail:
         """Refresh the log and return it. Yields to other tasks during long reads."""
         async with self._following:
@@ -117,11 +121,27 @@ class Partition:
         try:
             stamp = storage_of(path).stamp(path)
             if stamp != self._epochs[0]:
-                self._epochs = stamp, []
-                self._epochs = stamp, _parse_epochs(read_file(path).decode())
-        except (OSError, ValueError):
+                self._epochs = stamp, self._read_epochs(path)
+        except FileNotFoundError:
+            return []
+        except OSError as error:  # it may be gone at the next call
+            self._log_unusable(path, error)
             return []
         return self._epochs[1]
+
+    def _read_epochs(self, path: StoragePath) -> list[tuple[int, int]]:
+        """Read a checkpoint of leader epochs; empty if it is malformed or, in remote storage, missing."""
+        try:
+            return _parse_epochs(read_file(path).decode())
+        except FileNotFoundError:
+            return []
+        except ValueError as error:
+            self._log_unusable(path, error)
+            return []
+
+    def _log_unusable(self, path: StoragePath, error: Exception) -> None:
+        about = {"file": str(path), "error": str(error)}
+        self.limited_log.write(_log.warning, str(error), "leader epochs cannot be read", **about)
 
     @property
     def leader_epoch(self) -> int:

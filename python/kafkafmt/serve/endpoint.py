@@ -93,6 +93,7 @@ class Endpoint:
             await self.server.serve()
             if self._creation is not None:
                 await self._creation.close()
+            await self._growth.close()
             self._work.close()
             if self._writers is not None:
                 await self._writers.close()

@@ -22,6 +22,7 @@ class GrowthWatch:
     def __init__(self) -> None:
         self._waiting: dict[Partition, dict[asyncio.Future[bool], int]] = {}
         self._polling: asyncio.Task[None] | None = None
+        self._waking: set[asyncio.Task[None]] = set()
         self._is_over = False
 
     async def wait(
@@ -51,11 +52,13 @@ class GrowthWatch:
                 if not waiting:
                     del self._waiting[partition]
 
-    async def notify(self, partition: Partition) -> None:
-        """Wake the tasks that wait for this log at once. Called after an append to it."""
+    def notify(self, partition: Partition) -> None:
+        """Look at this log now, and wake the tasks that wait for it. Called after an append to it."""
         waiting = self._waiting.get(partition)
         if waiting is not None:
-            await _wake_grown(partition, waiting)
+            task = asyncio.get_running_loop().create_task(_wake_grown(partition, waiting))
+            self._waking.add(task)
+            task.add_done_callback(self._waking.discard)
 
     def wake_all(self) -> None:
         """End all waits; later ones return False at once."""
@@ -65,11 +68,19 @@ class GrowthWatch:
                 if not woken.done():
                     woken.set_result(True)
 
+    async def close(self) -> None:
+        """End the tasks that look at logs. Called after `wake_all`, when no task waits any more."""
+        tasks = [*self._waking] if self._polling is None else [*self._waking, self._polling]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def _poll(self) -> None:
         while self._waiting:
             await asyncio.sleep(_INTERVAL_SECONDS + _INTERVAL_PER_LOG * len(self._waiting))
             for partition, waiting in list(self._waiting.items()):
-                await _wake_grown(partition, waiting)
+                if not partition.is_being_followed:  # others must not wait for a long read of one log
+                    await _wake_grown(partition, waiting)
 
 
 async def _wake_grown(partition: Partition, waiting: Mapping[asyncio.Future[bool], int]) -> None:

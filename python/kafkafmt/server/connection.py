@@ -296,9 +296,8 @@ class Connection:
         stats, metrics = send.stats, self._service.metrics
         metrics.fetch_sent(request.version, stats.unconverted_bytes, stats.converted_bytes)
         metrics.records_converted(stats.conversion.records_converted)
-        for (
-            error
-        ) in stats.errors:  # padding was sent instead; the client gets the error when it fetches from there
+        for error in stats.errors:
+            # Padding was sent instead. The client gets the error when it fetches from there.
             _log.warning("conversion ended early", error=str(error))
         _log.debug("fetch", version=request.version, size=size)
 

@@ -164,7 +164,7 @@ class Producing:
             return _Answer(log_start_offset=await partition.start_offset())
         async with self._writers.writer(partition) as writer:
             appended: Appended = await writer.append(run, settings, self._now)
-            await self._growth.notify(partition)
+            self._growth.notify(partition)
             if request.body.acks == _ALL:
                 await writer.flush(appended.end_offset)
         self._metrics.records_appended(len(run), int(run.index["size"].sum()))
