@@ -62,6 +62,20 @@ def test_wait_ends_for_those_whose_log_grows_and_for_no_others(partitions: list[
     run(scenario)
 
 
+def test_wait_when_another_awaited_log_is_being_read_then_ends_as_its_own_log_grows(
+    partitions: list[Partition],
+) -> None:
+    async def scenario(growth: GrowthWatch) -> None:
+        slow, quick = [await started(growth, {partition: 5}) for partition in partitions[:2]]
+        async with partitions[0]._following:
+            grow(partitions[1])
+            assert await asyncio.wait_for(quick, SECONDS)
+        grow(partitions[0])
+        assert await asyncio.wait_for(slow, SECONDS)
+
+    run(scenario)
+
+
 def test_wait_for_a_log_that_grew_already_ends_at_the_next_look(partitions: list[Partition]) -> None:
     async def scenario(growth: GrowthWatch) -> None:
         assert partitions[0].log.end_offset == 5
