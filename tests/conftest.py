@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 if TYPE_CHECKING:
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     from broker.broker import Broker, Kafka
     from oracle.kafka import KafkaOracle
 
+
+# An example has no time limit: on a loaded machine each may take seconds.
+hypothesis.settings.register_profile(
+    "kafkafmt", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("kafkafmt")
 
 SEED = "KAFKAFMT_SEED"
 LOGS = Path(__file__).parent / "data" / "logs"
