@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -241,6 +242,35 @@ def test_index_when_of_the_active_segment_then_may_be_preallocated_and_unfinishe
         path = segments(log)[-1].with_suffix(suffix)
         path.write_bytes(path.read_bytes() + b"\0\0\0\x7f" + bytes(10_000))
     assert run("verify", log).exit_code == 0
+
+
+def test_index_when_it_cannot_be_read_then_its_segment_fails_and_all_are_checked(tmp_path: Path) -> None:
+    log = write_indexed(tmp_path)
+    index = segments(log)[0].with_suffix(".index")
+    index.unlink()
+    index.symlink_to(index)
+    result = run("verify", log, "--json")
+    checks = json_lines(result.stdout)
+    assert [row["status"] for row in checks] == ["failed"] + ["ok"] * (len(segments(log)) - 1)
+    assert checks[0]["error"] == f"{index}: {os.strerror(errno.ELOOP)}"
+    assert sum(row["records"] for row in checks) == 120
+    assert result.exit_code == 1
+
+
+def test_partition_when_deleted_while_others_are_verified_then_is_gone(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find, count = Listing.find, len(segments(log))
+
+    def deleting(*arguments: Any) -> Any:
+        found = find(*arguments)
+        shutil.rmtree(log / "orders-0")
+        return found
+
+    monkeypatch.setattr(Listing, "find", deleting)
+    result = run("verify", log, "--json")
+    assert [row["status"] for row in json_lines(result.stdout)] == ["gone"] * count
+    assert result.exit_code == 0
 
 
 def test_totals_when_in_json_then_are_on_standard_error(log: Path) -> None:

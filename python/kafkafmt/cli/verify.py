@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict
 
 import click
@@ -23,7 +23,6 @@ from kafkafmt.cli.output import (
 from kafkafmt.cli.sources import find_sources
 from kafkafmt.cli.values import complete_files
 from kafkafmt.jobs.verify import FileCheck, check_file, check_logs, totals
-from kafkafmt.log.index_checks import IndexCheck
 from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX
 from kafkafmt.storage import StoragePath, storage_of
 
@@ -113,15 +112,14 @@ def _here(paths: Sequence[str]) -> Generator[FileCheck, None, None]:
             folder = source.path.parent
             if source.topic_partition is not None and folder not in has_indexes:
                 has_indexes[folder] = _has_index(folder)
-            indexes = None
-            if source.segment is not None and has_indexes.get(folder):
-                indexes = IndexCheck.of(source.segment)
-            yield check_file(source, lambda read_bytes: bar.advance(task, read_bytes), indexes=indexes)
+            indexed = source.segment if has_indexes.get(folder) else None
+            yield check_file(source, lambda read_bytes: bar.advance(task, read_bytes), indexed=indexed)
 
 
 def _has_index(folder: StoragePath) -> bool:
-    with storage_of(folder).entries(folder) as entries:
+    with suppress(FileNotFoundError), storage_of(folder).entries(folder) as entries:
         return any(entry.name.endswith(OFFSET_INDEX_SUFFIX) for entry in entries)
+    return False
 
 
 def _on_spark(paths: Sequence[str], master: str | None) -> Generator[FileCheck, None, None]:

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from kafkafmt.jobs.files import LogFile, Progress, scan_file
+from kafkafmt.jobs.files import LogFile, Progress, error_in_words, scan_file
 from kafkafmt.log.index_checks import IndexCheck
-from kafkafmt.log.segment import is_segment_file_name
+from kafkafmt.log.segment import Segment, is_segment_file_name
 from kafkafmt.records.batch import RecordBatch
 
 if TYPE_CHECKING:
@@ -57,13 +57,17 @@ class FileCheck:
 
 
 def check_file(
-    file: LogFile, progress: Progress | None = None, *, indexes: IndexCheck | None = None
+    file: LogFile, progress: Progress | None = None, *, indexed: Segment | None = None
 ) -> FileCheck:
-    """Check a file, and its indexes if they are given.
+    """Check a file, and the indexes beside the segment `indexed`, which is this file.
 
     Damage and errors of the file system are reported in the result, not raised.
     """
     check = FileCheck(str(file), *(file.topic_partition or (None, None)))
+    try:
+        indexes = None if indexed is None else IndexCheck.of(indexed)
+    except OSError as error:
+        indexes, check.error = None, error_in_words(error, str(file))
 
     def count(run: BatchRun, first: int, stop: int) -> None:
         rows = run.index[first:stop]
@@ -79,7 +83,7 @@ def check_file(
 
     scanned = scan_file(file, count, deep=True, progress=progress)
     check.size_in_bytes, check.tail_bytes = scanned.size_in_bytes, scanned.tail_bytes
-    check.damage, check.error = scanned.damage, scanned.error
+    check.damage, check.error = scanned.damage, scanned.error or check.error
     if check.error is not None:
         check.status = "gone" if scanned.is_gone else "failed"
     elif check.damage:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from kafkafmt.jobs.files import Progress
 from kafkafmt.jobs.verify import FileCheck, check_file, check_logs
-from kafkafmt.log.index_checks import IndexCheck
 from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX, Segment
 from kafkafmt.spark.jobs.files import Paths, list_files
 from kafkafmt.spark.jobs.frames import DAMAGE, report_frame
@@ -69,6 +68,6 @@ def check_files(
     def check(segment: Segment) -> FileCheck:
         has_indexes = segment.topic_partition is not None and str(segment.path.parent) in with_indexes
         # The indexes are read now, and so is the segment: both may have grown since the listing.
-        return check_file(segment.unlisted(), indexes=IndexCheck.of(segment) if has_indexes else None)
+        return check_file(segment.unlisted(), indexed=segment if has_indexes else None)
 
     return run(context, segments, [one.size_in_bytes for one in segments], check, progress=progress)
