@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import pickle
@@ -390,6 +391,19 @@ def test_plan_when_replaced_then_clients_that_were_not_given_are_divided_anew():
     assert replace(small, total_bytes="1g") == MemoryPlan("1g", consumer_bytes="4m")
     assert replace(replace(small, total_bytes="1g"), total_bytes="64m") == small
     assert replace(MemoryPlan("64m", producer_bytes="8m"), total_bytes="1g").producer_bytes == 8 * MIB
+
+
+def test_plan_when_given_a_size_that_another_plan_calculated_then_keeps_it():
+    calculated = MemoryPlan("128m").producer_bytes
+    assert calculated == 16 * MIB
+    assert type(calculated) is int
+    plan = MemoryPlan("1g", producer_bytes=calculated)
+    assert plan.producer_bytes == replace(plan, total_bytes="2g").producer_bytes == calculated
+
+
+def test_plan_when_its_signature_is_read_then_clients_are_not_given_by_default():
+    parameters = inspect.signature(MemoryPlan).parameters
+    assert parameters["producer_bytes"].default is parameters["consumer_bytes"].default is None
 
 
 def test_plan_when_changed_in_place_then_is_not():

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkafmt._util.sizes import MIB, at_least_text, parse_named_size, size_text
@@ -45,13 +45,7 @@ _LEAST_SIZES = {
     "write_buffer_bytes": LEAST_WRITE_BUFFER_BYTES,
     "least_batch_bytes": 1,
 }
-
-
-class _Chosen(int):
-    """Bytes that the plan calculated, not its caller; `dataclasses.replace` calculates them again."""
-
-
-_NOT_GIVEN: Final = _Chosen()
+_CALCULATED: Final[Any] = None
 
 
 class Task(NamedTuple):
@@ -157,8 +151,8 @@ class MemoryPlan:
 
     total_bytes: int
     threads: int = 1
-    producer_bytes: int = _NOT_GIVEN
-    consumer_bytes: int = _NOT_GIVEN
+    producer_bytes: int = _CALCULATED
+    consumer_bytes: int = _CALCULATED
     _: KW_ONLY
     reserved_bytes: int = 0
     buffered_bytes_per_partition: int | None = None
@@ -167,6 +161,8 @@ class MemoryPlan:
     max_write_buffer_number: int = 2
     least_batch_bytes: int = DEFAULT_LEAST_BATCH_BYTES
     parts: tuple[Part, ...] = ()
+    # The sizes that were calculated, by name: `dataclasses.replace` hands them on, and they are calculated again.
+    _calculated: frozenset[tuple[str, int]] = field(default=frozenset(), repr=False, compare=False)
 
     if TYPE_CHECKING:  # `__post_init__` converts texts and None to the types of the fields
 
@@ -191,21 +187,27 @@ class MemoryPlan:
         _count("max_write_buffer_number", self.max_write_buffer_number, 1)
         for name, least in _LEAST_SIZES.items():
             value = getattr(self, name)
-            if value is not None and not isinstance(value, _Chosen):
+            if value is not None:
                 object.__setattr__(self, name, parse_named_size(name, value, least=least))
         sizes = self._division.sizes
-        for part in self._clients:
-            if part.one_in:
-                object.__setattr__(self, f"{part.name}_bytes", _Chosen(sizes[part.name]))
+        calculated = frozenset((part.name, sizes[part.name]) for part in self._clients if part.one_in)
+        for name, size_bytes in calculated:
+            object.__setattr__(self, f"{name}_bytes", size_bytes)
+        object.__setattr__(self, "_calculated", calculated)
         self._ensure_floor(Task(1))
 
     @property
     def _clients(self) -> tuple[Part, Part]:
         """Producer and Consumer: as given, or as parts of a thread's share."""
         return (
-            _client("producer", self.producer_bytes, _PRODUCER_PART, DEFAULT_PRODUCER_BYTES),
-            _client("consumer", self.consumer_bytes, _CONSUMER_PART, DEFAULT_CONSUMER_BYTES),
+            self._client("producer", self.producer_bytes, _PRODUCER_PART, DEFAULT_PRODUCER_BYTES),
+            self._client("consumer", self.consumer_bytes, _CONSUMER_PART, DEFAULT_CONSUMER_BYTES),
         )
+
+    def _client(self, name: str, size_bytes: int | None, one_in: int, most_bytes: int) -> Part:
+        if size_bytes is None or (name, size_bytes) in self._calculated:
+            return Part(name, one_in=one_in, most_bytes=most_bytes)
+        return Part(name, size_bytes)
 
     @property
     def _division(self) -> Division:
@@ -403,12 +405,6 @@ def _use_text(plan: ThreadPlan) -> str:
         f"{count} {one if count == 1 else many} {size} bytes" for count, one, many, size in uses if count
     ]
     return " and ".join(texts)
-
-
-def _client(name: str, size_bytes: int | None, one_in: int, most_bytes: int) -> Part:
-    if size_bytes is None or isinstance(size_bytes, _Chosen):
-        return Part(name, one_in=one_in, most_bytes=most_bytes)
-    return Part(name, size_bytes)
 
 
 def _count(name: str, value: int, least: int) -> int:
