@@ -286,6 +286,21 @@ def test_convert_when_a_segment_on_s3_is_deleted_meanwhile_then_is_gone(
     assert statuses == {"orders-0": "gone", "orders-1": "converted"}
 
 
+def test_convert_when_the_store_fails_after_a_segment_is_deleted_then_is_a_failure(
+    s3: FileSystem, tmp_path: Path, uri_of: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_segment(tmp_path / "logs" / "orders-0", 0, batches(0, 20, 5))
+    place = upload(s3, tmp_path / "logs", "deleted before the store fails")
+    (task,) = plan(storage_path(uri_of(place)), tmp_path / "target")
+    s3.delete_file(f"{place}/orders-0/{name(0)}")
+
+    def fail(*_: object) -> None:
+        raise OSError("the store is away")
+
+    monkeypatch.setattr("kafkafmt.storage.remote.RemoteStorage.status", fail)
+    assert convert_segment(task, ConvertOptions(1)).status == "failed"
+
+
 def test_convert_when_target_is_a_uri_then_refused(tmp_path: Path) -> None:
     put_segment(tmp_path / "orders-0", 0, batches(0, 20, 5))
     refused = run("convert", tmp_path, "s3://bucket/target", "--to-magic", "1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -123,5 +123,7 @@ def is_deleted_folder(folder: StoragePath) -> bool:
 
 
 def is_deleted(path: StoragePath) -> bool:
-    """Whether a segment or its partition was deleted; False if the log directory is missing, too."""
-    return not is_there(path) and path.absolute().parent.parent.is_dir()
+    """Whether a segment or its partition was deleted; False if the log directory is missing, too, or cannot be read."""
+    with suppress(OSError):
+        return not is_there(path) and path.absolute().parent.parent.is_dir()
+    return False
