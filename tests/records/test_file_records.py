@@ -7,6 +7,7 @@ import pickle
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 import kafkafmt as kf
 import reference as ref
 from kafkafmt.columns.read import arrow_batches
+from kafkafmt.log import SegmentRecords
 from measure import peak_bytes
 from records.samples import DAY, EVERY_KIND, SAMPLES, Sink, as_rows, rows_of
 from reference import Row
@@ -198,6 +200,27 @@ def test_file_records_when_the_file_grows_then_its_size_stays(path):
             file.write(SAMPLES["v1"])
         assert records.size_in_bytes == len(EVERY_KIND)
         assert as_rows(records.records(control=True)) == rows_of(EVERY_KIND)
+
+
+@pytest.mark.parametrize("open_records", [kf.FileRecords, partial(SegmentRecords, is_active=True)])
+def test_valid_bytes_when_the_end_is_extended_then_are_counted_again(tmp_path, open_records):
+    one = ref.batch_of([Row(0, DAY, b"k", b"v")])
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(one)
+    with open_records(path) as records:
+        assert records.valid_bytes == len(one)
+        path.write_bytes(one * 2)
+        records.extend()
+        assert records.valid_bytes == records.size_in_bytes == len(one) * 2
+
+
+def test_size_at_when_the_position_is_past_the_end_then_none(tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(ref.batch_of([Row(0, DAY, b"k", b"v")]))
+    size = path.stat().st_size
+    with kf.FileRecords(path) as records:
+        assert records.size_at(0) == size
+        assert records.size_at(size) is records.size_at(size + 1) is None
 
 
 def test_file_records_when_named_as_a_segment_then_the_topic_is_known(tmp_path):

@@ -9,7 +9,6 @@ the used entry can hide an earlier record from a search by timestamp.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
@@ -29,8 +28,9 @@ from kafkafmt.log.indexes import (
 )
 from kafkafmt.records.base import Records, RunFilter
 from kafkafmt.records.decoding import locate
-from kafkafmt.records.file import FileRecords
+from kafkafmt.records.file import SEGMENT_NAME, FileRecords
 from kafkafmt.records.range import RecordsRange
+from kafkafmt.records.runs import first_offset
 from kafkafmt.storage import RemotePath, StoragePath, read_file, storage_of, storage_path
 from kafkafmt.types import TopicPartition, milliseconds
 
@@ -46,7 +46,6 @@ OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
-_FILE_NAME = re.compile(r"\d{20}\.log")
 MAX_OFFSET = 2**63 - 1
 
 _Found = TypeVar("_Found")
@@ -70,7 +69,7 @@ def segment_file_name(base_offset: int, suffix: str = LOG_SUFFIX) -> str:
 
 def is_segment_file_name(name: str) -> bool:
     """Whether a file name is that of a segment: an offset in 20 digits, and `.log`."""
-    return _FILE_NAME.fullmatch(name) is not None and int(name[:20]) <= MAX_OFFSET
+    return SEGMENT_NAME.fullmatch(name) is not None and int(name[:20]) <= MAX_OFFSET
 
 
 class SegmentRange(RecordsRange):
@@ -146,6 +145,7 @@ class SegmentRecords(SegmentRange, Closing):
 
     def extend(self) -> None:
         """Move the end of the records to the present end of the file."""
+        super().extend()
         self._opened.extend()
         self.end_position = self._opened.end_position
 
@@ -250,7 +250,7 @@ class Segment:
     ) -> SegmentRecords:
         """Open the records from byte `start`, where a batch begins, to `end`; None is the end, as listed if it was.
 
-        Returns a context manager. An open file stays readable after it is deleted. Raises FileNotFoundError if
+        Returns a context manager. An open local file stays readable after it is deleted. Raises FileNotFoundError if
         retention or compaction has deleted it before. topic_partition: the partition, if the folder is not named so.
         """
         return SegmentRecords(
@@ -384,10 +384,7 @@ def begins_batch(records: Records, position: int, base_offset: int, offset: int)
         run.ensure_valid(0, 1)
     except KafkaFormatError:
         return False
-    row = run.index[0]
-    # A compressed v0/v1 wrapper has only its last offset in the header; all offsets before the batch are lower.
-    first = row["base_offset"] if row["base_offset"] >= 0 else row["last_offset"]
-    return bool(base_offset <= first <= offset)
+    return base_offset <= first_offset(run) <= offset
 
 
 def find_row(records: Records, offset: int, start: int) -> np.void | None:

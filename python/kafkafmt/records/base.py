@@ -110,8 +110,9 @@ class Records(ABC):
         If `memory` is given and large enough, a file is read into it.
         """
 
-    def extend(self) -> None:  # noqa: B027 - a choice, and no duty
+    def extend(self) -> None:
         """Set the end to the current end of a local file. Other records keep the end they were opened with."""
+        self.__dict__.pop("valid_bytes", None)
 
     def write_to(self, channel: Any, position: int | None = None, length: int | None = None) -> int:
         """Write up to 128 KiB from `position` to a channel; return how many bytes it took.
@@ -203,6 +204,8 @@ class Records(ABC):
 
         Returns None if there is no batch header, or if the batch would end after these records.
         """
+        if position >= self.end_position:
+            return None
         data = self.read_at(position, min(_HEADER_BYTES, self.end_position - position))
         # These bytes are fewer than the smallest batch, so `scan` finds none, and `needed` is the declared size.
         _, _, needed, _, _ = scan(data, position)

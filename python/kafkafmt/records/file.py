@@ -18,7 +18,7 @@ from kafkafmt.records.channel import write_file
 from kafkafmt.records.range import RecordsRange
 from kafkafmt.types import TopicPartition, check_int, checked_path
 
-_SEGMENT_NAME = re.compile(r"\d{20}\.log")
+SEGMENT_NAME = re.compile(r"\d{20}\.log")
 
 
 class FileRecords(Records, Closing):
@@ -120,6 +120,7 @@ class FileRecords(Records, Closing):
 
     def extend(self) -> None:
         """Move the end of the records to the present end of the file."""
+        super().extend()
         self.end_position = os.fstat(self.fileno()).st_size
 
     def write_to(self, channel: Any, position: int | None = None, length: int | None = None) -> int:
@@ -146,4 +147,4 @@ def partition_of_segment(path: PurePath) -> TopicPartition | None:
 
     Returns None for a file without a segment's name, and for a folder without a partition's name.
     """
-    return TopicPartition.from_folder_name(path.parent.name) if _SEGMENT_NAME.fullmatch(path.name) else None
+    return TopicPartition.from_folder_name(path.parent.name) if SEGMENT_NAME.fullmatch(path.name) else None
