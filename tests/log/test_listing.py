@@ -13,7 +13,7 @@ import pytest
 
 import kafkafmt as kf
 from file_systems import BUCKET
-from kafkafmt.log import split_points
+from kafkafmt.log import LogDirectory, PartitionLog, split_points
 from kafkafmt.log.indexes import (
     OffsetIndex,
     TimeIndex,
@@ -221,6 +221,14 @@ def test_folders_when_names_are_odd_or_linked_then_are_listed(tmp_path: Path) ->
         for file in listed:
             with file.open() as records:
                 assert len(list(records.records())) == 1
+
+
+def test_links_that_lead_to_themselves_when_listed_then_are_left_out(logs: Path) -> None:
+    for link in ("itself", "itself-0", f"orders-2/{9:020d}.log", f"orders-2/{5:020d}.snapshot"):
+        (logs / link).symlink_to(logs / link)
+    assert found(logs) == found(f"{logs}/**") == found(f"{logs}/*") == ALL
+    assert LogDirectory(logs).partitions() == [("orders", 2), ("orders", 10), ("users", 0)]
+    assert [one.base_offset for one in PartitionLog(logs / "orders-2").segments()] == [5, 30]
 
 
 def test_file_system_when_it_is_not_there_then_one_line_names_the_uri() -> None:

@@ -539,7 +539,7 @@ def test_writer_when_given_a_uri_then_is_refused_and_nothing_is_made(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
-        OSError, match="cannot be written: remote folders are only read: 's3://bucket/orders-0'"
+        OSError, match="cannot be written: expected a local path, found a URI: 's3://bucket/orders-0'"
     ):
         opened("s3://key:secret@bucket/orders-0?region=eu-west-1")
     assert list(tmp_path.iterdir()) == []

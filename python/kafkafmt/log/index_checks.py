@@ -19,6 +19,7 @@ from kafkafmt.log.indexes import (
     TimeIndex,
 )
 from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from kafkafmt.records.runs import first_offsets
 from kafkafmt.storage import StoragePath, read_file
 
 if TYPE_CHECKING:
@@ -101,9 +102,8 @@ class IndexCheck:
         stop = int(self._positions.searchsorted(end))
         wanted = self._positions[self._checked : stop]
         batches = rows["position"].searchsorted(wanted, "right") - 1
-        firsts = np.where(rows["base_offset"] >= 0, rows["base_offset"], rows["last_offset"])
         begins = (batches >= 0) & (rows["position"][batches] == wanted)
-        right = begins & (firsts[batches] <= self._offsets[self._checked : stop])
+        right = begins & (first_offsets(rows)[batches] <= self._offsets[self._checked : stop])
         if not right.all():
             number = self._checked + int(right.argmin())
             where = f"offset {self._offsets[number]} at position {self._positions[number]}"

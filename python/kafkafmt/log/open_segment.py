@@ -52,7 +52,7 @@ class LogEnd(NamedTuple):
 class OpenSegment:
     """The records of a segment, with known positions of batches and known sound ranges.
 
-    The file stays readable after it is deleted. `extend` reads how far it has grown.
+    A local file stays readable after it is deleted. `extend` reads how far it has grown.
 
     memory: a read buffer of `READ_BYTES`. All segments that one thread reads may share it.
     end: the position where reading ends, even if the file grows; None: the end of the file at the last `extend`.

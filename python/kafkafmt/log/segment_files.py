@@ -25,7 +25,7 @@ from kafkafmt.log.open_segment import READ_BYTES, OpenSegment
 from kafkafmt.log.overlaps import SegmentEnds
 from kafkafmt.log.segment import SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX, Segment
 from kafkafmt.log.transactions import LogTransactions, indexed_transactions
-from kafkafmt.storage import StoragePath
+from kafkafmt.storage import StoragePath, stamp_of
 
 # Longer than a tick of any file system's clock of modification times.
 _TICK_NS = 100_000_000
@@ -100,8 +100,7 @@ class GrowingFiles:
 
     def state(self, segment: Segment) -> FileState:
         found, now = segment.path.stat(), time.time_ns()
-        stamp = found.st_ino, found.st_size, found.st_mtime_ns
-        return FileState(stamp, found.st_size, now - found.st_mtime_ns)
+        return FileState(stamp_of(found), found.st_size, now - found.st_mtime_ns)
 
     def indexed_transactions(self, segments: Sequence[Segment]) -> None:
         """Return None: transactions are read later, when they are needed."""

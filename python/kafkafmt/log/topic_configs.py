@@ -20,7 +20,7 @@ from kafkafmt._util.directory_lock import lock_log_directory
 from kafkafmt._util.files import replace_file
 from kafkafmt._util.ini import Section, parse_ini
 from kafkafmt._util.locks import locked_folder
-from kafkafmt.storage import RemotePath, read_file, storage_of, storage_path, writable_path
+from kafkafmt.storage import RemotePath, read_file, stamp_of, storage_of, storage_path, writable_path
 
 FILE_NAME = "topics.ini"
 FileStamp: TypeAlias = tuple[int, ...]
@@ -98,7 +98,7 @@ class TopicConfigFile:
             if after == before and path.exists():
                 return
             text = "\n".join(_section(name, topic) for name, topic in sorted(after.items()))
-            self._known = _stamp(replace_file(path, text.encode())), after
+            self._known = stamp_of(replace_file(path, text.encode())), after
 
 
 def read_topic_configs(directory: str | os.PathLike[str] | RemotePath) -> Mapping[str, TopicConfig]:
@@ -117,10 +117,6 @@ def update_topic_configs(
 def set_topic_config(directory: str | os.PathLike[str], name: str, topic: TopicConfig) -> None:
     """Set the configuration of one topic in the file. Raises as `TopicConfigFile.update`."""
     update_topic_configs(directory, lambda topics: {**topics, name: topic})
-
-
-def _stamp(found: os.stat_result) -> FileStamp:
-    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def topic_config(section: Section) -> TopicConfig:

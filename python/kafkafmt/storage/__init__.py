@@ -3,7 +3,7 @@
 The modules of `kafkafmt.log` read and write local folders. Remote folders are read-only.
 """
 
-from kafkafmt.storage.base import FileStatus, FolderEntry, OpenFile, Storage
+from kafkafmt.storage.base import FileStatus, FolderEntry, OpenFile, Storage, stamp_of
 from kafkafmt.storage.local import LOCAL, LocalStorage
 from kafkafmt.storage.locations import (
     StoragePath,
@@ -30,6 +30,7 @@ __all__ = [
     "Storages",
     "is_uri",
     "read_file",
+    "stamp_of",
     "storage_of",
     "storage_path",
     "writable_path",

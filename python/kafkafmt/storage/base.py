@@ -31,6 +31,11 @@ class FileStatus(Protocol):
     def st_ino(self) -> int: ...
 
 
+def stamp_of(found: FileStatus) -> tuple[int, ...]:
+    """Return a value that differs if the file has changed."""
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 class FolderEntry(Protocol):
     """A file or a folder in a folder: a part of `os.DirEntry`."""
 
@@ -76,9 +81,9 @@ class Storage(Protocol[_Path]):
         """Open the records of a file from byte `start` to `end`; None is the end of the file."""
 
     def stamp(self, path: _Path) -> tuple[int, ...]:
-        """Return a value that differs if the file has changed.
+        """Return a value that differs if a local file has changed; for a remote file it differs every 10 seconds.
 
-        Raises FileNotFoundError if a local file is missing; for a remote file this is not certain.
+        Raises FileNotFoundError if a local file is missing.
         """
 
     def changed_ns(self, folder: _Path) -> int:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkafmt._util.files import open_regular
 from kafkafmt.records.file import FileRecords
+from kafkafmt.storage.base import stamp_of
 
 if TYPE_CHECKING:
     from kafkafmt.storage.base import FolderEntry, OpenFile
@@ -19,8 +21,10 @@ if TYPE_CHECKING:
 class LocalStorage:
     """The local file system. `open` raises OSError for a path that is not a regular file."""
 
-    def entries(self, folder: Path) -> AbstractContextManager[Iterator[FolderEntry]]:
-        return os.scandir(folder)
+    @contextmanager
+    def entries(self, folder: Path) -> Iterator[Iterator[FolderEntry]]:
+        with os.scandir(folder) as found:
+            yield (entry for entry in found if not _is_loop(entry))
 
     def path_of(self, folder: Path, entry: FolderEntry) -> Path:
         return folder / entry.name
@@ -44,11 +48,19 @@ class LocalStorage:
         )
 
     def stamp(self, path: Path) -> tuple[int, ...]:
-        found = os.stat(path)  # noqa: PTH116 - faster; called at each fetch
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        return stamp_of(os.stat(path))  # noqa: PTH116 - faster; called at each fetch
 
     def changed_ns(self, folder: Path) -> int:
         return folder.stat().st_mtime_ns
+
+
+def _is_loop(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a link to itself: neither a file nor a folder."""
+    try:
+        entry.is_dir()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 LOCAL = LocalStorage()

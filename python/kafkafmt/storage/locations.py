@@ -133,7 +133,7 @@ def writable_path(path: str | os.PathLike[str] | RemotePath) -> Path:
     """Return a local path to write to. Raises OSError (EROFS) for a URI, and TypeError if `path` is no path."""
     if isinstance(path, RemotePath) or (isinstance(path, str) and is_uri(path)):
         raise OSError(
-            errno.EROFS, "cannot be written: remote folders are only read", without_secrets(str(path))
+            errno.EROFS, "cannot be written: expected a local path, found a URI", without_secrets(str(path))
         )
     return checked_path(path)
 
