@@ -93,6 +93,22 @@ def test_wait_ends_where_the_log_is_gone(partitions: list[Partition]) -> None:
     run(scenario)
 
 
+def test_wait_when_following_another_log_raises_any_error_then_goes_on(
+    partitions: list[Partition], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail() -> None:
+        raise RuntimeError("unexpected")
+
+    async def scenario(growth: GrowthWatch) -> None:
+        monkeypatch.setattr(partitions[0], "follow", fail)
+        failing, waiting = [await started(growth, {one: 5}) for one in partitions[:2]]
+        assert await asyncio.wait_for(failing, SECONDS)
+        grow(partitions[1])
+        assert await asyncio.wait_for(waiting, SECONDS)
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("count", [0, 2])
 def test_wait_ends_when_its_time_is_over(partitions: list[Partition], count: int) -> None:
     async def scenario(growth: GrowthWatch) -> None:

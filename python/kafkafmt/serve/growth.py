@@ -8,8 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+import structlog
+
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.serve.catalog import Partition
+
+_log = structlog.get_logger()
 
 _INTERVAL_SECONDS = 0.01
 # The interval grows with the number of awaited logs, so that polling takes a small part of the time.
@@ -88,6 +92,10 @@ async def _wake_grown(partition: Partition, waiting: Mapping[asyncio.Future[bool
     try:
         end_offset = (await partition.follow()).end_offset
     except (KafkaFormatError, OSError):
+        end_offset = -1
+    except Exception as error:  # the tasks that wait for other logs must not lose the poll
+        event, name = "a log cannot be followed", str(partition.topic_partition)
+        partition.limited_log.write(_log.exception, repr(error), event, partition=name)
         end_offset = -1
     for woken, seen in list(waiting.items()):
         if end_offset != seen and not woken.done():
