@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 import logging
 import re
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-from pyarrow.fs import FileInfo, FileSystemHandler, FileType, LocalFileSystem
+from pyarrow.fs import FileInfo, FileSystemHandler, FileType, LocalFileSystem, PyFileSystem
+
+from kafkafmt.storage import RemotePath, RemoteStorage
 
 LOOPBACK = "127.0.0.1"
 BUCKET = "bucket"
@@ -68,6 +71,58 @@ class CountingHandler(FileSystemHandler):
     open_input_stream = open_output_stream = open_append_stream = _refuse
     create_dir = delete_dir = delete_dir_contents = delete_root_dir_contents = _refuse
     copy_file = delete_file = move = _refuse
+
+
+class SlowHandler(CountingHandler):
+    """A store whose requests wait until the test releases them, if `is_slow` of their path.
+
+    Requests of the thread `loop` do not wait; their paths are in `in_loop`. waits: called with the event that releases
+    a request, in its thread.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop: int | None = None
+        self.in_loop: list[str] = []
+        self.is_slow: Callable[[str], bool] = lambda path: False
+        self.waits: Callable[[threading.Event], object] = lambda released: None
+
+    def request(self, path: str) -> None:
+        if threading.get_ident() == self.loop:
+            self.in_loop.append(path)
+        elif self.is_slow(path):
+            released = threading.Event()
+            self.waits(released)
+            assert released.wait(20)
+
+    def get_file_info(self, paths: list[str]) -> list[FileInfo]:
+        self.request(paths[0])
+        return super().get_file_info(paths)
+
+    def get_file_info_selector(self, selector: Any) -> list[FileInfo]:
+        self.request(selector.base_dir)
+        return super().get_file_info_selector(selector)
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        self.request(path)
+        if self.local.get_file_info(path).type != FileType.File:
+            raise FileNotFoundError(path)
+        file = _SlowFile(path)
+        file.reads, file.request = self.reads, self.request
+        return pa.PythonFile(file, mode="r")
+
+
+class _SlowFile(CountedFile):
+    request: Callable[[str], None]
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.request(str(self.name))
+        return super().read(size)
+
+
+def far(handler: FileSystemHandler, folder: object) -> RemotePath:
+    """A local folder as one of a remote storage, whose requests the handler answers."""
+    return RemotePath(RemoteStorage(PyFileSystem(handler), "far://"), str(folder))
 
 
 class Requests(logging.Handler):

@@ -10,6 +10,7 @@ import pytest
 
 import kafkafmt as kf
 from file_systems import CountingHandler
+from kafkafmt.records.remote import ReadAhead
 from records.samples import EVERY_KIND, Sink, as_rows
 
 pa = pytest.importorskip("pyarrow")
@@ -205,8 +206,53 @@ def test_remote_records_when_damaged_then_error_names_the_uri(tmp_path: Path) ->
 def test_remote_records_when_file_became_shorter_then_end_of_file_error(path: str) -> None:
     with local(path, uri="far://away") as records:
         Path(path).write_bytes(EVERY_KIND[:100])
-        with pytest.raises(EOFError, match=r"far://away: file truncated: expected \d+ bytes at position 0"):
+        with pytest.raises(
+            EOFError, match=r"far://away: file truncated: expected \d+ bytes at position 0"
+        ) as error:
             list(records.records())
+    assert isinstance(error.value, OSError)
+
+
+def test_read_at_when_behind_the_end_then_is_empty(path: str) -> None:
+    size = len(EVERY_KIND)
+    with local(path) as records, kf.FileRecords(path) as expected:
+        for position in (size, size + 1, 2 * size):
+            assert bytes(records.read_at(position, 10)) == bytes(expected.read_at(position, 10)) == b""
+
+
+def test_read_ahead_when_many_records_are_read_in_turn_then_is_bounded(
+    large: str, counted: fs.PyFileSystem, handler: CountingHandler
+) -> None:
+    shared, step = ReadAhead(4 * MIB), 256 * 1024
+    opened = [kf.RemoteRecords(counted, large, read_ahead=shared) for _ in range(20)]
+    with kf.FileRecords(large) as expected:
+        for position in range(0, 16 * step, step):
+            for records in opened:
+                assert records.read_at(position, step) == expected.read_at(position, step)
+                assert sum(one._chunk.held_bytes for one in opened) <= 4 * MIB
+    assert sum(size for _, size in handler.reads) <= 2 * len(opened) * 16 * step
+
+
+def test_read_ahead_when_records_are_read_one_after_the_other_then_requests_stay_large(
+    large: str, counted: fs.PyFileSystem, handler: CountingHandler
+) -> None:
+    shared = ReadAhead(32 * MIB)
+    opened = [kf.RemoteRecords(counted, large, read_ahead=shared) for _ in range(10)]
+    for records in opened:
+        assert len(records.index()) == 4000
+    size = opened[0].size_in_bytes
+    assert sum(taken for _, taken in handler.reads) == 10 * size
+    assert len(handler.reads) <= 10 * (3 + -(-size // (8 * MIB)))
+
+
+def test_read_ahead_when_a_batch_is_larger_then_it_is_not_kept(
+    large_batches: str, counted: fs.PyFileSystem
+) -> None:
+    with kf.RemoteRecords(counted, large_batches, read_ahead=ReadAhead(4 * MIB)) as records:
+        for run in records.runs():
+            assert len(run) == 1
+            assert run.valid().all()
+            assert records._chunk.held_bytes <= MIB
 
 
 def test_remote_records_when_closed_then_refuse_to_read(path: str) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import time
+import tracemalloc
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,14 +16,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from data.real_logs import LOGS
-from file_systems import BUCKET, Requests
+from file_systems import BUCKET, CountingHandler, Requests, far
 from kafkafmt.cli import main
-from kafkafmt.jobs.convert import ConvertOptions, convert_segment, plan
-from kafkafmt.jobs.partition_readers import PartitionReaders, select_logs
+from kafkafmt.jobs.convert import ConvertMemory, ConvertOptions, convert_segment, plan
+from kafkafmt.jobs.memory import plan_for
+from kafkafmt.jobs.partition_readers import READER_BYTES, PartitionReaders, select_logs
 from kafkafmt.log import LogDirectory, LogTail, PartitionLog, Segment
 from kafkafmt.log.checkpoints import LOG_START_OFFSET_CHECKPOINT, log_start_offsets_to_bytes
 from kafkafmt.log.gaps import OffsetsGone
-from kafkafmt.storage import LOCAL, RemotePath, Storages, storage_of, storage_path
+from kafkafmt.storage import LOCAL, READ_AHEAD, RemotePath, Storages, storage_of, storage_path
 from kafkafmt.types import TopicPartition
 from log.samples import batches, name, put_segment
 from records.samples import as_rows
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 
 fs = pytest.importorskip("pyarrow.fs")
 
+MIB = 1024 * 1024
 TRANSACTIONS, SEGMENTS = TopicPartition("transactions", 0), TopicPartition("segments", 0)
 
 
@@ -130,6 +135,72 @@ def test_log_on_s3_when_an_object_is_replaced_by_a_longer_one_then_its_end_moves
     assert log.refresh()
     assert log.end_offset == 20
     assert log.find(17) is not None
+
+
+def test_log_when_an_object_is_replaced_by_a_shorter_one_then_its_end_moves_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkafmt.storage.remote.LISTED_FOR_NS", 1)
+    data = batches(0, 20, 5)
+    put_segment(tmp_path / "orders-0", 0, data)
+    log = LogTail(far(CountingHandler(), tmp_path / "orders-0"))
+    assert log.end_offset == 20
+    put_segment(tmp_path / "orders-0", 0, data[:1])
+    assert log.refresh()
+    assert log.end_offset == 5
+    put_segment(tmp_path / "orders-0", 0, data[:3])
+    assert log.refresh()
+    assert log.end_offset == 15
+
+
+def test_log_when_refreshed_often_then_is_listed_once_until_the_clock_is_at_a_multiple_of_ten_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_segment(tmp_path / "orders-0", 0, batches(0, 20, 5))
+    handler, start = CountingHandler(), 170_000_000 * 10**10
+    now = start + 5_000_000
+    monkeypatch.setattr(time, "time_ns", lambda: now)
+    log = LogTail(far(handler, tmp_path / "orders-0"))
+    listed = len(handler.listings)
+    for after_ns in (10_000_000, 50_000_000, 500_000_000, 9_999_000_000):
+        now = start + after_ns
+        log.refresh()
+    assert len(handler.listings) == listed
+    now = start + 10**10
+    log.refresh()
+    assert len(handler.listings) == listed + 1
+
+
+def test_readers_when_many_logs_are_remote_then_what_is_read_ahead_is_in_the_plan(tmp_path: Path) -> None:
+    partitions = 24
+    put_segment(tmp_path / "orders-0", 0, batches(0, 64, size=128 * 1024))
+    for number in range(1, partitions):
+        (tmp_path / f"orders-{number}").mkdir()
+        os.link(tmp_path / "orders-0" / name(0), tmp_path / f"orders-{number}" / name(0))
+    directory, total = far(CountingHandler(), tmp_path), 64 * MIB
+    assert plan_for(total, partitions, source=directory).parts == (
+        *plan_for(total, partitions).parts,
+        READ_AHEAD._replace(least_bytes=8 * MIB, one_in=0, most_bytes=None),
+    )
+    readers = PartitionReaders(select_logs(directory))
+    read = dict.fromkeys(readers.partitions, 0)
+    tracemalloc.start()
+    try:
+        for _ in range(16):
+            for one in read:
+                run = readers.read(one)
+                read[one] += 0 if run is None else len(run)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert set(read.values()) == {16}
+    assert peak_bytes < 8 * MIB + READER_BYTES + MIB
+
+
+def test_convert_memory_when_source_is_remote_then_read_ahead_is_in_the_plan() -> None:
+    here, there = (ConvertMemory(256 * MIB, 2, 1, 512 * 1024, is_remote) for is_remote in (False, True))
+    assert there.read_ahead_bytes == 120 * MIB // 8
+    assert (here.max_batch_bytes - there.max_batch_bytes) * 10 == pytest.approx(120 * MIB // 8, abs=20)
 
 
 def test_log_start_offset_on_s3_when_a_checkpoint_has_one_then_records_below_it_are_deleted(

@@ -50,7 +50,7 @@ from kafkafmt.jobs.convert import (
     split_unchanged,
 )
 from kafkafmt.log.topics import left_out_in_words
-from kafkafmt.storage import StoragePath
+from kafkafmt.storage import RemotePath, StoragePath, limit_read_ahead
 from kafkafmt.types import Codec
 
 _MAX_CHUNK_BYTES = 1024**3
@@ -172,7 +172,7 @@ def convert(
         raise click.UsageError("--memory is for --engine local: executors have spark.executor.memory")
     options = replace(_options(to_magic, codec, level, on_corrupt, zstd_fallback, chunk_size), force=force)
     if memory_bytes is not None:
-        options = _with_memory(options, memory_bytes, jobs)
+        options = _with_memory(options, source, memory_bytes, jobs)
         jobs = options.memory.jobs if options.memory is not None else None
     tasks = plan(source, target, topics, from_segment_start=from_segment_start)
     left_out = left_out_in_words(source, "--topics '*' converts them, too") if topics is None else None
@@ -222,14 +222,17 @@ def _options(
         raise click.UsageError(str(error)) from None
 
 
-def _with_memory(options: ConvertOptions, memory_bytes: int, jobs: int | None) -> ConvertOptions:
+def _with_memory(
+    options: ConvertOptions, source: StoragePath, memory_bytes: int, jobs: int | None
+) -> ConvertOptions:
     """Return the options with a memory limit for all jobs. If `jobs` is None, the limit decides their number."""
-    about = options.to_magic, options.chunk_size
+    about, is_remote = (options.to_magic, options.chunk_size), isinstance(source, RemotePath)
     with memory_errors():
         if jobs is None:
-            memory = ConvertMemory.divided(memory_bytes, _cores(), *about)
+            memory = ConvertMemory.divided(memory_bytes, _cores(), *about, is_remote=is_remote)
         else:
-            memory = ConvertMemory(memory_bytes, jobs, *about)
+            memory = ConvertMemory(memory_bytes, jobs, *about, is_remote=is_remote)
+    limit_read_ahead(source, memory.read_ahead_bytes)
     return replace(options, memory=memory)
 
 

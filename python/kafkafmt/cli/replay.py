@@ -128,7 +128,7 @@ def replay(
     with _errors_of(target), memory_errors():
         reading = Reading(Selection(source, **selected))
         at_a_time = len(reading.folders) if by_time else 1
-        plan = plan_for(memory_bytes, at_a_time, writing=writing)
+        plan = plan_for(memory_bytes, at_a_time, writing=writing, source=source)
         with (
             Merge(reading.readers, plan) as merge,
             progress_bar(beside_rows=target == _STANDARD_OUTPUT) as bar,

@@ -123,7 +123,7 @@ def table(
         else:
             memory_bytes = memory_bytes or DEFAULT_MEMORY
             _ensure_extras()
-            plan = plan_for(memory_bytes, 1, 1)
+            plan = plan_for(memory_bytes, 1, 1, source=source)
             with TableState(
                 path,
                 source,

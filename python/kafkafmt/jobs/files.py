@@ -85,7 +85,7 @@ def scan_file(
                     scanned.tail_bytes = found.size_in_bytes
                 else:
                     scanned.damage.append({**damage_row(found), "path": str(file)})
-    except (KafkaFormatError, OSError, EOFError) as error:
+    except (KafkaFormatError, OSError) as error:
         scanned.error = error_in_words(error, str(file))
         scanned.is_gone = isinstance(error, FileNotFoundError)
     return scanned

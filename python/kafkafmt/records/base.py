@@ -59,6 +59,9 @@ class Records(ABC):
     `max_decompressed_bytes` at most. If `run_filter` is given, readers get the runs that it yields.
     """
 
+    # Whether a read may wait for the answer of a store.
+    is_remote = False
+
     def __init__(
         self,
         start: int,

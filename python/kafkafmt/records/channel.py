@@ -33,6 +33,10 @@ class Channel(Protocol):
         """Write bytes; return how many were taken, perhaps 0. The view is valid until this returns."""
 
 
+class TruncatedFileError(OSError, EOFError):
+    """A file has become shorter while it was read."""
+
+
 class SizedSend:
     """Base class of sends: they write a number of bytes that is known beforehand, over several calls."""
 
@@ -110,7 +114,7 @@ def _no_channel(channel: Any, *taken: Any) -> TypeError:
 def write_file(channel: Any, descriptor: int, position: int, length: int) -> int:
     """Offer bytes of a file to a channel once; return how many it took. A plain socket gets them by sendfile.
 
-    Raises EOFError if the file ends at or before `position`.
+    Raises TruncatedFileError if the file ends at or before `position`.
     """
     if not length:
         return 0
@@ -125,5 +129,5 @@ def write_file(channel: Any, descriptor: int, position: int, length: int) -> int
 
 
 def raise_truncated(position: int, length: int) -> NoReturn:
-    """Raise EOFError for a file that ended before `length` bytes from `position` were read."""
-    raise EOFError(f"file truncated: expected {length} bytes at position {position}, found its end")
+    """Raise TruncatedFileError for a file that ended before `length` bytes from `position` were read."""
+    raise TruncatedFileError(f"file truncated: expected {length} bytes at position {position}, found its end")

@@ -18,6 +18,7 @@ class RecordsRange(Records):
     def __init__(self, source: Records, start: int, end: int, run_filter: RunFilter | None = None) -> None:
         super().__init__(start, end, source.topic_partition, source.max_decompressed_bytes, run_filter)
         self._source = source
+        self.is_remote = source.is_remote
 
     def with_source(self, error: KafkaFormatError) -> KafkaFormatError:
         """Name the source in the error, and return the error."""

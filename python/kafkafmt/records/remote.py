@@ -2,23 +2,27 @@
 
 The file is read by ranges, never as a whole, because each request costs a round trip. A read that begins at or near
 the end of the last one fetches twice as much as that, up to 8 MiB. A read elsewhere fetches 64 KiB at least. So a scan
-makes one request per 8 MiB, and a search that jumps does not fetch the bytes between.
+makes one request per 8 MiB, and a search that jumps does not fetch the bytes between. A `ReadAhead` bounds what all
+files of a storage keep in memory.
 """
 
 from __future__ import annotations
 
 import errno
+import itertools
 import secrets
 import threading
 from functools import partial
+from operator import attrgetter
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from kafkafmt._util.closing import Closing
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.records.base import Records
-from kafkafmt.records.channel import write_bytes
+from kafkafmt.records.channel import TruncatedFileError, write_bytes
 from kafkafmt.records.file import check_range, partition_of_segment
 from kafkafmt.types import TopicPartition
 
@@ -27,9 +31,64 @@ if TYPE_CHECKING:
 
 _LEAST_READ_BYTES = 64 * 1024
 _MOST_READ_BYTES = 8 * 1024 * 1024
+# By default, sixteen threads may scan a file each without a smaller chunk.
+_MOST_KEPT_BYTES = 16 * _MOST_READ_BYTES
 _WRITE_BYTES = 128 * 1024
 _MARK_BYTES = 8
 _NOTHING = memoryview(b"")
+
+
+class _Chunk:
+    """What is kept of a file: `content` is the position and the bytes. Any thread may release it at any time."""
+
+    def __init__(self) -> None:
+        self.content = 0, _NOTHING
+        self.pending_bytes = self.last_read = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes that are kept, and those that are being read."""
+        return len(self.content[1]) + self.pending_bytes
+
+    def release(self) -> int:
+        """Release the bytes, and return how many there were."""
+        (_, released), self.content = self.content, (0, _NOTHING)
+        return len(released)
+
+
+class ReadAhead:
+    """The memory for the chunks of many remote records: `most_bytes`, which may be set.
+
+    Before a chunk is read, the least recently read chunks of other records are released until it fits. A quarter is the
+    largest chunk that is kept, so there is room for a new chunk, the previous one of the same records, and one that a
+    run still refers to. Safe to use from several threads.
+    """
+
+    def __init__(self, most_bytes: int = _MOST_KEPT_BYTES) -> None:
+        self.most_bytes = most_bytes
+        self.clock = itertools.count()
+        self._chunks: WeakSet[_Chunk] = WeakSet()
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ReadAhead, (self.most_bytes,)
+
+    @property
+    def chunk_bytes(self) -> int:
+        """The size of the largest chunk that is kept."""
+        return min(self.most_bytes // 4, _MOST_READ_BYTES)
+
+    def make_room(self, chunk: _Chunk, size: int) -> None:
+        """Release other chunks until `size` more bytes may be read for this one."""
+        with self._lock:
+            self._chunks.add(chunk)
+            chunk.pending_bytes = size
+            held = sum(one.held_bytes for one in self._chunks)
+            for one in sorted(self._chunks, key=attrgetter("last_read")):
+                if held <= self.most_bytes:
+                    break
+                if one is not chunk:
+                    held -= one.release()
 
 
 class RemoteRecords(Records, Closing):
@@ -39,9 +98,13 @@ class RemoteRecords(Records, Closing):
     it in memory. Records can be pickled if the file system can; the copy opens the file again. Safe to use from
     several threads, which read one at a time. A context manager that closes the file.
 
+    read_ahead: the memory for what is kept, which other records may share; by default these records have their own.
+
     Opening raises OSError. Reading raises EOFError if the file has become shorter, and OSError if it fails. Both name
-    the `uri`.
+    the `uri`. That EOFError is also an OSError.
     """
+
+    is_remote = True
 
     def __init__(
         self,
@@ -53,6 +116,7 @@ class RemoteRecords(Records, Closing):
         uri: str | None = None,
         topic_partition: TopicPartition | None = None,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+        read_ahead: ReadAhead | None = None,
     ) -> None:
         check_range(start, end)
         self.filesystem = filesystem
@@ -64,7 +128,8 @@ class RemoteRecords(Records, Closing):
         except file_system_errors() as error:
             raise file_system_error(error, "cannot be opened", self.uri) from error
         self._lock = threading.Lock()
-        self._chunk_start, self._chunk = 0, _NOTHING
+        self._read_ahead = ReadAhead() if read_ahead is None else read_ahead
+        self._chunk = _Chunk()
         if topic_partition is None:
             topic_partition = partition_of_segment(PurePosixPath(path))
         end = size if end is None else min(end, size)
@@ -86,7 +151,7 @@ class RemoteRecords(Records, Closing):
     def close(self) -> None:
         """Close the file, and release the bytes that were read ahead."""
         with self._lock:
-            self._chunk = _NOTHING
+            self._chunk.release()
             self._file.close()
 
     def with_source(self, error: KafkaFormatError) -> KafkaFormatError:
@@ -104,26 +169,38 @@ class RemoteRecords(Records, Closing):
 
         Raises EOFError and OSError, as the class says.
         """
-        size = max(min(size, self.end_position - position), 0)
+        size = min(size, self.end_position - position)
+        if size <= 0:
+            return _NOTHING
         with self._lock:
-            if not self._chunk_start <= position <= self._chunk_start + len(self._chunk) - size:
-                self._chunk = self._chunk_from(position, size)
-                self._chunk_start = position
-            first = position - self._chunk_start
-            return self._chunk[first : first + size]
+            self._chunk.last_read = next(self._read_ahead.clock)
+            start, chunk = self._chunk.content
+            if not start <= position <= start + len(chunk) - size:
+                start, chunk = position, self._chunk_from(position, size)
+            return chunk[position - start : position - start + size]
 
     def _chunk_from(self, position: int, size: int) -> memoryview:
-        """Return a chunk of at least `size` bytes from `position`. Bytes of the last chunk are not fetched again."""
-        reach = len(self._chunk)
-        kept = _NOTHING
-        ahead = _LEAST_READ_BYTES
-        if self._chunk_start <= position <= self._chunk_start + 2 * reach:
-            kept = self._chunk[position - self._chunk_start :]
-            ahead = min(max(2 * reach, _LEAST_READ_BYTES), _MOST_READ_BYTES)
-        chunk = memoryview(bytearray(min(max(size, ahead), self.end_position - position)))
-        chunk[: len(kept)] = kept
-        self._fill(chunk[len(kept) :], position + len(kept))
-        return chunk.toreadonly()
+        """Return a chunk of at least `size` bytes from `position`. Bytes of the last chunk are not fetched again.
+
+        It is kept, unless it is one batch that is larger than the largest chunk.
+        """
+        start, last = self._chunk.content
+        kept, ahead, most = _NOTHING, _LEAST_READ_BYTES, self._read_ahead.chunk_bytes
+        if start <= position <= start + 2 * len(last):
+            kept = last[position - start :]
+            ahead = min(max(2 * len(last), _LEAST_READ_BYTES), most)
+        wanted = min(max(size, ahead), self.end_position - position)
+        self._read_ahead.make_room(self._chunk, wanted)
+        try:
+            chunk = memoryview(bytearray(wanted))
+            chunk[: len(kept)] = kept
+            self._fill(chunk[len(kept) :], position + len(kept))
+            chunk = chunk.toreadonly()
+            if wanted <= most:
+                self._chunk.content = position, chunk
+        finally:
+            self._chunk.pending_bytes = 0
+        return chunk
 
     def _fill(self, view: memoryview, position: int) -> None:
         if self._file.closed:
@@ -146,7 +223,7 @@ class RemoteRecords(Records, Closing):
             ) from error
         if filled < len(view) or (mark and view[len(view) - len(mark) :] == mark):
             wanted = f"{len(view)} bytes at position {position}"
-            raise EOFError(f"{self.uri}: file truncated: expected {wanted}, found its end")
+            raise TruncatedFileError(f"{self.uri}: file truncated: expected {wanted}, found its end")
 
 
 def file_system_error(error: Exception, what: str, uri: str) -> OSError:

@@ -2,8 +2,9 @@
 
 A worker is what the plan calls a thread. Reserved for the whole endpoint: groups, the interpreters, and the requests
 that workers pass on to the process that coordinates groups. Each worker's share has a part for connections, which the
-plan calls Consumer, and one for large requests, Produce included. Neither part depends on what is served. The rest of
-the share is for conversion: chunks that wait to be sent, the current batch, and what is known of open segments.
+plan calls Consumer, and one for large requests, Produce included. Neither part depends on what is served. What is
+read ahead from a remote directory has a part, too. The rest of the share is for conversion: chunks that wait to be
+sent, the current batch, and what is known of open segments.
 
 Objects take more memory than the bytes that they hold. Each constant includes a factor that was measured.
 """
@@ -21,6 +22,7 @@ from kafkafmt.memory.division import Division, Part, least_total
 from kafkafmt.serve.options import GroupOptions, ServeOptions
 from kafkafmt.server.down_conversion_memory import LEAST_CHUNK_BYTES, SPARE_PART
 from kafkafmt.server.request_memory import OWN_BYTES, REQUEST_COPIES
+from kafkafmt.storage import READ_AHEAD, RemotePath, limit_read_ahead
 
 # A process' memory that is not counted elsewhere: arenas of the allocator, threads, modules that are loaded late.
 _RESERVED_BYTES = 16 * MIB
@@ -57,10 +59,12 @@ def within_memory(memory_bytes: int, options: ServeOptions, fixed: Collection[st
     """Return options with which all workers together take at most `memory_bytes` beyond what they take at start.
 
     fixed: names of options that keep their values; the rest of the memory is divided among the others. Raises
-    MemoryPlanError, which names the least memory that suffices, if `memory_bytes` is less.
+    MemoryPlanError, which names the least memory that suffices, if `memory_bytes` is less. Limits what is read ahead
+    from a remote directory.
     """
     planned = _EndpointMemory(memory_bytes, options, fixed)
     if planned.suffices:
+        limit_read_ahead(options.directory, planned.read_ahead_bytes)
         return planned.options()
     least = least_total(lambda total: _EndpointMemory(total, options, fixed).suffices, memory_bytes)
     workers = "1 worker" if options.workers == 1 else f"each of {options.workers} workers"
@@ -79,6 +83,7 @@ class _EndpointMemory:
         division = Division(total_bytes, options.workers, (_MEMBERSHIP, _OFFSETS, processes), self._parts())
         passed_on = Part("passed on", supervisors * division.sizes["requests"])
         self._sizes = division.sizes
+        self.read_ahead_bytes = division.sizes.get(READ_AHEAD.name, 0)
         # The parts keep their sizes: the memory of requests that are passed on reduces only the rest.
         rest = replace(
             division,
@@ -94,14 +99,19 @@ class _EndpointMemory:
         copies = _BATCH_COPIES * (2 if options.allow_produce else 1) + _READ_COPIES
         self._batch_bytes = batch_bytes // copies
 
-    def _parts(self) -> tuple[Part, Part]:
-        """Return a worker's parts for connections and requests: from fixed options, else fractions of its share."""
+    def _parts(self) -> tuple[Part, ...]:
+        """Return a worker's parts for connections and requests: from fixed options, else fractions of its share.
+
+        One for what is read ahead follows if the directory is remote.
+        """
         kept = self._kept("max_connections", self._connection_bytes)
         least = kept or _LEAST_CONNECTIONS * self._connection_bytes
         connections = Part("connections", least, 0 if kept else _CONNECTIONS_PART)
+        requests = _PRODUCED_REQUESTS if self._options.allow_produce else _REQUESTS
         if kept := self._kept("max_produce_memory_bytes", _REQUESTS_AND_ONE):
-            return connections, Part("requests", kept)
-        return connections, _PRODUCED_REQUESTS if self._options.allow_produce else _REQUESTS
+            requests = Part("requests", kept)
+        read_ahead = [READ_AHEAD] if isinstance(self._options.directory, RemotePath) else []
+        return connections, requests, *read_ahead
 
     def _kept(self, name: str, unit_bytes: int) -> int:
         """Return the value of a fixed option in bytes, each unit of it being `unit_bytes`; 0 if it is not fixed."""

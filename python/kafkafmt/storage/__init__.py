@@ -9,15 +9,17 @@ from kafkafmt.storage.locations import (
     StoragePath,
     Storages,
     is_uri,
+    limit_read_ahead,
     read_file,
     storage_of,
     storage_path,
     writable_path,
 )
-from kafkafmt.storage.remote import RemotePath, RemoteStatus, RemoteStorage
+from kafkafmt.storage.remote import READ_AHEAD, RemotePath, RemoteStatus, RemoteStorage
 
 __all__ = [
     "LOCAL",
+    "READ_AHEAD",
     "FileStatus",
     "FolderEntry",
     "LocalStorage",
@@ -29,6 +31,7 @@ __all__ = [
     "StoragePath",
     "Storages",
     "is_uri",
+    "limit_read_ahead",
     "read_file",
     "stamp_of",
     "storage_of",

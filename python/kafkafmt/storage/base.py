@@ -89,5 +89,6 @@ class Storage(Protocol[_Path]):
     def changed_ns(self, folder: _Path) -> int:
         """Return the time of the last change to the entries of a folder, in nanoseconds since the epoch.
 
-        A remote folder counts as changed every 10 seconds. Raises FileNotFoundError if a local folder is missing.
+        A remote folder counts as changed at each multiple of 10 seconds of the clock, and the time is at least as long
+        ago. Raises FileNotFoundError if a local folder is missing.
         """

@@ -148,6 +148,12 @@ def storage_of(path: _Path) -> Storage[_Path]:
     return found  # type: ignore[no-any-return]
 
 
+def limit_read_ahead(path: StoragePath, most_bytes: int) -> None:
+    """Limit the memory for what is read ahead from the storage of a path, if that is remote."""
+    if isinstance(path, RemotePath):
+        path.storage.read_ahead.most_bytes = most_bytes
+
+
 def read_file(path: StoragePath) -> bytes:
     """Return the content of a file. Raises OSError; FileNotFoundError if there is no such file."""
     with storage_of(path).open(path) as file:

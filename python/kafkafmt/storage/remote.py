@@ -1,7 +1,7 @@
 """Read-only folders of a `pyarrow.fs.FileSystem`.
 
 Each request costs a round trip, and perhaps money. So the paths of a listing keep the file's status and the names of
-the files beside it. A folder counts as unchanged for some seconds.
+the files beside it. A folder counts as unchanged until the next multiple of 10 seconds of the clock.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kafkafmt.records.remote import RemoteRecords, file_system_error, file_system_errors
+from kafkafmt._util.sizes import MIB
+from kafkafmt.memory.division import Part
+from kafkafmt.records.remote import ReadAhead, RemoteRecords, file_system_error, file_system_errors
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
@@ -22,8 +24,10 @@ if TYPE_CHECKING:
     from kafkafmt.storage.base import FolderEntry, OpenFile
     from kafkafmt.types import TopicPartition
 
-# How long a listing of a folder counts as current.
+# A listing of a folder counts as current until the next multiple of this time.
 LISTED_FOR_NS = 10_000_000_000
+# The part of a memory plan for what is read ahead from a remote storage.
+READ_AHEAD = Part("read ahead", MIB, one_in=8, most_bytes=32 * MIB)
 
 
 @dataclass(frozen=True)
@@ -68,12 +72,14 @@ class RemoteStorage:
     """A remote file system. `uri` is the URI of `base`, the folder that contains all paths.
 
     settings: the settings of the file system, by their option names. They may contain secrets.
+    read_ahead: the memory for what is read ahead from all files.
     """
 
     filesystem: FileSystem
     uri: str
     base: str = ""
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    read_ahead: ReadAhead = field(default_factory=ReadAhead, repr=False)
 
     def uri_of(self, path: str) -> str:
         """Return the URI of a file or folder, without credentials and query."""
@@ -120,13 +126,15 @@ class RemoteStorage:
             uri=path.uri,
             topic_partition=topic_partition,
             max_decompressed_bytes=max_decompressed_bytes,
+            read_ahead=self.read_ahead,
         )
 
     def stamp(self, path: RemotePath) -> tuple[int, ...]:
         return (self.changed_ns(path),)
 
     def changed_ns(self, folder: RemotePath) -> int:
-        return time.time_ns() // LISTED_FOR_NS * LISTED_FOR_NS
+        # The time is in the past, so that a caller never takes the listing for one that a change may still follow.
+        return (time.time_ns() // LISTED_FOR_NS - 1) * LISTED_FOR_NS
 
     def status(self, path: str) -> RemoteStatus | None:
         """Return the status of a path; None if there is no file or folder. Raises OSError."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from kafkafmt._util.sizes import MIB
 from kafkafmt.memory.division import Division, Part
 from kafkafmt.memory.errors import MemoryPlanError
+from kafkafmt.storage import READ_AHEAD
 
 # The bytes of a process beside its batches: arenas of the allocator, modules that are loaded late, file indexes.
 RESERVED_BYTES = 8 * MIB
@@ -29,6 +30,8 @@ _LEAST_BATCH_BYTES, _GOOD_BATCH_BYTES = MIB, 16 * MIB
 class ConvertMemory:
     """`total_bytes` for `jobs` processes. to_magic, chunk_size: as those of ConvertOptions.
 
+    is_remote: the source is remote, so that each process reads ahead.
+
     Raises MemoryPlanError if a batch of 1 MiB has no room in each process.
     """
 
@@ -36,24 +39,32 @@ class ConvertMemory:
     jobs: int
     to_magic: int | None
     chunk_size: int
+    is_remote: bool = False
 
     def __post_init__(self) -> None:
         self._division.ensure_rest(self._copies * _LEAST_BATCH_BYTES, f"batches of 1M in {self.each_job}")
 
     @classmethod
-    def divided(cls, total_bytes: int, cores: int, to_magic: int | None, chunk_size: int) -> ConvertMemory:
+    def divided(
+        cls, total_bytes: int, cores: int, to_magic: int | None, chunk_size: int, *, is_remote: bool = False
+    ) -> ConvertMemory:
         """Divide the total over one job for each core, or over fewer, so that batches of 16 MiB fit into each."""
         for jobs in range(cores, 1, -1):
             with suppress(MemoryPlanError):
-                memory = cls(total_bytes, jobs, to_magic, chunk_size)
+                memory = cls(total_bytes, jobs, to_magic, chunk_size, is_remote)
                 if memory.max_batch_bytes >= _GOOD_BATCH_BYTES:
                     return memory
-        return cls(total_bytes, 1, to_magic, chunk_size)
+        return cls(total_bytes, 1, to_magic, chunk_size, is_remote)
 
     @property
     def max_batch_bytes(self) -> int:
         """The largest batch, stored or decompressed, that a process converts."""
         return self._division.rest_bytes // self._copies
+
+    @property
+    def read_ahead_bytes(self) -> int:
+        """The bytes that a process may read ahead from a remote source."""
+        return READ_AHEAD.of(self._division.share_bytes)
 
     def least_total(self, batch_bytes: int) -> int:
         """Return the least total that allows a batch of `batch_bytes`, which is too large now."""
@@ -76,5 +87,5 @@ class ConvertMemory:
             self.total_bytes,
             self.jobs,
             reserved=(Part("processes", self.jobs * RESERVED_BYTES),),
-            parts=(Part("reading", chunk), Part("writing", chunk)),
+            parts=(Part("reading", chunk), Part("writing", chunk), *([READ_AHEAD] if self.is_remote else [])),
         )
