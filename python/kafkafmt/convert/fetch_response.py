@@ -63,11 +63,16 @@ class FetchSend(SizedSend):
 
     Between two calls it holds the rest of one chunk, and records that were made beforehand for parts that are not yet
     sent. Parts that are sent are freed once the response itself is not referenced.
+
+    Attributes:
+        is_remote: whether records are read from a remote store, so that threads should call `read_next`,
+            `convert_next` and `write_to`.
     """
 
     def __init__(self, response: FetchResponse, memory: ChunkMemory | None = None) -> None:
         self.stats = SendStats()
         self._parts = deque(response.parts)
+        self.is_remote = any(map(_is_remote, response.parts))
         super().__init__(response.size_in_bytes)
         self._waiting_bytes = sum(map(_waiting_bytes, response.parts))
         self._memory = memory
@@ -151,6 +156,11 @@ class FetchSend(SizedSend):
 
 def _size(part: ResponsePart) -> int:
     return len(part) if isinstance(part, bytes) else part.size_in_bytes
+
+
+def _is_remote(part: ResponsePart) -> bool:
+    records = part.records if isinstance(part, LazyDownConvertRecords) else part
+    return isinstance(records, Records) and records.is_remote
 
 
 def _waiting_bytes(part: ResponsePart) -> int:

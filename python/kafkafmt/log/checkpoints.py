@@ -85,9 +85,9 @@ def read_log_start_offsets(directory: StoragePath) -> dict[TopicPartition, int]:
 
 
 class LogStartOffsets:
-    """Look up the log start offsets of partitions by their folders. Not safe to use from several threads.
+    """Look up the log start offsets of partitions by their folders. Two threads may read the same file twice.
 
-    A checkpoint file is read again after it has changed; a remote one, if the last read was some seconds ago.
+    A checkpoint file is read again after it has changed; a remote one, after each multiple of 10 seconds of the clock.
     """
 
     def __init__(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from bisect import bisect_left, bisect_right, insort
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -72,6 +73,7 @@ class OpenSegment:
         self.records = segment.open(end=end, max_decompressed_bytes=max_decompressed_bytes)
         # (offset, position): a batch begins at the position, and all batches before it have lower offsets. Sorted.
         self._places: list[tuple[int, int]] = [(segment.base_offset, 0)]
+        self._remembering = threading.Lock()  # conversions remember places in their own threads
         self.has_zstd = False  # whether one of the batches that were found sound has this codec
         # By target magic and fetch offset: the position where reading continues, as earlier batches have no records.
         self.passed: dict[tuple[int, int], int] = {}
@@ -160,8 +162,9 @@ class OpenSegment:
         The steps yield a function for a long search through the segment. Raises KafkaFormatError if damage prevents the
         search.
         """
-        number = bisect_right(self._places, offset, key=lambda place: place[0]) - 1
-        _, position = self._places[max(number, 0)]
+        with self._remembering:
+            number = bisect_right(self._places, offset, key=lambda place: place[0]) - 1
+            _, position = self._places[max(number, 0)]
         row = None
         with contextlib.suppress(KafkaFormatError):  # the index may lead past the damage
             row = self._find_from(position, position + _NEAR_BYTES, self.records.end_position, offset)
@@ -175,12 +178,15 @@ class OpenSegment:
     def remember(self, offset: int, position: int) -> None:
         """Remember that a batch begins at `position`, and that all batches before it end below `offset`."""
         place, places = (offset, position), self._places
-        number = bisect_right(places, place)
-        fits = places[number - 1][1] < position and (number == len(places) or position < places[number][1])
-        if fits:  # a damaged header may say otherwise
-            places.insert(number, place)
-            if len(places) > _MOST_PLACES:
-                del places[1::2]
+        with self._remembering:
+            number = bisect_right(places, place)
+            fits = places[number - 1][1] < position and (
+                number == len(places) or position < places[number][1]
+            )
+            if fits:  # a damaged header may say otherwise
+                places.insert(number, place)
+                if len(places) > _MOST_PLACES:
+                    del places[1::2]
 
     def remember_run(self, run: BatchRun) -> None:
         """Remember positions of a run's batches, one for each `_PLACE_BYTES`, and the position after the run."""
@@ -222,8 +228,9 @@ class OpenSegment:
 
     def offset_bound(self, position: int) -> int | None:
         """Return an offset above those of all records before `position`; None if none is known."""
-        number = bisect_left(self._places, position, key=lambda place: place[1])
-        return self._places[number][0] if number < len(self._places) else None
+        with self._remembering:
+            number = bisect_left(self._places, position, key=lambda place: place[1])
+            return self._places[number][0] if number < len(self._places) else None
 
     def sound_end_steps(self, start: int, end: int) -> Steps[int]:
         """Find the position up to which the batches from `start` are sound: `end`, or where damage or zeros begin.

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -40,9 +41,10 @@ class FileState(NamedTuple):
 
 
 class SegmentCache:
-    """Keep segments of many logs open, for one thread. Beyond `most`, the least recently used one is released.
+    """Keep segments of many logs open. Beyond `most`, the least recently used one is released.
 
-    A released segment is closed when nothing refers to it any more.
+    A released segment is closed when nothing refers to it any more. One thread uses it, or several that read remote
+    logs: these do not use the read buffer that all segments share.
 
     log_starts: the log start offsets of these logs. segment_ends: the end offsets of their closed segments.
     """
@@ -53,28 +55,33 @@ class SegmentCache:
         self._most = most
         self._open: OrderedDict[StoragePath, OpenSegment] = OrderedDict()
         self._memory = bytearray(READ_BYTES)
+        self._lock = threading.Lock()
 
     def get(self, segment: Segment, max_decompressed_bytes: int) -> OpenSegment:
         """Return a segment, opened if necessary. Raises FileNotFoundError if the file is gone."""
-        found = self._open.get(segment.path)
+        with self._lock:
+            found = self._open.get(segment.path)
         # After a roll `is_active` differs: the segment may have grown before, and its tail is now checked.
         if found is None or found.segment != segment:
             found = OpenSegment(segment, max_decompressed_bytes=max_decompressed_bytes, memory=self._memory)
+        with self._lock:
             self._open[segment.path] = found
-        self._open.move_to_end(segment.path)
-        if len(self._open) > self._most:
-            self._open.popitem(last=False)
+            self._open.move_to_end(segment.path)
+            if len(self._open) > self._most:
+                self._open.popitem(last=False)
         return found
 
     def forget(self, segment: Segment) -> None:
         """Remove a segment from the cache."""
-        self._open.pop(segment.path, None)
+        with self._lock:
+            self._open.pop(segment.path, None)
 
     def forget_replaced(self, segments: list[Segment]) -> None:
         """Release the segments whose path now leads to another file."""
-        for path in self._open.keys() & [segment.path for segment in segments]:
-            if not self._open[path].is_at_path():
-                del self._open[path]
+        with self._lock:
+            for path in self._open.keys() & [segment.path for segment in segments]:
+                if not self._open[path].is_at_path():
+                    del self._open[path]
 
 
 class GrowingFiles:

@@ -7,9 +7,10 @@ import base64
 import contextlib
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
@@ -21,8 +22,13 @@ from kafkafmt.log.tail import LogTail
 from kafkafmt.server.batch_work import BatchWork
 from kafkafmt.server.structured_logging import RateLimitedLog
 from kafkafmt.server.yielding import run_steps
-from kafkafmt.storage import StoragePath, read_file, storage_of
+from kafkafmt.storage import RemotePath, StoragePath, read_file, storage_of
 from kafkafmt.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkafmt._util.steps import Steps
+
+_Result = TypeVar("_Result")
 
 _log = structlog.get_logger()
 
@@ -41,6 +47,7 @@ class Partition:
     """A partition and its log, which is opened when it is first used.
 
     The methods that read the log raise KafkaFormatError if damage prevents that, and OSError if files are missing.
+    A remote log is read in threads, by one at a time: the event loop never waits for a store.
     """
 
     def __init__(
@@ -55,6 +62,7 @@ class Partition:
     ) -> None:
         self.topic_partition = topic_partition
         self.folder = folder
+        self.is_remote = isinstance(folder, RemotePath)
         self._max_decompressed_bytes = max_decompressed_bytes
         self._from_segment_start = from_segment_start
         self.limited_log = RateLimitedLog()  # for events that each fetch finds again
@@ -63,7 +71,9 @@ class Partition:
         self._epochs: tuple[tuple[int, ...], list[tuple[int, int]]] = ((), [])
         self._log: LogTail | None = None
         self._overlaps_logged = 0
+        self._listed_ns = 0  # the time of the folder that the last `follow` of a remote log read
         self._following = asyncio.Lock()
+        self._requesting = asyncio.Lock()
         self._reading_transactions = asyncio.Lock()
 
     @property
@@ -78,12 +88,29 @@ class Partition:
     def is_being_followed(self) -> bool:
         return self._following.locked()
 
+    async def run(self, steps: Steps[_Result]) -> _Result:
+        """Take all steps of work on the log, and return its result. Yields to other tasks during long reads."""
+        if not self.is_remote:
+            return await run_steps(steps, self._work)
+        async with self._requesting:
+            return await run_steps(steps, self._work, is_remote=True)
+
+    async def call(self, call: Callable[[], _Result]) -> _Result:
+        """Call a function that reads the log shortly, and return its result."""
+        if not self.is_remote:
+            return call()
+        async with self._requesting:
+            return await self._work.request(call)
+
     async def follow(self) -> LogTail:
         """Refresh the log and return it. Yields to other tasks during long reads."""
         async with self._following:
             log = self._unread_log() if self._log is None else self._log
-            await run_steps(log.refresh_steps(), self._work)
-            self._log = log
+            listed_ns = storage_of(self.folder).changed_ns(self.folder) if self.is_remote else 0
+            # A remote log is what was listed, so it changes with a new listing alone.
+            if not self.is_remote or log is not self._log or listed_ns != self._listed_ns:
+                await self.run(log.refresh_steps())
+            self._log, self._listed_ns = log, listed_ns
         if len(log.overlaps) > self._overlaps_logged:
             self._overlaps_logged = len(log.overlaps)
             _log.warning(
@@ -113,10 +140,22 @@ class Partition:
             return
         async with self._reading_transactions:
             while (unread := self.log.unread_transactions) is not None:
-                self.log.follow_transactions(unread, await asyncio.to_thread(unread.read))
+                read = await asyncio.to_thread(unread.read)
+                await self.call(partial(self.log.follow_transactions, unread, read))
 
     def leader_epochs(self) -> list[tuple[int, int]]:
-        """Return epochs and their start offsets, ascending, from the broker's checkpoint; empty without a valid one."""
+        """Return epochs and their start offsets, ascending, from the broker's checkpoint; empty without a valid one.
+
+        Those of a remote log are as of the last `follow_epochs`.
+        """
+        return self._epochs[1] if self.is_remote else self._present_epochs()
+
+    async def follow_epochs(self) -> None:
+        """Read the leader epochs of a remote log, if they may have changed."""
+        if self.is_remote and storage_of(self.folder).stamp(self.folder) != self._epochs[0]:
+            await self.call(self._present_epochs)
+
+    def _present_epochs(self) -> list[tuple[int, int]]:
         path = self.folder / _EPOCH_FILE
         try:
             stamp = storage_of(path).stamp(path)
@@ -207,6 +246,8 @@ class Catalog:
         self._hidden: set[str] = set()
         self._new: dict[str, int] = {}
         self._limited_log = RateLimitedLog()
+        self._is_remote = isinstance(path, RemotePath)
+        self._listing = asyncio.Lock()
         self._refresh()
 
     def hide(self, names: Iterable[str]) -> None:
@@ -217,6 +258,19 @@ class Catalog:
         """End `hide` for these topics, and list the directory again before the next answer."""
         self._hidden.difference_update(names)
         self._stamp = None
+
+    async def update(self, *wanted: str | uuid.UUID | None) -> None:
+        """List a remote directory in a thread, if that is due. Lookups list local directories alone.
+
+        wanted: names or IDs of topics. If all are known, the directory is not listed.
+        """
+        if not self._is_remote or (
+            wanted and all(one in self._topics or one in self._by_id for one in wanted)
+        ):
+            return
+        async with self._listing:
+            if (stamp := self._due()) is not None:
+                self._apply(await self._work.request(partial(self._list, stamp)))
 
     def topics(self) -> list[Topic]:
         """Return all topics that are not hidden, sorted by name."""
@@ -245,8 +299,12 @@ class Catalog:
         return None if found is None else found.partitions.get(number)
 
     def invalidate(self) -> None:
-        """List the folders and look into each of them at the next call. Called when files were found missing."""
-        self._stamp = None
+        """List the folders and look into each of them at the next call. Called when files were found missing.
+
+        A remote directory is listed no earlier than without this call, as clients may repeat what fails.
+        """
+        if not self._is_remote:
+            self._stamp = None
         self._folders.invalidate()
 
     @cached_property
@@ -265,33 +323,47 @@ class Catalog:
         self._limited_log.write(_log.warning, error.filename, event, error=str(error))
 
     def _refresh(self) -> None:
-        """List the folders if the directory has changed. Topics whose folders have not changed are kept."""
+        """List the folders if the directory has changed. `update` does that for a remote one, except at first."""
+        if (self._stamp is None or not self._is_remote) and (stamp := self._due()) is not None:
+            self._apply(self._list(stamp))
+
+    def _due(self) -> tuple[int, int] | None:
+        """Return the present stamp if the directory may have changed since it was listed; else None."""
         path = self._directory.path
         changed, now = storage_of(path).changed_ns(path), time.time_ns()
         if self._stamp is not None:
             known, listed_at = self._stamp
             if changed == known and listed_at - changed > _RECENT_NS:
-                return
-        self._stamp = changed, now
+                return None
+        return changed, now
+
+    def _list(self, stamp: tuple[int, int]) -> dict[str, Topic | None]:
+        """List the folders. Return the topics that may have changed; None: it is gone. Others are kept."""
+        self._stamp = stamp
         numbers: dict[str, set[int]] = {}
         for name, number in self._folders.refresh(on_denied=self._denied):
             if name != METADATA_LOG:
                 numbers.setdefault(name, set()).add(number)
         for name in self._new:  # a broker writes the topic's ID after it creates the folder
             numbers.setdefault(name, set())
-        for name in sorted(numbers):
-            is_new = name not in self._topics
-            self._replace(name, numbers[name])
-            if is_new and name in self._topics:
-                self._new[name] = now
+        return {name: self._listed(name, numbers[name]) for name in sorted(numbers)}
+
+    def _apply(self, listed: dict[str, Topic | None]) -> None:
+        now = time.time_ns()
+        for name, topic in listed.items():
+            before = self._topics.pop(name, None)
+            if before is not None and self._by_id.get(before.id) is before:
+                del self._by_id[before.id]
+            if topic is not None:
+                self._topics[name] = self._by_id[topic.id] = topic
+                if before is None:
+                    self._new[name] = now
         self._new = {name: since for name, since in self._new.items() if now - since <= _RECENT_NS}
 
-    def _replace(self, name: str, changed: set[int]) -> None:
-        """Replace a topic after its partitions in `changed` came or went. Its other partitions keep their logs."""
-        before = self._topics.pop(name, None)
+    def _listed(self, name: str, changed: set[int]) -> Topic | None:
+        """Return a topic after its partitions in `changed` came or went. Its other partitions keep their logs."""
+        before = self._topics.get(name)
         partitions = {} if before is None else dict(before.partitions)
-        if before is not None and self._by_id.get(before.id) is before:
-            del self._by_id[before.id]
         for number in changed:
             topic_partition = TopicPartition(name, number)
             folder = self._folders.folders.get(topic_partition)
@@ -307,6 +379,8 @@ class Catalog:
                     self._work,
                     from_segment_start=self._from_segment_start,
                 )
-        if partitions:
-            topic = Topic(name, dict(sorted(partitions.items())))
-            self._topics[name] = self._by_id[topic.id] = topic
+        if not partitions:
+            return None
+        topic = Topic(name, dict(sorted(partitions.items())))
+        _ = topic.id  # reads it from a file now
+        return topic

@@ -26,6 +26,7 @@ from kafkafmt.server.metrics import Metrics
 from kafkafmt.server.node import Node
 from kafkafmt.server.request import Handler
 from kafkafmt.server.security.tls import tls_context
+from kafkafmt.storage import RemotePath
 
 
 class Endpoint:
@@ -47,7 +48,9 @@ class Endpoint:
     ) -> None:
         metrics = Metrics() if metrics is None else metrics
         tls = None if options.tls is None else tls_context(options.tls)
-        self._work = BatchWork(options.max_decompressed_bytes, metrics)
+        self._work = BatchWork(
+            options.max_decompressed_bytes, metrics, is_remote=isinstance(options.directory, RemotePath)
+        )
         catalog = Catalog(
             options.directory,
             most_open_segments=min(options.max_open_segments or most_open_segments(), most_open_segments()),

@@ -47,13 +47,14 @@ def refusal_code(partition: Partition, error: type[BrokerResponseError], version
     return int(error.errno)
 
 
-def leader_epoch_error_code(partition: Partition, current_leader_epoch: int) -> int:
+async def leader_epoch_error_code(partition: Partition, current_leader_epoch: int) -> int:
     """Return the error code for a client's leader epoch (KIP-320, "Leader Epoch Validation").
 
     current_leader_epoch: the client's; -1: none. The code is 0 if the epochs are equal or one is not known.
     """
     if current_leader_epoch == UNKNOWN_LEADER_EPOCH:
         return int(NoError.errno)
+    await partition.follow_epochs()
     leader_epoch = partition.leader_epoch
     if leader_epoch in (UNKNOWN_LEADER_EPOCH, current_leader_epoch):
         return int(NoError.errno)

@@ -29,21 +29,28 @@ _Result = TypeVar("_Result")
 _SEARCHES = 2
 # Large batches, or folders of many segments, that are read at the same time.
 _READS = 2
+# Reads that wait for a remote store at the same time.
+_REMOTE_READS = 16
 
 
 class BatchWork:
     """The threads of one process. `close` ends them.
 
     read_bytes: the limit for all large batches that are being read. A batch that is larger is read alone.
+    is_remote: logs are read from a remote store.
     """
 
     def __init__(
-        self, read_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES, metrics: Metrics | None = None
+        self,
+        read_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+        metrics: Metrics | None = None,
+        *,
+        is_remote: bool = False,
     ) -> None:
         self._reads = _ReadMemory(read_bytes, metrics or Metrics())
         self._one_batch = threading.Lock()
         self._searching = ThreadPoolExecutor(_SEARCHES, "search")
-        self._reading = ThreadPoolExecutor(_READS, "read")
+        self._reading = ThreadPoolExecutor(_REMOTE_READS if is_remote else _READS, "read")
         self._converting = ThreadPoolExecutor(1, "conversion")
 
     async def search(self, search: Callable[[Turn], _Result]) -> _Result:
@@ -60,7 +67,11 @@ class BatchWork:
         if isinstance(read, LargeRead):
             await self._reads.admit(lease, read.size_bytes)
             lease.end_turn()
-        return await _in_thread(self._reading, read)
+        return await self.request(read)
+
+    async def request(self, call: Callable[[], _Result]) -> _Result:
+        """Call a function that may request from a remote store in a thread; return its result."""
+        return await _in_thread(self._reading, call)
 
     async def convert(self, convert: Callable[[], _Result]) -> _Result:
         """Call `convert` in a thread, while no other batch is decompressed; return its result."""

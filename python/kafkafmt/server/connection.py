@@ -302,16 +302,18 @@ class Connection:
         _log.debug("fetch", version=request.version, size=size)
 
     async def _send(self, send: FetchSend) -> None:
-        channel, yields = self._stream.socket, YieldBudget()
+        channel, yields, work = self._stream.socket, YieldBudget(), self._service.work
         while not send.completed:
             if needed := send.needed_bytes:
                 await self._lease.acquire(needed)  # also takes the turn to convert, until `resize`
                 with self._service.metrics.conversion():
-                    if send.read_next():
-                        await self._service.work.convert(send.convert_next)
+                    may_take_long = await work.request(send.read_next) if send.is_remote else send.read_next()
+                    if may_take_long or send.is_remote:
+                        await work.convert(send.convert_next)
                     else:
                         send.convert_next()
-            taken = send.write_to(channel)
+            write = partial(send.write_to, channel)
+            taken = await work.request(write) if send.is_remote else write()
             self._lease.resize(send.held_bytes)
             if not taken and not send.completed:
                 await self._wait_writable(send)

@@ -54,15 +54,32 @@ class YieldBudget:
             self._ends_at = self._loop.time() + _BUDGET_SECONDS
 
 
-async def run_steps(steps: Steps[_Item], work: BatchWork) -> _Item:
-    """Take all steps and return their result. Yields between them; reads that a step requests run in a thread."""
+class _EndOfSteps(Exception):
+    """The StopIteration of steps that are taken in a thread: a future cannot raise that itself."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def _taken(take: Callable[[], Callable[[], Any] | None]) -> Callable[[], Any] | None:
+    try:
+        return take()
+    except StopIteration as end:
+        raise _EndOfSteps(end.value) from None
+
+
+async def run_steps(steps: Steps[_Item], work: BatchWork, *, is_remote: bool = False) -> _Item:
+    """Take all steps and return their result. Yields between them; reads that a step requests run in a thread.
+
+    is_remote: each step may request from a remote store, so it runs in a thread, too.
+    """
     yields, lease = None, None
     take: Callable[[], Callable[[], Any] | None] = partial(next, steps)
     try:
         while True:
             try:
-                step = take()
-            except StopIteration as end:  # mostly at the first step
+                step = await work.request(partial(_taken, take)) if is_remote else take()
+            except (StopIteration, _EndOfSteps) as end:  # mostly at the first step
                 made: _Item = end.value
                 return made
             del take  # it refers to what was read

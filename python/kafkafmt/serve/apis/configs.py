@@ -70,6 +70,7 @@ class DescribeConfigsApi:
         name = resource.resource_name
         code, message, properties = NoError.errno, None, []
         if resource.resource_type == ConfigResourceType.TOPIC:
+            await self._catalog.update(name)
             if self._catalog.topic(name) is None:
                 code, message = UnknownTopicOrPartitionError.errno, f"there is no topic {name!r}"
             else:

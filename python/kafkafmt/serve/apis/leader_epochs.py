@@ -46,13 +46,15 @@ class OffsetForLeaderEpochApi:
     async def _partition(self, topic: str, asked: Message, yields: YieldBudget) -> Message:
         await yields.checkpoint()
         epoch, end_offset = UNKNOWN_LEADER_EPOCH, UNKNOWN_OFFSET
+        await self._catalog.update(topic)
         partition = self._catalog.partition(topic, asked.partition)
         if partition is None:
             code = UnknownTopicOrPartitionError.errno
         else:
             try:
-                code = leader_epoch_error_code(partition, asked.current_leader_epoch)
+                code = await leader_epoch_error_code(partition, asked.current_leader_epoch)
                 if code == NoError.errno:
+                    await partition.follow_epochs()
                     epochs = partition.leader_epochs()
                     log = await partition.follow()
                     epoch, end_offset = end_offset_for(epochs, asked.leader_epoch, log.end_offset)

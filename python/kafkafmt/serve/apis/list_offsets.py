@@ -91,16 +91,18 @@ class ListOffsetsApi:
             asked.timestamp, request.version + 1
         ):
             return _answered(asked, UnsupportedVersionError.errno)
+        await self._catalog.update(topic)
         partition = self._catalog.partition(topic, asked.partition_index)
         if partition is None:
             return _answered(asked, UnknownTopicOrPartitionError.errno)
         try:
-            code = leader_epoch_error_code(partition, asked.current_leader_epoch)
+            code = await leader_epoch_error_code(partition, asked.current_leader_epoch)
             if code != NoError.errno:
                 return _answered(asked, code)
             if request.version == 0:
                 await partition.follow()
-                offsets = _segment_offsets(partition, asked.timestamp, time.time_ns() // 1_000_000)
+                now = time.time_ns() // 1_000_000
+                offsets = await partition.call(partial(_segment_offsets, partition, asked.timestamp, now))
                 offsets = offsets[: max(asked.max_num_offsets, 0)]
                 await yields.checkpoint(_SEGMENT_OFFSET_BYTES * len(offsets))
                 return _answered(asked, NoError.errno, old_style_offsets=offsets)
@@ -109,6 +111,7 @@ class ListOffsetsApi:
             return _answered(asked, error_code(partition, error))
 
     async def _listed(self, request: Request, partition: Partition, timestamp: int) -> _Listed:
+        await partition.follow_epochs()
         committed = request.body.isolation_level == IsolationLevel.READ_COMMITTED
         if timestamp in (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL):
             start = (await partition.follow()).start_offset

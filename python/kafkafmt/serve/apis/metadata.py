@@ -78,6 +78,7 @@ class MetadataApi:
 
     async def _topics(self, request: Request) -> list[Message]:
         version, wanted, yields = request.version, request.body.topics, YieldBudget(request.memory)
+        await self._catalog.update()
         topics = self._catalog.topics()  # lists the folders, also for the lookups below
         if wanted is None or (version == 0 and not wanted):
             return [await self._described(version, topic, yields) for topic in topics]
@@ -143,6 +144,8 @@ class MetadataApi:
         """Describe a partition. partition: None if its folder is missing; its only replica is then offline."""
         await yields.checkpoint(_PARTITION_BYTES)
         replicas = [self._node.id] * (_REPLICAS_AT_VERSION_0 if version == 0 else 1)
+        if partition is not None:
+            await partition.follow_epochs()
         is_there = partition is not None
         return _Topic.MetadataResponsePartition(
             error_code=(NoError if is_there else LeaderNotAvailableError).errno,

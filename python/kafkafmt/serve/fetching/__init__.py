@@ -153,7 +153,7 @@ class Fetching:
         asked = set()
         for wanted in body.topics:
             await yields.checkpoint()
-            topic = self._topic(wanted, version)
+            topic = await self._topic(wanted, version)
             answers = []
             for spec in wanted.partitions:
                 await yields.checkpoint()
@@ -178,7 +178,8 @@ class Fetching:
             plan.topics.append((wanted, topic, answers))
         return plan
 
-    def _topic(self, wanted: Message, version: int) -> Topic | None:
+    async def _topic(self, wanted: Message, version: int) -> Topic | None:
+        await self._catalog.update(wanted.topic if version < _TOPIC_ID_VERSION else wanted.topic_id)
         if version < _TOPIC_ID_VERSION:
             return self._catalog.topic(wanted.topic)
         return None if wanted.topic_id is None else self._catalog.topic_by_id(wanted.topic_id)

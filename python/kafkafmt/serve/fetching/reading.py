@@ -27,7 +27,6 @@ from kafkafmt.records.base import MemoryRecords, Records
 from kafkafmt.records.range import RecordsRange
 from kafkafmt.serve.catalog import Partition
 from kafkafmt.serve.partition_errors import error_code, leader_epoch_error_code, refusal_code
-from kafkafmt.server.yielding import run_steps
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ class PartitionReader:
             return PartitionAnswer(error_code(partition, error))
 
     async def _answer(self, partition: Partition, fetch: PartitionFetch, lease: Lease) -> PartitionAnswer:
-        failed = leader_epoch_error_code(partition, fetch.current_leader_epoch)
+        failed = await leader_epoch_error_code(partition, fetch.current_leader_epoch)
         if failed:
             return PartitionAnswer(failed)
         log = await partition.follow()
@@ -139,8 +138,8 @@ class PartitionReader:
                 answer.error_code = refusal_code(partition, UnsupportedCompressionTypeError, fetch.version)
             return
         end = min(found.position + max(fetch.most_bytes, found.size), found.end_position)
-        end = await run_steps(opened.sound_end_steps(found.position, end), self._work)
-        known_end = await run_steps(_known_end_steps(opened, found.position, end, fetch.version), self._work)
+        end = await partition.run(opened.sound_end_steps(found.position, end))
+        known_end = await partition.run(_known_end_steps(opened, found.position, end, fetch.version))
         if known_end > found.position:
             answer.records = opened.between(found.position, known_end)
         elif self._options.zstd_fallback is None:
@@ -158,11 +157,11 @@ class PartitionReader:
     ) -> FoundBatch | None:
         """Return the first batch, and the end of what may be read of its segment; None if nothing may be read."""
         log = partition.log
-        found = await run_steps(log.find_steps(fetch.offset), self._work)
+        found = await partition.run(log.find_steps(fetch.offset))
         if found is None or stable_offset == log.end_offset:
             return found
-        limit = await run_steps(log.find_steps(stable_offset), self._work)
-        if limit is None or limit.segment is not found.segment:
+        limit = await partition.run(log.find_steps(stable_offset))
+        if limit is None or limit.segment.segment != found.segment.segment:
             return found
         return found._replace(end_position=limit.position) if limit.position > found.position else None
 
@@ -177,7 +176,7 @@ class PartitionReader:
                 size = (
                     found.size
                     if position == found.position
-                    else opened.batch_size(position, found.end_position)
+                    else await partition.call(partial(opened.batch_size, position, found.end_position))
                 )
                 if size is None:
                     break
@@ -191,13 +190,13 @@ class PartitionReader:
                     zstd_fallback=self._options.zstd_fallback,
                 )
                 # The constructor converts the first batch that results in records.
-                is_quick = _is_quick(opened, position, end, fetch.offset)
+                is_quick = not partition.is_remote and _is_quick(opened, position, end, fetch.offset)
                 converted = convert() if is_quick else await self._work.convert(convert)
                 if converted.passed_position is None:
                     return converted
                 position = converted.passed_position
                 opened.remember_passed((to_magic, fetch.offset), position)
-            found = await run_steps(partition.log.find_behind_steps(opened), self._work)
+            found = await partition.run(partition.log.find_behind_steps(opened))
         return None
 
     async def _recoded(

@@ -68,7 +68,7 @@ class OffsetRequests:
         yields = YieldBudget()
         for topic in body.topics:
             await yields.checkpoint()
-            name = self._topic_name(version, topic)
+            name = await self._topic_name(version, topic)
             partitions = []
             for partition in topic.partitions:
                 await yields.checkpoint()
@@ -103,9 +103,10 @@ class OffsetRequests:
                 return not_available(failure)
         return errors.NoError
 
-    def _topic_name(self, version: int, topic: Any) -> str | None:
+    async def _topic_name(self, version: int, topic: Any) -> str | None:
         """Return the name of a topic in a request; None if there is no such topic."""
         by_id = version >= _TOPIC_IDS
+        await self._catalog.update(topic.topic_id if by_id else topic.name)
         found = self._catalog.topic_by_id(topic.topic_id) if by_id else self._catalog.topic(topic.name)
         return None if found is None else found.name
 
@@ -166,7 +167,7 @@ class OffsetRequests:
         asked: dict[_Topic, set[int]] = {}
         async for topic in yielding_between(topics):
             if version >= _TOPIC_IDS:
-                named = _Topic(self._topic_name(version, topic), topic.topic_id)
+                named = _Topic(await self._topic_name(version, topic), topic.topic_id)
             else:
                 named = _Topic(topic.name, None)  # the topic need not exist: it may have committed offsets
             asked.setdefault(named, set()).update(topic.partition_indexes)
@@ -178,6 +179,8 @@ class OffsetRequests:
         """Return the partitions with offsets. In versions with topic ids: only those of topics that exist."""
         kept: dict[_Topic, set[int]] = {}
         async for name, number in yielding_between(offsets):
+            if version >= _TOPIC_IDS:
+                await self._catalog.update(name)
             topic = self._catalog.topic(name) if version >= _TOPIC_IDS else None
             if topic is not None or version < _TOPIC_IDS:
                 kept.setdefault(_Topic(name, None if topic is None else topic.id), set()).add(number)
