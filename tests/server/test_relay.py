@@ -239,6 +239,24 @@ def test_request_when_it_is_passed_on_then_its_memory_is_held_by_the_other_side_
     asyncio.run(scenario())
 
 
+def test_request_when_it_cannot_be_encoded_then_the_other_side_gives_its_memory_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def failing(_: Request) -> bytes:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("kafkafmt.server.relay.encode_request", failing)
+
+    async def scenario() -> None:
+        memory = relay_memory(MIB)
+        async with relayed(Coordinator(), memory) as (handlers, _):
+            with pytest.raises(ZeroDivisionError):
+                await handlers[JOIN](await counted(OWN_BYTES + 1000))
+            await until(lambda: not memory.budget.held_bytes)
+
+    asyncio.run(scenario())
+
+
 def test_response_when_its_client_has_not_taken_it_then_is_counted_and_wanted_by_those_that_wait() -> None:
     async def scenario() -> None:
         coordinator, memory = Coordinator(bytes(MIB)), relay_memory(MIB)

@@ -9,8 +9,8 @@ each request a number:
     REQUEST   that memory, the client's host,
               the request as Kafka encodes it
                                                 RESPONSE  as Kafka encodes it, with its size field
-    END       the client has the response,
-              or has disconnected
+    END       the client has the response or
+              has disconnected, or the request failed
 
 Requests that fit a connection's own bytes are sent without an offer. Instead of GO or RESPONSE, the answer may be
 REFUSED, with the reason, or FAILED. READY says that the worker accepts connections. NOTICE has a message for the
@@ -165,7 +165,7 @@ class Relay:
                 waiting.set_result(frame)
 
     def end(self, number: int) -> None:
-        """Tell the other side that a request is over: its client has the response, or has disconnected."""
+        """Tell the other side that a request is over: it may release the memory and withdraw the request."""
         if not self._is_gone:
             self._frames.write(_Kind.END, number)
 
@@ -190,11 +190,11 @@ class Relay:
             request.forget_body()  # the other side counts it from now on
             frame = await answer
             _ensure_answered(frame)
-        except asyncio.CancelledError:
-            self.end(number)
-            raise
         except ConnectionError:
             raise RelayError(_GONE) from None
+        except BaseException:
+            self.end(number)
+            raise
         finally:
             self._waiting.pop(number, None)
         request.answer_memory = _AnswerMemory(self, number)
