@@ -7,9 +7,11 @@ from random import Random
 
 import pytest
 from kafka import TopicPartition
+from kafka.protocol.metadata import ApiVersionsResponse
 
 import kafkafmt as kf
 from endpoints.endpoint_process import EndpointProcess
+from kafkafmt.client.receiving import _Frame
 from kafkafmt.log import PartitionLogWriter
 from kafkafmt.net import RawConsumer
 from server.security.certificates import make_certificates
@@ -52,3 +54,9 @@ def test_fetched_bytes_are_those_of_the_log(tmp_path: Path, is_encrypted: bool) 
         finally:
             consumer.close(autocommit=False)
     assert found == expected
+
+
+def test_api_versions_are_decoded_of_a_frame() -> None:
+    """kafka-python reads the error code first, and then goes back."""
+    sent = ApiVersionsResponse[0](error_code=35, api_keys=[])
+    assert ApiVersionsResponse.decode(_Frame(bytearray(sent.encode())), version=3).error_code == 35

@@ -110,5 +110,5 @@ class _Frame:
     def seek(self, position: int) -> None:
         self._position = position
 
-    def notify(self) -> int:
+    def tell(self) -> int:
         return self._position
