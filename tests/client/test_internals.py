@@ -27,6 +27,8 @@ from kafka.producer.sender import Sender
 from kafka.producer.transaction_manager import TransactionManager
 
 import kafkafmt.client.sender
+import kafkafmt.mirror.clusters
+import kafkafmt.mirror.sources.cluster
 from client.test_partition_batches import PLAIN, batches_of
 from kafkafmt import RecordBatchBuilder, TopicPartition
 from kafkafmt.client.accumulator import ProducerBatch
@@ -186,6 +188,13 @@ def test_the_raw_fetcher_is_made_of_all_that_kafka_pythons_is_made_of() -> None:
         made._subscriptions,
         made._sensors,
     )
+
+
+def test_the_mirror_asks_clients_for_nothing_private() -> None:
+    asked = attributes_of(kafkafmt.mirror.clusters, "_admin", "_client")
+    asked |= attributes_of(kafkafmt.mirror.sources.cluster, "_consumer")
+    assert {"describe_topics", "poll_runs"} <= asked
+    assert not {name for name in asked if name.startswith("_")}
 
 
 @pytest.mark.parametrize("absence", ["None", "types.ModuleType('kafka')"], ids=["absent", "a mere folder"])

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 from uuid import UUID
 
 import kafka.errors as kafka_errors
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaTopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.net.compat import KafkaNetClient
 from kafka.protocol.consumer import IsolationLevel, OffsetSpec
 from kafka.structs import OffsetAndMetadata
 
@@ -26,12 +26,7 @@ from kafkafmt.types import TopicPartition
 
 # A mirror fails after this time if its cluster does not answer at the start.
 _BOOTSTRAP_MS = 5000
-_T = TypeVar("_T")
-
 _OWN_CONFIG = "DYNAMIC_TOPIC_CONFIG"
-# How long the first request for group offsets may take, as the cluster may first create the topic of these offsets.
-_COORDINATOR_SECONDS = 30.0
-_RETRY_SECONDS = 0.2
 # Options that the mirror itself sets from its own options, or relies on.
 _RESERVED = frozenset(
     {
@@ -106,14 +101,17 @@ class MirrorCluster:
         errors = _FirstError()
         try:
             with errors.in_place_of("kafka"):
-                self._admin = KafkaAdminClient(**self.config_of(KafkaAdminClient))
-            # By Metadata: `describe_cluster` raises KeyError for DescribeCluster 0, which brokers of 2.8 to 3.6 have.
-            metadata = self._admin._manager.run(self._admin._get_cluster_metadata, [])
-            self.id = str(metadata["cluster_id"])
-            self.brokers = max(len(metadata["brokers"]), 1)
+                self._admin = KafkaAdminClient(**self.config_of(KafkaAdminClient), kafka_client=self._connect)
         except (kafka_errors.KafkaError, ValueError, OSError) as error:
             cause = f" ({errors.message})" if errors.message else ""
             raise MirrorError(f"{address}: no broker answers: {error}{cause}") from None
+        # `describe_cluster` raises KeyError for DescribeCluster 0, which brokers of 2.8 to 3.6 have.
+        self.id = str(self._client.cluster.cluster_id)
+        self.brokers = max(len(self._client.cluster.brokers()), 1)
+
+    def _connect(self, **config: Any) -> KafkaNetClient:
+        self._client = KafkaNetClient(**config)
+        return self._client
 
     def config_of(self, client: Any) -> dict[str, Any]:
         """Return the keyword arguments for a client class of kafka-python, or a subclass of one."""
@@ -237,8 +235,8 @@ class MirrorCluster:
         return int(found[asked].offset)
 
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:
-        """Return the committed offsets of a group, by partition."""
-        found = _retried(lambda: self._admin.list_group_offsets({group: None})[group])
+        """Return the committed offsets of a group, by partition. Raises KafkaError."""
+        found = self._admin.list_group_offsets({group: None})[group]
         return {
             TopicPartition(*one): int(committed.offset)
             for one, committed in found.items()
@@ -246,9 +244,9 @@ class MirrorCluster:
         }
 
     def commit_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets for a group, which must have no members. Raises MirrorError if that fails."""
+        """Commit offsets for a group, which must have no members. Raises MirrorError and KafkaError."""
         commits = {KafkaTopicPartition(*one): OffsetAndMetadata(at, "", -1) for one, at in offsets.items()}
-        errors = _retried(lambda: self._admin.alter_group_offsets(group, commits))
+        errors = self._admin.alter_group_offsets(group, commits)
         for topic_partition, error in errors.items():
             if error is not kafka_errors.NoError:
                 name = TopicPartition(*topic_partition)
@@ -257,15 +255,3 @@ class MirrorCluster:
     def close(self) -> None:
         """Close the connections."""
         self._admin.close()
-
-
-def _retried(ask: Callable[[], _T]) -> _T:
-    """Call `ask`, and repeat it after a retriable error, because a group's coordinator may not be available yet."""
-    deadline = time.monotonic() + _COORDINATOR_SECONDS
-    while True:
-        try:
-            return ask()
-        except kafka_errors.RetriableError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(_RETRY_SECONDS)
