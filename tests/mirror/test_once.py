@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Thread, Timer
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
+from kafka.errors import CoordinatorNotAvailableError
 
 from client.cluster import Cluster
 from endpoints.endpoint_process import EndpointProcess
+from kafkafmt.mirror.addresses import parse_address
+from kafkafmt.mirror.clusters import MirrorCluster
+from kafkafmt.mirror.opening import open_mirror
+from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.mirror.sources.cluster import ClusterSource
+from kafkafmt.types import TopicPartition as Partition
 from mirror.folders import batches, log_bytes, mirror, put_log
 from mirror.reading import end_of, log_of
 from mirror.running import QUICKLY, SECONDS, Mirror, address, wait_until
@@ -108,6 +117,55 @@ def test_once_when_other_members_have_reached_their_ends_then_is_done(east: str,
     with member(east, "g", commits_up_to=RECORDS):
         ended = mirror(address(east, "t"), address(west), "--once", "--group", "g", *SHORT)
     assert (ended.status, ended.summary["unreached"]) == (0, [])
+
+
+@on_endpoints
+def test_once_when_the_coordinator_is_not_available_then_does_not_wait_for_it(
+    east: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next look asks again. Meanwhile the others are where they were at the start."""
+    asked = []
+
+    def not_available(_: KafkaAdminClient, groups: Any) -> None:
+        asked.append(groups)
+        raise CoordinatorNotAvailableError
+
+    monkeypatch.setattr(KafkaAdminClient, "list_group_offsets", not_available)
+    options = MirrorOptions(parse_address(address(east, "t")), tmp_path / "target", follows=False)
+    with (
+        closing(MirrorCluster(options.source, {})) as cluster,
+        closing(ClusterSource(cluster, options.source, options, "g")) as source,
+    ):
+        assert source.reached_by_others(source.goals()) == dict.fromkeys(source.goals(), 0)
+    assert len(asked) == 1
+
+
+@on_endpoints
+def test_once_when_a_topic_is_deleted_before_it_is_begun_then_stops_its_partitions_and_mirrors_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkafmt.mirror.sources.cluster._MISSING_SECONDS", 0.2)
+    monkeypatch.setattr("kafkafmt.mirror.sources.cluster._METADATA_MAX_AGE_MS", 200)
+    for topic in ("t", "u"):
+        put_log(tmp_path / "east" / f"{topic}-0", batches(0, RECORDS))
+    with EndpointProcess(tmp_path / "east", log=tmp_path / "east.log") as endpoint:
+        options = MirrorOptions(
+            parse_address(address(endpoint.address, "t", "u")),
+            tmp_path / "target",
+            follows=False,
+            source_config={"request_timeout_ms": "1000"},
+            commit_interval=0.2,
+        )
+        with open_mirror(options, lambda _: None) as mirror:
+            shutil.rmtree(tmp_path / "east" / "u-0")
+            limit = Timer(20, mirror.end)
+            limit.start()
+            mirror.run()
+            limit.cancel()
+    (stopped,) = mirror.statistics.stopped.values()
+    assert (stopped.topic_partition, stopped.offset) == (Partition("u", 0), 0)
+    assert stopped.message == "the topic was deleted at the source while it was mirrored"
+    assert log_bytes(tmp_path / "target" / "t-0") == b"".join(batches(0, RECORDS))
 
 
 @on_endpoints

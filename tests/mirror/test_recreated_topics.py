@@ -5,15 +5,17 @@ from __future__ import annotations
 import shutil
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from kafka import KafkaAdminClient
+from kafka.errors import NotLeaderForPartitionError
 
 from client.cluster import Cluster
 from endpoints.endpoint_process import EndpointProcess
 from kafkafmt.log.partition_metadata import read_topic_id, write_topic_id
+from kafkafmt.mirror.clusters import MirrorCluster
 from mirror.folders import batches, log_bytes, mirror, put_log, stopped
 from mirror.reading import Reader, end_of
 from mirror.running import QUICKLY, Mirror, address, wait_until
@@ -25,10 +27,16 @@ OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=2)
 
 def topic_of(folder: Path, topic_id: uuid.UUID | None, end: int) -> Path:
     """A source with one partition, in place of what was there."""
-    shutil.rmtree(folder / "t-0", ignore_errors=True)
-    put_log(folder / "t-0", batches(0, end))
-    if topic_id is not None:
-        write_topic_id(folder / "t-0", topic_id)
+    return topic_with_partitions(folder, topic_id, [end])
+
+
+def topic_with_partitions(folder: Path, topic_id: uuid.UUID | None, ends: Sequence[int]) -> Path:
+    for number, end in enumerate(ends):
+        partition = folder / f"t-{number}"
+        shutil.rmtree(partition, ignore_errors=True)
+        put_log(partition, batches(0, end))
+        if topic_id is not None:
+            write_topic_id(partition, topic_id)
     return folder
 
 
@@ -125,6 +133,73 @@ def test_topic_of_the_target_when_it_is_recreated_then_is_mirrored_again_unless_
         again = mirror(source, address(endpoint.address), *options)
         assert (again.status, again.summary["records"]) == (0, 100)
         assert again.errors.count("created again at the target") == 1
+
+
+@pytest.mark.clients
+@pytest.mark.parametrize("beginning", ["earliest", "latest"])
+def test_topic_of_the_target_when_its_partitions_are_others_then_is_mirrored_again_unless_it_has_records_in_any(
+    tmp_path: Path, beginning: str
+) -> None:
+    """With --repartition the map of a partition does not have the target's offsets."""
+    source, target = topic_with_partitions(tmp_path / "source", OLD, [100, 100]), tmp_path / "target"
+    target.mkdir()
+    options = ("--deep", "--repartition")
+    with EndpointProcess(target, "--allow-produce", log=tmp_path / "serve.log") as endpoint:
+        assert mirror(source, address(endpoint.address), *options).summary["records"] == 200
+    topic_with_partitions(target, NEW, [0, 150])
+    with EndpointProcess(target, "--allow-produce", log=tmp_path / "serve.log") as endpoint:
+        arguments = (source, address(endpoint.address), *options, "--from", beginning)
+        ended = mirror(*arguments)
+        assert (ended.status, stopped(ended.summary)) == (1, {"t-0": 0, "t-1": 0})
+        for one in ended.summary["stopped"]:
+            assert "t-1 has offsets 0 to 149 at the target, whose topic was deleted and" in one["message"]
+        assert mirror(*arguments, "--append").summary["records"] == 200
+        assert mirror(*arguments).summary["records"] == 0
+    topic_with_partitions(target, OLD, [0, 0])
+    with EndpointProcess(target, "--allow-produce", log=tmp_path / "serve.log") as endpoint:
+        again = mirror(source, address(endpoint.address), *options, "--from", beginning)
+    assert (again.status, again.summary["records"], again.summary["gone"]) == (0, 200, [])
+    assert again.errors.count("created again at the target") == 2
+    assert end_of(target, "t", 0) + end_of(target, "t", 1) == 200
+
+
+@pytest.mark.clients
+def test_topic_of_the_target_when_its_id_could_not_be_read_at_first_then_its_id_is_known_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = topic_of(tmp_path / "source", OLD, 100), tmp_path / "target"
+    target.mkdir()
+    topic_ids, failures = MirrorCluster.topic_ids, [NotLeaderForPartitionError()]
+
+    def failing_at_first(cluster: MirrorCluster, names: Sequence[str]) -> dict[str, uuid.UUID]:
+        if failures:
+            raise failures.pop()
+        return topic_ids(cluster, names)
+
+    monkeypatch.setattr(MirrorCluster, "topic_ids", failing_at_first)
+    with EndpointProcess(target, "--allow-produce", log=tmp_path / "serve.log") as endpoint:
+        assert mirror(source, address(endpoint.address)).summary["records"] == 100
+    assert not failures
+    topic_of(target, NEW, 150)
+    with EndpointProcess(target, "--allow-produce", log=tmp_path / "serve.log") as endpoint:
+        ended = mirror(source, address(endpoint.address))
+    assert "whose topic was deleted and created again" in ended.summary["stopped"][0]["message"]
+
+
+@pytest.mark.clients
+@pytest.mark.parametrize("to", ["folder", "cluster"])
+def test_recreated_topic_when_it_is_restarted_from_latest_then_has_its_first_records_too(
+    tmp_path: Path, to: str
+) -> None:
+    """What --from says is for partitions that were never mirrored."""
+    source, target = topic_of(tmp_path / "source", OLD, 100), tmp_path / "target"
+    target.mkdir()
+    with EndpointProcess(target, "--allow-produce", log=tmp_path / "serve.log") as endpoint:
+        arguments = (source, address(endpoint.address) if to == "cluster" else tmp_path / "logs")
+        mirror(*arguments)
+        topic_of(source, NEW, 300)
+        restarted = mirror(*arguments, "--restart-recreated", "--from", "latest")
+    assert (restarted.status, restarted.summary["records"]) == (0, 300)
 
 
 @pytest.mark.broker

@@ -21,7 +21,7 @@ from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.handlers import HandlerError
 from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.protocols import PartitionError, Source, SourceRun, Target
+from kafkafmt.mirror.protocols import FROM_START, PartitionError, Source, SourceRun, Target
 from kafkafmt.mirror.statistics import Statistics, Stopped, Unreached
 from kafkafmt.records.runs import first_offset
 from kafkafmt.types import TopicPartition
@@ -196,7 +196,9 @@ class Mirror:
             self._begun.add(topic_partition)
             if isinstance(position, Stopped):
                 self._not_begun.add(topic_partition)
-                self._stop(position, is_reported=topic_partition in unknown)
+                # With --append unknown records stop no partition.
+                is_reported = topic_partition in unknown and not self._options.appends
+                self._stop(position, is_reported=is_reported)
                 continue
             self._source.seek(topic_partition, position)
             if not self._is_all_paused:
@@ -235,6 +237,8 @@ class Mirror:
             if position is None:
                 # With `latest`, partitions that appear later begin at their start: all their records are new.
                 position = high if self._options.beginning == "latest" and self._begins_first else low
+            elif position == FROM_START:
+                position = low
             if position > high and position > (end := self._source.log_end(topic_partition)):
                 raise PartitionError(
                     f"the source ends at offset {end}, and the mirror continues at {position}: "
@@ -388,8 +392,15 @@ class Mirror:
     def _stop_lost_topics(self) -> None:
         """Stop partitions whose topic was deleted while it was mirrored: a new topic's offsets begin at 0."""
         for one, message in self._source.lost_topics().items():
-            if one in self._begun and one not in self.statistics.stopped:
-                self._stop(Stopped(one, self._acknowledged(one), message))
+            if one in self.statistics.stopped:
+                continue
+            if one in self._begun:
+                offset = self._acknowledged(one)
+            else:
+                offset = self._source.reached_by_others([one])[one]
+                self._begun.add(one)
+                self._not_begun.add(one)
+            self._stop(Stopped(one, offset, message))
 
     def _acknowledged(self, topic_partition: TopicPartition) -> int:
         """Return the source's offset before which all batches have arrived, or were left out."""

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from kafkafmt.mirror.statistics import Statistics, Stopped
     from kafkafmt.types import TopicPartition
 
+# Returned by `Target.resume_offset`: begin at the source's first offset, whatever the options say.
+FROM_START = -1
+
 
 class SourceRun(NamedTuple):
     """Batches of a partition to be mirrored, in order. They are valid until the source yields the next value."""
@@ -154,7 +157,7 @@ class Target(Protocol):
         """
 
     def resume_offset(self, topic_partition: TopicPartition) -> int | None:
-        """Return the source's offset to continue at; None if the target does not know it."""
+        """Return the source's offset to continue at, or `FROM_START`; None if the partition was never mirrored."""
 
     def begin(self, topic_partition: TopicPartition, position: int) -> None:
         """Prepare the target for batches from this position of the source on. Raises PartitionError."""

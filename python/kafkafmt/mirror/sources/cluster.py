@@ -161,7 +161,7 @@ class ClusterSource(Source):
                     "the offsets of the group could not be read, and are requested again", error=str(error)
                 )
             self._looked_at = time.monotonic()
-        return {one: self._reached[one] for one in topic_partitions}
+        return {one: self._reached.get(one, 0) for one in topic_partitions}
 
     def topics(self) -> Mapping[str, SourceTopic]:
         names = {topic for topic, _ in self._assigned}
@@ -185,7 +185,8 @@ class ClusterSource(Source):
         self._unknown_ids = unknown if ids is None else set()
         deleted = set() if self._options.is_following else self._deleted_topics()
         lost = {one: _DELETED for one in self._assigned if one.topic in deleted}
-        lost |= {one: _RECREATED for one in self._assigned if self._is_recreated(one, ids or {})}
+        # Partitions without a position were not begun, and begin with the new topic.
+        lost |= {one: _RECREATED for one in self._positions if self._is_recreated(one, ids or {})}
         return lost
 
     def _deleted_topics(self) -> set[str]:
@@ -292,8 +293,11 @@ class ClusterSource(Source):
 
     def bounds(self, topic_partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
         asked = list(map(_kafka, topic_partitions))
-        starts = self._consumer.beginning_offsets(asked)
-        ends = self._consumer.end_offsets(asked)
+        try:
+            starts = self._consumer.beginning_offsets(asked)
+            ends = self._consumer.end_offsets(asked)
+        except KeyError as error:  # kafka-python's answer if only some partitions have a leader
+            raise kafka_errors.LeaderNotAvailableError(str(error)) from None
         for topic_partition in asked:
             self._ends.setdefault(TopicPartition(*topic_partition), ends[topic_partition])
         return {TopicPartition(*one): (starts[one], ends[one]) for one in asked}

@@ -21,7 +21,7 @@ from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.clusters import MirrorCluster
 from kafkafmt.mirror.offset_map import OffsetMap, PartitionMap
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.protocols import PartitionError, SourceTopic, Target
+from kafkafmt.mirror.protocols import FROM_START, PartitionError, SourceTopic, Target
 from kafkafmt.mirror.statistics import Statistics, Stopped
 from kafkafmt.mirror.targets.topic_messages import recreated_message, warn_of_unknown
 
@@ -135,8 +135,8 @@ class ClusterTarget(Target):
         warn_of_unknown(name for name, topic in new.items() if name not in there and not topic.is_known)
         for name, config in self._cluster.describe_topics(new, own=False).items():
             self._sender.configure_topic(name, config)
-        self._topics.update(new)
         self._topic_ids.update(self._cluster.topic_ids(new))
+        self._topics.update(new)  # last: after an error all of this is repeated
 
     def identify(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
         if topic_id is None:
@@ -171,6 +171,8 @@ class ClusterTarget(Target):
                 records=known.target_end - end,
             )
             known.truncate(end)
+        if topic_partition in self._restarted and known.end is None:
+            return FROM_START
         return known.end
 
     def _leave_recreated(self, topic_partition: TopicPartition, known: PartitionMap, target_id: UUID) -> None:
@@ -178,7 +180,10 @@ class ClusterTarget(Target):
 
         Raises PartitionError if the new topic has records, unless records may be appended to them.
         """
-        for one, (start, end) in self._cluster.bounds([topic_partition]).items():
+        others = self._target_partitions(topic_partition)
+        # Its partitions may have records of this source, once one of them was begun.
+        is_begun = any(self._offsets.partition(one).target_topic_id == str(target_id) for one in others)
+        for one, (start, end) in self._cluster.bounds(() if is_begun else others).items():
             if end > start:
                 self._meet_unknown_records(
                     topic_partition,
@@ -192,7 +197,18 @@ class ClusterTarget(Target):
             topic_id=str(target_id),
             earlier_topic_id=known.target_topic_id,
         )
-        known.truncate(0)
+        if self._sender.keeps_partitions:
+            known.truncate(0)
+        else:  # the map does not have the offset at which the mirror began
+            known.clear()
+            self._restarted.add(topic_partition)
+
+    def _target_partitions(self, topic_partition: TopicPartition) -> list[TopicPartition]:
+        """Return the target's partitions that may have the records: with repartitioning, all of the topic."""
+        if self._sender.keeps_partitions:
+            return [topic_partition]
+        count = self._topics[topic_partition.topic].config.partitions or 1
+        return [topic_partition._replace(partition=number) for number in range(count)]
 
     def begin(self, topic_partition: TopicPartition, position: int) -> None:
         known = self._offsets.partition(topic_partition)
@@ -233,9 +249,7 @@ class ClusterTarget(Target):
 
     def _look_for_records_of_topic(self, topic_partition: TopicPartition) -> None:
         """Check all partitions of the topic: with repartitioning, records may be in any of them."""
-        topic = topic_partition.topic
-        config = self._topics[topic].config
-        others = [topic_partition._replace(partition=number) for number in range(config.partitions or 1)]
+        topic, others = topic_partition.topic, self._target_partitions(topic_partition)
         if topic not in self._known_topics:
             self._known_topics[topic] = any(len(self._offsets.partition(one)) for one in others)
         if not self._known_topics[topic]:

@@ -26,7 +26,14 @@ from kafkafmt.log.topic_properties import check_property
 from kafkafmt.log.writer import DEFAULT_SEGMENT_BYTES
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.protocols import PartitionError, SourceTopic, Target, contiguous_ranges, record_count
+from kafkafmt.mirror.protocols import (
+    FROM_START,
+    PartitionError,
+    SourceTopic,
+    Target,
+    contiguous_ranges,
+    record_count,
+)
 from kafkafmt.mirror.statistics import Statistics
 from kafkafmt.mirror.targets.positions import keep_position, read_position
 from kafkafmt.mirror.targets.topic_messages import recreated_message, warn_of_unknown
@@ -60,6 +67,8 @@ class DirectoryTarget(Target):
         self._topics: dict[str, TopicConfig] = {}  # as `topics.ini` has them
         self._appenders: OrderedDict[TopicPartition, LogAppender] = OrderedDict()  # last used last
         self._most_appenders = max(most_open_logs(), 1)
+        self._closed_ends: dict[TopicPartition, int] = {}  # of logs that were closed to limit open files
+        self._restarted: set[TopicPartition] = set()
         self._unflushed: set[TopicPartition] = set()
 
     def prepare(self, topics: Mapping[str, SourceTopic]) -> None:
@@ -108,6 +117,7 @@ class DirectoryTarget(Target):
         folder.rename(aside)
         sync_path(self._path)
         self._topic_ids[topic_partition] = topic_id
+        self._restarted.add(topic_partition)
         _log.warning(
             "a topic was created again at the source, and is mirrored from its start",
             partition=str(topic_partition),
@@ -117,13 +127,14 @@ class DirectoryTarget(Target):
         )
 
     def resume_offset(self, topic_partition: TopicPartition) -> int | None:
-        """Return the position that was saved, or the end of the log; None if the log is empty.
+        """Return the position that was saved, or the end of the log; None or `FROM_START` if the log is empty.
 
         Raises PartitionError if another writer has the log open.
         """
         appender = self._appender(topic_partition)
         end = appender.next_offset
-        return read_position(appender.folder, end) or end or None
+        start = FROM_START if topic_partition in self._restarted else None
+        return read_position(appender.folder, end) or end or start
 
     def begin(self, topic_partition: TopicPartition, position: int) -> None:
         """Let an empty log begin at `position`, so that a restart continues there even if no batch arrives."""
@@ -150,21 +161,23 @@ class DirectoryTarget(Target):
 
     def keep_positions(self, positions: Mapping[TopicPartition, int]) -> None:
         for topic_partition, position in positions.items():
-            appender = self._appender(topic_partition)
-            end = appender.next_offset
+            # A closed log stays closed: another writer may have it open.
+            appender = self._appenders.get(topic_partition)
+            end = self._closed_ends[topic_partition] if appender is None else appender.next_offset
             # A range that was lost at the end is reported by the next run, too.
             lost = [
                 one.from_offset
                 for one in self.statistics.gone
                 if one.topic_partition == topic_partition and one.to_offset > end
             ]
-            keep_position(appender.folder, end, min([position, *lost]))
+            keep_position(self._path / str(topic_partition), end, min([position, *lost]))
 
     def forget(self, topic_partitions: Iterable[TopicPartition]) -> None:
         for topic_partition in topic_partitions:
             appender = self._appenders.pop(topic_partition, None)
             self._unflushed.discard(topic_partition)
             self._topic_ids.pop(topic_partition, None)
+            self._closed_ends.pop(topic_partition, None)
             if appender is not None:
                 appender.close()
 
@@ -197,6 +210,7 @@ class DirectoryTarget(Target):
         """Close the least recently used log, to limit open files. Closing makes it durable."""
         oldest, appender = self._appenders.popitem(last=False)
         self._unflushed.discard(oldest)
+        self._closed_ends[oldest] = appender.next_offset
         appender.close()
 
 

@@ -1,0 +1,61 @@
+"""The mirror's loop, with a target that does what the test says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from kafkafmt.mirror.addresses import parse_address
+from kafkafmt.mirror.loop import Mirror
+from kafkafmt.mirror.memory import HeldMemory
+from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.mirror.protocols import PartitionError, Target
+from kafkafmt.mirror.sources.directory import DirectorySource
+from kafkafmt.mirror.statistics import Statistics
+from kafkafmt.types import TopicPartition
+from mirror.folders import batches, put_log
+
+PARTITION = TopicPartition("t", 0)
+
+
+class RefusingTarget(Target):
+    """Finds records that the map does not know, and begins no partition."""
+
+    def __init__(self, statistics: Statistics) -> None:
+        self.statistics = statistics
+
+    def begin(self, topic_partition: TopicPartition, position: int) -> None:
+        raise PartitionError("the reason")
+
+    def take_unknown_records(self) -> Mapping[TopicPartition, tuple[int, int]]:
+        return {PARTITION: (0, 10)}
+
+
+@pytest.mark.parametrize("appends", [True, False])
+def test_partition_when_its_unknown_records_are_not_why_it_stops_then_the_reason_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, appends: bool
+) -> None:
+    """They are why without --append alone, and then one line has all such partitions."""
+    monkeypatch.setattr(
+        "kafkafmt.mirror.loop._log", structlog.get_logger()
+    )  # a command may have cached the other
+    put_log(tmp_path / "t-0", batches(0, 10))
+    options = MirrorOptions(tmp_path, parse_address("kafka://target:9092"), appends=appends)
+    memory = HeldMemory(options.memory)
+    target = RefusingTarget(Statistics(memory.budget))
+    mirror = Mirror(
+        options,
+        DirectorySource(tmp_path, options),
+        target,
+        memory,
+        transform=lambda _, run: iter([run]),
+        report=lambda _: None,
+    )
+    with capture_logs() as logged:
+        mirror.run()
+    assert mirror.statistics.stopped[PARTITION].message == "the reason"
+    assert ("the reason" in [line.get("error") for line in logged]) == appends
