@@ -1,4 +1,4 @@
-"""The stream reader for PySpark 4.2 and later, with limits, Trigger.AvailableNow, and the latest offset as a metric.
+"""For streams only. The reader for PySpark 4.2 and later: limits, Trigger.AvailableNow, the latest offset as a metric.
 
 A source names one limit, of bytes, rows or files, and PySpark passes it back for each micro-batch. For a trigger that
 reads everything it passes ReadAllAvailable. So the reader names any one of its limits, and applies all of them if

@@ -1,4 +1,4 @@
-"""The offsets of a stream, as in the checkpoint of a query, and the handling of records that were deleted unread."""
+"""For streams only. Offsets as in the checkpoint of a query, and what happens if records were deleted unread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's stream readers. They call a `StreamSource`, which knows the offsets and reads the rows.
+"""For streams only. Spark's stream readers call a `StreamSource`, which knows the offsets and reads the rows.
 
 Spark stores the offsets of an `OffsetStream` in the query's checkpoint. PySpark 4.2 and later passes the start and the
 limit of a micro-batch (`limited_streaming`). Earlier versions only request the latest offsets. With them, limits are

@@ -1,4 +1,4 @@
-"""Choose the stream reader for the installed PySpark. Limits need PySpark 4.2 or later."""
+"""For streams only. Choose the reader for the installed PySpark: limits need PySpark 4.2 or later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`spark.readStream.format("kafkafmt.kafka")`: read new batches of brokers as a stream."""
+"""For streams only. `spark.readStream.format("kafkafmt.kafka")` reads new batches of brokers."""
 
 from __future__ import annotations
 

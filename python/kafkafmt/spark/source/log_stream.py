@@ -1,4 +1,4 @@
-"""The driver's side of a stream: find the offsets of the logs, the end of a micro-batch, and its tasks.
+"""For streams only, on the driver: find the offsets of the logs, the end of a micro-batch, and its tasks.
 
 Folders are listed once for each trigger. Of each log, only new headers are read, and those of the micro-batch if it is
 limited. The state that is kept only saves work: a stream that restarts from a checkpoint without it reads the same

@@ -1,4 +1,4 @@
-"""`spark.readStream.format("kafkafmt")`: read growing logs as a stream."""
+"""For streams only. `spark.readStream.format("kafkafmt")` reads growing logs."""
 
 from __future__ import annotations
 
