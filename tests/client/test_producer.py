@@ -516,7 +516,7 @@ def test_close_when_interrupted_then_gives_up_what_is_not_delivered(broker: Brok
     future = producer.send(topic, b"value", partition=0)
 
     def interrupt() -> None:
-        while not producer._records.flush_in_progress:
+        while not producer._record_accumulator.flush_in_progress:
             time.sleep(0.01)
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 

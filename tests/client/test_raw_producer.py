@@ -271,7 +271,9 @@ def test_a_batch_that_a_broker_would_refuse_is_refused_with_its_reason_and_none_
     with pytest.raises(kf.InvalidRecordError, match=message):
         producer.send_run(topic, run, partition=0)
     producer.flush(ANSWER_SECONDS)
-    assert producer._records.budget.available_bytes == producer._records.budget.total_bytes
+    assert (
+        producer._record_accumulator.budget.available_bytes == producer._record_accumulator.budget.total_bytes
+    )
 
 
 def test_a_damaged_batch_is_refused_before_it_gets_a_new_crc(producer: RawProducer, topic: str) -> None:

@@ -71,7 +71,7 @@ def test_producer_when_another_one_holds_the_budget_for_too_long_then_raises(
 def test_producer_when_it_gets_a_plan_then_has_what_that_says_of_a_thread(endpoint: EndpointProcess) -> None:
     plan = MemoryPlan("256m", threads=4)
     with Producer(bootstrap_servers=endpoint.address, buffer_memory=plan.producer_bytes) as producer:
-        assert producer._records.budget.total_bytes == plan.producer_bytes == 8 * 1024 * 1024
+        assert producer._record_accumulator.budget.total_bytes == plan.producer_bytes == 8 * 1024 * 1024
 
 
 def test_budget_when_it_is_none_then_is_a_type_error() -> None:

@@ -70,7 +70,7 @@ class Selection:
         return self.on_corrupt == "skip"
 
 
-class Reading:
+class SelectedLogs:
     """The selected logs, their readers, and what was not read of them. Prints damage that is left out."""
 
     def __init__(self, selection: Selection) -> None:

@@ -12,6 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kafkafmt.cli.help import HelpCommand
+from kafkafmt.cli.log_selection import (
+    DEFAULT_MEMORY,
+    SelectedLogs,
+    Selection,
+    memory_options,
+    print_summary,
+)
 from kafkafmt.cli.options import (
     client_options,
     client_settings,
@@ -23,13 +30,6 @@ from kafkafmt.cli.options import (
 from kafkafmt.cli.output import progress_bar
 from kafkafmt.cli.replay_targets import ClusterTarget, JsonTarget
 from kafkafmt.cli.values import Folder, complete_folders
-from kafkafmt.cli.within_memory import (
-    DEFAULT_MEMORY,
-    Reading,
-    Selection,
-    memory_options,
-    print_summary,
-)
 from kafkafmt.jobs.memory import plan_for
 from kafkafmt.jobs.replay import LogTarget, Merge, ReplayTarget
 from kafkafmt.jobs.replay import replay as run_replay
@@ -126,15 +126,15 @@ def replay(
         repartitions,
     )
     with _errors_of(target), memory_errors():
-        reading = Reading(Selection(source, **selected))
-        at_a_time = len(reading.folders) if by_time else 1
+        logs = SelectedLogs(Selection(source, **selected))
+        at_a_time = len(logs.folders) if by_time else 1
         plan = plan_for(memory_bytes, at_a_time, writing=writing, source=source)
         with (
-            Merge(reading.readers, plan) as merge,
+            Merge(logs.readers, plan) as merge,
             progress_bar(beside_rows=target == _STANDARD_OUTPUT) as bar,
         ):
-            task = bar.add_task("replaying", total=reading.size_in_bytes)
-            opened = _open_target(wanted, reading.readers.partitions)
+            task = bar.add_task("replaying", total=logs.size_in_bytes)
+            opened = _open_target(wanted, logs.readers.partitions)
             done = run_replay(
                 merge, opened, by_time=by_time, progress=lambda read_bytes: bar.advance(task, read_bytes)
             )
@@ -142,7 +142,7 @@ def replay(
     summary = {
         "records": done.records,
         "source_bytes": done.source_bytes,
-        **reading.summary,
+        **logs.summary,
         "memory_bytes": memory_bytes,
         "peak_bytes": peak_bytes,
         "seconds": round(time.monotonic() - began, 3),

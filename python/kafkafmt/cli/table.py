@@ -13,16 +13,16 @@ import click
 from kafkafmt._util.directory_lock import lock_surroundings
 from kafkafmt.cli.engines import engine_options, ensure_engine
 from kafkafmt.cli.help import HelpCommand
-from kafkafmt.cli.options import json_option, memory_errors, needs
-from kafkafmt.cli.output import damage_in_words, in_words, notify, progress_bar
-from kafkafmt.cli.values import Folder
-from kafkafmt.cli.within_memory import (
+from kafkafmt.cli.log_selection import (
     DEFAULT_MEMORY,
-    Reading,
+    SelectedLogs,
     Selection,
     memory_options,
     print_summary,
 )
+from kafkafmt.cli.options import json_option, memory_errors, needs
+from kafkafmt.cli.output import damage_in_words, in_words, notify, progress_bar
+from kafkafmt.cli.values import Folder
 from kafkafmt.jobs.memory import plan_for
 from kafkafmt.jobs.table import Table, TableError, TableState, bound_threads
 from kafkafmt.memory import MemoryPlan, Task
@@ -113,10 +113,10 @@ def table(
             way = "a folder" if target.is_dir() else "--force replaces it"
             raise TableError(f"{target}: already exists: {way}, expected the name of a new file")
         selection = Selection(source, **selected)
-        reading = Reading(selection)
+        logs = SelectedLogs(selection)
         if engine == "spark":
             memory_bytes = memory_bytes or _SPARK_MEMORY
-            summary = _on_spark(reading, selection, target, memory_bytes, master)
+            summary = _on_spark(logs, selection, target, memory_bytes, master)
         elif was_finished:  # an earlier run wrote OUT, and was killed while it removed its state
             memory_bytes = memory_bytes or DEFAULT_MEMORY
             summary = _found(target)
@@ -131,14 +131,14 @@ def table(
                 isolation=selection.isolation,
                 from_segment_start=selection.from_segment_start,
             ) as state:
-                summary = _update(reading, state, plan, commit_interval, target, is_verbose=verbose)
+                summary = _update(logs, state, plan, commit_interval, target, is_verbose=verbose)
                 if state_path is None:
                     state.remove()
                 else:
                     state.note_written(None)
     summary = {
         **summary,
-        **reading.summary,
+        **logs.summary,
         "memory_bytes": memory_bytes,
         "seconds": round(time.monotonic() - began, 3),
     }
@@ -174,7 +174,7 @@ def _found(target: Path) -> dict[str, Any]:
 
 
 def _update(
-    reading: Reading,
+    logs: SelectedLogs,
     state: TableState,
     plan: MemoryPlan,
     commit_interval: float,
@@ -183,11 +183,11 @@ def _update(
     is_verbose: bool,
 ) -> dict[str, Any]:
     """Read new records into the state, write the table, and return the summary."""
-    with Table(reading.readers, state, plan) as table, progress_bar() as bar:
+    with Table(logs.readers, state, plan) as table, progress_bar() as bar:
         if not state.is_new:
             notify(f"{state.path}: continues from this state")
-        table.assign(reading.readers.partitions)
-        task = bar.add_task("reading", total=reading.size_in_bytes)
+        table.assign(logs.readers.partitions)
+        task = bar.add_task("reading", total=logs.size_in_bytes)
         committed = shown = time.monotonic()
         while table.step() is not None:
             if time.monotonic() - shown >= _PROGRESS_SECONDS:
@@ -212,7 +212,7 @@ def _update(
 
 
 def _on_spark(
-    reading: Reading, selection: Selection, target: Path, memory_bytes: int, master: str | None
+    logs: SelectedLogs, selection: Selection, target: Path, memory_bytes: int, master: str | None
 ) -> dict[str, Any]:
     """Write the table on Spark, and return the summary."""
     plan = MemoryPlan(memory_bytes, threads=max(memory_bytes // _SPARK_CORE_BYTES, 1))
@@ -220,16 +220,16 @@ def _on_spark(
         from kafkafmt.spark import spark_conf
         from kafkafmt.spark.jobs.table import TableOptions, table_on_spark
     settings = spark_conf(plan, task=Task(1))
-    topics = sorted({topic for topic, _ in reading.folders})
+    topics = sorted({topic for topic, _ in logs.folders})
     options = TableOptions(topics, selection.isolation, selection.skips_damage, selection.from_segment_start)
     done = table_on_spark(selection.source, target, options, master=master, settings=settings)
     for damage in done.damage:
         notify(f"left out: {damage_in_words(damage)}")
-    reading.damaged = len(done.damage)
+    logs.damaged = len(done.damage)
     _report_null_keys(done.null_keys)
     return {
         "rows": done.rows,
         "records": done.records,
         "null_keys": done.null_keys,
-        "source_bytes": reading.size_in_bytes,
+        "source_bytes": logs.size_in_bytes,
     }

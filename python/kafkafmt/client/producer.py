@@ -150,7 +150,7 @@ class Producer(KafkaProducer):  # type: ignore[misc]
             max_age_ms=config["metadata_max_age_ms"],
             retry_backoff_ms=config["retry_backoff_ms"],
         )
-        self._records = ProducerAccumulator(
+        self._record_accumulator = ProducerAccumulator(
             self._options,
             budget=config["budget"],
             estimator=config["estimator"],
@@ -160,7 +160,7 @@ class Producer(KafkaProducer):  # type: ignore[misc]
             wakeup=self._client.wakeup,
         )
         self._sender_accumulator = SenderAccumulator(
-            self._records,
+            self._record_accumulator,
             client=self._client,
             transactions=self._transactions,
             limits=limits,
@@ -168,7 +168,7 @@ class Producer(KafkaProducer):  # type: ignore[misc]
             tells_offsets=config["acks"] != 0,
         )
         if self._metrics is not None:
-            metrics.register(self._metrics, self._records, monotonic_ms)
+            metrics.register(self._metrics, self._record_accumulator, monotonic_ms)
 
     @property
     def _sender(self) -> ProducerSender:
@@ -253,7 +253,7 @@ class Producer(KafkaProducer):  # type: ignore[misc]
             timestamp_ms = time.time_ns() // 1_000_000
         if self._in_transactions is not None:
             self._in_transactions.maybe_add_partition_to_transaction(topic_partition)
-        appended = self._records.append(
+        appended = self._record_accumulator.append(
             topic_partition,
             timestamp_ms,
             key_bytes,
@@ -286,7 +286,7 @@ class Producer(KafkaProducer):  # type: ignore[misc]
         """Append a record to the partition that the sticky partitioner now chooses, in its open batch or a new one."""
         if self._in_transactions is not None:
             self._in_transactions.maybe_add_partition_to_transaction(topic_partition)
-        appended = self._records.append(
+        appended = self._record_accumulator.append(
             topic_partition,
             timestamp_ms,
             key,
@@ -319,7 +319,7 @@ class Producer(KafkaProducer):  # type: ignore[misc]
         """
         topic_partition, max_block_ms = self._begin_sending(topic, partition)
         try:
-            return self._records.append_columns(
+            return self._record_accumulator.append_columns(
                 topic_partition,
                 timestamps,
                 keys,
@@ -392,10 +392,10 @@ class Producer(KafkaProducer):  # type: ignore[misc]
             raise kafka_errors.IllegalStateError(
                 "flush: a callback must not call it: it would wait for its own thread"
             )
-        self._records.begin_flush()
+        self._record_accumulator.begin_flush()
         self._sender.wakeup()
         try:
-            self._records.await_flush_completion(timeout)
+            self._record_accumulator.await_flush_completion(timeout)
         except TimeoutError as error:
             raise kafka_errors.KafkaTimeoutError(str(error)) from None
 

@@ -108,7 +108,7 @@ class RawProducer(Producer):
             self._limits.await_answer(topic)
             most = self._limits.max_batches_per_request(topic)
         try:
-            return self._records.append_batches(
+            return self._record_accumulator.append_batches(
                 topic_partition,
                 run,
                 request_limits=RequestLimits(most, self._max_request_size),

@@ -61,7 +61,7 @@ class LogReader:
     ) -> None:
         self.topic_partition = topic_partition
         self._log = PartitionLog(folder, from_segment_start=from_segment_start, log_starts=cache.log_starts)
-        self._followed = LogTail(folder, cache, from_segment_start=from_segment_start)
+        self._tail = LogTail(folder, cache, from_segment_start=from_segment_start)
         self._memory = memory
         self._is_committed = is_committed
         self._keeps_control_batches = keeps_control_batches
@@ -82,29 +82,29 @@ class LogReader:
     @property
     def start_offset(self) -> int:
         """The log start offset."""
-        return self._followed.start_offset
+        return self._tail.start_offset
 
     @property
     def log_end(self) -> int:
         """The offset after the last whole batch."""
-        return self._followed.end_offset
+        return self._tail.end_offset
 
     @property
     def unread_tail(self) -> UnreadTail | None:
         """As `LogTail.unread_tail`."""
-        return self._followed.unread_tail
+        return self._tail.unread_tail
 
     @property
     def overlaps(self) -> list[Overlap]:
         """As `LogTail.overlaps`."""
-        return self._followed.overlaps
+        return self._tail.overlaps
 
     def refresh(self) -> None:
         """Read the present end of the log, and set `end_offset`. Raises FileNotFoundError if the folder is gone."""
-        self._followed.refresh()
+        self._tail.refresh()
         if self.start_offset > self.offset:
             self.seek(self.offset)
-        self.end_offset = self._followed.stable_offset if self._is_committed else self._followed.end_offset
+        self.end_offset = self._tail.stable_offset if self._is_committed else self._tail.end_offset
 
     def seek(self, offset: int) -> None:
         """Continue at an offset. If the log start offset is higher, call `on_gone` and continue there."""
@@ -173,7 +173,7 @@ class LogReader:
 
     def _find(self) -> OpenSegment | None:
         """Open the segment that contains `offset`, or the first one after it; None if there is none."""
-        for segment in self._followed.read_segments().from_offset(self.offset):
+        for segment in self._tail.read_segments().from_offset(self.offset):
             self._pass_deleted_segments(segment)
             try:
                 opened = self._begin(segment)
@@ -204,7 +204,7 @@ class LogReader:
         return self._open
 
     def _behind(self, segment: Segment) -> Segment | None:
-        segments = self._followed.read_segments().segments
+        segments = self._tail.read_segments().segments
         return next((one for one in segments if one.base_offset > segment.base_offset), None)
 
     def _wanted(self, run: BatchRun) -> BatchRun | None:
@@ -218,9 +218,7 @@ class LogReader:
             wanted &= ~rows["is_control"]
         if self._is_committed and rows["is_transactional"].any():
             assert self._open is not None
-            transactions = self._followed.aborted_transactions(
-                first_offset(run), self._open, run.end_position
-            )
+            transactions = self._tail.aborted_transactions(first_offset(run), self._open, run.end_position)
             wanted &= ~of_aborted_transactions(rows, transactions)
         numbers = wanted.nonzero()[0]
         begins_within = len(numbers) > 0 and 0 <= int(rows["base_offset"][numbers[0]]) < self.offset
@@ -264,7 +262,7 @@ class LogReader:
 
     def _tail_damage(self, end_offset: int) -> SourceDamage | None:
         """Return the damage at the end of the log, once; None if there is none."""
-        damage = self._followed.damage
+        damage = self._tail.damage
         if damage is None:
             self._is_tail_reported = False
             return None

@@ -22,7 +22,7 @@ from kafka.protocol.consumer import FetchResponse as FetchMessage
 from kafkafmt.convert.fetch_response import FetchResponse
 from kafkafmt.convert.lazy import LazyDownConvertRecords
 from kafkafmt.serve.catalog import Catalog, Partition, Topic
-from kafkafmt.serve.fetching.reading import PartitionAnswer, PartitionFetch, PartitionReader, SentRecords
+from kafkafmt.serve.fetching.planning import FetchPlanner, PartitionAnswer, PartitionFetch, SentRecords
 from kafkafmt.serve.growth import GrowthWatch
 from kafkafmt.serve.options import ServeOptions
 from kafkafmt.serve.topic_settings import TopicConfigs
@@ -95,7 +95,7 @@ class Fetching:
         self._options = options
         self._topics = topics
         self._growth = growth
-        self._reader = PartitionReader(options, topics, work)
+        self._planner = FetchPlanner(options, topics, work)
 
     async def answer(self, request: Request, lease: Lease) -> tuple[FetchResponse, list[int]]:
         """Return the response and the error codes in it. Waits for records as long as the request says.
@@ -169,7 +169,7 @@ class Fetching:
                     is_committed=version >= _ISOLATION_VERSION and body.isolation_level == _READ_COMMITTED,
                     current_leader_epoch=spec.current_leader_epoch,
                 )
-                answer = await self._read(plan, topic, spec.partition, fetch, lease)
+                answer = await self._plan_partition(plan, topic, spec.partition, fetch, lease)
                 if answer.records is not None:
                     await yields.checkpoint(RECORDS_BYTES)
                 plan.add(answer)
@@ -184,7 +184,7 @@ class Fetching:
             return self._catalog.topic(wanted.topic)
         return None if wanted.topic_id is None else self._catalog.topic_by_id(wanted.topic_id)
 
-    async def _read(
+    async def _plan_partition(
         self, plan: _Plan, topic: Topic | None, number: int, fetch: PartitionFetch, lease: Lease
     ) -> PartitionAnswer:
         if topic is None:
@@ -193,7 +193,7 @@ class Fetching:
         partition = self._catalog.partition(topic.name, number)
         if partition is None:
             return PartitionAnswer(UnknownTopicOrPartitionError.errno)
-        answer = await self._reader.read(partition, fetch, lease)
+        answer = await self._planner.plan(partition, fetch, lease)
         if answer.error_code in _GONE:
             self._catalog.invalidate()
         if not answer.error_code:

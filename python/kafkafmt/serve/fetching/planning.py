@@ -1,4 +1,4 @@
-"""Reads one partition for a fetch: stored records for sendfile, or records converted while they are sent (KIP-283).
+"""Plans what a fetch gets of one partition: stored records for sendfile, or records converted while sent (KIP-283).
 
 Unlike Kafka: if everything within the limit converts to no records (markers, empty batches), reading continues up to
 the next batch that converts to some. An empty answer would make some clients fetch again at once, forever.
@@ -84,25 +84,25 @@ class PartitionAnswer:
         return 0 if self.records is None else self.records.size_in_bytes
 
 
-class PartitionReader:
-    """Reads partitions for fetches, by the endpoint's options."""
+class FetchPlanner:
+    """Plans the records that a fetch gets of a partition, by the endpoint's options. Converts at most one batch."""
 
     def __init__(self, options: ServeOptions, topics: TopicConfigs, work: BatchWork) -> None:
         self._options = options
         self._topics = topics
         self._work = work
 
-    async def read(self, partition: Partition, fetch: PartitionFetch, lease: Lease) -> PartitionAnswer:
+    async def plan(self, partition: Partition, fetch: PartitionFetch, lease: Lease) -> PartitionAnswer:
         """Return the answer for a partition, with errors of its log as codes. The lease holds recompressed batches."""
         try:
             try:
-                return await self._answer(partition, fetch, lease)
+                return await self._plan(partition, fetch, lease)
             except FileNotFoundError:  # a segment was just deleted: read what is left
-                return await self._answer(partition, fetch, lease)
+                return await self._plan(partition, fetch, lease)
         except (KafkaFormatError, OSError) as error:
             return PartitionAnswer(error_code(partition, error))
 
-    async def _answer(self, partition: Partition, fetch: PartitionFetch, lease: Lease) -> PartitionAnswer:
+    async def _plan(self, partition: Partition, fetch: PartitionFetch, lease: Lease) -> PartitionAnswer:
         failed = await leader_epoch_error_code(partition, fetch.current_leader_epoch)
         if failed:
             return PartitionAnswer(failed)
@@ -116,10 +116,10 @@ class PartitionReader:
         if fetch.offset == log.end_offset and log.damage is not None:
             raise log.damage
         if fetch.offset < stable_offset and (fetch.most_bytes > 0 or fetch.gets_one):
-            await self._read(partition, fetch, answer, lease)
+            await self._add_records(partition, fetch, answer, lease)
         return answer
 
-    async def _read(
+    async def _add_records(
         self, partition: Partition, fetch: PartitionFetch, answer: PartitionAnswer, lease: Lease
     ) -> None:
         found = await self._find(partition, fetch, answer.stable_offset)
