@@ -29,6 +29,7 @@ from kafkafmt import Codec, FileRecords, LazyDownConvertRecords
 from kafkafmt.jobs.convert import ConvertError, ConvertOptions, convert_in_processes, convert_segment, plan
 from kafkafmt.jobs.convert import segment as segment_module
 from kafkafmt.log import PartitionLog, Segment
+from kafkafmt.log.listing import Listing
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 IN_ONE_PROCESS = ("--jobs", 1)
@@ -609,15 +610,15 @@ def test_plan_when_two_partitions_share_a_target_folder_then_refuses(log: Path, 
 def test_plan_when_a_segment_is_deleted_meanwhile_then_passes_over_it(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = PartitionLog.segments
+    original = Listing.logs
 
-    def listed(self: PartitionLog) -> list[Segment]:
-        found = original(self)
+    def listed(self: Listing, directory: Path) -> dict[Path, list[Segment]]:
+        found = original(self, directory)
         gone.unlink(missing_ok=True)
         return found
 
     gone, *wanted = segments(log)
-    monkeypatch.setattr(PartitionLog, "segments", listed)
+    monkeypatch.setattr(Listing, "logs", listed)
     assert sorted(task.segment.path for task in plan(log, tmp_path / "out")) == wanted
 
 

@@ -26,8 +26,8 @@ from cli.logs import FIRST_TIMESTAMP, flip, segments, write_log
 from data.real_logs import LOGS, NAMES, expected
 from kafkafmt.log import PartitionLog
 from kafkafmt.log.end_tracker import EndTracker
-from kafkafmt.log.listed_log import ListedLog
 from kafkafmt.log.listing import list_segments
+from kafkafmt.log.log_snapshot import LogSnapshot
 from kafkafmt.log.segment import Segment
 from kafkafmt.spark.data_source import KafkafmtDataSource
 from kafkafmt.spark.source.options import ReadOptions
@@ -377,8 +377,10 @@ def test_logs_when_several_then_are_planned_side_by_side(
     for number in range(4):
         put_segment(tmp_path / f"orders-{number}", 0, [batch(0)])
     meet = threading.Barrier(4, timeout=60)
-    original = ListedLog.splits
-    monkeypatch.setattr(ListedLog, "splits", lambda log, *bounds: meet.wait() >= 0 and original(log, *bounds))
+    original = LogSnapshot.splits
+    monkeypatch.setattr(
+        LogSnapshot, "splits", lambda log, *bounds: meet.wait() >= 0 and original(log, *bounds)
+    )
     assert [split.segment.topic_partition.partition for split in splits(tmp_path)] == [0, 1, 2, 3]
 
 

@@ -221,7 +221,7 @@ def test_log_directory_on_s3_when_listed_for_a_command_then_each_folder_is_liste
     with Requests() as requests:
         tasks = plan(storage_path(remote), Path("target"), None)
     assert len({task.segment.path.parent for task in tasks}) == len(partitions)
-    assert len(requests.of("max-keys=1000")) == len(partitions) + 2  # of the log directory twice
+    assert len(requests.of("max-keys=1000")) == len(partitions) + 1
     with Requests() as requests:
         assert len(LogDirectory(remote).folders()) == len(partitions)
     assert len(requests.of("max-keys=1000")) == len(partitions) + 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.errors import CorruptRecordError, KafkaFormatError
 from kafkafmt.jobs.files import is_deleted_folder
-from kafkafmt.log.directory import partition_logs
+from kafkafmt.log.directory import LogDirectory
 from kafkafmt.log.gaps import OffsetsGone, SourceDamage
 from kafkafmt.log.open_segment import READ_BYTES
 from kafkafmt.log.reader import LogReader, read_memory
@@ -46,9 +46,7 @@ def select_logs(source: StoragePath, topics: str | None = None) -> dict[TopicPar
     """
     if not source.is_dir():
         raise NoLogsError(f"{source}: {'not a folder' if source.exists() else 'no such folder'}")
-    found = {
-        log.topic_partition: log.path for log in partition_logs(source) if log.topic_partition is not None
-    }
+    found = LogDirectory(source).folders()
     if not found:
         raise NoLogsError(f"{source}: expected folders of partitions, as <topic>-<partition>, found none")
 

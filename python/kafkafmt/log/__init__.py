@@ -16,7 +16,8 @@ from kafkafmt.log.appender import LogAppender
 from kafkafmt.log.damage import Damage, find_damage
 from kafkafmt.log.directory import LogDirectory
 from kafkafmt.log.indexes import AbortedTransaction, TimestampOffset
-from kafkafmt.log.partition_log import LogPosition, PartitionLog
+from kafkafmt.log.log_snapshot import LogPosition
+from kafkafmt.log.partition_log import PartitionLog
 from kafkafmt.log.segment import Segment, SegmentRecords
 from kafkafmt.log.splitting import split_points
 from kafkafmt.log.tail import LogTail

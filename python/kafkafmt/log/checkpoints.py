@@ -14,11 +14,11 @@ reappear unnoticed, so this module raises an error instead.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from kafkafmt._util.files import NotRegularFileError
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.storage import StoragePath, read_file, storage_of
+from kafkafmt.storage import RemotePath, StoragePath, read_file, side_by_side, storage_of
 from kafkafmt.types import TopicPartition
 
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
@@ -104,6 +104,10 @@ class LogStartOffsets:
         if path.is_symlink() or path.name in ("", ".."):
             start = max(start, self._at(path.resolve()))
         return start
+
+    def load(self, directories: Collection[RemotePath]) -> None:
+        """Read the checkpoint files of remote log directories in parallel. Raises as `read_log_start_offsets`."""
+        side_by_side(self._in, directories, in_parallel=True)
 
     def _at(self, folder: StoragePath) -> int:
         topic_partition = TopicPartition.from_folder_name(folder.name)

@@ -1,30 +1,24 @@
 """Log directories of a broker: one folder for each partition, with a file and its indexes for each segment.
 
-    <log directory>/<topic>-<partition>/<base offset>.log  .index  .timeindex  .txnindex
-
 Folders are listed at each call, and listings are not kept. Remote folders are listed in parallel.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from typing import TypeVar, overload
+from typing import overload
 
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.log.checkpoints import LogStartOffsets
-from kafkafmt.log.partition_log import PartitionLog, partition_folder, partition_of, partition_of_folder
-from kafkafmt.log.segment import Segment, is_segment_file_name
-from kafkafmt.storage import RemotePath, StoragePath, storage_of
+from kafkafmt.log.listing import Listing, partition_of, partition_of_folder, segment_entries
+from kafkafmt.log.partition_log import PartitionLog, partition_folder
+from kafkafmt.log.segment import Segment
+from kafkafmt.storage import RemotePath, StoragePath, side_by_side, storage_of
 from kafkafmt.types import TopicPartition, check_int
-
-_LISTED_AT_ONCE = 16
-
-_Found = TypeVar("_Found")
 
 
 class LogDirectory:
@@ -97,24 +91,8 @@ class LogDirectory:
 
     def listed_logs(self, *, from_segment_start: bool = False) -> dict[PartitionLog, list[Segment]]:
         """Return the logs of all partitions with their segments, as `logs` does."""
-        log_starts = LogStartOffsets()
-
-        def look(folder: StoragePath) -> tuple[PartitionLog, list[Segment]] | None:
-            with _no_folder_of_segments():
-                log = PartitionLog(folder, from_segment_start=from_segment_start, log_starts=log_starts)
-                return log, log.segments()
-            return None
-
-        own = look(self.path) if partition_of(self.path) is not None else None
-        if own is not None and own[1]:
-            return dict([own])
-        storage = storage_of(self.path)
-        with storage.entries(self.path) as entries:
-            named = [
-                (partition_of_folder(entry.name), storage.path_of(self.path, entry)) for entry in entries
-            ]
-        folders = [folder for _, folder in sorted((one, folder) for one, folder in named if one is not None)]
-        return dict(one for one in _side_by_side(look, folders) if one is not None and one[1])
+        found = partition_logs(self.path, from_segment_start=from_segment_start)
+        return {log: segments for log, segments in found.items() if log.topic_partition is not None}
 
     def folders(
         self, *, on_denied: Callable[[PermissionError], None] | None = None
@@ -145,7 +123,8 @@ def _wanted_partition(topic: str | TopicPartition | tuple[str, int], number: int
 class FollowedFolders:
     """The folders of a log directory's partitions, as `LogDirectory.folders`, for repeated listings.
 
-    A listing reads only folders that are new or were replaced, which their inodes show.
+    This is not a `Listing`, which lists all segments of all folders, once. Here a listing reads only folders that are
+    new or were replaced, which their inodes show, and of these up to the first segment.
     """
 
     def __init__(self, directory: LogDirectory) -> None:
@@ -158,34 +137,24 @@ class FollowedFolders:
 
         on_denied: as for `LogDirectory.folders`.
         """
-        storage = storage_of(self._path)
+        storage, own, before = storage_of(self._path), partition_of(self._path), self.folders
         with storage.entries(self._path) as found:
-            entries = list(found)
-        own = partition_of(self._path)
-        if own is not None and any(is_segment_file_name(entry.name) and entry.is_file() for entry in entries):
-            before, self.folders = self.folders, {own: self._path}
-            self._known = {}
+            entries = {entry.name: entry for entry in found}
+        if own is not None and any(segment_entries(entries.values())):
+            self.folders, self._known = {own: self._path}, {}
             return before.keys() ^ self.folders.keys()
-        seen = {
-            entry.name: self._known[entry.name]
-            for entry in entries
-            if entry.name in self._known and self._known[entry.name][0] == entry.inode()
-        }
-        new = [entry for entry in entries if entry.name not in seen]
-        folders = [storage.path_of(self._path, entry) for entry in new]
-        changed = set()
-        look = partial(_partition_of_segments, on_denied=on_denied)
-        for entry, folder, topic_partition in zip(new, folders, _side_by_side(look, folders), strict=True):
-            if topic_partition is not None:
-                seen[entry.name] = entry.inode(), topic_partition
-                self.folders[topic_partition] = folder
-                changed.add(topic_partition)
-        for name, (_, topic_partition) in self._known.items():
-            if name not in seen:
-                del self.folders[topic_partition]
-                changed.add(topic_partition)
-        self._known = seen
-        return changed
+        inodes = {name: entry.inode() for name, entry in entries.items()}
+        kept = {name: known for name, known in self._known.items() if inodes.get(name) == known[0]}
+        gone = {one for name, (_, one) in self._known.items() if name not in kept}
+        named = ((name, partition_of_folder(name)) for name in entries if name not in kept)
+        names = {one: name for name, one in named if one is not None}
+        new = {one: storage.path_of(self._path, entries[name]) for one, name in names.items()}
+        look = partial(_holds_segments, on_denied=on_denied)
+        held = side_by_side(look, new.values(), in_parallel=isinstance(self._path, RemotePath))
+        added = {one: new[one] for one, is_held in zip(new, held, strict=True) if is_held}
+        self._known = kept | {names[one]: (inodes[names[one]], one) for one in added}
+        self.folders = {one: folder for one, folder in before.items() if one not in gone} | added
+        return gone | added.keys()
 
     def invalidate(self) -> None:
         """Read all folders at the next listing, as files in them were found to be gone."""
@@ -217,52 +186,25 @@ def partition_logs(
     If the folder is named as a partition and has segments, it is the only log. Each folder of a partition is listed
     once. from_segment_start: as in `PartitionLog`.
     """
-    own = PartitionLog(source, from_segment_start=from_segment_start)
-    segments = own.segments()
-    logs = {own: segments} if segments else {}
-    if logs and own.topic_partition is not None:
-        return logs
-    return logs | LogDirectory(source).listed_logs(from_segment_start=from_segment_start)
+    directory, log_starts = partition_folder(source), LogStartOffsets()
+    logs = {}
+    for folder, segments in Listing().logs(directory).items():
+        with suppress(FileNotFoundError):  # it may be deleted meanwhile
+            log = PartitionLog(folder, from_segment_start=from_segment_start, log_starts=log_starts)
+            logs[log] = segments
+    return logs
 
 
-def _side_by_side(look: Callable[[StoragePath], _Found], folders: Sequence[StoragePath]) -> list[_Found]:
-    """Call `look` for each folder, in parallel if one is remote, as each costs a round trip. Returns the results."""
-    if not any(isinstance(folder, RemotePath) for folder in folders):
-        return list(map(look, folders))
-    with ThreadPoolExecutor(_LISTED_AT_ONCE) as threads:
-        return list(threads.map(look, folders))
-
-
-def _partition_of_segments(
-    folder: StoragePath, on_denied: Callable[[PermissionError], None] | None
-) -> TopicPartition | None:
-    """Return the partition of a folder with segments; None for any other folder.
+def _holds_segments(folder: StoragePath, on_denied: Callable[[PermissionError], None] | None) -> bool:
+    """Whether a path is a folder with segments.
 
     on_denied: called with the PermissionError of a folder that may not be read; without it the error is raised.
     """
-    found = partition_of_folder(folder.name)
     try:
-        return found if found is not None and _holds_segments(folder) else None
+        with suppress(FileNotFoundError, NotADirectoryError), storage_of(folder).entries(folder) as entries:
+            return any(segment_entries(entries))
     except PermissionError as error:
         if on_denied is None:
             raise
         on_denied(error)
-        return None
-
-
-def _holds_segments(path: StoragePath) -> bool:
-    with _no_folder_of_segments(), storage_of(path).entries(path) as entries:
-        return any(is_segment_file_name(entry.name) and entry.is_file() for entry in entries)
     return False
-
-
-@contextlib.contextmanager
-def _no_folder_of_segments() -> Iterator[None]:
-    """Suppress the errors of a path that is not a folder, is gone, or is a link to itself."""
-    try:
-        yield
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise

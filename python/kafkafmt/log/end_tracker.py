@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from _kafkafmt.batches.scan import BatchRun
     from kafkafmt.log.indexes import AbortedTransaction
-    from kafkafmt.log.listed_log import ListedLog
+    from kafkafmt.log.log_snapshot import LogSnapshot
     from kafkafmt.log.segment_files import SegmentFiles
     from kafkafmt.log.transactions import LogTransactions
 
@@ -95,7 +95,7 @@ class EndTracker:
         """Read the last segment at the next `follow_steps`, even if its file has not changed."""
         self._file_stamp = None
 
-    def follow_listed(self, log: ListedLog, *, follows_transactions: bool) -> None:
+    def follow_listed(self, log: LogSnapshot, *, follows_transactions: bool) -> None:
         """Read what is new in a log that was just listed.
 
         Raises KafkaFormatError for damage in headers, unless reads of the log skip it, and OSError.

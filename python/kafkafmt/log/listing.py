@@ -1,7 +1,7 @@
 """List the segments under the paths that a user gives, as to Spark's `load()`, on any file system.
 
 A path is a log directory, the folder of a partition, a segment file, or a pattern for these. It is local or a URI; see
-`kafkafmt.storage.locations`.
+`kafkafmt.storage.locations`. Remote folders are listed in parallel.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ import errno
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkafmt._util.files import ensure_regular_or_missing
-from kafkafmt.log.checkpoints import LogStartOffsets, read_log_start_offsets
-from kafkafmt.log.partition_log import partition_of_folder
 from kafkafmt.log.segment import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
@@ -29,11 +27,11 @@ from kafkafmt.log.segment import (
     Segment,
     is_segment_file_name,
 )
-from kafkafmt.storage import RemotePath, StoragePath, Storages, storage_of
+from kafkafmt.storage import RemotePath, StoragePath, Storages, side_by_side, storage_of
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kafkafmt.storage import FolderEntry, Storage
+    from kafkafmt.storage import FolderEntry
 
 SIDECAR_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
 
@@ -41,9 +39,9 @@ _MAGIC = re.compile(r"[*?\[{]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 # How a broker renames the folder of a partition that it deletes, moves or does not know.
 _LEFT_BEHIND = re.compile(r".*-(delete|future|stray)")
-_LISTED_AT_ONCE = 16
 # The limit of patterns after braces are expanded: each one is searched for separately.
 _MOST_ALTERNATIVES = 10_000
+_MAX_PARTITION = 2**31 - 1
 
 
 def list_segments(
@@ -95,7 +93,8 @@ class Listing:
 
     def __init__(self, *, with_others: bool = False) -> None:
         self._with_others = with_others
-        self._folders: dict[Storage[Any], _Folders] = {}
+        self._listed: dict[str, dict[str, FolderEntry]] = {}
+        self._segments: dict[str, list[Segment]] = {}
 
     def find(self, path: StoragePath) -> FoundFiles:
         """Find the files at a path; nothing if nothing matches a pattern, or if a folder has no segments.
@@ -103,196 +102,219 @@ class Listing:
         Raises FileNotFoundError for a path that does not exist; without `with_others` ValueError for a file that is not
         a segment.
         """
-        storage = storage_of(path)
-        folders = self._folders.setdefault(storage, _Folders(storage, path, with_others=self._with_others))
         found: dict[str, Segment | StoragePath] = {}
-        for one in folders.find(path):
+        for one in self._files_at(path):
             found.setdefault(str(one), one)
         segments = sorted((one for one in found.values() if isinstance(one, Segment)), key=_order)
         return FoundFiles(segments, [one for one in found.values() if not isinstance(one, Segment)])
 
+    def logs(self, directory: StoragePath) -> dict[StoragePath, list[Segment]]:
+        """Find the segments in a folder, and in the folders of partitions in it, by folder, sorted by partition.
 
-def by_folder(segments: Iterable[Segment]) -> list[tuple[Segment, ...]]:
-    """Group segments by folder, those of each sorted by base offset."""
-    folders: dict[StoragePath, list[Segment]] = {}
-    for segment in segments:
-        folders.setdefault(segment.path.parent, []).append(segment)
-    return [tuple(sorted(found, key=lambda one: one.base_offset)) for found in folders.values()]
+        If the folder itself is named as a partition and has segments, it is the only one. A folder without segments is
+        left out. The segments have no listed size: they are read up to their present ends.
+        """
+        own = self._present_segments(directory)
+        found = {directory: own} if own else {}
+        if own and partition_of(directory) is not None:
+            return found
 
+        # Not `_children`, which would keep all entries of what may be thousands of folders.
+        def look(folder: StoragePath) -> list[Segment]:
+            with suppress(FileNotFoundError), storage_of(folder).entries(folder) as entries:
+                return segments_among(folder, entries)
+            return []
 
-def read_log_starts(segments: Sequence[Segment]) -> list[int]:
-    """Return the log start offset of the partition of each segment; 0 if no checkpoint file has the partition.
+        folders = self._partitions_in(directory)
+        listed = side_by_side(look, folders, in_parallel=isinstance(directory, RemotePath))
+        return found | {folder: one for folder, one in zip(folders, listed, strict=True) if one}
 
-    Each `log-start-offset-checkpoint`, local or remote, is read once; remote ones are read in parallel. Raises
-    CheckpointError for a malformed file, and OSError.
-    """
-    local = LogStartOffsets()
-    directories = {one.path.parent.parent for one in segments if isinstance(one.path, RemotePath)}
-    with ThreadPoolExecutor(_LISTED_AT_ONCE) as threads:
-        found = dict(zip(directories, threads.map(read_log_start_offsets, directories), strict=True))
-
-    def start_of(segment: Segment) -> int:
-        folder = segment.path.parent
-        if isinstance(folder, Path):
-            return local.of(folder)
-        partition = segment.topic_partition
-        return 0 if partition is None else found[folder.parent].get(partition, 0)
-
-    return [start_of(one) for one in segments]
-
-
-class _Folders:
-    """The folders of a storage, each listed once. Paths in it are texts, as patterns are no paths."""
-
-    def __init__(self, storage: Storage[Any], path: StoragePath, *, with_others: bool) -> None:
-        self._storage = storage
-        self._remote = path.storage if isinstance(path, RemotePath) else None
-        self._with_others = with_others
-        self._listed: dict[str, dict[str, FolderEntry]] = {}
-
-    def find(self, path: StoragePath) -> Sequence[Segment | StoragePath]:
+    def _files_at(self, path: StoragePath) -> Sequence[Segment | StoragePath]:
         """Find the files at a path, or those that match it as a pattern."""
-        if isinstance(path, RemotePath):
-            within, path = path.path, path.looked_up()
-        else:
-            within = str(path).rstrip("/") if path.is_absolute() else f"./{path}"
-        if path.is_dir():
-            return self._segments_under(within)
-        if path.exists():
-            return [self._file_at(within)]
-        if not _MAGIC.search(within):
+        there = path.looked_up() if isinstance(path, RemotePath) else path
+        if there.is_dir():
+            return self._segments_in(path) + self._found_in(self._partitions_in(path))
+        if there.exists():
+            return [self._file_at(path)]
+        pattern = path.path if isinstance(path, RemotePath) else str(path)
+        if not _MAGIC.search(pattern):
             raise FileNotFoundError(errno.ENOENT, "no such file or folder", str(path))
-        patterns = list(islice(_alternatives(within), _MOST_ALTERNATIVES + 1))
+        patterns = list(islice(_alternatives(pattern), _MOST_ALTERNATIVES + 1))
         if len(patterns) > _MOST_ALTERNATIVES:
             expected = f"expected braces for {_MOST_ALTERNATIVES} patterns at the most"
             raise ValueError(f"{path}: {expected}")
-        return [file for pattern in patterns for file in self._matching(pattern)]
+        return [file for pattern in patterns for file in self._matching(pattern, path)]
 
-    def _at(self, path: str) -> StoragePath:
-        return Path(path or "/") if self._remote is None else RemotePath(self._remote, path)
-
-    def _file_at(self, path: str) -> Segment | StoragePath:
-        folder, _, name = path.rpartition("/")
-        if not is_segment_file_name(name):
+    def _file_at(self, path: StoragePath) -> Segment | StoragePath:
+        if not is_segment_file_name(path.name):
             if self._with_others:
-                return self._at(path)
+                return path
             expected = f"expected a name of 20 digits and {LOG_SUFFIX}, a segment's"
-            raise ValueError(f"{self._at(path)}: {expected}")
-        found = self._segments_in(folder, name)
+            raise ValueError(f"{path}: {expected}")
+        found = self._segments_in(path.parent, int(path.stem))
         if not found:
-            there = self._at(path)
-            if isinstance(there, Path):
-                ensure_regular_or_missing(there)
-            raise FileNotFoundError(errno.ENOENT, "deleted while it was listed", str(there))
+            if isinstance(path, Path):
+                ensure_regular_or_missing(path)
+            raise FileNotFoundError(errno.ENOENT, "deleted while it was listed", str(path))
         return found[0]
 
-    def _children(self, folder: str) -> dict[str, FolderEntry]:
-        """List a folder, by name of the entry; empty if the folder is gone. The root is an empty str."""
-        if folder not in self._listed:
-            try:
-                with self._storage.entries(self._at(folder)) as entries:
-                    self._listed[folder] = {entry.name: entry for entry in entries}
-            except FileNotFoundError:
-                self._listed[folder] = {}
-        return self._listed[folder]
+    def _children(self, folder: StoragePath) -> dict[str, FolderEntry]:
+        """List a folder, by name of the entry; empty if the folder is gone."""
+        key = str(folder)
+        if key not in self._listed:
+            self._listed[key] = {}
+            with suppress(FileNotFoundError), storage_of(folder).entries(folder) as entries:
+                self._listed[key] = {entry.name: entry for entry in entries}
+        return self._listed[key]
 
-    def _subfolders(self, folder: str) -> Iterator[str]:
-        for name, entry in self._children(folder).items():
-            if entry.is_dir():
-                yield f"{folder}/{name}"
+    def _subfolders(self, folder: StoragePath) -> list[StoragePath]:
+        storage = storage_of(folder)
+        return [storage.path_of(folder, one) for one in self._children(folder).values() if one.is_dir()]
 
-    def _segments_in(self, folder: str, wanted: str | None = None) -> list[Segment]:
-        """The segments in a folder, or the one of a name."""
-        entries = self._children(folder)
-        names = sorted(name for name, one in entries.items() if is_segment_file_name(name) and one.is_file())
-        pairs = (pair for pair in zip_longest(names, names[1:]) if wanted in (None, pair[0]))
-        found = (self._segment(folder, *pair, entries) for pair in pairs)
+    def _partitions_in(self, folder: StoragePath) -> list[StoragePath]:
+        """The folders of partitions in a folder, sorted."""
+        storage, entries = storage_of(folder), self._children(folder)
+        named = ((partition_of_folder(name), name) for name in entries)
+        found = sorted((one, name) for one, name in named if one is not None and entries[name].is_dir())
+        return [storage.path_of(folder, entries[name]) for _, name in found]
+
+    def _present_segments(self, folder: StoragePath) -> list[Segment]:
+        """The segments in a folder, without a listed size."""
+        key = str(folder)
+        if key not in self._segments:
+            self._segments[key] = segments_among(folder, self._children(folder).values())
+        return self._segments[key]
+
+    def _segments_in(self, folder: StoragePath, wanted: int | None = None) -> list[Segment]:
+        """The segments in a folder as they are listed, or the one with the base offset `wanted`."""
+        segments = self._present_segments(folder)
+        next_offsets = (segment.base_offset for segment in segments[1:])
+        found = (
+            self._as_listed(folder, segment, next_offset)
+            for segment, next_offset in zip_longest(segments, next_offsets)
+            if wanted in (None, segment.base_offset)
+        )
         return [segment for segment in found if segment is not None]
 
-    def _segment(
-        self, folder: str, name: str, next_name: str | None, entries: Mapping[str, FolderEntry]
+    def _as_listed(
+        self, folder: StoragePath, segment: Segment, next_base_offset: int | None
     ) -> Segment | None:
-        """Create a segment from its listing; None if it was deleted since."""
-        there, stem = self._at(folder), name.removesuffix(LOG_SUFFIX)
-        path: StoragePath = self._storage.path_of(there, entries[name])
+        """Add what is known from the listing to a segment; None if it was deleted since."""
+        storage, entries, stem = storage_of(folder), self._children(folder), segment.path.stem
         try:
-            status = path.stat()
+            status = segment.path.stat()
             sidecar_sizes = {
-                suffix: self._storage.path_of(there, entries[stem + suffix]).stat().st_size
+                suffix: storage.path_of(folder, entries[stem + suffix]).stat().st_size
                 for suffix in SIDECAR_SUFFIXES
                 if stem + suffix in entries and entries[stem + suffix].is_file()
             }
         except FileNotFoundError:
             return None
-        return Segment(
-            path,
-            is_active=next_name is None,
+        return replace(
+            segment,
             listed_size_in_bytes=status.st_size,
             modification_time_ms=status.st_mtime_ns // 1_000_000 or None,
             sidecar_sizes=sidecar_sizes,
-            next_base_offset=None if next_name is None else int(next_name.removesuffix(LOG_SUFFIX)),
+            next_base_offset=next_base_offset,
         )
 
-    def _list(self, folders: Sequence[str]) -> None:
+    def _list(self, folders: Sequence[StoragePath]) -> None:
         """List folders in parallel, as each costs one round trip or more."""
-        with ThreadPoolExecutor(_LISTED_AT_ONCE) as threads:
-            for _ in threads.map(self._children, folders):
-                pass
+        side_by_side(self._children, folders, in_parallel=True)
 
-    def _segments_in_all(self, folders: Sequence[str]) -> list[Segment]:
+    def _segments_in_all(self, folders: Sequence[StoragePath]) -> list[Segment]:
         self._list(folders)
         return [file for folder in folders for file in self._segments_in(folder)]
 
-    def _segments_under(self, folder: str) -> list[Segment]:
-        return self._segments_in(folder) + self._found_in(self._partitions_in(folder))
-
-    def _found_in(self, partitions: Sequence[str]) -> list[Segment]:
+    def _found_in(self, partitions: Sequence[StoragePath]) -> list[Segment]:
         """List the segments of partitions that were found in a log directory, not named by the user."""
         return [replace(file, is_named=False) for file in self._segments_in_all(partitions)]
 
-    def _partitions_in(self, folder: str) -> list[str]:
-        return [path for path in self._subfolders(folder) if _partition_at(path)]
-
-    def _matching(self, pattern: str) -> list[Segment | StoragePath]:
-        """The files that match a pattern, and the segments of the folders that match it."""
+    def _matching(self, pattern: str, path: StoragePath) -> list[Segment | StoragePath]:
+        """The files on the storage of `path` that match a pattern, and the segments of the folders that match it."""
         *above, last = pattern.split("/")
         fixed = next((number for number, name in enumerate(above) if _MAGIC.search(name)), len(above))
-        folders = ["/".join(above[:fixed])]
+        folders = [_folder_at(above[:fixed], path)]
         for name in above[fixed:]:
             folders = self._subfolders_like(folders, name)
         matched = self._subfolders_like(folders, last)
-        partitions = [path for path in matched if _partition_at(path)]
-        directories = [path for path in matched if not _partition_at(path)]
+        partitions = [path for path in matched if partition_of_folder(path.name)]
+        directories = [path for path in matched if not partition_of_folder(path.name)]
         self._list(directories)
         in_directories = [partition for path in directories for partition in self._partitions_in(path)]
         others: list[StoragePath] = []
         if self._with_others:
             partitions += directories
-            others = [self._at(path) for folder in folders for path in self._other_files(folder, last)]
+            others = [file for folder in folders for file in self._other_files(folder, last)]
         else:
-            folders = [folder for folder in folders if not _LEFT_BEHIND.fullmatch(folder)]
-        named = [file for file in self._segments_in_all(folders) if _is_like(str(file), last)]
+            folders = [folder for folder in folders if not _LEFT_BEHIND.fullmatch(folder.name)]
+        named = [file for file in self._segments_in_all(folders) if _is_like(file.path.name, last)]
         return [*named, *self._segments_in_all(partitions), *self._found_in(in_directories), *others]
 
-    def _other_files(self, folder: str, pattern: str) -> list[str]:
+    def _other_files(self, folder: StoragePath, pattern: str) -> list[StoragePath]:
         entries = self._children(folder).items()
         names = [name for name, one in entries if not is_segment_file_name(name) and not one.is_dir()]
-        return sorted(f"{folder}/{name}" for name in names if _is_like(name, pattern))
+        return [folder / name for name in sorted(names) if _is_like(name, pattern)]
 
-    def _subfolders_like(self, folders: Sequence[str], pattern: str) -> list[str]:
+    def _subfolders_like(self, folders: Sequence[StoragePath], pattern: str) -> list[StoragePath]:
         if pattern == "**":
             return self._subfolders_below(folders)
         self._list(folders)
-        return [path for folder in folders for path in self._subfolders(folder) if _is_like(path, pattern)]
+        return [one for folder in folders for one in self._subfolders(folder) if _is_like(one.name, pattern)]
 
-    def _subfolders_below(self, folders: Sequence[str]) -> list[str]:
+    def _subfolders_below(self, folders: Sequence[StoragePath]) -> list[StoragePath]:
         """These folders and all below them. What links lead to is not looked through: it may be a circle."""
         found = list(folders)
         while folders:
             below = self._subfolders_like(folders, "*")
             found += below
-            folders = [path for path in below if not self._at(path).is_symlink()]
+            folders = [path for path in below if not path.is_symlink()]
         return found
+
+
+def segment_entries(entries: Iterable[FolderEntry]) -> Iterator[FolderEntry]:
+    """Yield the entries of a folder that are segments, in no defined order."""
+    return (entry for entry in entries if is_segment_file_name(entry.name) and entry.is_file())
+
+
+def segments_among(
+    folder: StoragePath, entries: Iterable[FolderEntry], known: Mapping[str, Segment] | None = None
+) -> list[Segment]:
+    """Return the segments among the entries of a folder, as `PartitionLog.segments`."""
+    storage, known = storage_of(folder), known or {}
+    found = {entry.name: entry for entry in segment_entries(entries)}
+    last = max(found, default=None)
+    segments = []
+    for name in sorted(found):
+        segment, is_active = known.get(name), name == last
+        if segment is None or segment.is_active != is_active or isinstance(segment.path, RemotePath):
+            listed = Segment(storage.path_of(folder, found[name]), is_active)
+            segment = segment if segment == listed else listed
+        segments.append(segment)
+    return segments
+
+
+def partition_of(path: StoragePath) -> TopicPartition | None:
+    """Return the partition whose folder a broker would give this name; None if there is none."""
+    return partition_of_folder(path.name or path.absolute().name)
+
+
+def partition_of_folder(name: str) -> TopicPartition | None:
+    """Return the partition whose folder a broker would give exactly this name; None if there is none.
+
+    >>> partition_of_folder("orders-7"), partition_of_folder("orders-07")
+    (TopicPartition(topic='orders', partition=7), None)
+    """
+    found = TopicPartition.from_folder_name(name)
+    return found if found is not None and str(found) == name and found.partition <= _MAX_PARTITION else None
+
+
+def by_folder(segments: Iterable[Segment]) -> list[tuple[Segment, ...]]:
+    """Group segments by folder. Their order is kept."""
+    folders: dict[StoragePath, list[Segment]] = {}
+    for segment in segments:
+        folders.setdefault(segment.path.parent, []).append(segment)
+    return list(map(tuple, folders.values()))
 
 
 def _alternatives(pattern: str) -> Iterator[str]:
@@ -310,14 +332,17 @@ def _alternatives(pattern: str) -> Iterator[str]:
         yield from _alternatives(before + choice + after)
 
 
-def _is_like(path: str, pattern: str) -> bool:
-    """Whether the last name of a path matches a pattern. As in a shell, `*` matches no name that begins with a dot."""
-    name = path.rpartition("/")[2]
+def _folder_at(names: Sequence[str], path: StoragePath) -> StoragePath:
+    """Return the folder of these names on the storage of `path`."""
+    text = "/".join(names)
+    if isinstance(path, RemotePath):
+        return RemotePath(path.storage, text)
+    return Path(text or ("/" if path.is_absolute() else "."))
+
+
+def _is_like(name: str, pattern: str) -> bool:
+    """Whether a name matches a pattern. As in a shell, `*` matches no name that begins with a dot."""
     return fnmatchcase(name, pattern) and (pattern.startswith(".") or not name.startswith("."))
-
-
-def _partition_at(path: str) -> TopicPartition | None:
-    return partition_of_folder(path.rpartition("/")[2])
 
 
 def _order(file: Segment) -> tuple[str, int, str, int, str]:

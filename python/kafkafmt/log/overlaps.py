@@ -25,7 +25,13 @@ from typing import NamedTuple
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.checkpoints import LogStartOffsets
 from kafkafmt.log.indexes import OFFSET_INDEX_DTYPE, OffsetIndex, TimeIndex
-from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX, Segment, SegmentIndexes, is_segment_file_name
+from kafkafmt.log.segment import (
+    OFFSET_INDEX_SUFFIX,
+    Segment,
+    SegmentIndexes,
+    is_segment_file_name,
+    segment_file_name,
+)
 from kafkafmt.storage import StoragePath, storage_of
 
 _LOG = logging.getLogger(__name__)
@@ -142,16 +148,44 @@ class SegmentEnds:
 
     The end of a segment is read once, and again if its file, or its listing, has changed. The end of the last segment,
     which may grow, is read only if earlier segments overlap it.
+
+    warns: log a warning, once, for each overlap.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, warns: bool = False) -> None:
         self._known: dict[StoragePath, dict[StoragePath, tuple[Hashable, int | None]]] = {}
+        self._warns = warns
         self._logged: set[tuple[StoragePath, Overlap]] = set()
 
-    def find(self, folder: StoragePath, segments: Sequence[Segment]) -> list[int | None]:
-        """Return the end offset of each segment of the log in a folder; None if it is unknown or was not read."""
+    def read_segments(self, segments: Sequence[Segment]) -> ReadSegments:
+        """Select the segments of a log to read. Each segment costs a call to the file system.
+
+        segments: all segments of the log. If the end of a segment cannot be found, as it is damaged or gone, the
+        segment is selected, and its offsets overlap no other.
+        """
+        ends = self._find(segments)
+        offsets = [
+            SegmentOffsets(one.base_offset, one.base_offset if end is None else end)
+            for one, end in zip(segments, ends, strict=True)
+        ]
+        firsts, overlaps = first_offsets(offsets), find_overlaps(offsets)
+        if self._warns:
+            self._warn(segments, overlaps)
+        read = [
+            (segment, first)
+            for segment, first, end in zip(segments, firsts, ends, strict=True)
+            if end is None or first == segment.base_offset or end > first
+        ]
+        return ReadSegments([segment for segment, _ in read], [first for _, first in read], overlaps)
+
+    def _find(self, segments: Sequence[Segment]) -> list[int | None]:
+        """Return the end offset of each segment of a log; None if it is unknown or was not read."""
+        if not segments:
+            return []
+        *closed, last = segments
+        folder = last.path.parent
         before, known = self._known.get(folder, {}), {}
-        for segment in segments[:-1]:
+        for segment in closed:
             stamp = _stamp(segment)
             if stamp is not None:
                 found = before.get(segment.path)
@@ -159,54 +193,21 @@ class SegmentEnds:
                     found = (stamp, _end(segment))
                 known[segment.path] = found
         self._known[folder] = known
-        ends = [known[one.path][1] if one.path in known else None for one in segments[:-1]]
-        if segments:
-            last = segments[-1]
-            reached = max((end for end in ends if end is not None), default=0)
-            ends.append(_end(last) if reached > last.base_offset else None)
-        return ends
+        ends = [known[one.path][1] if one.path in known else None for one in closed]
+        reached = max((end for end in ends if end is not None), default=0)
+        # None for damage at the end of the last segment, which is so read and reported.
+        return [*ends, _intact_end(last) if reached > last.base_offset else None]
 
-    def read_segments(self, folder: StoragePath, segments: Sequence[Segment]) -> ReadSegments:
-        """Select the segments of a log to read. Each segment costs a call to the file system.
-
-        segments: all segments of the log in the folder. If the end of a segment cannot be found, as it is damaged or
-        gone, the segment is selected, and its offsets overlap no other.
-        """
-        ends = self.find(folder, segments)
-        offsets = known_offsets(segments, ends)
-        firsts = first_offsets(offsets)
-        kept = [
-            number
-            for number, (segment, end) in enumerate(zip(segments, ends, strict=True))
-            if end is None or firsts[number] == segment.base_offset or end > firsts[number]
-        ]
-        overlaps = find_overlaps(offsets)
-        return ReadSegments(
-            [segments[number] for number in kept], [firsts[number] for number in kept], overlaps
-        )
-
-    def first_offsets(self, segments: Sequence[Segment]) -> list[int]:
-        """Return the lowest offset that is read from each segment of a log. Logs a warning, once, for each overlap."""
-        offsets = known_offsets(segments, self.find(segments[0].path.parent, segments))
-        paths = {segment.base_offset: segment.path for segment in segments}
-        for overlap in find_overlaps(offsets):
-            found = paths[overlap.base_offset], overlap
+    def _warn(self, segments: Sequence[Segment], overlaps: Iterable[Overlap]) -> None:
+        for overlap in overlaps:
+            found = segments[0].path.with_name(segment_file_name(overlap.base_offset)), overlap
             if found not in self._logged:
                 self._logged.add(found)
                 _LOG.warning("%s: %s: left out", *found)
-        return first_offsets(offsets)
 
     def keep(self, folders: Container[StoragePath]) -> None:
         """Forget the segments of all logs that are not in `folders`."""
         self._known = {folder: known for folder, known in self._known.items() if folder in folders}
-
-
-def known_offsets(segments: Sequence[Segment], ends: Sequence[int | None]) -> list[SegmentOffsets]:
-    """Return the offsets of segments. A segment with an unknown end counts as empty."""
-    return [
-        SegmentOffsets(one.base_offset, one.base_offset if end is None else end)
-        for one, end in zip(segments, ends, strict=True)
-    ]
 
 
 def _stamp(segment: Segment) -> Hashable | None:
@@ -222,8 +223,10 @@ def _stamp(segment: Segment) -> Hashable | None:
 
 def _end(segment: Segment) -> int | None:
     """Find the offset after a segment's last batch; None if it cannot be found."""
-    if segment.listed_size_in_bytes is not None:
-        return find_readable_end(segment)
+    return _intact_end(segment) if segment.listed_size_in_bytes is None else find_readable_end(segment)
+
+
+def _intact_end(segment: Segment) -> int | None:
     try:
         return segment.find_next_offset()
     except (KafkaFormatError, OSError):

@@ -15,15 +15,17 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from _kafkafmt.batches.scan import BatchRun
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.checkpoints import LogStartOffsets
 from kafkafmt.log.indexes import AbortedTransaction, TimestampOffset
+from kafkafmt.log.listing import partition_of, segments_among
+from kafkafmt.log.log_snapshot import LogPosition, LogSnapshot
 from kafkafmt.log.overlaps import ReadSegments, SegmentEnds
-from kafkafmt.log.segment import NO_TURN, Segment, SegmentRecords, Turn, is_segment_file_name
+from kafkafmt.log.segment import NO_TURN, Segment, SegmentRecords, Turn
 from kafkafmt.log.transactions import CommittedView, TransactionTracker
 from kafkafmt.records.base import RUN_BYTES
 from kafkafmt.records.batch import RecordBatch
@@ -38,16 +40,7 @@ if TYPE_CHECKING:
 
     from _kafkafmt.records.decode import Record
 
-_MAX_PARTITION = 2**31 - 1
-
 _Found = TypeVar("_Found")
-
-
-class LogPosition(NamedTuple):
-    """The position of a batch: a segment, and the byte position in its file."""
-
-    segment: Segment
-    position: int
 
 
 class PartitionLog:
@@ -93,21 +86,8 @@ class PartitionLog:
 
         known: segments that were listed before, by file name. The same objects are returned for those that still exist.
         """
-        known = {} if known is None else known
-        storage = storage_of(self.path)
-        with storage.entries(self.path) as entries:
-            found = {
-                entry.name: entry for entry in entries if is_segment_file_name(entry.name) and entry.is_file()
-            }
-        segments = []
-        last = max(found, default=None)
-        for name in sorted(found):
-            segment, is_active = known.get(name), name == last
-            if segment is None or segment.is_active != is_active or isinstance(segment.path, RemotePath):
-                listed = Segment(storage.path_of(self.path, found[name]), is_active)
-                segment = segment if segment == listed else listed
-            segments.append(segment)
-        return segments
+        with storage_of(self.path).entries(self.path) as entries:
+            return segments_among(self.path, entries, known)
 
     def size_in_bytes(self) -> int:
         """Return the size of all segments in bytes. Segments that are deleted meanwhile do not count."""
@@ -122,8 +102,7 @@ class PartitionLog:
 
         The end of each closed segment is read once, with its index. segments: all segments, if they were listed before.
         """
-        listed = self.segments() if segments is None else segments
-        return self._segment_ends.read_segments(self.path, listed)
+        return self._segment_ends.read_segments(self.segments() if segments is None else segments)
 
     @property
     def log_start_offset(self) -> int:
@@ -136,8 +115,7 @@ class PartitionLog:
 
         It is 0 without segments and checkpoint. The first record may have a higher offset.
         """
-        segments = self.segments()
-        return max(segments[0].base_offset if segments else 0, self.log_start_offset)
+        return self._snapshot(self.log_start_offset).start_offset
 
     @property
     def end_offset(self) -> int:
@@ -146,8 +124,9 @@ class PartitionLog:
         It is never below the log start offset, where a broker would continue, too. Raises KafkaFormatError if damage
         hides the end.
         """
-        end = self._search(lambda chosen: chosen.segments[-1].find_next_offset() if chosen.segments else 0)
-        return max(end, self.log_start_offset)
+        end = self._search(lambda log: log.end_offset, self.log_start_offset)
+        assert end is not None  # None is for damage that is skipped
+        return end
 
     def closed_end_offset(self) -> int:
         """Return the end offset of the last segment, for a new segment that is to begin there.
@@ -155,26 +134,19 @@ class PartitionLog:
         Raises CorruptRecordError for an incomplete batch or zeros at the end: if another segment follows, they are
         damage, which hides that segment.
         """
-        return self._search(
-            lambda chosen: Segment(chosen.segments[-1].path).find_next_offset() if chosen.segments else 0
-        )
+
+        def search(log: LogSnapshot) -> int:
+            segments = log.read_segments.segments
+            return Segment(segments[-1].path).find_next_offset() if segments else 0
+
+        return self._search(search)
 
     def find_offset(self, offset: int) -> LogPosition | None:
         """Find the batch that contains `offset`, or the first one after it if compaction removed that.
 
         Returns None at or after the end of the log. Raises KafkaFormatError if damage prevents the search.
         """
-
-        wanted = max(offset, self.log_start_offset)
-
-        def search(chosen: ReadSegments) -> LogPosition | None:
-            for segment in chosen.from_offset(wanted):
-                position = segment.find_offset(wanted)
-                if position is not None:
-                    return LogPosition(segment, position)
-            return None
-
-        return self._search(search)
+        return self._search(lambda log: log.find_offset(offset), self.log_start_offset)
 
     def find_timestamp(self, timestamp: int | datetime) -> TimestampOffset | None:
         """Find the first record, in offset order, with `timestamp` or a higher one, as Kafka's ListOffsets; else None.
@@ -197,17 +169,7 @@ class PartitionLog:
         wanted_ms = milliseconds(timestamp)
         if wanted_ms < 0:
             raise ValueError(f"timestamp: expected 0 or more, found {timestamp}")
-
-        def search(chosen: ReadSegments) -> TimestampOffset | None:
-            wanted = chosen.from_offset(start_offset)
-            limit = self.max_decompressed_bytes
-            found = (
-                segment.find_timestamp(wanted_ms, start_offset, max_decompressed_bytes=limit, turn=turn)
-                for segment in wanted
-            )
-            return next((one for one in found if one is not None), None)
-
-        return self._search(search)
+        return self._search(lambda log: log.find_timestamp(wanted_ms, turn), start_offset)
 
     def aborted_transactions(
         self, start_offset: int = 0, end_offset: int | None = None
@@ -218,9 +180,9 @@ class PartitionLog:
         files. If one is invalid, the whole log is read instead.
         """
 
-        def search(chosen: ReadSegments) -> list[AbortedTransaction]:
+        def search(log: LogSnapshot) -> list[AbortedTransaction]:
             found = []
-            for segment in chosen.from_offset(start_offset):
+            for segment in log.read_segments.from_offset(start_offset):
                 transactions = segment.aborted_transactions()
                 if transactions is None:
                     return list(self.scan_aborted_transactions())
@@ -317,7 +279,9 @@ class PartitionLog:
         """Return the view for `read_committed`, else None, and the offset where the read ends."""
         if not is_committed(isolation):
             return None, end_offset
-        view = self._search(lambda chosen: CommittedView(chosen.segments, self.max_decompressed_bytes))
+        view = self._search(
+            lambda log: CommittedView(log.read_segments.segments, self.max_decompressed_bytes)
+        )
         return view, view.end_offset if end_offset is None else min(end_offset, view.end_offset)
 
     def _records(
@@ -397,16 +361,25 @@ class PartitionLog:
             raise FileNotFoundError(errno.ENOENT, message, str(gone.path))
         return segments
 
-    def _search(self, search: Callable[[ReadSegments], _Found]) -> _Found:
+    def _search(self, search: Callable[[LogSnapshot], _Found], log_start_offset: int = 0) -> _Found:
         """Return the result of a search. It is repeated if segments were deleted meanwhile."""
-        chosen = self.read_segments()
+        log = self._snapshot(log_start_offset)
         while True:
             try:
-                return search(chosen)
+                return search(log)
             except FileNotFoundError:
-                before, chosen = chosen, self.read_segments()
-                if chosen.segments == before.segments:
+                before, log = log, self._snapshot(log_start_offset)
+                if log == before:
                     raise
+
+    def _snapshot(self, log_start_offset: int) -> LogSnapshot:
+        return LogSnapshot(
+            tuple(self.segments()),
+            self._segment_ends,
+            log_start_offset,
+            checks_overlaps=True,
+            max_decompressed_bytes=self.max_decompressed_bytes,
+        )
 
 
 def partition_folder(path: str | os.PathLike[str] | RemotePath) -> StoragePath:
@@ -420,18 +393,3 @@ def partition_folder(path: str | os.PathLike[str] | RemotePath) -> StoragePath:
             raise NotADirectoryError(errno.ENOTDIR, "expected a folder, found a file", str(folder))
         raise FileNotFoundError(errno.ENOENT, "no such folder", str(folder))
     return folder
-
-
-def partition_of(path: StoragePath) -> TopicPartition | None:
-    """Return the partition whose folder a broker would give this name; None if there is none."""
-    return partition_of_folder(path.name or path.absolute().name)
-
-
-def partition_of_folder(name: str) -> TopicPartition | None:
-    """Return the partition whose folder a broker would give exactly this name; None if there is none.
-
-    >>> partition_of_folder("orders-7"), partition_of_folder("orders-07")
-    (TopicPartition(topic='orders', partition=7), None)
-    """
-    found = TopicPartition.from_folder_name(name)
-    return found if found is not None and str(found) == name and found.partition <= _MAX_PARTITION else None

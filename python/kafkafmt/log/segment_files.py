@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeAlias
 
 from kafkafmt.log.checkpoints import LogStartOffsets
 from kafkafmt.log.indexes import AbortedTransaction, transactions_from_bytes
-from kafkafmt.log.listed_log import ListedLog
+from kafkafmt.log.log_snapshot import LogSnapshot
 from kafkafmt.log.open_segment import READ_BYTES, OpenSegment
 from kafkafmt.log.overlaps import SegmentEnds
 from kafkafmt.log.segment import SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX, Segment
@@ -122,7 +122,7 @@ class ListedFiles:
 
     checks_crcs = False
 
-    def __init__(self, log: ListedLog, *, follows_transactions: bool) -> None:
+    def __init__(self, log: LogSnapshot, *, follows_transactions: bool) -> None:
         self.raises_damage = not log.skips_damage
         self._log = log
         self._follows_transactions = follows_transactions

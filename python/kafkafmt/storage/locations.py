@@ -19,7 +19,8 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, quote, unquote, urlencode
@@ -32,6 +33,10 @@ from kafkafmt.types import checked_path
 
 StoragePath: TypeAlias = Path | RemotePath
 _Path = TypeVar("_Path", Path, RemotePath, Path | RemotePath)
+_Asked = TypeVar("_Asked")
+_Found = TypeVar("_Found")
+
+_ASKED_AT_ONCE = 16
 
 CREDENTIAL_OPTIONS = ("access_key", "secret_key")
 # The settings of `pyarrow.fs.FileSystem.from_uri` that concern reading.
@@ -158,6 +163,16 @@ def read_file(path: StoragePath) -> bytes:
     """Return the content of a file. Raises OSError; FileNotFoundError if there is no such file."""
     with storage_of(path).open(path) as file:
         return bytes(file.read())
+
+
+def side_by_side(
+    ask: Callable[[_Asked], _Found], paths: Collection[_Asked], *, in_parallel: bool
+) -> list[_Found]:
+    """Call `ask` for each path, in threads if `in_parallel`, as remote ones cost a round trip. Returns the results."""
+    if not in_parallel:
+        return list(map(ask, paths))
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:
+        return list(threads.map(ask, paths))
 
 
 def is_uri(path: str) -> bool:

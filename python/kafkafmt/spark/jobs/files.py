@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from kafkafmt.log.listed_log import ListedLog, with_log_starts
 from kafkafmt.log.listing import by_folder, list_segments
-from kafkafmt.log.overlaps import find_readable_end
-from kafkafmt.log.segment import Segment
+from kafkafmt.log.log_snapshot import LogSnapshot, with_log_starts
+from kafkafmt.log.overlaps import SegmentEnds, find_readable_end
+from kafkafmt.log.segment import MAX_OFFSET, Segment
 from kafkafmt.log.topics import is_chosen, topics_left_out_in_words
 from kafkafmt.storage import RemotePath
 from kafkafmt.storage.locations import absolute_paths
@@ -60,10 +60,13 @@ def with_first_offsets(segments: Sequence[Segment], *, from_segment_start: bool)
     from_segment_start: ignore the log start offset. Overlaps are detected only in local folders. Raises CheckpointError
     for a malformed `log-start-offset-checkpoint`.
     """
-    logs = [ListedLog(found, skips_damage=True) for found in by_folder(segments)]
+    ends = SegmentEnds(warns=True)
+    logs = [LogSnapshot(found, ends, skips_damage=True) for found in by_folder(segments)]
     placed = {}
     for log in logs if from_segment_start else with_log_starts(logs):
-        for segment, first, _ in log.read_segments.spans():
+        read = {segment: first for segment, first, _ in log.read_segments.spans()}
+        for segment in log.segments:
+            first = read.get(segment, MAX_OFFSET)  # all offsets of the other segments are in earlier ones
             is_overlapped = first > segment.base_offset and find_readable_end(segment) > segment.base_offset
             placed[segment.path] = PlacedSegment(segment, max(first, log.log_start_offset), is_overlapped)
     return [placed[segment.path] for segment in segments]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.listed_log import ListedLog
+from kafkafmt.log.log_snapshot import LogSnapshot
 from kafkafmt.log.segment import Segment, begins_batch
 from kafkafmt.log.splitting import Place
 from kafkafmt.spark.source.options import NOTHING, UNLIMITED, Amount
@@ -31,7 +31,7 @@ _LEAST_RUN_BYTES, _MOST_RUN_BYTES = 4 * 1024, 64 * 1024
 class Lag:
     """The records of a log that are still to be read, from one place to a later one."""
 
-    log: ListedLog
+    log: LogSnapshot
     start: Place
     end: Place
 
@@ -104,7 +104,7 @@ def _reach(lag: Lag, most: Amount, *, takes_one: bool) -> tuple[Place, Amount]:
 
 
 def _last_within(
-    log: ListedLog, segment: Segment, bounds: tuple[Place, Place], most: Amount, takes_one: bool
+    log: LogSnapshot, segment: Segment, bounds: tuple[Place, Place], most: Amount, takes_one: bool
 ) -> Place:
     """Return the end of the last batch within `most` in a range of a segment, or the start of the range if none is."""
     start, end = bounds
@@ -113,7 +113,7 @@ def _last_within(
         segment.base_offset,
         min(start.position + most.size_in_bytes, end.position),
     )
-    with log.open(segment, start.position, end.position) as records:
+    with segment.open(start.position, end.position) as records:
         try:
             nearest = start
             if last.position - start.position > _SCANNED_BYTES:

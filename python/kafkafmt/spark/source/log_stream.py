@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kafkafmt.log.end_tracker import EndTracker
-from kafkafmt.log.listed_log import ListedLog
+from kafkafmt.log.log_snapshot import LogSnapshot
 from kafkafmt.log.overlaps import SegmentEnds
 from kafkafmt.log.splitting import Place, Split
 from kafkafmt.spark.selection import LATEST, ensure_all_named
@@ -32,9 +32,9 @@ class LogStream:
 
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
-        self._logs: dict[TopicPartition, ListedLog] = {}
+        self._logs: dict[TopicPartition, LogSnapshot] = {}
         self._trackers: dict[TopicPartition, EndTracker] = {}
-        self._ends = SegmentEnds()
+        self._ends = SegmentEnds(warns=True)
         self._places: dict[TopicPartition, dict[int, Place]] = {}
         self._last: Offsets | None = None  # the offsets for which the logs were listed
         self._target: Offsets | None = None
@@ -107,7 +107,7 @@ class LogStream:
             tracker.forget_before(offsets.get(topic_partition, 0))
 
     def _list(self) -> None:
-        logs: dict[TopicPartition, ListedLog] = {}
+        logs: dict[TopicPartition, LogSnapshot] = {}
         for log in find_logs(self._options.read, may_grow=True, ends=self._ends):
             if log.topic_partition is None:
                 raise ValueError(
@@ -118,10 +118,10 @@ class LogStream:
         self._trackers = {one: self._trackers.get(one) or EndTracker() for one in logs}
         for topic_partition, log in logs.items():
             self._trackers[topic_partition].follow_listed(log, follows_transactions=is_committed)
-        self._ends.keep({log.segments[0].path.parent for log in logs.values()})
+        self._ends.keep({log.folder for log in logs.values()})
         self._logs, self._last = logs, None
 
-    def _initial_offset(self, log: ListedLog) -> int:
+    def _initial_offset(self, log: LogSnapshot) -> int:
         assert log.topic_partition is not None
         starting, stable = self._options.read.starting, self._trackers[log.topic_partition].stable_offset
         given = starting.offsets[log.topic_partition] if starting.offsets is not None else None
@@ -132,7 +132,7 @@ class LogStream:
             return log.start_offset if starting.timestamp is None else stable
         return found
 
-    def _first_offset(self, log: ListedLog, wanted: int | None) -> int:
+    def _first_offset(self, log: LogSnapshot, wanted: int | None) -> int:
         assert log.topic_partition is not None
         end = self._trackers[log.topic_partition].end_offset
         return self._losses.first_offset(
@@ -152,7 +152,7 @@ class LogStream:
         tracker = self._trackers[topic_partition]
         return Place(tracker.end_offset, tracker.end.base_offset, tracker.end.position)
 
-    def _place(self, log: ListedLog, offset: int) -> Place | None:
+    def _place(self, log: LogSnapshot, offset: int) -> Place | None:
         """Return the place of an offset in its log, or None if damage that is skipped hides it."""
         assert log.topic_partition is not None
         end = self._end_place(log.topic_partition)

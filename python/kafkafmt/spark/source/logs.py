@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kafkafmt._util.names import found_in_words
-from kafkafmt.log.listed_log import ListedLog, with_log_starts
 from kafkafmt.log.listing import by_folder, list_segments
+from kafkafmt.log.log_snapshot import LogSnapshot, with_log_starts
 from kafkafmt.log.overlaps import SegmentEnds
 from kafkafmt.log.topics import is_chosen, topics_left_out_in_words
 from kafkafmt.storage.locations import absolute_paths, without_secrets
 
 if TYPE_CHECKING:
     from kafkafmt.spark.source.options import ReadOptions
+    from kafkafmt.storage import StoragePath
     from kafkafmt.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
@@ -23,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 
 def find_logs(
     options: ReadOptions, *, may_grow: bool = False, ends: SegmentEnds | None = None
-) -> list[ListedLog]:
+) -> list[LogSnapshot]:
     """Return the logs of the selected partitions, ordered by partition.
 
     may_grow: accept folders without a log, and globs and patterns without a matching topic, because they may appear
@@ -32,11 +33,11 @@ def find_logs(
     Raises FileNotFoundError and ValueError, in one line, for paths without a log and unknown topics; CheckpointError
     for a malformed `log-start-offset-checkpoint`.
     """
-    ends = SegmentEnds() if ends is None else ends
+    ends = SegmentEnds(warns=True) if ends is None else ends
     located = absolute_paths(options.paths, options.file_system)
     listed = list_segments(located, may_be_empty=may_grow)
     logs = [
-        ListedLog(
+        LogSnapshot(
             segments,
             ends,
             skips_damage=options.on_corrupt != "fail",
@@ -59,10 +60,10 @@ def find_logs(
     _ensure_distinct(chosen)
     if not options.from_segment_start:
         chosen = with_log_starts(chosen)
-    return sorted(chosen, key=lambda log: (log.topic_partition or ("", 0), log.folder))
+    return sorted(chosen, key=lambda log: (log.topic_partition or ("", 0), str(log.folder)))
 
 
-def _ensure_topics(logs: Sequence[ListedLog], options: ReadOptions) -> None:
+def _ensure_topics(logs: Sequence[LogSnapshot], options: ReadOptions) -> None:
     topics = {log.topic for log in logs if log.topic is not None}
     missing = options.topics.unmatched(topics)
     if missing is not None:
@@ -70,14 +71,14 @@ def _ensure_topics(logs: Sequence[ListedLog], options: ReadOptions) -> None:
         raise ValueError(f"no topic {missing!r} in {paths}: {found_in_words(missing, topics)}")
 
 
-def _is_chosen(log: ListedLog, options: ReadOptions) -> bool:
+def _is_chosen(log: LogSnapshot, options: ReadOptions) -> bool:
     if options.topics.is_everything:
         return is_chosen(log.topic_partition, None, is_named=log.segments[0].is_named)
     return log.topic is not None and log.topic in options.topics
 
 
-def _ensure_distinct(logs: Sequence[ListedLog]) -> None:
-    folders: dict[TopicPartition, str] = {}
+def _ensure_distinct(logs: Sequence[LogSnapshot]) -> None:
+    folders: dict[TopicPartition, StoragePath] = {}
     for log in logs:
         if log.topic_partition is not None:
             other = folders.setdefault(log.topic_partition, log.folder)

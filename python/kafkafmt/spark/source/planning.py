@@ -1,6 +1,6 @@
 """Plan a batch read on the driver: from paths to tasks, each of some splits of segments.
 
-`ListedLog` describes what the driver reads of a segment. For `read_committed` it also reads headers: those of each
+`LogSnapshot` describes what the driver reads of a segment. For `read_committed` it also reads headers: those of each
 log's last segment, or of all segments if a broker's `.snapshot` and `.txnindex` files are missing.
 """
 
@@ -20,7 +20,7 @@ from kafkafmt.spark.source.logs import find_logs
 
 if TYPE_CHECKING:
     from kafkafmt.log.indexes import AbortedTransaction
-    from kafkafmt.log.listed_log import ListedLog
+    from kafkafmt.log.log_snapshot import LogSnapshot
     from kafkafmt.spark.selection import Bound
     from kafkafmt.spark.source.options import ReadOptions
 
@@ -69,13 +69,14 @@ def tasks(splits: Iterable[Split], most_bytes: int) -> Iterator[ReadTask]:
         yield ReadTask(together)
 
 
-def find_bound(log: ListedLog, name: str, bound: Bound) -> int | None:
+def find_bound(log: LogSnapshot, name: str, bound: Bound) -> int | None:
     """Return the offset of a bound in a log; None for the start or end of the log. Raises ValueError.
 
     name: of the option, for messages.
     """
     if bound.timestamp is not None:
-        return log.find_timestamp(bound.timestamp)
+        found = log.find_timestamp(bound.timestamp)
+        return None if found is None else found.offset
     if bound.offsets is None or log.topic_partition is None:
         return None
     offset = bound.offsets[log.topic_partition]
@@ -88,7 +89,7 @@ def find_bound(log: ListedLog, name: str, bound: Bound) -> int | None:
     return offset
 
 
-def _splits(log: ListedLog, options: ReadOptions) -> Iterator[Split]:
+def _splits(log: LogSnapshot, options: ReadOptions) -> Iterator[Split]:
     start, end = _bounds(log, options)
     aborted: tuple[AbortedTransaction, ...] = ()
     if options.isolation == "read_committed":
@@ -99,7 +100,7 @@ def _splits(log: ListedLog, options: ReadOptions) -> Iterator[Split]:
     yield from log.splits(options.split_bytes, start, end, aborted)
 
 
-def _bounds(log: ListedLog, options: ReadOptions) -> tuple[int | None, int | None]:
+def _bounds(log: LogSnapshot, options: ReadOptions) -> tuple[int | None, int | None]:
     """Return the start and the end offset; None for those of the log."""
     start = find_bound(log, "startingOffsets", options.starting)
     if start is None and options.starting.timestamp is not None:

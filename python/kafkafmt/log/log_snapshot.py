@@ -6,37 +6,45 @@ if it must be split; without indexes its headers are read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple
 
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.indexes import AbortedTransaction
-from kafkafmt.log.listing import read_log_starts
+from kafkafmt.log.checkpoints import LogStartOffsets
+from kafkafmt.log.indexes import AbortedTransaction, TimestampOffset
 from kafkafmt.log.overlaps import ReadSegments, SegmentEnds
-from kafkafmt.log.segment import Segment, SegmentRecords
+from kafkafmt.log.segment import NO_TURN, Segment, Turn
 from kafkafmt.log.splitting import Place, SegmentCutter, Split
+from kafkafmt.storage import RemotePath, StoragePath
 from kafkafmt.types import TopicPartition
 
-_Found = TypeVar("_Found")
+
+class LogPosition(NamedTuple):
+    """The position of a batch: a segment, and the byte position in its file."""
+
+    segment: Segment
+    position: int
 
 
 @dataclass(frozen=True)
-class ListedLog:
-    """The segments of one partition, at least one, by base offset, and how to read them.
+class LogSnapshot:
+    """The segments of one partition, by base offset, and how to read them.
+
+    A `PartitionLog` takes one for each search, perhaps without a segment. Spark keeps one, with a segment at least.
 
     ends: the known end offsets of segments, which logs may share.
     log_start_offset: records below it are deleted, though segments may still have them (KIP-107).
-    skips_damage: reads skip damage instead of raising it.
+    skips_damage: searches skip damage instead of raising it.
     checks_overlaps: find the end of each segment, to read overlapping offsets once; None: only of local segments.
     given_topic_partition: the partition, if the folder is not named as one.
     """
 
     segments: tuple[Segment, ...]
-    ends: SegmentEnds = field(default_factory=SegmentEnds, repr=False, compare=False)
+    ends: SegmentEnds = field(repr=False, compare=False)
     log_start_offset: int = 0
     skips_damage: bool = False
     checks_overlaps: bool | None = None
@@ -44,9 +52,9 @@ class ListedLog:
     given_topic_partition: TopicPartition | None = None
 
     @property
-    def folder(self) -> str:
+    def folder(self) -> StoragePath:
         """The path or URI of the folder."""
-        return str(self.segments[0].path.parent)
+        return self.segments[0].path.parent
 
     def __str__(self) -> str:
         return str(self.topic_partition or self.folder)
@@ -67,27 +75,23 @@ class ListedLog:
 
         The first record may have a higher offset.
         """
-        return max(self.segments[0].base_offset, self.log_start_offset)
+        return max(self.segments[0].base_offset if self.segments else 0, self.log_start_offset)
 
     @cached_property
     def end_offset(self) -> int | None:
-        """The offset after the last whole batch; None if damage hides it and is skipped.
+        """The offset after the last whole batch, or the log start offset if that is higher.
 
-        Raises KafkaFormatError if damage hides it and is not skipped.
+        None if damage hides it and is skipped. Raises KafkaFormatError if it is not skipped.
         """
-        segment = self.segments[-1]
+        if not self.segments:
+            return self.log_start_offset
+        read = self.read_segments
         try:
-            with self.open(segment) as records:
-                return max(segment.read_indexes().find_next_offset(records), self.least_end_offset)
+            return max(read.segments[-1].find_next_offset(), read.first_offsets[-1], self.log_start_offset)
         except KafkaFormatError:
             if not self.skips_damage:
                 raise
             return None
-
-    @property
-    def least_end_offset(self) -> int:
-        """A lower bound of the end: the log start offset, or the highest end of the earlier segments."""
-        return max(self.log_start_offset, self.read_segments.first_offsets[-1])
 
     @property
     def _checks_overlaps(self) -> bool:
@@ -97,11 +101,25 @@ class ListedLog:
 
     @cached_property
     def read_segments(self) -> ReadSegments:
-        """All segments, with the lowest offset that is read from each, without regard to the log start offset."""
-        firsts = [segment.base_offset for segment in self.segments]
-        if self._checks_overlaps and len(firsts) > 1:
-            firsts = self.ends.first_offsets(self.segments)
-        return ReadSegments(list(self.segments), firsts, [])
+        """The segments to read, with the lowest offset that is read from each, without regard to the log start offset.
+
+        They are all segments if overlaps are not checked.
+        """
+        if self._checks_overlaps:
+            return self.ends.read_segments(self.segments)
+        return ReadSegments(list(self.segments), [segment.base_offset for segment in self.segments], [])
+
+    def find_offset(self, offset: int) -> LogPosition | None:
+        """Find the batch that contains `offset`, or the first one after it; None at or after the end of the log.
+
+        Raises KafkaFormatError if damage prevents the search.
+        """
+        wanted = max(offset, self.log_start_offset)
+        for segment in self.read_segments.from_offset(wanted):
+            position = segment.find_offset(wanted)
+            if position is not None:
+                return LogPosition(segment, position)
+        return None
 
     def find_place(self, offset: int) -> Place | None:
         """Find the place of the batch that contains `offset`, or of the first one after it, in the offset's segment.
@@ -109,52 +127,43 @@ class ListedLog:
         Returns None if damage hides it and is skipped; if it is not skipped, raises KafkaFormatError. Returns None also
         after the last batch of the log.
         """
-        segment = self.segments[self.read_segments.number_of(offset)]
-        with self.open(segment) as records:
-            try:
-                row = segment.read_indexes().find_row(records, offset)
-            except KafkaFormatError as error:
-                if not self.skips_damage:
-                    raise records.with_source(error) from None
-                return None
-        if row is not None:
-            return Place(offset, segment.base_offset, int(row["position"]))
-        is_last = segment is self.segments[-1]
-        return None if is_last else Place(offset, segment.base_offset, segment.size_in_bytes)
+        segment, *later = self.read_segments.from_offset(offset)
+        try:
+            position = segment.find_offset(offset)
+        except KafkaFormatError:
+            if not self.skips_damage:
+                raise
+            return None
+        if position is None and not later:
+            return None
+        return Place(offset, segment.base_offset, segment.size_in_bytes if position is None else position)
 
-    def open(self, segment: Segment, start: int = 0, end: int | None = None) -> SegmentRecords:
-        """Open the records of a segment from byte `start` to `end`, as `Segment.open`."""
-        return segment.open(start, end, max_decompressed_bytes=self.max_decompressed_bytes)
+    def find_timestamp(self, timestamp: int, turn: Turn = NO_TURN) -> TimestampOffset | None:
+        """Find the first record with `timestamp` (milliseconds) or a later one, in offset order; None if there is none.
 
-    def read_through(
-        self, segment: Segment, read: Callable[[SegmentRecords], _Found], position: int = 0
-    ) -> _Found:
-        """Return the result of `read` for the records of a segment from `position` on.
-
-        If damage is skipped, `read` is called again for the records after it. Otherwise KafkaFormatError is raised.
+        turn: entered while a batch is decompressed. Raises KafkaFormatError for damage, unless it is skipped.
         """
+        for segment, first, stop in self.read_segments.spans():
+            if stop is None or stop > self.log_start_offset:
+                start_offset = max(first, self.log_start_offset)
+                found = self._find_timestamp_in(segment, timestamp, start_offset, turn)
+                if found is not None:
+                    return found
+        return None
+
+    def _find_timestamp_in(
+        self, segment: Segment, timestamp: int, start_offset: int, turn: Turn
+    ) -> TimestampOffset | None:
+        """Do `find_timestamp` in one segment, for the records from `start_offset` on."""
+        indexes, position = segment.read_indexes(by_time=True), 0
         while True:
-            with self.open(segment, position) as records:
+            with segment.open(position, max_decompressed_bytes=self.max_decompressed_bytes) as records:
                 try:
-                    return read(records)
+                    return indexes.find_timestamp(records, timestamp, start_offset, turn)
                 except KafkaFormatError as error:
                     if not self.skips_damage or error.position is None:
                         raise records.with_source(error) from None
                     position = records.position_after(error)
-
-    def find_timestamp(self, timestamp: int) -> int | None:
-        """Find the offset of the first record with `timestamp` (milliseconds) or a later one; None if there is none."""
-        for segment, first, stop in self.read_segments.spans():
-            if stop is not None and stop <= max(first, self.log_start_offset):
-                continue
-            indexes = segment.read_indexes(by_time=True)
-            start = max(first, self.log_start_offset)
-            found = self.read_through(
-                segment, partial(indexes.find_timestamp, timestamp=timestamp, start_offset=start)
-            )
-            if found is not None:
-                return found.offset
-        return None
 
     def splits(
         self,
@@ -193,10 +202,15 @@ class ListedLog:
             yield from SegmentCutter(whole, places or {}).splits(split_bytes)
 
 
-def with_log_starts(logs: Sequence[ListedLog]) -> list[ListedLog]:
-    """Return the logs with their log start offsets, which are read now. Raises as `read_log_starts`."""
-    starts = read_log_starts([log.segments[0] for log in logs])
-    return [replace(log, log_start_offset=start) for log, start in zip(logs, starts, strict=True)]
+def with_log_starts(logs: Sequence[LogSnapshot]) -> list[LogSnapshot]:
+    """Return the logs with their log start offsets, which are read now.
+
+    Each `log-start-offset-checkpoint` is read once; remote ones are read in parallel. Raises CheckpointError for a
+    malformed file, and OSError.
+    """
+    starts = LogStartOffsets()
+    starts.load({log.folder.parent for log in logs if isinstance(log.folder, RemotePath)})
+    return [replace(log, log_start_offset=starts.of(log.folder)) for log in logs]
 
 
 def _between(
