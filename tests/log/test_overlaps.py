@@ -11,7 +11,7 @@ from kafkafmt.log import LogAppender, LogTail, PartitionLog
 from kafkafmt.log.reader import LogReader, read_memory
 from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.types import TopicPartition
-from log.samples import DAY, batches, name, put_segment
+from log.samples import DAY, batch, batches, name, put_segment
 from log.test_reader import offsets, reader_of
 
 
@@ -69,6 +69,14 @@ def test_timestamps_when_last_segment_ends_before_others_then_are_found(folder: 
     for log in (PartitionLog(folder), LogTail(folder)):
         assert log.find_timestamp(DAY + 27) == (DAY + 27, 27)
     assert LogTail(folder).find_max_timestamp() == (DAY + 29, 29)
+
+
+def test_timestamp_when_only_what_is_not_read_of_a_segment_has_it_then_is_not_found(tmp_path: Path) -> None:
+    put_segment(tmp_path, 0, [*batches(0, 10, 5), batch(18, 2)])  # compaction removed 10 to 17
+    put_segment(tmp_path, 10, [batch(10, 5, timestamp=DAY + 99), *batches(15, 30, 5)])
+    for log in (PartitionLog(tmp_path), LogTail(tmp_path)):
+        assert log.find_timestamp(DAY + 30) is None
+    assert LogTail(tmp_path).find_max_timestamp() == (DAY + 29, 29)
 
 
 def test_last_segment_when_it_grows_past_others_then_what_is_behind_them_is_read(folder: Path) -> None:

@@ -143,12 +143,10 @@ class LogSnapshot:
 
         turn: entered while a batch is decompressed. Raises KafkaFormatError for damage, unless it is skipped.
         """
-        for segment, first, stop in self.read_segments.spans():
-            if stop is None or stop > self.log_start_offset:
-                start_offset = max(first, self.log_start_offset)
-                found = self._find_timestamp_in(segment, timestamp, start_offset, turn)
-                if found is not None:
-                    return found
+        for segment, first, _ in self.read_segments.spans(self.log_start_offset):
+            found = self._find_timestamp_in(segment, timestamp, first, turn)
+            if found is not None:
+                return found
         return None
 
     def _find_timestamp_in(
@@ -185,8 +183,7 @@ class LogSnapshot:
         start = max(start if start is not None else 0, self.start_offset)
         if end is not None and start >= end:
             return
-        for segment, first, stop in self.read_segments.spans():
-            first = max(first, start)
+        for segment, first, stop in self.read_segments.spans(start):
             if (end is not None and first >= end) or (stop is not None and stop <= first):
                 continue
             whole = Split(

@@ -100,9 +100,15 @@ class ReadSegments(NamedTuple):
         """Return the segments from the one that an offset belongs to on; all of them for None."""
         return self.segments if offset is None else self.segments[self.number_of(offset) :]
 
-    def spans(self) -> Iterator[tuple[Segment, int, int | None]]:
-        """Iterate over the segments, with the lowest offset read from each and from the next one; None for the last."""
-        return zip(self.segments, self.first_offsets, [*self.first_offsets[1:], None], strict=True)
+    def spans(self, start_offset: int = 0) -> Iterator[tuple[Segment, int, int | None]]:
+        """Iterate over the segments with offsets from `start_offset` on, with the lowest of them to read from each.
+
+        The third value is the lowest offset that is read from the next segment; None for the last one.
+        """
+        next_offsets = [*self.first_offsets[1:], None]  # one too many without segments
+        for segment, first, stop in zip(self.segments, self.first_offsets, next_offsets, strict=False):
+            if stop is None or stop > start_offset:
+                yield segment, max(first, start_offset), stop
 
 
 class LowestOffsets:

@@ -229,9 +229,9 @@ class LogTail:
         Any thread may call it. turn: entered while a batch is decompressed.
         """
         start, limit = self._tracker.log_start, self._log.max_decompressed_bytes
-        segments = self._tracker.read.from_offset(start)
+        spans = self._tracker.read.spans(start)
         highest = max(
-            (_max_timestamp(segment, start, limit, turn) for segment in segments), default=NO_TIMESTAMP
+            (_max_timestamp(segment, first, limit, turn) for segment, first, _ in spans), default=NO_TIMESTAMP
         )
         return None if highest == NO_TIMESTAMP else self._log.find_timestamp_from(start, highest, turn)
 
