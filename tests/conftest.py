@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -32,6 +33,11 @@ hypothesis.settings.load_profile("kafkafmt")
 
 SEED = "KAFKAFMT_SEED"
 LOGS = Path(__file__).parent / "data" / "logs"
+
+
+# No example has a deadline: a machine may stop for longer than any that would tell something.
+settings.register_profile("kafkafmt", deadline=None)
+settings.load_profile("kafkafmt")
 
 
 def lacks(*modules: str) -> bool:

@@ -17,6 +17,7 @@ from kafkafmt.cli import main
 from kafkafmt.log import PartitionLogWriter
 
 FIRST_TIMESTAMP = 1_700_000_000_000
+BASE_OFFSET_BYTES = 8
 
 
 def write_log(
@@ -35,6 +36,23 @@ def write_log(
                 offset = number * records + i
                 builder.append(FIRST_TIMESTAMP + offset, b"key-%d" % offset, b"value-%d " % offset * 5)
             writer.append(builder.build())
+    return folder
+
+
+def write_copies(
+    folder: Path, batches: int, *, codec: Codec = Codec.NONE, segment_bytes: int, records: int
+) -> Path:
+    """As `write_log`, of batches that all have the records of the first: a long log, and soon written."""
+    builder = RecordBatchBuilder(codec=codec)
+    for i in range(records):
+        builder.append(FIRST_TIMESTAMP + i, b"key-%d" % i, b"value-%d " % i * 5)
+    batch = bytearray(builder.build())
+    with PartitionLogWriter(folder, segment_bytes=segment_bytes) as writer:
+        for number in range(batches):
+            batch[:BASE_OFFSET_BYTES] = (number * records).to_bytes(
+                BASE_OFFSET_BYTES, "big"
+            )  # outside the CRC
+            writer.append(bytes(batch))
     return folder
 
 

@@ -23,9 +23,11 @@ from cli.logs import (
     run,
     run_process,
     segments,
+    write_copies,
     write_log,
 )
 from kafkafmt import Codec, FileRecords, LazyDownConvertRecords
+from kafkafmt._util.locks import locked_file
 from kafkafmt.jobs.convert import ConvertError, ConvertOptions, convert_in_processes, convert_segment, plan
 from kafkafmt.jobs.convert import segment as segment_module
 from kafkafmt.log import PartitionLog, Segment
@@ -241,21 +243,25 @@ def is_running(group: int) -> bool:
 
 def test_kill_when_converting_then_the_second_run_does_what_is_missing(tmp_path: Path) -> None:
     log = write_log(tmp_path / "logs" / "orders-0", 30, codec=Codec.GZIP, segment_bytes=60_000, records=1500)
-    for partition in range(1, 10):  # enough to be at it still when the signal comes
+    for partition in range(1, 3):
         shutil.copytree(log, log.parent / f"orders-{partition}", copy_function=os.link)
     wanted, target = tmp_path / "wanted", tmp_path / "out"
     assert run("convert", log.parent, wanted, "--to-magic", 1).exit_code == 0
-    process = subprocess.Popen(
-        command("convert", log.parent, target, "--to-magic", 1, "--jobs", 2),
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    while len(segments(target)) < 3 and process.poll() is None:
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    while is_running(process.pid):  # the workers notice, and end
-        time.sleep(0.002)
+    waited_for = target / "orders-0" / f".{segments(log)[1].stem}.converted.lock"
+    waited_for.parent.mkdir(parents=True)
+    with locked_file(waited_for):  # so that it is at it still when the signal comes
+        process = subprocess.Popen(
+            command("convert", log.parent, target, "--to-magic", 1, "--jobs", 2),
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        while len(segments(target)) < 3:
+            assert process.poll() is None
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        while is_running(process.pid):  # the workers notice, and end
+            time.sleep(0.002)
     left = [path for path in segments(target) if not path.name.startswith(".")]
     assert 3 <= len(left) < len(segments(log.parent))
     assert all(path.read_bytes() == (wanted / path.relative_to(target)).read_bytes() for path in left)
@@ -271,8 +277,10 @@ def test_kill_when_converting_then_the_second_run_does_what_is_missing(tmp_path:
 
 @pytest.mark.usefixtures("interrupts")
 def test_interrupt_when_converting_then_ends_soon_and_leaves_nothing_half_done(tmp_path: Path) -> None:
-    log = write_log(tmp_path / "logs" / "orders-0", 300, codec=Codec.GZIP, segment_bytes=60_000, records=1500)
-    for partition in range(1, 10):  # enough to be at it still when the signal comes
+    log = write_copies(
+        tmp_path / "logs" / "orders-0", 300, codec=Codec.GZIP, segment_bytes=60_000, records=1500
+    )
+    for partition in range(1, 30):  # a minute of work: enough to be at it still when the signal comes
         shutil.copytree(log, log.parent / f"orders-{partition}", copy_function=os.link)
     target = tmp_path / "out"
     process = subprocess.Popen(
@@ -281,10 +289,11 @@ def test_interrupt_when_converting_then_ends_soon_and_leaves_nothing_half_done(t
         text=True,
         start_new_session=True,
     )
-    while not segments(target) and process.poll() is None:
+    while not segments(target):
+        assert process.poll() is None
         time.sleep(0.002)
     os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=30)
     assert (process.returncode, errors.strip()) == (130, "kafkafmt: interrupted")
     assert not [path for path in target.rglob(".*") if path.suffix == ".tmp"]
 
@@ -635,7 +644,7 @@ def test_segment_that_vanishes_when_converted_then_is_gone_unless_the_whole_dire
 
 
 def test_memory_when_a_segment_is_large_then_is_bounded_by_the_chunk(tmp_path: Path) -> None:
-    log = write_log(tmp_path / "logs" / "orders-0", 400, records=4000, segment_bytes=1 << 30)
+    log = write_copies(tmp_path / "logs" / "orders-0", 400, records=4000, segment_bytes=1 << 30)
     assert segments(log)[0].stat().st_size > 100_000_000
     code = (
         "import resource, sys; from kafkafmt.cli import main\n"

@@ -53,7 +53,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Batches nearly as large as the memory has room for."""
     directory = tmp_path_factory.mktemp("large")
     largest = ConvertMemory(MEMORY_MIB * MIB, JOBS, 1, 512 * 1024).max_batch_bytes
-    write_partitions(directory, largest * 9 // 10)
+    write_partitions(directory, largest * 9 // 10, batches=2)
     return directory
 
 

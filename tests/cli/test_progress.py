@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.logs import command, flip, run_process, segments, write_log
+from cli.logs import command, flip, run_process, segments, write_copies, write_log
 
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 ERASE_LINE = "\x1b[2K"
@@ -41,7 +41,7 @@ class OnTerminal:
         with contextlib.suppress(OSError):  # the other end is closed
             while data := os.read(self.terminal, 65536):
                 self.written += data
-                if HIDE_CURSOR.encode() in self.written:
+                if "━".encode() in self.written:  # the cursor is hidden a moment before
                     self.has_shown_bar.set()
 
     def end(self) -> str:
@@ -179,8 +179,8 @@ def test_bar_when_the_command_fails_then_is_erased_before_the_message(log: Path,
 
 
 def test_bar_when_interrupted_then_is_erased_and_the_cursor_is_back(tmp_path: Path) -> None:
-    log = write_log(tmp_path / "logs" / "orders-0", batches=100, segment_bytes=1_000_000)
-    for partition in range(1, 1000):
+    log = write_copies(tmp_path / "logs" / "orders-0", 400, records=1000, segment_bytes=1 << 30)
+    for partition in range(1, 1000):  # a minute of work: enough to be at it still when the signal comes
         folder = tmp_path / "logs" / f"orders-{partition}"
         folder.mkdir()
         for path in segments(log):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import kafkafmt as kf
-from cli.logs import command, is_one_line, json_lines, run, write_log
+from cli.logs import command, is_one_line, json_lines, run, write_copies, write_log
 from jobs.logs import Row, make_logs, merged
 from kafkafmt.log import LogDirectory, PartitionLog
 from kafkafmt.types import TopicPartition
@@ -120,7 +120,7 @@ def test_folder_when_it_cannot_be_finished_then_nothing_is_there(source: Path, t
 
 @pytest.mark.usefixtures("interrupts")
 def test_folder_when_interrupted_then_nothing_is_there(source: Path, tmp_path: Path) -> None:
-    log = write_log(source / "orders-0", batches=300, records=1000, segment_bytes=10**8)
+    log = write_copies(source / "orders-0", 300, records=1000, segment_bytes=10**8)
     for partition in range(1, 40):  # more than any machine replays before the signal comes
         shutil.copytree(log, source / f"orders-{partition}", copy_function=os.link)
     folder = tmp_path / "merged"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from datetime import datetime, timezone
@@ -88,6 +89,24 @@ def test_table_when_its_state_is_kept_then_the_next_one_reads_what_is_new(
     assert is_one_line(other.stderr, ["topics None, expected orders"])
 
 
+# A command that is killed with 15 commits behind it, and more records read since.
+KILLED_BEFORE_A_COMMIT = """
+import itertools, os, signal
+from kafkafmt.cli import main
+from kafkafmt.jobs.table import Table
+
+commit, commits = Table.commit, itertools.count()
+
+def counted(table):
+    if next(commits) == 15:
+        os.kill(os.getpid(), signal.SIGKILL)
+    commit(table)
+
+Table.commit = counted
+main()
+"""
+
+
 def test_table_when_killed_then_the_next_run_goes_on_and_ends_with_the_same(
     source: Path, tmp_path: Path
 ) -> None:
@@ -95,16 +114,16 @@ def test_table_when_killed_then_the_next_run_goes_on_and_ends_with_the_same(
         write_log(source / f"orders-{number}", batches=200, records=300, segment_bytes=10**8)
     whole, out = tmp_path / "whole.parquet", tmp_path / "t.parquet"
     assert run("table", source, whole).exit_code == 0
-    arguments = command("table", source, out, "--commit-interval", 0, "--verbose")
-    commits = 0
+    arguments = ("table", str(source), str(out), "--commit-interval", "0", "--verbose")
     for _ in range(2):
-        with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stderr is not None
-            for line in process.stderr:
-                commits += line.startswith("committed")
-                if commits % 20 == 19:
-                    process.kill()
-        assert process.returncode < 0
+        killed = subprocess.run(
+            [sys.executable, "-c", KILLED_BEFORE_A_COMMIT, *arguments],
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        assert "committed: " in killed.stderr
         assert not out.exists()
     result = run("table", source, out, "--json")
     assert result.exit_code == 0, result.stderr

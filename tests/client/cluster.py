@@ -5,12 +5,10 @@ It takes batches of `LIMIT` bytes at most, and lets anyone do anything with what
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,6 +26,7 @@ from kafka.protocol.admin import (
 import kafkafmt as kf
 from broker.broker import HOST, JVM_OPTIONS, Broker, BrokerRefusalError, Kafka
 from clients.tap import Tap
+from freezing import frozen
 from kafkafmt.log import LogDirectory
 
 if TYPE_CHECKING:
@@ -111,15 +110,9 @@ class Cluster:
         self.tap.refuse()
         self.broker.kill()
 
-    @contextmanager
-    def frozen(self) -> Iterator[None]:
+    def frozen(self) -> AbstractContextManager[None]:
         """The broker holds its connections, and answers nothing until the end."""
-        os.kill(self.broker.pid, signal.SIGSTOP)
-        os.waitpid(self.broker.pid, os.WUNTRACED)  # until every thread has stopped
-        try:
-            yield
-        finally:
-            os.kill(self.broker.pid, signal.SIGCONT)
+        return frozen(self.broker.pid)
 
     @contextmanager
     def losing_next_produce(self) -> Iterator[None]:

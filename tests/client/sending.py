@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -119,6 +120,18 @@ class Sent:
             once = [record for batch, _ in groupby(batches) for record in batch]
             assert once == [_without_offset(record) for record in records]
             assert all(future.get(ANSWER_SECONDS) for future in self.futures[topic, partition])
+
+
+@contextmanager
+def expiring(producer: Producer, delivery_timeout_ms: float) -> Iterator[None]:
+    """Records that are sent within expire that soon; all others have two minutes, as long as any machine stops."""
+    records = producer._records
+    before = records.options
+    records.options = replace(before, delivery_timeout_ms=delivery_timeout_ms)
+    try:
+        yield
+    finally:
+        records.options = before
 
 
 def assert_sequences_continue(batches: list[kf.RecordBatch], expected: int = 0) -> None:

@@ -19,6 +19,7 @@ from client.sending import (
     IDEMPOTENT,
     Sent,
     assert_sequences_continue,
+    expiring,
     hex_digits,
     sending,
     zeros,
@@ -105,9 +106,9 @@ def test_flush_when_the_broker_does_not_answer_in_time_then_says_what_is_not_del
 def test_send_when_memory_is_exhausted_then_blocks_and_says_so(
     cluster: Cluster, topic: str, guarantee: Mapping[str, Any]
 ) -> None:
-    options = {"buffer_memory": 5 * LIMIT, "max_block_ms": BLOCK_MS, **guarantee}
-    with sending(cluster, **options) as sent:
+    with sending(cluster, buffer_memory=5 * LIMIT, **guarantee) as sent:
         sent.send(topic, hex_digits(0)).get(ANSWER_SECONDS)
+        sent.producer._max_block_ms = BLOCK_MS  # now that it knows the topic
         with cluster.frozen():
             begun = time.monotonic()
             with pytest.raises(KafkaTimeoutError, match=r"\d bytes"):
@@ -122,10 +123,9 @@ def test_send_when_memory_is_exhausted_then_blocks_and_says_so(
 def test_send_when_delivery_times_out_then_fails_and_what_follows_arrives(
     cluster: Cluster, topic: str, guarantee: Mapping[str, Any]
 ) -> None:
-    timeouts = {"linger_ms": 0, "request_timeout_ms": 300, "delivery_timeout_ms": 600}
-    with sending(cluster, **timeouts, **guarantee) as sent:
+    with sending(cluster, linger_ms=0, request_timeout_ms=600, **guarantee) as sent:
         sent.send_in_vain(topic, zeros(0)).get(ANSWER_SECONDS)
-        with cluster.frozen():
+        with cluster.frozen(), expiring(sent.producer, 1000):
             for future in [sent.send_in_vain(topic, zeros(number)) for number in range(5)]:
                 with pytest.raises(KafkaTimeoutError, match="since batch creation"):
                     future.get(ANSWER_SECONDS)
@@ -191,8 +191,7 @@ def test_send_when_a_batch_expires_as_it_is_drained_then_the_others_of_its_reque
 ) -> None:
     """The sender finds both at once, when a callback that held it up returns: one is too old by then."""
     topic = cluster.create_topic(named_after(request.node.name), partitions=2)
-    timeouts = {"linger_ms": 0, "request_timeout_ms": 900, "delivery_timeout_ms": 1000}
-    with sending(cluster, **timeouts, **guarantee) as sent:
+    with sending(cluster, linger_ms=0, **guarantee) as sent:
         for partition in range(2):
             sent.send_in_vain(topic, zeros(0), partition).get(ANSWER_SECONDS)
         is_held_up, goes_on = threading.Event(), threading.Event()
@@ -200,7 +199,7 @@ def test_send_when_a_batch_expires_as_it_is_drained_then_the_others_of_its_reque
         first.add_callback(lambda _: is_held_up.set() or goes_on.wait(ANSWER_SECONDS))
         assert is_held_up.wait(ANSWER_SECONDS)
         old = sent.send_in_vain(topic, zeros(2))
-        time.sleep(timeouts["delivery_timeout_ms"] / 1000)
+        old.batch.created_ms -= sent.producer._records.options.delivery_timeout_ms
         young = sent.send_in_vain(topic, zeros(3), 1)
         goes_on.set()
         assert young.get(ANSWER_SECONDS).offset == 1
@@ -215,10 +214,12 @@ def test_metadata_when_an_answer_is_lost_then_has_the_timestamps_of_the_log(
 ) -> None:
     config = {"message.timestamp.type": timestamp_type}
     topic = cluster.create_topic(named_after(request.node.name), config=config)
-    with sending(cluster, linger_ms=200, **IDEMPOTENT) as sent:
-        sent.send(topic, zeros(0)).get(ANSWER_SECONDS)
+    with sending(cluster, linger_ms=60_000, **IDEMPOTENT) as sent:
+        sent.send(topic, zeros(0))
+        sent.flush()
         with cluster.losing_next_produce():
-            futures = [sent.send(topic, zeros(number)) for number in range(1, 8)]
+            futures = [sent.send(topic, zeros(number)) for number in range(1, 8)]  # one batch
+            sent.flush()
         told = [future.get(ANSWER_SECONDS) for future in futures]
     found = cluster.consume(topic)[1:]
     assert [(metadata.offset, metadata.timestamp) for metadata in told] == [

@@ -8,7 +8,7 @@ from kafka.net.compat import KafkaNetClient
 from kafka.producer.transaction_manager import ProducerIdAndEpoch, TransactionManager, TransactionState
 
 from client.cluster import Cluster
-from client.sending import ANSWER_SECONDS
+from client.sending import ANSWER_SECONDS, expiring
 from kafkafmt import TopicPartition
 from kafkafmt.client.accumulator import ProducerBatch, ProducerState
 from kafkafmt.client.limits import TopicLimits
@@ -140,13 +140,14 @@ def test_numbers_of_a_batch_that_failed_before_it_was_refused_are_not_taken_back
 @pytest.mark.broker
 @pytest.mark.xdist_group("net")
 def test_records_that_expire_in_flight_do_not_end_the_producer(cluster: Cluster, topic: str) -> None:
-    options = {"delivery_timeout_ms": 1500, "request_timeout_ms": 1000, "reconnect_backoff_max_ms": 200}
+    options = {"request_timeout_ms": 1000, "reconnect_backoff_max_ms": 200}
     with Producer(bootstrap_servers=cluster.bootstrap, **options) as producer:
         producer.send(topic, b"before").get(ANSWER_SECONDS)
         with cluster.frozen():
-            expired = producer.send(topic, b"expired")
-            with pytest.raises(kafka.errors.KafkaTimeoutError):
-                expired.get(ANSWER_SECONDS)
+            with expiring(producer, 1500):
+                expired = producer.send(topic, b"expired")
+                with pytest.raises(kafka.errors.KafkaTimeoutError):
+                    expired.get(ANSWER_SECONDS)
             after = producer.send(topic, b"after")
         after.get(ANSWER_SECONDS)
     values = [record.value for batch in cluster.batches(topic) for record in batch]

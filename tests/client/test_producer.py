@@ -306,12 +306,13 @@ def test_a_record_larger_than_a_request_may_be_is_refused_with_its_size_and_the_
 
 
 def test_a_full_accumulator_says_how_much_is_held_after_max_block_ms(broker: Broker, topic: str) -> None:
-    options = {"buffer_memory": 100_000, "linger_ms": 60_000, "max_block_ms": 300, "batch_size": 200_000}
+    options = {"buffer_memory": 100_000, "linger_ms": 60_000, "batch_size": 200_000}
     with Producer(bootstrap_servers=broker.bootstrap, **options) as producer:
         # Nothing is sent to make room.
         producer._accumulator.muted.add(kf.TopicPartition(topic, 0))
         for _ in range(9):
             producer.send(topic, b"v" * 10_000, partition=0)
+        producer._max_block_ms = 300  # now that it knows the topic
         message = r"no room after 300 ms: 1 batches .* hold \d+ of 100000 bytes \(buffer_memory\)"
         with pytest.raises(BufferExhaustedError, match=message) as raised:
             producer.send(topic, b"v" * 10_000, partition=0)
@@ -341,7 +342,7 @@ class LongPolls:
 
 
 def test_a_caller_that_waits_for_memory_has_what_lingers_sent_at_once(broker: Broker, topic: str) -> None:
-    options = {"buffer_memory": 5000, "linger_ms": 60_000, "max_block_ms": 5000}
+    options = {"buffer_memory": 5000, "linger_ms": 60_000, "max_block_ms": SECONDS * 1000}
     with Producer(bootstrap_servers=broker.bootstrap, **options) as producer:
         polls = LongPolls(producer)
         producer.send(topic, b"value", partition=0)
@@ -376,7 +377,7 @@ def test_a_record_too_large_fails_alone_and_the_others_go_on(
 def test_batches_are_split_before_they_are_sent_by_what_the_broker_tells(
     broker: Broker, small_topic: str
 ) -> None:
-    with Producer(bootstrap_servers=broker.bootstrap, batch_size=50_000, linger_ms=50) as producer:
+    with Producer(bootstrap_servers=broker.bootstrap, batch_size=50_000, linger_ms=60_000) as producer:
         sent = [producer.send(small_topic, b"v" * 900) for k in range(40)]
         producer.flush(SECONDS)
         shown = producer.metrics()["producer-metrics"]
@@ -387,7 +388,7 @@ def test_batches_are_split_before_they_are_sent_by_what_the_broker_tells(
 def test_the_limits_of_topics_are_not_asked_for_where_they_are_not_wanted(
     broker: Broker, small_topic: str
 ) -> None:
-    options = {"batch_size": 20_000, "linger_ms": 50, "topic_limits": False}
+    options = {"batch_size": 20_000, "linger_ms": 60_000, "topic_limits": False}
     with Producer(bootstrap_servers=broker.bootstrap, **options) as producer:
         sent = [producer.send(small_topic, b"v" * 900) for k in range(20)]
         producer.flush(SECONDS)
@@ -602,7 +603,7 @@ def test_metrics_have_kafkas_names(producer: Producer, name: str) -> None:
 
 
 def test_metrics_tell_what_was_sent(broker: Broker, topic: str) -> None:
-    with Producer(bootstrap_servers=broker.bootstrap, linger_ms=100, compression_type="lz4") as producer:
+    with Producer(bootstrap_servers=broker.bootstrap, linger_ms=60_000, compression_type="lz4") as producer:
         for _ in range(10):
             producer.send(topic, b"v" * 100, partition=0)
         producer.flush(SECONDS)

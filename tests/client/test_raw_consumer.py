@@ -243,10 +243,15 @@ def test_topics_when_their_ids_are_pinned_then_are_fetched_by_these_ids_alone(
     partitions = [TopicPartition(name, 0) for name in names]
     with RawConsumer(bootstrap_servers=cluster.bootstrap, fetch_max_wait_ms=20) as consumer:
 
-        def polled_topics(times: int = 20) -> set[str]:
-            """Of so many polls: a session is begun anew by the second one after an error."""
-            polls = (consumer.poll(50) for _ in range(times))
-            return {partition.topic for polled in polls for partition in polled}
+        def polled_topics(*wanted: str) -> set[str]:
+            """Of polls until those have come, and of ten more: the second behind an error begins a session anew."""
+            found: set[str] = set()
+            deadline, more = time.monotonic() + READ_SECONDS, 10
+            while more:
+                assert time.monotonic() < deadline, found
+                found |= {partition.topic for partition in consumer.poll(50)}
+                more -= found.issuperset(wanted)
+            return found
 
         consumer.assign(partitions)
         consumer.seek_to_beginning()
@@ -254,23 +259,26 @@ def test_topics_when_their_ids_are_pinned_then_are_fetched_by_these_ids_alone(
             consumer.pin_topic_id(name, topic_id)
         for name in names:
             send_singly(cluster, name, 3)
-        assert polled_topics() == set(names)
+        assert polled_topics(*names) == set(names)
         consumer.pause(partitions[1])
         for name in names:
             send_singly(cluster, name, 3)
-        assert polled_topics() == {names[0]}
+        assert polled_topics(names[0]) == {names[0]}
         consumer.pin_topic_id(names[1], uuid4())
         consumer.resume(partitions[1])
-        assert polled_topics() == set()
-        assert consumer.take_unknown_topics() == {names[1]}
+        deadline = time.monotonic() + READ_SECONDS
+        while not (unknown := consumer.take_unknown_topics()):
+            assert time.monotonic() < deadline
+            assert polled_topics() == set()
+        assert unknown == {names[1]}
         assert consumer.position(partitions[1]) == 3
         consumer.pin_topic_id(names[1], ids[names[1]])
-        assert polled_topics() == {names[1]}
+        assert polled_topics(names[1]) == {names[1]}
         assert consumer.take_fetched_by_name() == set()
         consumer.pin_topic_id(names[1], None)
         for name in names:
             send_singly(cluster, name, 3)
-        assert polled_topics() == set(names)
+        assert polled_topics(*names) == set(names)
         assert consumer.take_fetched_by_name() == {names[0]}
 
 

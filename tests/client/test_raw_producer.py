@@ -170,8 +170,9 @@ def test_several_partitions_go_together_each_in_order(cluster: Cluster, topic: s
 
 def test_a_partition_that_is_added_to_a_topic_is_waited_for(cluster: Cluster, topic: str) -> None:
     sent = built(kf.Codec.NONE)
-    with RawProducer(bootstrap_servers=cluster.bootstrap, max_block_ms=500) as producer:
+    with RawProducer(bootstrap_servers=cluster.bootstrap) as producer:
         producer.send(topic, sent, partition=0).get(ANSWER_SECONDS)
+        producer._max_block_ms = 500  # now that it knows the topic
         with pytest.raises(
             kafka.errors.KafkaTimeoutError, match=r"-1: not found within 0.5 s .* 1 partitions"
         ):
@@ -205,9 +206,9 @@ def test_a_broker_refuses_several_batches_in_one_request(cluster: Cluster, topic
 
 def test_without_room_send_run_tells_what_was_taken(cluster: Cluster, topic: str) -> None:
     batch = built(kf.Codec.NONE, count=50)
-    options = {"buffer_memory": 3 * len(batch), "max_block_ms": 300}
-    with RawProducer(bootstrap_servers=cluster.bootstrap, **options) as producer:
+    with RawProducer(bootstrap_servers=cluster.bootstrap, buffer_memory=3 * len(batch)) as producer:
         producer.send(topic, batch, partition=0).get(ANSWER_SECONDS)
+        producer._max_block_ms = 300  # now that it knows the topic
         with cluster.frozen(), pytest.raises(BufferExhaustedError) as caught:
             producer.send_run(topic, run_of(*[batch] * 5), partition=0)
         taken = caught.value.appended

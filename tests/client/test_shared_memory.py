@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from client.sending import ANSWER_SECONDS
 from endpoints.endpoint_process import EndpointProcess
+from freezing import frozen
 from kafkafmt import MemoryBudget
 from kafkafmt.client.client_config import parse_client_config
 from kafkafmt.memory import MemoryPlan
@@ -38,17 +38,16 @@ def test_producer_when_another_one_holds_the_budget_then_waits_until_its_records
     with Producer(**options) as first, Producer(**options) as second:
         for producer in (first, second):  # so that nothing but memory is waited for
             producer.send("t", b"begin", partition=0).get(ANSWER_SECONDS)
-        endpoint.send_signal(signal.SIGSTOP)
-        held = first.send("t", VALUE, partition=0)
-        sent = []
-        sending = threading.Thread(target=lambda: sent.append(second.send("t", VALUE, partition=0)))
-        sending.start()
-        while not budget.waiting:
-            assert sending.is_alive()
-        assert budget.held_bytes > len(VALUE)
-        assert not held.is_done
-        assert not sent
-        endpoint.send_signal(signal.SIGCONT)
+        with frozen(endpoint.pid):
+            held = first.send("t", VALUE, partition=0)
+            sent = []
+            sending = threading.Thread(target=lambda: sent.append(second.send("t", VALUE, partition=0)))
+            sending.start()
+            while not budget.waiting:
+                assert sending.is_alive()
+            assert budget.held_bytes > len(VALUE)
+            assert not held.is_done
+            assert not sent
         sending.join()
         assert sent[0].get(ANSWER_SECONDS).offset > held.get(ANSWER_SECONDS).offset
         assert budget.peak_bytes <= TOTAL_BYTES

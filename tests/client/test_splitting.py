@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -29,13 +29,29 @@ from kafkafmt.net import PossiblyDeliveredError
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("net")]
 
 COMPRESSING = ["gzip", "snappy", "lz4", "zstd"]
+
+
+def each_codec(codecs: Sequence[str | None]) -> pytest.MarkDecorator:
+    """Every codec with every guarantee; with `make test`, all of an idempotent producer and one of the others."""
+    cases = [
+        pytest.param(
+            codec,
+            guarantee,
+            id=f"{codec}-{'idempotent' if guarantee is IDEMPOTENT else 'not-idempotent'}",
+            marks=[] if guarantee is IDEMPOTENT or codec == "lz4" else pytest.mark.full,
+        )
+        for codec in codecs
+        for guarantee in (IDEMPOTENT, NOT_IDEMPOTENT)
+    ]
+    return pytest.mark.parametrize(("codec", "guarantee"), cases)
+
+
 PARTITIONS = 2
 RUN = 150  # records of one kind before the next
 FLUSH_ALONE_MS = 60_000  # a linger_ms under which flush() alone closes what is not full
 
 
-@GUARANTEES
-@pytest.mark.parametrize("codec", [None, *COMPRESSING])
+@each_codec([None, *COMPRESSING])
 def test_produce_when_topics_differ_tenfold_then_all_arrives_once_in_order(
     cluster: Cluster, request: pytest.FixtureRequest, codec: str | None, guarantee: Mapping[str, Any]
 ) -> None:
@@ -74,8 +90,7 @@ def send_easy_then_hard(sent: Sent, topic: str) -> None:
     sent.flush()
 
 
-@GUARANTEES
-@pytest.mark.parametrize("codec", COMPRESSING)
+@each_codec(COMPRESSING)
 def test_produce_when_the_limit_is_known_then_a_batch_is_split_before_it_is_sent(
     cluster: Cluster, topic: str, codec: str, guarantee: Mapping[str, Any]
 ) -> None:
@@ -89,8 +104,7 @@ def test_produce_when_the_limit_is_known_then_a_batch_is_split_before_it_is_sent
         assert_sequences_continue(cluster.batches(topic))
 
 
-@GUARANTEES
-@pytest.mark.parametrize("codec", COMPRESSING)
+@each_codec(COMPRESSING)
 def test_produce_when_the_limit_is_hidden_then_what_the_broker_refuses_is_split(
     cluster: Cluster, topic: str, codec: str, guarantee: Mapping[str, Any]
 ) -> None:

@@ -117,7 +117,7 @@ class Tap:
 
     def refuse(self) -> None:
         """Refuse connections until `listen`, as the system does where no server is; the address stays reserved."""
-        self._loop.call_soon_threadsafe(self._server.close)
+        self._run(self._stop_listening())
 
     @property
     def bootstrap(self) -> str:
@@ -178,6 +178,9 @@ class Tap:
 
     def _run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(STOP_SECONDS)
+
+    async def _stop_listening(self) -> None:
+        self._server.close()
 
     async def _close(self) -> None:
         self._server.close()

@@ -60,14 +60,13 @@ def test_writer_when_a_broker_runs_then_is_refused_and_the_broker_goes_on(
 def test_broker_when_a_writer_is_at_work_then_does_not_start_until_it_ends(
     tmp_path: Path, kafka: Kafka
 ) -> None:
-    with Broker(tmp_path, kafka=kafka) as broker:
+    broker = Broker(tmp_path, kafka=kafka)
+    with LogAppender(broker.log_dir / "written-0") as log:
+        log.append(batch(log.next_offset))
+        with pytest.raises(BrokerError):
+            broker.start()
+        assert "Failed to acquire lock on file .lock" in broker.log_file.read_text()
+    lock_log_directory(broker.log_dir, exclusive=True).close()
+    with broker:
         broker.create_topic("orders")
-        broker.stop()
-        with LogAppender(broker.log_dir / "orders-0") as log:
-            log.append(batch(log.next_offset))
-            with pytest.raises(BrokerError):
-                broker.start()
-            assert "Failed to acquire lock on file .lock" in broker.log_file.read_text()
-        lock_log_directory(broker.log_dir, exclusive=True).close()
-        broker.start()
         assert produce(broker, "orders", batch()) == 0

@@ -9,12 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from client.cluster import Cluster
+from freezing import frozen
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -91,15 +92,10 @@ class Mirror:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    @contextmanager
-    def frozen(self) -> Iterator[None]:
+    def frozen(self) -> AbstractContextManager[None]:
         """It does nothing meanwhile."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            self._process.send_signal(signal.SIGCONT)
+        return frozen(self._process.pid)
 
     def kill(self) -> None:
         """At once, as a crash."""

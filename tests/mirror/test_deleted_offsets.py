@@ -16,6 +16,7 @@ from kafka import TopicPartition as KafkaTopicPartition
 
 from cli.logs import command
 from client.cluster import Cluster
+from freezing import frozen
 from kafkafmt.log.checkpoints import LOG_START_OFFSET_CHECKPOINT, log_start_offsets_to_bytes
 from kafkafmt.types import TopicPartition
 from log.samples import marker, transactional
@@ -135,10 +136,9 @@ def test_offsets_when_a_followed_folder_deletes_them_then_are_reported_and_count
             assert running.stderr is not None
             line = next(line for line in running.stderr if line.startswith("metrics are served on "))
             wait_until(lambda: end_of(target, "t") == 100)
-            running.send_signal(signal.SIGSTOP)
-            put_log(source / "t-0", batches(100, 600))
-            start = delete(source / "t-0", 400)
-            running.send_signal(signal.SIGCONT)
+            with frozen(running.pid):
+                put_log(source / "t-0", batches(100, 600))
+                start = delete(source / "t-0", 400)
             wait_until(lambda: end_of(target, "t") == 600)
             with urlopen(f"http://{line.split()[-1]}/metrics", timeout=SECONDS) as response:
                 assert f"kafkafmt_mirror_gone_offsets_total {start - 100}.0" in response.read().decode()
