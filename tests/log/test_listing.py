@@ -23,7 +23,7 @@ from kafkafmt.log.indexes import (
 )
 from kafkafmt.log.listing import SIDECAR_SUFFIXES, Listing, list_segments
 from kafkafmt.log.segment import Segment
-from kafkafmt.storage import RemotePath
+from kafkafmt.storage import LOCAL, RemotePath
 from log.samples import batch, put_segment
 from records.samples import as_rows
 
@@ -229,6 +229,21 @@ def test_links_that_lead_to_themselves_when_listed_then_are_left_out(logs: Path)
     assert found(logs) == found(f"{logs}/**") == found(f"{logs}/*") == ALL
     assert LogDirectory(logs).partitions() == [("orders", 2), ("orders", 10), ("users", 0)]
     assert [one.base_offset for one in PartitionLog(logs / "orders-2").segments()] == [5, 30]
+
+
+def test_segment_when_a_file_beside_it_is_deleted_while_listed_then_is_listed(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = logs / "orders-2" / f"{30:020d}.snapshot"
+    snapshot.touch()
+    path_of = LOCAL.path_of
+
+    def deleting(folder: Path, entry: Any) -> Path:
+        snapshot.unlink(missing_ok=True)
+        return path_of(folder, entry)
+
+    monkeypatch.setattr(LOCAL, "path_of", deleting)
+    assert found(logs) == ALL
 
 
 def test_file_system_when_it_is_not_there_then_one_line_names_the_uri() -> None:

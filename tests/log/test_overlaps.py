@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkafmt.log import LogAppender, LogTail, PartitionLog
+from kafkafmt.log import LogAppender, LogTail, PartitionLog, Segment
 from kafkafmt.log.reader import LogReader, read_memory
 from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.types import TopicPartition
@@ -94,6 +94,20 @@ def test_appender_when_last_segment_ends_before_others_then_goes_on_behind_them(
         assert log.next_offset == 30
         log.append(batches(30, 35, 5)[0])
     assert offsets(reader_of(folder)) == list(range(35))
+
+
+def test_end_of_a_closed_segment_when_a_read_failed_then_is_read_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, cache = PartitionLog(folder), SegmentCache()
+
+    def fail(segment: Segment) -> int:
+        raise OSError(f"{segment}: read failed")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(Segment, "find_next_offset", fail)
+        assert cache.segment_ends.read_segments(log.segments()).first_offsets == [0, 10, 20]
+    assert cache.segment_ends.read_segments(log.segments()).first_offsets == [0]
 
 
 def test_ends_of_closed_segments_when_a_log_is_followed_then_are_read_once(

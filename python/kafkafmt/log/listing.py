@@ -56,8 +56,8 @@ def list_segments(
     ignored.
 
     In a pattern, `*`, `[0-9]` and `{a,b}` match within one name, as in a shell. `?` does so only in a local path: in a
-    URI it begins the query. A pattern ignores all but segments, folders of partitions and log directories. A path that
-    exists is not used as a pattern.
+    URI it begins the query. `**` matches a folder and all folders below it. A pattern ignores all but segments, folders
+    of partitions and log directories. A path that exists is not used as a pattern.
 
     options: settings of the file systems of URIs; see `kafkafmt.storage.locations`.
     may_be_empty: a folder without segments, or a pattern without matches, is no error.
@@ -203,13 +203,14 @@ class Listing:
         storage, entries, stem = storage_of(folder), self._children(folder), segment.path.stem
         try:
             status = segment.path.stat()
-            sidecar_sizes = {
-                suffix: storage.path_of(folder, entries[stem + suffix]).stat().st_size
-                for suffix in SIDECAR_SUFFIXES
-                if stem + suffix in entries and entries[stem + suffix].is_file()
-            }
         except FileNotFoundError:
             return None
+        sidecar_sizes = {}
+        for suffix in SIDECAR_SUFFIXES:
+            if stem + suffix in entries and entries[stem + suffix].is_file():
+                with suppress(FileNotFoundError):
+                    sidecar = storage.path_of(folder, entries[stem + suffix])
+                    sidecar_sizes[suffix] = sidecar.stat().st_size
         return replace(
             segment,
             listed_size_in_bytes=status.st_size,

@@ -32,7 +32,7 @@ from kafkafmt.log.segment import (
     is_segment_file_name,
     segment_file_name,
 )
-from kafkafmt.storage import StoragePath, storage_of
+from kafkafmt.storage import StoragePath, stamp_of, storage_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -196,13 +196,13 @@ class SegmentEnds:
             if stamp is not None:
                 found = before.get(segment.path)
                 if found is None or found[0] != stamp:
-                    found = (stamp, _end(segment))
+                    found = _end(segment, stamp)
                 known[segment.path] = found
         self._known[folder] = known
         ends = [known[one.path][1] if one.path in known else None for one in closed]
         reached = max((end for end in ends if end is not None), default=0)
         # None for damage at the end of the last segment, which is so read and reported.
-        return [*ends, _intact_end(last) if reached > last.base_offset else None]
+        return [*ends, _intact_end(last, None)[1] if reached > last.base_offset else None]
 
     def _warn(self, segments: Sequence[Segment], overlaps: Iterable[Overlap]) -> None:
         for overlap in overlaps:
@@ -221,22 +221,25 @@ def _stamp(segment: Segment) -> Hashable | None:
     if segment.listed_size_in_bytes is not None:
         return segment
     try:
-        found = segment.path.stat()
+        return stamp_of(segment.path.stat())
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _end(segment: Segment) -> int | None:
-    """Find the offset after a segment's last batch; None if it cannot be found."""
-    return _intact_end(segment) if segment.listed_size_in_bytes is None else find_readable_end(segment)
+def _end(segment: Segment, stamp: Hashable) -> tuple[Hashable, int | None]:
+    """Find the offset after a segment's last batch, None if it cannot be found; with the stamp for which that holds."""
+    if segment.listed_size_in_bytes is None:
+        return _intact_end(segment, stamp)
+    return stamp, find_readable_end(segment)
 
 
-def _intact_end(segment: Segment) -> int | None:
+def _intact_end(segment: Segment, stamp: Hashable) -> tuple[Hashable, int | None]:
     try:
-        return segment.find_next_offset()
-    except (KafkaFormatError, OSError):
-        return None
+        return stamp, segment.find_next_offset()
+    except KafkaFormatError:
+        return stamp, None
+    except OSError:  # the next read may succeed
+        return None, None
 
 
 def find_readable_end(segment: Segment) -> int:
