@@ -88,10 +88,14 @@ class RecordBatchBuilder(RecordEncoder):
                 "log_append_time: expected a time with timestamp_type LOG_APPEND_TIME, and None otherwise"
             )
         if magic < 2 and (
-            is_transactional or is_control or producer_id != -1 or delete_horizon_ms is not None
+            is_transactional
+            or is_control
+            or delete_horizon_ms is not None
+            or {partition_leader_epoch, producer_id, producer_epoch, base_sequence} != {-1}
         ):
             raise ValueError(
-                f"producer state, control and delete horizon need message format v2, not v{magic}"
+                "leader epoch, producer state, control and delete horizon need message format v2, "
+                f"not v{magic}"
             )
         if magic < 2 and codec == Codec.ZSTD:
             raise ValueError(f"zstd needs message format v2, not v{magic}")
