@@ -67,18 +67,25 @@ class _ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]
 def _receive(
     transport: KafkaTCPTransport, memory: memoryview
 ) -> tuple[memoryview | bytes, kafka_errors.KafkaConnectionError | None]:
-    """Return the bytes available on the socket, valid until the next call, and an error if the connection has ended."""
+    """Return the bytes available on the socket, valid until the next call, and an error if the connection has ended.
+
+    kafka-python drops bytes that come with an error. So the error is left to the next call if there are bytes.
+    """
     sock, filled = transport._sock, 0
+    ended: str | OSError | None = None
     try:
         while filled < len(memory):
             count = sock.recv_into(memory[filled:])
             if not count:
-                return b"", kafka_errors.KafkaConnectionError("socket disconnected")
+                ended = "socket disconnected"
+                break
             filled += count
     except _NOTHING_YET:
         pass
     except OSError as error:
-        return b"", kafka_errors.KafkaConnectionError(error)
+        ended = error
+    if ended is not None and not filled:
+        return b"", kafka_errors.KafkaConnectionError(ended)
     # The selector does not report bytes that TLS has decrypted already.
     if filled == len(memory) and isinstance(sock, ssl.SSLSocket) and sock.pending():
         return bytes(memory) + sock.recv(sock.pending()), None
