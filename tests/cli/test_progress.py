@@ -178,7 +178,12 @@ def test_bar_when_the_command_fails_then_is_erased_before_the_message(log: Path,
     assert "━" not in message
 
 
-def test_bar_when_interrupted_then_is_erased_and_the_cursor_is_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)], ids=["SIGINT", "SIGTERM"]
+)
+def test_bar_when_interrupted_then_is_erased_and_the_cursor_is_back(
+    tmp_path: Path, number: signal.Signals, status: int
+) -> None:
     log = write_copies(tmp_path / "logs" / "orders-0", 400, records=1000, segment_bytes=1 << 30)
     for partition in range(1, 1000):  # a minute of work: enough to be at it still when the signal comes
         folder = tmp_path / "logs" / f"orders-{partition}"
@@ -187,7 +192,7 @@ def test_bar_when_interrupted_then_is_erased_and_the_cursor_is_back(tmp_path: Pa
             os.link(path, folder / path.name)
     running = on_terminal("verify", log.parent, stdout=subprocess.DEVNULL)
     assert running.has_shown_bar.wait(60)
-    running.process.send_signal(signal.SIGINT)
+    running.process.send_signal(number)
     written = running.end()
-    assert running.process.returncode == 130
+    assert running.process.returncode == status
     assert is_erased(written)

@@ -404,12 +404,12 @@ def _serve_metrics(stack: ExitStack, statistics: Statistics, host: str, port: in
 
 @contextmanager
 def _ended_by_signals(running: Mirror) -> Iterator[None]:
-    """End the mirror at the first SIGTERM or SIGINT. A second one has its default effect."""
+    """End the mirror at the first SIGTERM or SIGINT. A second one ends the process."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def end(number: int, _: object) -> None:
         running.end()
-        signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler)
+        signal.signal(number, before[number] if number == signal.SIGTERM else signal.default_int_handler)
 
     for number in before:
         signal.signal(number, end)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -108,10 +109,29 @@ def progress_bar(*, of_records: bool = False, beside_rows: bool = False) -> Iter
         redirect_stdout=sys.stdout.isatty(),
     )
     try:
-        with bar:
+        with _erased_at_sigterm(bar), bar:
             yield bar
     finally:
         bar.stop()  # Ctrl-C may come while it starts: the cursor must be shown again
+
+
+@contextmanager
+def _erased_at_sigterm(bar: Progress) -> Iterator[None]:
+    """Have SIGTERM, which ends the process, erase a bar that is shown first, and show the cursor."""
+    if bar.disable or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+
+    def end(number: int, _: object) -> None:
+        bar.stop()
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 class _RecordRateColumn(ProgressColumn):
