@@ -86,6 +86,14 @@ def test_offsets_and_limit_when_given_then_select_records(log: Path) -> None:
     assert [row["base_offset"] for row in batches] == [0, 10, 20]
 
 
+@pytest.mark.parametrize(("what", "message"), [([], "no batches"), (["--records"], "no records")])
+def test_table_when_the_file_is_empty_then_says_so(tmp_path: Path, what: list[str], message: str) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    path.touch()
+    result = run("inspect", path, *what)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", f"{message}\n")
+
+
 @pytest.mark.parametrize("what", [["--records"], []])
 def test_parquet_when_written_then_has_the_rows_of_json(log: Path, tmp_path: Path, what: list[str]) -> None:
     path = tmp_path / "rows.parquet"
