@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,7 +18,6 @@ from kafkafmt._util.sizes import size_text
 from kafkafmt.cli.engines import engine_options, ensure_engine
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.options import (
-    codec_of,
     codec_option,
     from_segment_start_option,
     json_option,
@@ -36,7 +35,7 @@ from kafkafmt.cli.output import (
     progress_bar,
     size_in_words,
 )
-from kafkafmt.cli.values import Folder, Size
+from kafkafmt.cli.values import Count, Folder, Size
 from kafkafmt.convert.chunks import DEFAULT_CHUNK_SIZE
 from kafkafmt.errors import CorruptRecordError, InvalidRecordError, UnsupportedCompressionTypeError
 from kafkafmt.jobs.convert import (
@@ -81,21 +80,17 @@ _COLUMNS = ("topic", "partitions#", "segments#", "records converted#", "from#", 
     "--chunk-size",
     type=Size(most=_MAX_CHUNK_BYTES),
     default=size_text(DEFAULT_CHUNK_SIZE),
-    show_default=True,
-    metavar="SIZE",
     help="The bytes that are read and converted at a time: 524288, 512K, 1M.",
 )
 @click.option(
     "--jobs",
-    type=click.IntRange(min=1),
-    metavar="N",
+    type=Count(),
     help="Segments converted at the same time.  [default: one for each core, or fewer with --memory]",
 )
 @click.option(
     "--memory",
     "memory_bytes",
     type=Size(most=_MAX_MEMORY_BYTES),
-    metavar="SIZE",
     help="The memory limit of all jobs together, beyond that of their start: 256M, 4G.  [default: none]",
 )
 @click.option(
@@ -108,19 +103,14 @@ def convert(
     source: StoragePath,
     target: Path,
     to_magic: str | None,
-    codec: str | None,
-    level: int | None,
     topics: str | None,
-    on_corrupt: str,
-    zstd_fallback: str | None,
-    chunk_size: int,
     jobs: int | None,
     memory_bytes: int | None,
-    force: bool,
     from_segment_start: bool,
     engine: str,
     master: str | None,
     as_json: bool,
+    **settings: Any,
 ) -> int:
     """Convert the segments under SRC into the log directory DST.
 
@@ -170,7 +160,7 @@ def convert(
         )
     if engine == "spark" and memory_bytes is not None:
         raise click.UsageError("--memory is for --engine local: executors have spark.executor.memory")
-    options = replace(_options(to_magic, codec, level, on_corrupt, zstd_fallback, chunk_size), force=force)
+    options = _options(to_magic, settings)
     if memory_bytes is not None:
         options = _with_memory(options, source, memory_bytes, jobs)
         jobs = options.memory.jobs if options.memory is not None else None
@@ -199,25 +189,12 @@ def convert(
     return 1 if any(report.status == "failed" or report.kept for report in reports) else 0
 
 
-def _options(
-    to_magic: str | None,
-    codec: str | None,
-    level: int | None,
-    on_corrupt: str,
-    zstd_fallback: str | None,
-    chunk_size: int,
-) -> ConvertOptions:
-    if to_magic is None and codec is None:
+def _options(to_magic: str | None, settings: Mapping[str, Any]) -> ConvertOptions:
+    """Return the options. settings: those that ConvertOptions has under the same name."""
+    if to_magic is None and settings["codec"] is None:
         raise click.UsageError("nothing to convert to: give --to-magic, --codec, or both")
     try:
-        return ConvertOptions(
-            None if to_magic is None else int(to_magic),
-            "skip" if on_corrupt == "skip" else "fail",
-            codec_of(zstd_fallback),
-            chunk_size,
-            codec_of(codec),
-            level,
-        )
+        return ConvertOptions(None if to_magic is None else int(to_magic), **settings)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
 

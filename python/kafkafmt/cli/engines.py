@@ -25,7 +25,6 @@ def engine_options() -> Decorator:
         "--engine",
         type=click.Choice(["local", "spark"]),
         default="local",
-        show_default=True,
         help="Run in this process, or on Spark.",
     )
     master = click.option(

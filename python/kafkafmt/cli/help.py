@@ -15,13 +15,14 @@ _UNFILLED = "\b"
 class HelpCommand(click.Command):
     """A command with a short `--help` and a complete `--help-all`.
 
-    The short help has the docstring up to its examples, the options named in `common`, and a link to `page`.
+    The short help has the docstring up to its examples, the options named in `common`, and a link to `page`. Options
+    show their defaults.
 
     common: the most used options, as "--listen --workers". page: the command's documentation, a path below docs/.
     """
 
     def __init__(self, *args: Any, common: str, page: str, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, context_settings={"show_default": True}, **kwargs)
         self._common, self._page = common.split(), page
         self._help_all = click.Option(
             ["--help-all"],

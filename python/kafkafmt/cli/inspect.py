@@ -22,7 +22,7 @@ from kafkafmt.cli.parquet import write_parquet
 from kafkafmt.cli.rows import Row
 from kafkafmt.cli.sources import Source, find_sources
 from kafkafmt.cli.summary import run_summary
-from kafkafmt.cli.values import complete_files
+from kafkafmt.cli.values import FILE, Count, complete_files
 from kafkafmt.cli.verify import run_verify
 from kafkafmt.cli.walk import Batch, DamageFound, walk
 from kafkafmt.errors import KafkaFormatError
@@ -158,20 +158,16 @@ class _Counted:
 @click.option("--summary", "is_summary", is_flag=True, help="Show a line for each topic.")
 @click.option("--deep", is_flag=True, help="With --summary: decompress all, for ratios, records and headers.")
 @json_option("Print JSON lines: one object for each row.")
-@click.option(
-    "--parquet",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write the rows to FILE as Parquet.",
-)
+@click.option("--parquet", type=FILE, help="Write the rows to FILE as Parquet.")
 @click.option(
     "--offsets",
     type=_OffsetRange(),
     default=(None, None),
+    show_default=False,
     metavar="FIRST:END",
     help="Only offsets from FIRST to before END.",
 )
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N rows.")
+@click.option("--limit", type=Count(), help="Stop after N rows.")
 @click.option("--force", is_flag=True, help="With --parquet: replace FILE.")
 @from_segment_start_option()
 @engine_options()
@@ -284,3 +280,5 @@ def _print_tables(selection: _Selection) -> None:
                 click.echo()
             is_first = False
             print_table(columns, map(cells, part), title=str(source.path))
+    if is_first and not selection.damage:
+        notify(f"no {'records' if selection.records else 'batches'}")

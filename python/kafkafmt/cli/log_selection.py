@@ -41,7 +41,6 @@ def memory_options() -> Decorator:
             "--memory",
             "memory_bytes",
             type=Size(most=64 * GIB),
-            metavar="SIZE",
             help="The memory limit, beyond that of the program itself: 512m, 1.5GiB.  [default: 256M]",
         ),
         isolation_option(

@@ -14,7 +14,7 @@ from kafkafmt._util.sizes import size_text
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.options import json_option
 from kafkafmt.cli.output import in_words, notify, print_json, print_table
-from kafkafmt.cli.values import Size
+from kafkafmt.cli.values import Count, Size
 from kafkafmt.memory import MemoryPlan, Task, spread
 
 _COLUMNS = {
@@ -31,8 +31,6 @@ _COLUMNS = {
     "cache#": "cache_bytes",
     "rest#": "rest_bytes",
 }
-_COUNT = click.IntRange(min=0)
-_AT_LEAST_ONE = click.IntRange(min=1)
 
 
 _SIZE = Size()
@@ -45,19 +43,14 @@ _SIZE_OR_NONE = Size(least=0)
     page="memory.md",
 )
 @click.option("--total", type=_SIZE, required=True, help="Limit of all threads, as 512m, 4g or 1.5GiB.")
-@click.option(
-    "--threads", type=_AT_LEAST_ONE, default=1, show_default=True, help="They share the total evenly."
-)
-@click.option("--tasks", type=_COUNT, default=1, show_default=True, help="They go to the threads in turn.")
-@click.option(
-    "--partitions-per-task", type=_COUNT, default=1, show_default=True, help="Buffered by each task."
-)
-@click.option("--stores-per-task", type=_COUNT, default=0, show_default=True, help="Of each task.")
+@click.option("--threads", type=Count(), default=1, help="They share the total evenly.")
+@click.option("--tasks", type=Count(least=0), default=1, help="They go to the threads in turn.")
+@click.option("--partitions-per-task", type=Count(least=0), default=1, help="Buffered by each task.")
+@click.option("--stores-per-task", type=Count(least=0), default=0, help="Of each task.")
 @click.option(
     "--reserved",
     type=_SIZE_OR_NONE,
     default=0,
-    show_default=True,
     help="Subtracted from the total first, for interpreter and allocator.",
 )
 @click.option(
@@ -69,14 +62,12 @@ _SIZE_OR_NONE = Size(least=0)
 @click.option("--buffered-bytes-per-partition", type=_SIZE, help="Buffer of each partition; fixed.")
 @click.option("--block-cache", type=_SIZE_OR_NONE, help="Block cache of all threads together; fixed.")
 @click.option("--write-buffer", type=_SIZE_OR_NONE, help="Each write buffer of a store; fixed.")
-@click.option(
-    "--write-buffers", type=_AT_LEAST_ONE, default=2, show_default=True, help="Write buffers of each store."
-)
+@click.option("--write-buffers", type=Count(), default=2, help="Write buffers of each store.")
 @click.option("--least-batch", type=_SIZE, help="The least buffer of a partition.  [default: 1048588]")
 @json_option("Print one JSON object, with sizes in bytes.")
 @click.option("--spark", "as_spark", is_flag=True, help="Print Spark settings, as options of spark-submit.")
 @click.option(
-    "--cores", type=_AT_LEAST_ONE, help="With --spark: cores of an executor.  [default: as many as threads]"
+    "--cores", type=Count(), help="With --spark: cores of an executor.  [default: as many as threads]"
 )
 @click.option(
     "--heap",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 from click.core import ParameterSource
@@ -23,7 +23,6 @@ from kafkafmt.cli.options import (
     client_options,
     client_settings,
     cluster_errors,
-    codec_of,
     codec_option,
     from_segment_start_option,
     isolation_option,
@@ -33,10 +32,10 @@ from kafkafmt.cli.options import (
     options,
 )
 from kafkafmt.cli.output import in_words, notify, print_json, print_table, progress_bar, size_in_words
-from kafkafmt.cli.values import AddressType, Size, complete_folders
+from kafkafmt.cli.values import AddressType, Seconds, Size, complete_folders
 from kafkafmt.mirror.addresses import Address as MirrorAddress
 from kafkafmt.mirror.addresses import parse_address
-from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.mirror.options import Beginning, MirrorOptions
 from kafkafmt.mirror.topic_settings import TopicSettings
 from kafkafmt.server.options import DEFAULT_HOST
 
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from kafkafmt.mirror.loop import Mirror, Report
     from kafkafmt.mirror.statistics import Statistics
 
-_SECONDS = click.FloatRange(min=0, min_open=True)
 # A client that reads metrics must send its request within this time.
 _METRICS_SECONDS = 60.0
 _BAR_SECONDS = 0.2
@@ -96,7 +94,6 @@ def _client_options() -> Decorator:
         click.option(
             "--offset-map",
             default=MirrorOptions.offset_map,
-            show_default=True,
             metavar="PATH|topic:NAME",
             help="A file, or a topic at a target cluster, for the map of the source's offsets to the target's.",
         ),
@@ -126,6 +123,7 @@ class _MirrorCommand(HelpCommand):
     "--use-raw-bytes/--deep",
     "is_raw",
     default=True,
+    show_default=False,
     help="Copy batches as they are, or decode them and make new ones.  [default: as they are]",
 )
 @click.option("--group", help="The consumer group at the source.  [default: derived from SRC and DST]")
@@ -138,9 +136,8 @@ class _MirrorCommand(HelpCommand):
 @click.option(
     "--from",
     "beginning",
-    type=click.Choice(["earliest", "latest", "committed"]),
+    type=click.Choice(get_args(Beginning)),
     default=MirrorOptions.beginning,
-    show_default=True,
     help="Where to begin a partition that was never mirrored to DST. committed: at the group's committed offset, or"
     " else earliest.",
 )
@@ -187,19 +184,15 @@ class _MirrorCommand(HelpCommand):
 @_client_options()
 @click.option(
     "--commit-interval",
-    type=_SECONDS,
+    type=Seconds(),
     default=MirrorOptions.commit_interval,
-    show_default=True,
-    metavar="SECONDS",
     help="How often files are flushed, the offset map is saved, and offsets are committed.",
 )
 @click.option(
     "--progress",
     "progress_interval",
-    type=click.FloatRange(min=0),
+    type=Seconds(may_be_zero=True),
     default=MirrorOptions.progress_interval,
-    show_default=True,
-    metavar="SECONDS",
     help="How often progress is logged. 0: never. Without it, --once on a terminal shows a progress bar instead.",
 )
 @click.option(
@@ -214,22 +207,15 @@ class _MirrorCommand(HelpCommand):
     "memory_bytes",
     type=Size(most=64 * GIB),
     default=size_text(MirrorOptions.memory_bytes),
-    show_default=True,
-    metavar="SIZE",
     help="The most memory beyond what the program needs to start.",
 )
 @click.option(
     "--shutdown-timeout",
-    type=_SECONDS,
+    type=Seconds(),
     default=MirrorOptions.shutdown_timeout,
-    show_default=True,
-    metavar="SECONDS",
     help="How long to wait at the end for batches in flight.",
 )
-@log_options(
-    "Format of log lines on standard error; auto: text on a terminal, else JSON.",
-    "Lowest level that is logged.",
-)
+@log_options()
 @json_option("Print the summary as one JSON object.")
 def mirror(
     source: MirrorAddress,
@@ -237,7 +223,6 @@ def mirror(
     is_raw: bool,
     is_once: bool | None,
     handler: str | None,
-    codec: str | None,
     topic_config: tuple[str, ...],
     source_config: tuple[tuple[str, str], ...],
     source_config_file: Path | None,
@@ -288,7 +273,6 @@ def mirror(
             target,
             follows=None if is_once is None else not is_once,
             is_deep=not is_raw,
-            codec=codec_of(codec),
             handler=None if handler is None else load_handler(handler),
             source_config=client_settings(source_config, source_config_file),
             target_config=client_settings(target_config, target_config_file),

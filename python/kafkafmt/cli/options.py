@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, get_args
 
 import click
 
 from kafkafmt.cli.values import complete_topics
 from kafkafmt.memory.errors import MemoryPlanError
+from kafkafmt.server.options import LogFormat, LogLevel
 from kafkafmt.types import ISOLATIONS, Codec
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -38,21 +39,21 @@ def json_option(help_text: str) -> Decorator:
     return click.option("--json", "as_json", is_flag=True, help=help_text)
 
 
+def _codec_of(_: click.Context, __: click.Parameter, name: str | None) -> Codec | None:
+    """Return the codec of that name; None if there is no name."""
+    return None if name is None else Codec[name.upper()]
+
+
 def codec_option(help_text: str) -> Decorator:
-    """Return a decorator that adds `--codec`. `codec_of` converts its value to a Codec."""
-    return click.option("--codec", type=click.Choice([codec.name.lower() for codec in Codec]), help=help_text)
+    """Return a decorator that adds `--codec`."""
+    names = click.Choice([codec.name.lower() for codec in Codec])
+    return click.option("--codec", type=names, callback=_codec_of, help=help_text)
 
 
 def zstd_fallback_option(help_text: str) -> Decorator:
-    """Return a decorator that adds `--zstd-fallback`. `codec_of` converts its value to a Codec."""
-    return click.option(
-        "--zstd-fallback", type=click.Choice(["gzip", "snappy", "lz4", "none"]), help=help_text
-    )
-
-
-def codec_of(name: str | None) -> Codec | None:
-    """Return the codec of that name; None if there is no name."""
-    return None if name is None else Codec[name.upper()]
+    """Return a decorator that adds `--zstd-fallback`."""
+    names = click.Choice(["gzip", "snappy", "lz4", "none"])
+    return click.option("--zstd-fallback", type=names, callback=_codec_of, help=help_text)
 
 
 def topics_option() -> Decorator:
@@ -67,14 +68,7 @@ def topics_option() -> Decorator:
 
 def isolation_option(help_text: str, *, default: str | None = None) -> Decorator:
     """Return a decorator that adds `--isolation`."""
-    shown = default is not None
-    return click.option(
-        "--isolation",
-        type=click.Choice(sorted(ISOLATIONS)),
-        default=default,
-        show_default=shown,
-        help=help_text,
-    )
+    return click.option("--isolation", type=click.Choice(sorted(ISOLATIONS)), default=default, help=help_text)
 
 
 def from_segment_start_option() -> Decorator:
@@ -99,27 +93,23 @@ class _OnCorrupt(click.Choice[str]):
 
 def on_corrupt_option(help_text: str, *, earlier: str | None = None) -> Decorator:
     """Return a decorator that adds `--on-corrupt`. With `skip`, damage does not change the exit status."""
-    return click.option(
-        "--on-corrupt", type=_OnCorrupt(earlier), default="fail", show_default=True, help=help_text
-    )
+    return click.option("--on-corrupt", type=_OnCorrupt(earlier), default="fail", help=help_text)
 
 
-def log_options(auto_help: str, level_help: str) -> Decorator:
+def log_options() -> Decorator:
     """Return a decorator that adds `--log-format` and `--log-level`."""
     return options(
         click.option(
             "--log-format",
-            type=click.Choice(["auto", "json", "text"]),
+            type=click.Choice(get_args(LogFormat)),
             default="auto",
-            show_default=True,
-            help=auto_help,
+            help="Format of log lines on standard error; auto: text on a terminal, else JSON.",
         ),
         click.option(
             "--log-level",
-            type=click.Choice(["debug", "info", "warning", "error"]),
+            type=click.Choice(get_args(LogLevel)),
             default="info",
-            show_default=True,
-            help=level_help,
+            help="Lowest level that is logged.",
         ),
     )
 
@@ -149,7 +139,6 @@ def client_options(side: str, help_text: str, file_help: str) -> Decorator:
         click.option(
             f"--{side}-config-file",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            metavar="FILE",
             help=file_help,
         ),
     )

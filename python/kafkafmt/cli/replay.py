@@ -74,7 +74,7 @@ def replay(
     target: str,
     by_time: bool,
     memory_bytes: int | None,
-    codec: str | None,
+    codec: Codec | None,
     repartitions: bool,
     target_config: tuple[tuple[str, str], ...],
     target_config_file: Path | None,
@@ -120,7 +120,7 @@ def replay(
     writing = _writing(target)
     wanted = _Wanted(
         target,
-        Codec[(codec or "none").upper()],
+        Codec.NONE if codec is None else codec,
         writing.of(memory_bytes),
         client_settings(target_config, target_config_file),
         repartitions,

@@ -16,7 +16,6 @@ from kafkafmt._util.sizes import GIB, MIB, size_text
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.options import (
     Decorator,
-    codec_of,
     from_segment_start_option,
     log_options,
     memory_errors,
@@ -24,27 +23,23 @@ from kafkafmt.cli.options import (
     options,
     zstd_fallback_option,
 )
-from kafkafmt.cli.values import Address, AddressType, Folder, Size
+from kafkafmt.cli.values import FILE, Address, AddressType, Count, Folder, Seconds, Size
 from kafkafmt.serve.options import ServeOptions
 from kafkafmt.serve.topics_file import read_topics_file
 from kafkafmt.server.options import DEFAULT_HOST, DEFAULT_PORT, TlsOptions
 from kafkafmt.server.security.users import MECHANISMS, Users, load_or_create_secret, read_users
 from kafkafmt.storage import RemotePath, StoragePath
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
-_SECONDS = click.FloatRange(min=0, min_open=True)
 _MOST_MEMORY_BYTES = 1024 * GIB
 
 
 def _size_option(name: str, setting: str, maximum: int, help_text: str) -> Decorator:
-    """Return an option for a size in ServeOptions. Its default is shown with a unit."""
+    """Return an option for a size in ServeOptions."""
     return click.option(
         name,
         setting,
         type=Size(most=maximum),
         default=size_text(getattr(ServeOptions, setting)),
-        show_default=True,
-        metavar="SIZE",
         help=help_text,
     )
 
@@ -55,24 +50,16 @@ _network_options = options(
         "--listen",
         type=AddressType(least_port=0),
         default=str(Address(DEFAULT_HOST, DEFAULT_PORT)),
-        metavar="HOST:PORT",
-        show_default=True,
         help="Address to listen on; port 0: any free port.",
     ),
     click.option(
         "--advertise",
         "advertised",
         type=AddressType(least_port=1),
-        metavar="HOST:PORT",
         help="Address that clients are told to connect to.  [default: as --listen]",
     ),
     click.option(
-        "--workers",
-        type=click.IntRange(1, 256),
-        default=ServeOptions.workers,
-        show_default=True,
-        metavar="N",
-        help="Processes that share the port.",
+        "--workers", type=Count(most=256), default=ServeOptions.workers, help="Processes that share the port."
     ),
     click.option(
         "--state",
@@ -86,12 +73,12 @@ _conversion_options = options(
         "--log-message-downconversion-enable/--no-log-message-downconversion-enable",
         "downconversion_enable",
         default=ServeOptions.downconversion_enable,
+        show_default=False,
         help="Whether clients without v2 support get converted records, or an error.  [default: converted]",
     ),
     click.option(
         "--topics-file",
-        type=_FILE,
-        metavar="FILE",
+        type=FILE,
         help="INI file with the configuration of topics; overrides DIR/topics.ini.",
     ),
     zstd_fallback_option(
@@ -113,9 +100,7 @@ _producing_options = options(
         help="Also accept records from producers, and create topics. Writes to DIR.",
     ),
     click.option(
-        "--auto-create-topics",
-        is_flag=True,
-        help="Create topics that producers ask for, with one partition.",
+        "--auto-create-topics", is_flag=True, help="Create topics that producers ask for, with one partition."
     ),
     _size_option("--max-produce-size", "max_produce_bytes", GIB, "Largest Produce request."),
     _size_option(
@@ -126,17 +111,14 @@ _producing_options = options(
     ),
 )
 _security_options = options(
-    click.option("--tls-cert", type=_FILE, metavar="FILE", help="Certificate with its chain, in PEM form."),
-    click.option("--tls-key", type=_FILE, metavar="FILE", help="Key of the certificate, not encrypted."),
+    click.option("--tls-cert", type=FILE, help="Certificate with its chain, in PEM form."),
+    click.option("--tls-key", type=FILE, help="Key of the certificate, not encrypted."),
     click.option(
         "--tls-client-ca",
-        type=_FILE,
-        metavar="FILE",
+        type=FILE,
         help="Certificate authorities. Clients must show a certificate that one of them signed.",
     ),
-    click.option(
-        "--sasl-users", type=_FILE, metavar="FILE", help="File of the users who may connect, by SASL."
-    ),
+    click.option("--sasl-users", type=FILE, help="File of the users who may connect, by SASL."),
     click.option(
         "--sasl-mechanisms",
         metavar="NAMES",
@@ -148,14 +130,12 @@ _limit_options = options(
         "--memory",
         "memory_bytes",
         type=Size(most=_MOST_MEMORY_BYTES),
-        metavar="SIZE",
         help="Memory limit for all workers together, beyond what they take at start. Limits of memory, requests and"
         " connections that are not given are derived from it.  [default: each has its own default]",
     ),
     click.option(
         "--max-connections",
-        type=click.IntRange(min=1),
-        metavar="N",
+        type=Count(),
         help="Most connections of each process.  [default: as many as the limit of open files allows]",
     ),
     _size_option("--max-request-size", "max_request_bytes", 100 * MIB, "Largest request, except Produce."),
@@ -168,10 +148,8 @@ _limit_options = options(
     *(
         click.option(
             f"--{name}-timeout",
-            type=_SECONDS,
+            type=Seconds(),
             default=getattr(ServeOptions, f"{name}_timeout"),
-            show_default=True,
-            metavar="SECONDS",
             help=help_text,
         )
         for name, help_text in {
@@ -186,13 +164,9 @@ _operations_options = options(
     click.option(
         "--metrics",
         type=AddressType(least_port=0),
-        metavar="HOST:PORT",
         help="Address on which metrics are served, in Prometheus' format.",
     ),
-    log_options(
-        "Format of log lines on standard error; auto: text on a terminal, else JSON.",
-        "Lowest level that is logged.",
-    ),
+    log_options(),
 )
 
 
@@ -201,11 +175,7 @@ _operations_options = options(
     common="--listen --advertise --allow-produce --workers --state --tls-cert --tls-key --sasl-users --metrics",
     page="serve.md",
 )
-@click.argument(
-    "directory",
-    metavar="DIR",
-    type=Folder(must_exist=True),
-)
+@click.argument("directory", metavar="DIR", type=Folder(must_exist=True))
 @_network_options
 @_conversion_options
 @_producing_options
@@ -216,7 +186,6 @@ def serve(
     directory: StoragePath,
     listen: Address,
     topics_file: Path | None,
-    zstd_fallback: str | None,
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_client_ca: Path | None,
@@ -279,7 +248,6 @@ def serve(
         host=listen.host,
         port=listen.port,
         topics_file=None if topics_file is None else read_topics_file(topics_file),
-        zstd_fallback=codec_of(zstd_fallback),
         tls=_tls_options(tls_cert, tls_key, tls_client_ca),
         users=_users(sasl_users, sasl_mechanisms, settings["state"]),
         **settings,

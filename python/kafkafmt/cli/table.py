@@ -22,7 +22,7 @@ from kafkafmt.cli.log_selection import (
 )
 from kafkafmt.cli.options import json_option, memory_errors, needs
 from kafkafmt.cli.output import damage_in_words, in_words, notify, progress_bar
-from kafkafmt.cli.values import Folder
+from kafkafmt.cli.values import Folder, Seconds
 from kafkafmt.jobs.memory import plan_for
 from kafkafmt.jobs.table import Table, TableError, TableState, bound_threads
 from kafkafmt.memory import MemoryPlan, Task
@@ -51,10 +51,8 @@ _SPARK_CORE_BYTES = 1024**3
 )
 @click.option(
     "--commit-interval",
-    type=click.FloatRange(min=0),
+    type=Seconds(may_be_zero=True),
     default=_DEFAULT_COMMIT_SECONDS,
-    show_default=True,
-    metavar="SECONDS",
     help="How often the state is committed.",
 )
 @click.option("--force", is_flag=True, help="Replace OUT if it exists.")

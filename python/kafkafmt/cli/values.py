@@ -20,6 +20,8 @@ NEEDS_PYARROW = "needs pyarrow: pip install 'kafkafmt[arrow]'"
 
 _MOST = 2**63 - 1
 
+FILE = click.Path(dir_okay=False, path_type=Path)
+
 
 def complete_files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Have the shell complete files and folders."""
@@ -59,6 +61,24 @@ class Size(click.ParamType[int]):
             return parse_size(value, least=self._least, most=self._most)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class Count(click.IntRange):
+    """A number from `least` to `most`; None: without an upper limit."""
+
+    name = "n"
+
+    def __init__(self, *, least: int = 1, most: int | None = None) -> None:
+        super().__init__(least, most)
+
+
+class Seconds(click.FloatRange):
+    """A time in seconds, above 0. may_be_zero: 0 is allowed, too."""
+
+    name = "seconds"
+
+    def __init__(self, *, may_be_zero: bool = False) -> None:
+        super().__init__(min=0, min_open=not may_be_zero)
 
 
 class Folder(click.ParamType[StoragePath]):
@@ -110,7 +130,7 @@ class Address(NamedTuple):
 class AddressType(click.ParamType[Address]):
     """HOST:PORT, with an IPv6 address in brackets. least_port: 0 if port 0 may be given, which means any free port."""
 
-    name = "address"
+    name = "host:port"
 
     def __init__(self, *, least_port: int) -> None:
         self._least_port = least_port
