@@ -148,11 +148,10 @@ def _filled(
     builder: ColumnBuilder, source: RunSource, most: int, *, verify: bool, control: bool, reuse_memory: bool
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the chunks of `_chunks`, of about `most` bytes each."""
-    damage = None
     try:
         for run in source.runs(run_bytes=min(most, _RUN_BYTES), reuse_memory=reuse_memory):
             if not control:
-                run, damage = without_control(run, verify=verify)
+                run = without_control(run, verify=verify)
             for first, stop, payloads in decompressed_chunks(
                 run, verify=verify, limit=source.max_decompressed_bytes
             ):
@@ -160,11 +159,6 @@ def _filled(
                 builder.add(run, first, stop, payloads, verify=verify)
                 if 2 * builder.size_in_bytes - before > most:  # another addition of this size would not fit
                     yield builder.count, builder.take()
-            if damage is not None:
-                try:
-                    raise damage
-                finally:
-                    del damage  # no cycle of error, traceback and frame
     except KafkaFormatError as error:
         if builder.count:
             yield builder.count, builder.take()

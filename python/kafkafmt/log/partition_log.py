@@ -239,7 +239,7 @@ class PartitionLog:
         reads = self._runs(self._read_from(start_offset), end_offset, run_bytes)
         if view is None:
             return (run for _, run, _ in reads)
-        kept = (view.without_aborted(run, verify=False)[0] for _, run, _ in reads)
+        kept = (view.without_aborted(run, verify=False) for _, run, _ in reads)
         return (run for run in kept if len(run))
 
     def batches(
@@ -294,9 +294,8 @@ class PartitionLog:
         control: bool,
     ) -> Iterator[Record]:
         for source, run, lowest in self._runs(self._read_from(start_offset), end_offset, RUN_BYTES):
-            damage = None
             if view is not None:
-                run, damage = view.without_aborted(run, verify=verify)
+                run = view.without_aborted(run, verify=verify)
             try:
                 for located in locate_in_chunks(
                     run, verify=verify, control=control, limit=self.max_decompressed_bytes
@@ -306,11 +305,6 @@ class PartitionLog:
                         if end_offset is not None and record.offset >= end_offset:
                             return
                         yield record
-                if damage is not None:
-                    try:
-                        raise damage
-                    finally:
-                        del damage  # no cycle of error, traceback and frame
             except KafkaFormatError as error:
                 raise source.with_source(error) from None
 

@@ -198,11 +198,11 @@ class CommittedView:
         first_open = self._transactions.tracker.first_open_offset
         self.end_offset = self._transactions.end_offset if first_open is None else first_open
 
-    def without_aborted(self, run: BatchRun, *, verify: bool) -> tuple[BatchRun, KafkaFormatError | None]:
+    def without_aborted(self, run: BatchRun, *, verify: bool) -> BatchRun:
         """Return a run without the batches of aborted transactions; see `kafkafmt.records.runs.without`."""
         rows = run.index
         if not rows["is_transactional"].any():
-            return run, None
+            return run
         bound = int(rows["last_offset"].max()) + 1
         transactions = self._transactions.overlapping(first_offset(run), bound)
         return without(run, of_aborted_transactions(rows, transactions), verify=verify)

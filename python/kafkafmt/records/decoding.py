@@ -115,16 +115,10 @@ def locate_in_chunks(run: BatchRun, *, verify: bool, control: bool, limit: int) 
 
     verify: check CRCs. control: include the records of control batches. limit: as for `decompressed_chunks`.
     """
-    damage = None
     if not control:
-        run, damage = without_control(run, verify=verify)
+        run = without_control(run, verify=verify)
     for first, stop, payloads in decompressed_chunks(run, verify=verify, limit=limit):
         yield from _located_chunk(run, first, stop, payloads, verify=verify)
-    if damage is not None:
-        try:
-            raise damage
-        finally:
-            del damage
 
 
 def _located_chunk(

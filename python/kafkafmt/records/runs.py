@@ -73,29 +73,27 @@ def with_batch(error: KafkaFormatError, run: BatchRun, number: int) -> KafkaForm
     return error
 
 
-def without_control(run: BatchRun, *, verify: bool) -> tuple[BatchRun, KafkaFormatError | None]:
-    """Return a run without its control batches, and the error of a damaged one; see `without`."""
+def without_control(run: BatchRun, *, verify: bool) -> BatchRun:
+    """Return a run without its control batches; see `without`."""
     return without(run, run.index["is_control"], verify=verify)
 
 
-def without(
-    run: BatchRun, left_out: NDArray[np.bool_], *, verify: bool
-) -> tuple[BatchRun, KafkaFormatError | None]:
-    """Return a run without the batches of a mask, and None or the error of a damaged one.
+def without(run: BatchRun, left_out: NDArray[np.bool_], *, verify: bool) -> BatchRun:
+    """Return a run without the batches of a mask.
 
-    verify: check the CRCs of the batches that are left out. If one does not match, the returned run ends before that
-    batch, and its error is returned. Without `verify`, a damaged header may cause records to be left out.
+    verify: check the CRCs of the batches that are left out. If one does not match, the returned run ends with that
+    batch, so that a reader that checks CRCs raises its error after the batches before it. Without `verify`, a damaged
+    header may cause records to be left out.
     """
     if not left_out.any():
-        return run, None
-    wanted, damage = ~left_out, None
+        return run
+    wanted = ~left_out
     if verify:
-        try:
-            select_batches(run, left_out).ensure_valid()
-        except KafkaFormatError as error:
-            damage = error.with_traceback(None)
-            wanted &= run.index["position"] < damage.position
-    return select_batches(run, wanted), damage
+        damaged = left_out.nonzero()[0][~select_batches(run, left_out).valid()]
+        if len(damaged):
+            wanted[damaged[0]] = True
+            wanted[damaged[0] + 1 :] = False
+    return select_batches(run, wanted)
 
 
 def sound_part(run: BatchRun) -> tuple[BatchRun, KafkaFormatError | None]:

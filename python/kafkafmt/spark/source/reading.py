@@ -145,8 +145,8 @@ class _Selection:
     def select(self, runs: Iterator[BatchRun]) -> Iterator[BatchRun]:
         """Yield the runs without the batches that are not selected.
 
-        With `verify`, raise CorruptRecordError for a damaged batch whose header would exclude it, as a control batch or
-        a batch of an aborted transaction.
+        With `verify`, a damaged batch whose header would exclude it, as a control batch or a batch of an aborted
+        transaction, is yielded, and nothing after it: its reader raises CorruptRecordError.
         """
         end, limit = self._split.end_offset, self._split.next_base_offset
         for run in runs:
@@ -154,14 +154,9 @@ class _Selection:
                 self._ensure_below(limit, run)
             in_range = self._in_range(run.index)
             part = run if in_range.all() else select_batches(run, in_range)
-            part, damage = without(part, self._left_out(part.index), verify=self._verify)
+            part = without(part, self._left_out(part.index), verify=self._verify)
             if len(part):
                 yield part
-            if damage is not None:
-                try:
-                    raise damage
-                finally:
-                    del damage  # no cycle of error, traceback and frame
             if end is not None and run.index["base_offset"][-1] >= end:
                 return
 
