@@ -56,7 +56,7 @@ def check(data: bytes) -> None:
 
 
 def _offsets(forwarded: ForwardedRun, number: int) -> list[int]:
-    return [first + i for first, length in forwarded.spans(number) for i in range(length)]
+    return [first + i for first, length in forwarded.source_ranges(number) for i in range(length)]
 
 
 def _check_records(

@@ -65,7 +65,7 @@ def test_look_up_misses_no_record_and_reads_none_again_that_it_need_not(
 @given(STRETCHES.filter(bool), st.integers(2, 6))
 def test_map_that_is_thinned_out_misses_no_record(stretches: list[tuple[int, int, int]], most: int) -> None:
     pieces = mirrored(stretches)
-    offsets = PartitionMap(most_pieces=most)
+    offsets = PartitionMap(max_ranges=most)
     for piece in pieces:
         added(offsets, [piece])
     assert len(offsets) <= max(most, 3)

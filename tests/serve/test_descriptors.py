@@ -42,7 +42,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_files_when_shared_then_connections_leave_room_for_segments(
     limit: int, connections: int, segments: int
 ) -> None:
-    program = "from kafkafmt._util.descriptors import *; print(most_connections(), most_open_segments())"
+    program = "from kafkafmt._util.descriptors import *; print(max_connections(), max_open_segments())"
     command = limited(limit, limit, sys.executable, "-c", program)
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert done.stdout.split() == [str(connections), str(segments)]

@@ -124,16 +124,16 @@ def produce(*sizes: int, version: int = 9) -> Frame:
 
 @pytest.mark.parametrize("version", SUPPORTED[ApiKey.Produce])
 def test_produce_when_most_of_it_is_records_then_is_taken(version: int) -> None:
-    told = measure(produce(100_000, version=version), ProduceRequest, version, most_bytes=1000)
+    told = measure(produce(100_000, version=version), ProduceRequest, version, max_bytes=1000)
     assert told.payload_bytes == 100_000
 
 
 @pytest.mark.parametrize("version", SUPPORTED[ApiKey.Produce])
 def test_produce_when_more_than_it_may_is_no_records_then_is_refused(version: int) -> None:
     with pytest.raises(MalformedRequestError, match="expected 1000 at most that are not records"):
-        measure(produce(100_000, *[0] * 400, version=version), ProduceRequest, version, most_bytes=1000)
+        measure(produce(100_000, *[0] * 400, version=version), ProduceRequest, version, max_bytes=1000)
 
 
 def test_elements_when_there_are_more_than_are_to_be_counted_then_counting_ends() -> None:
     with pytest.raises(TooManyElementsError):
-        measure(produce(*[0] * 50), ProduceRequest, 9, most_elements=20)
+        measure(produce(*[0] * 50), ProduceRequest, 9, max_elements=20)

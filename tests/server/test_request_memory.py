@@ -90,7 +90,7 @@ def test_memory_when_all_who_hold_a_part_wait_for_more_then_one_after_the_other_
 
 def test_request_when_it_takes_more_than_one_may_then_is_refused() -> None:
     async def run() -> None:
-        lease = RequestMemory(MemoryBudget(100), Metrics(), most_bytes=150).lease()
+        lease = RequestMemory(MemoryBudget(100), Metrics(), max_bytes=150).lease()
         await lease.take(OWN_BYTES + 150)
         with pytest.raises(RequestMemoryError, match="expected at most"):
             await lease.take(1)

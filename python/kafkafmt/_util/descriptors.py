@@ -22,22 +22,22 @@ def raise_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def most_connections() -> int:
+def max_connections() -> int:
     """Return the maximum of connections: the limit on open files without the reserved ones, but at least half of it."""
-    files = _most_files()
+    files = _max_files()
     return max(files - _RESERVED, files // 2)
 
 
-def most_open_segments() -> int:
+def max_open_segments() -> int:
     """Return the maximum of cached open segments: 512, but at most a quarter of the limit on open files."""
-    return min(_OPEN_SEGMENTS, _most_files() // 4)
+    return min(_OPEN_SEGMENTS, _max_files() // 4)
 
 
-def most_open_logs() -> int:
+def max_open_logs() -> int:
     """Return the maximum of logs open for appending: 128, but their files, two each, take at most 1/16 of the limit."""
-    return min(_OPEN_LOGS, _most_files() // 32)
+    return min(_OPEN_LOGS, _max_files() // 32)
 
 
-def _most_files() -> int:
+def _max_files() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft

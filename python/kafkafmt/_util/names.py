@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 
 # The least ratio of difflib at which a name is suggested: 'id' and 'topic' have 0.57, 'ofset' and 'offset' 0.91.
 _LEAST_ALIKE = 0.6
-_MOST_SHOWN = 20
+_MAX_SHOWN = 20
 _SHOWN = 3
 
 
@@ -53,9 +53,9 @@ def some_names(names: Iterable[str]) -> str:
     ('a, b', '18, 19, and 2 more')
     """
     shown = list(names)
-    if len(shown) <= _MOST_SHOWN:
+    if len(shown) <= _MAX_SHOWN:
         return ", ".join(shown)
-    return f"{', '.join(shown[:_MOST_SHOWN])}, and {len(shown) - _MOST_SHOWN} more"
+    return f"{', '.join(shown[:_MAX_SHOWN])}, and {len(shown) - _MAX_SHOWN} more"
 
 
 def found_in_words(wanted: str, found: Collection[str]) -> str:

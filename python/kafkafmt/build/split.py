@@ -27,10 +27,10 @@ _MAX_ATTEMPTS = 8
 # A part that is less full is tried with one more record, whatever the expected compression ratio.
 _NEARLY_FULL = 0.9
 # If parts of `_FULL` would need one part more, they are filled further, up to this.
-_MOST_FULL = 0.995
+_MAX_FULL = 0.995
 
 _OVERHEADS = (MESSAGE_OVERHEAD_V0, MESSAGE_OVERHEAD_V1, RECORD_BATCH_OVERHEAD)
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 
 def split_batch(
@@ -96,9 +96,9 @@ def split_to_fit(batch: RecordBatch, max_size: int, *, level: int | None = None)
     if too_large:
         named = ", ".join(
             f"record {index} at offset {offset} takes {size}"
-            for index, offset, size in too_large[:_MOST_NAMED]
+            for index, offset, size in too_large[:_MAX_NAMED]
         )
-        more = f", and {len(too_large) - _MOST_NAMED} more" if len(too_large) > _MOST_NAMED else ""
+        more = f", and {len(too_large) - _MAX_NAMED} more" if len(too_large) > _MAX_NAMED else ""
         message = f"batch to split: expected each record to fit into {max_size} bytes, found {named}{more}"
         error = RecordTooLargeError(message, records=too_large, parts=parts)
         raise with_batch(error, batch.run, batch.number)
@@ -263,7 +263,7 @@ class _MeasuredParts:
         rest = int(self._ends[-1] - self._ends[first]) * self._ratio
         if rest <= room:
             return self._count, self._max_size * _FULL
-        enough = self._max_size * min(max(rest / room / math.ceil(rest / room), _FULL), _MOST_FULL)
+        enough = self._max_size * min(max(rest / room / math.ceil(rest / room), _FULL), _MAX_FULL)
         aim = (enough + self._max_size) / 2 - self._overhead
         return max(self._stop_at(int(self._ends[first]) + aim / self._ratio), first + 1), enough
 

@@ -33,7 +33,7 @@ from kafkafmt.cli.values import Folder, complete_folders
 from kafkafmt.jobs.memory import plan_for
 from kafkafmt.jobs.replay import LogTarget, Merge, ReplayTarget
 from kafkafmt.jobs.replay import replay as run_replay
-from kafkafmt.jobs.replay.log_target import LEAST_BATCH_BYTES, MOST_BATCH_BYTES
+from kafkafmt.jobs.replay.log_target import LEAST_BATCH_BYTES, MAX_BATCH_BYTES
 from kafkafmt.memory import Part
 from kafkafmt.memory.process import bound_process
 from kafkafmt.storage import StoragePath
@@ -177,7 +177,7 @@ def _open_target(wanted: _Wanted, partitions: Sequence[TopicPartition]) -> Repla
         counts[topic] = max(counts.get(topic, 0), partition + 1)
     if not wanted.target.startswith(_CLUSTER):
         # The open batch of each topic, and two more for the batch that is being compressed.
-        batch_bytes = min(wanted.memory_bytes // (len(counts) + 2), MOST_BATCH_BYTES)
+        batch_bytes = min(wanted.memory_bytes // (len(counts) + 2), MAX_BATCH_BYTES)
         path = Path(wanted.target)
         return LogTarget(path, codec=wanted.codec, batch_bytes=max(batch_bytes, LEAST_BATCH_BYTES))
     from kafkafmt.mirror.addresses import parse_address

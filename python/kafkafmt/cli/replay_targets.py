@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _GATHERED_PART, _UNDER_WAY_PART = 4, 2
 # The memory of a gathered record beyond its bytes.
 _RECORD_BYTES = 300
-_MOST_GATHERED_BYTES = 256 * 1024
+_MAX_GATHERED_BYTES = 256 * 1024
 _LEAST_REQUEST_BYTES = 1024 * 1024
 _FOREVER_MS = 2**31 - 1
 
@@ -92,15 +92,15 @@ class ClusterTarget:
         self._sizes: defaultdict[TopicPartition, int] = defaultdict(int)
         self._gathered_bytes = self._under_way_bytes = 0
         self._under_way: deque[tuple[RecordsFuture, int]] = deque()
-        self._most_gathered = memory_bytes // _GATHERED_PART
-        self._most_under_way = memory_bytes // _UNDER_WAY_PART
+        self._max_gathered = memory_bytes // _GATHERED_PART
+        self._max_under_way = memory_bytes // _UNDER_WAY_PART
         cluster = MirrorCluster(address, config)
         try:
             self._counts = self._made_topics(cluster, partitions)
             defaults: dict[str, Any] = {
                 "linger_ms": 5,
                 "metrics_enabled": False,
-                "batch_size": _MOST_GATHERED_BYTES,
+                "batch_size": _MAX_GATHERED_BYTES,
             }
             fixed: dict[str, Any] = {
                 "acks": "all",
@@ -128,9 +128,9 @@ class ClusterTarget:
             self._gathered[target].append(made)
             self._sizes[target] += size
             self._gathered_bytes += size
-            if self._sizes[target] >= min(_MOST_GATHERED_BYTES, self._most_gathered):
+            if self._sizes[target] >= min(_MAX_GATHERED_BYTES, self._max_gathered):
                 self._send(target)
-        if self._gathered_bytes >= self._most_gathered:
+        if self._gathered_bytes >= self._max_gathered:
             self._send_all()
 
     def finish(self) -> None:
@@ -175,7 +175,7 @@ class ClusterTarget:
 
         records, size = self._gathered.pop(target), self._sizes.pop(target)
         self._gathered_bytes -= size
-        while self._under_way and self._under_way_bytes + size > self._most_under_way:
+        while self._under_way and self._under_way_bytes + size > self._max_under_way:
             self._await_oldest()
         future = self._producer.send_columns(target.topic, *columns_of(records), partition=target.partition)
         self._under_way.append((future, size))

@@ -30,7 +30,7 @@ from kafkafmt.server.options import DEFAULT_HOST, DEFAULT_PORT, TlsOptions
 from kafkafmt.server.security.users import MECHANISMS, Users, load_or_create_secret, read_users
 from kafkafmt.storage import RemotePath, StoragePath
 
-_MOST_MEMORY_BYTES = 1024 * GIB
+_MAX_MEMORY_BYTES = 1024 * GIB
 
 
 def _size_option(name: str, setting: str, maximum: int, help_text: str) -> Decorator:
@@ -129,7 +129,7 @@ _limit_options = options(
     click.option(
         "--memory",
         "memory_bytes",
-        type=Size(most=_MOST_MEMORY_BYTES),
+        type=Size(most=_MAX_MEMORY_BYTES),
         help="Memory limit for all workers together, beyond what they take at start. Limits of memory, requests and"
         " connections that are not given are derived from it.  [default: each has its own default]",
     ),

@@ -45,7 +45,7 @@ _INCONSISTENT_TOPIC_ID = kafka_errors.InconsistentTopicIdError.errno
 _OTHER_TOPIC = frozenset({_INCONSISTENT_TOPIC_ID, kafka_errors.UnknownTopicIdError.errno})
 _OFFSET_OUT_OF_RANGE = kafka_errors.OffsetOutOfRangeError.errno
 # The oldest resets beyond this number are dropped, if a consumer never takes them.
-_MOST_RESETS = 100_000
+_MAX_RESETS = 100_000
 
 
 class FetchOptions(NamedTuple):
@@ -85,7 +85,7 @@ class RawFetcher(Fetcher):  # type: ignore[misc]
         fetcher._sensors = made._sensors
         fetcher._options = options
         fetcher._out_of_range = {}
-        fetcher._resets = deque(maxlen=_MOST_RESETS)
+        fetcher._resets = deque(maxlen=_MAX_RESETS)
         fetcher._pinned_ids = {}
         fetcher._ids_in_session = {}
         fetcher._fetched_by_name = set()

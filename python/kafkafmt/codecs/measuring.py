@@ -9,7 +9,7 @@ from kafkafmt.codecs.streams import CHUNK_BYTES
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.types import Codec
 
-_MOST_BYTES = 2**40  # more than any batch has
+_MAX_BYTES = 2**40  # more than any batch has
 
 
 def decompressed_bytes(codec: Codec | int, payload: memoryview) -> int | None:
@@ -17,7 +17,7 @@ def decompressed_bytes(codec: Codec | int, payload: memoryview) -> int | None:
     try:
         if codec == Codec.SNAPPY:  # a stream would hold whole blocks; each block declares its size
             return snappy_.decompressed_bytes(payload)
-        stream = open_stream(codec, payload, limit=_MOST_BYTES)
+        stream = open_stream(codec, payload, limit=_MAX_BYTES)
         size = 0
         while chunk := stream.read(CHUNK_BYTES):
             size += len(chunk)

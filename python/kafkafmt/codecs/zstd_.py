@@ -78,17 +78,17 @@ class _Frame(NamedTuple):
         return self.content_size != zstandard.CONTENTSIZE_UNKNOWN
 
     @property
-    def most_bytes(self) -> int:
+    def max_bytes(self) -> int:
         return min(self.bound, self.content_size) if self.is_sized else self.bound
 
     @property
     def is_streamed(self) -> bool:
         """Whether the frame may hold more than its window. Otherwise streaming would save no memory."""
-        return self.most_bytes > self.window_size
+        return self.max_bytes > self.window_size
 
     @property
     def state_bytes(self) -> int:
-        return self.window_size + _STREAM_BYTES if self.is_streamed else self.most_bytes
+        return self.window_size + _STREAM_BYTES if self.is_streamed else self.max_bytes
 
 
 def _frames(view: memoryview) -> Iterator[_Frame]:
@@ -127,7 +127,7 @@ def _chunks_of_frame(frame: _Frame, limit: int) -> Iterator[bytes]:
     """Yield the content of a frame that is larger than its window. A large window is reduced to the limit."""
     view = frame.view
     if frame.window_size > max(limit, _MAX_KEPT_BYTES):
-        view = _with_window_for(min(frame.most_bytes, limit), view, frame.window_size)
+        view = _with_window_for(min(frame.max_bytes, limit), view, frame.window_size)
     # A kept decompressor is not used, because it would keep the memory of the stream.
     reader = zstandard.ZstdDecompressor(max_window_size=1 << _MAX_WINDOW_LOG).stream_reader(view)
     try:

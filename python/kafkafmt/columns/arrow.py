@@ -14,7 +14,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_MOST_STRING_BYTES = np.iinfo(np.int32).max
+_MAX_STRING_BYTES = np.iinfo(np.int32).max
 _VIEW_BYTES = 16
 
 
@@ -67,7 +67,7 @@ def repeated_text(text: str | None, count: int) -> pa.Array:
     if text is None:
         return pa.nulls(count, pa.string())
     data = text.encode()
-    if len(data) * count > _MOST_STRING_BYTES:
+    if len(data) * count > _MAX_STRING_BYTES:
         raise OverflowError(f"{len(data) * count} bytes do not fit into one column with int32 offsets")
     return string_array(pa.string(), np.arange(count + 1, dtype=np.int32) * len(data), data * count)
 

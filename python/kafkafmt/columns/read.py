@@ -35,9 +35,9 @@ CHUNK_BYTES = 2 * 1024 * 1024
 ARROW_CHUNK_BYTES = 8 * 1024 * 1024
 _RUN_BYTES = 4 * 1024 * 1024
 # The most bytes that are reserved for a chunk beforehand; a larger chunk's memory grows as it is filled.
-_MOST_RESERVED_BYTES = 1024 * 1024 * 1024
+_MAX_RESERVED_BYTES = 1024 * 1024 * 1024
 _MICROSECONDS = 1000
-_MOST_MILLISECONDS = np.iinfo(np.int64).max // _MICROSECONDS
+_MAX_MILLISECONDS = np.iinfo(np.int64).max // _MICROSECONDS
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def _chunks(
         views=views,
         large_offsets=large_offsets,
         source_bytes=source.size_in_bytes,
-        chunk_bytes=min(most, _MOST_RESERVED_BYTES),
+        chunk_bytes=min(most, _MAX_RESERVED_BYTES),
     )
     return _filled(builder, source, most, verify=verify, control=control, reuse_memory=not views)
 
@@ -362,11 +362,11 @@ def _microseconds(timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
     """Convert milliseconds to microseconds, in place. Raises InvalidRecordError if one does not fit into 64 bits."""
     if (
         len(timestamps)
-        and not -_MOST_MILLISECONDS <= timestamps.min() <= timestamps.max() <= _MOST_MILLISECONDS
+        and not -_MAX_MILLISECONDS <= timestamps.min() <= timestamps.max() <= _MAX_MILLISECONDS
     ):
-        beyond = (timestamps > _MOST_MILLISECONDS) | (timestamps < -_MOST_MILLISECONDS)
+        beyond = (timestamps > _MAX_MILLISECONDS) | (timestamps < -_MAX_MILLISECONDS)
         raise InvalidRecordError(
-            f"timestamp for Arrow's microseconds: expected {_MOST_MILLISECONDS} ms at most, "
+            f"timestamp for Arrow's microseconds: expected {_MAX_MILLISECONDS} ms at most, "
             f"found {timestamps[beyond][0]} ms; the other columns can be read"
         )
     return np.multiply(timestamps, _MICROSECONDS, out=timestamps)

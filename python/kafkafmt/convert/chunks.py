@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 DEFAULT_CHUNK_SIZE = 512 * 1024  # where throughput peaks: bench/experiments/chunk_size.py
 # The output of a chunk may take this many times its source bytes. A chunk that grows more is returned in parts.
-_MOST_GROWTH = 1.5
+_MAX_GROWTH = 1.5
 # A chunk that uses less than this share of its buffer is copied, because keeping the chunk would keep the whole buffer.
 _LEAST_USED = 0.25
 # Converting this many bytes takes about 10 ms, however small the records are.
 QUICK_BYTES = 1024 * 1024
 # The most bytes that one compressed byte can decompress to, by the codec's format. zstd has no such bound.
-_MOST_RATIOS = {Codec.NONE: 1, Codec.GZIP: 1032, Codec.SNAPPY: 22, Codec.LZ4: 255}
+_MAX_RATIOS = {Codec.NONE: 1, Codec.GZIP: 1032, Codec.SNAPPY: 22, Codec.LZ4: 255}
 _NO_MEMORY = np.empty(0, np.uint8)
 
 
@@ -244,10 +244,10 @@ def may_take_long(rows: NDArray[np.void]) -> bool:
     rows: the index rows of the batches.
     """
     sizes = np.bincount(rows["codec"], weights=rows["size"])
-    most = sum(size * _MOST_RATIOS.get(Codec(codec), math.inf) for codec, size in enumerate(sizes) if size)
+    most = sum(size * _MAX_RATIOS.get(Codec(codec), math.inf) for codec, size in enumerate(sizes) if size)
     return bool(most > QUICK_BYTES)
 
 
 def chunk_memory_bytes(chunk_size: int) -> int:
     """Return the bytes of memory that a converted chunk needs. One larger batch may need more."""
-    return int(_MOST_GROWTH * chunk_size)
+    return int(_MAX_GROWTH * chunk_size)

@@ -48,23 +48,23 @@ if TYPE_CHECKING:
 GATHERED_BATCH_BYTES = 16 * 1024
 # Above every format, so that the kernel copies all batches. Used if batches keep their formats.
 _OWN_MAGIC = 127
-_MOST_SPARE_BYTES = 64 * 1024 * 1024
+_MAX_SPARE_BYTES = 64 * 1024 * 1024
 
 
-def _ways(options: ConversionOptions) -> dict[int, tuple[Any, int, Any]]:
+def _codec_functions(options: ConversionOptions) -> dict[int, tuple[Any, int, Any]]:
     """Return for each codec: the function that decompresses, the target codec, and the function that compresses.
 
     A codec without a target, such as zstd without a fallback, is missing.
     """
-    ways: dict[int, tuple[Any, int, Any]] = {}
+    functions: dict[int, tuple[Any, int, Any]] = {}
     for codec, implementation in codecs.CODECS.items():
         target = options.codec_of(codec)
         if target is not None:
             compress = codecs.CODECS[target].compress
             if options.level is not None:
                 compress = _at_level(compress, options.level)
-            ways[int(codec)] = implementation.decompress, int(target), compress
-    return ways
+            functions[int(codec)] = implementation.decompress, int(target), compress
+    return functions
 
 
 def _at_level(compress: Callable[..., bytes], level: int) -> Callable[..., bytes]:
@@ -101,7 +101,7 @@ class Converter:
         self._kernel = RunConverter(
             self._to_magic,
             options.first_offset,
-            _ways(options),
+            _codec_functions(options),
             partial(_refuse, to_magic=self._to_magic),
             options.max_decompressed_bytes,
             verify=options.verify,
@@ -210,7 +210,7 @@ class Converter:
         if self._is_bounded:  # all at once, because growing needs the old and the new memory together
             size = max(size, self._max_output_bytes)
         else:
-            size = max(size, min(2 * len(self._memory), size + _MOST_SPARE_BYTES))
+            size = max(size, min(2 * len(self._memory), size + _MAX_SPARE_BYTES))
         grown = np.empty(size, np.uint8)
         grown[:used] = self._memory[:used]
         self.use_memory(grown)
@@ -231,7 +231,7 @@ class Converter:
             self._recode_wrapper(run, number)
         else:
             if magic < 2 and not is_compressed:
-                end = number + _gathered(run.index[number:stop], GATHERED_BATCH_BYTES)
+                end = number + _count_that_fits(run.index[number:stop], GATHERED_BATCH_BYTES)
             if self._to_magic == 2:
                 self._convert_up(run, number, end)
             else:
@@ -333,7 +333,7 @@ def _size_of(run: BatchRun, first: int, stop: int) -> int:
     return int(run.index["size"][first:stop].sum())
 
 
-def _gathered(rows: NDArray[np.void], max_bytes: int) -> int:
+def _count_that_fits(rows: NDArray[np.void], max_bytes: int) -> int:
     """Return how many of the first messages, from their index rows, can be in one batch of `max_bytes`; at least 1.
 
     A batch has one timestamp type, one append time, and offsets that ascend within 2^31.

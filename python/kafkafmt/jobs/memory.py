@@ -22,8 +22,8 @@ _ALLOCATOR = Part("allocator", one_in=8, most_bytes=32 * MIB)
 _ROCKSDB = Part("rocksdb", one_in=8, most_bytes=64 * MIB)
 _READING = Part("reading", READER_BYTES)
 # The buffer of a partition that is read alone, if the total is large enough.
-_MOST_ONE_PARTITION = 32 * MIB
-_ONE_PARTITION_FROM = 8 * _MOST_ONE_PARTITION
+_MAX_ONE_PARTITION = 32 * MIB
+_ONE_PARTITION_FROM = 8 * _MAX_ONE_PARTITION
 
 
 def plan_for(
@@ -63,7 +63,7 @@ def _plan_of(total_bytes: int, partitions: int, stores: int, parts: Sequence[Par
         producer_bytes=0,
         consumer_bytes=0,
         reserved_bytes=sum(part.of(total_bytes) for part in reserved),
-        buffered_bytes_per_partition=_MOST_ONE_PARTITION if is_alone else None,
+        buffered_bytes_per_partition=_MAX_ONE_PARTITION if is_alone else None,
         parts=(_READING, *(Part(part.name, part.of(total_bytes)) for part in parts)),
     )
     plan.thread_plan(partitions, stores)  # raises if the total is too small

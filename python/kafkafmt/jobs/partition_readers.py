@@ -129,15 +129,15 @@ class PartitionReaders:
         if reader is not None:
             reader.rest()
 
-    def read(self, topic_partition: TopicPartition, most_bytes: int = READ_BYTES) -> BatchRun | None:
-        """Return the next batches, up to `most_bytes` or one larger batch; None at the end.
+    def read(self, topic_partition: TopicPartition, max_bytes: int = READ_BYTES) -> BatchRun | None:
+        """Return the next batches, up to `max_bytes` or one larger batch; None at the end.
 
         Raises CorruptRecordError for damage, unless it is skipped, and OSError.
         """
         reader = self._reader(topic_partition)
         while reader is not None:
             try:
-                found = reader.read(reader.end_offset, most_bytes)
+                found = reader.read(reader.end_offset, max_bytes)
             except FileNotFoundError:
                 if not is_deleted_folder(reader.folder):
                     raise

@@ -28,7 +28,7 @@ from kafkafmt.types import Codec, TimestampType
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_MOST_ERRORS = 10
+_MAX_ERRORS = 10
 _COUNTS = (
     *("segments", "failed_segments", "size_in_bytes", "batches", "records", "uncounted_batches"),
     *("idempotent_batches", "transactional_batches", "control_batches", "records_with_headers"),
@@ -69,7 +69,7 @@ class TopicSummary:
             self.add_offsets(partition, first, last)
         self.partitions |= other.partitions
         self.producer_ids |= other.producer_ids
-        self.errors = sorted([*self.errors, *other.errors])[:_MOST_ERRORS]
+        self.errors = sorted([*self.errors, *other.errors])[:_MAX_ERRORS]
         return self
 
     def add_timestamps(self, first: int | None, last: int | None) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kafkafmt.memory.errors import MemoryPlanError
 
-_MOST_BYTES = 2**62
+_MAX_BYTES = 2**62
 
 
 class Part(NamedTuple):
@@ -93,4 +93,4 @@ def least_total(suffices: Callable[[int], bool], too_small: int = 0, *, step: in
         except MemoryPlanError:
             return False
 
-    return bisect_left(range(_MOST_BYTES // step), True, lo=too_small // step + 1, key=does) * step
+    return bisect_left(range(_MAX_BYTES // step), True, lo=too_small // step + 1, key=does) * step

@@ -30,7 +30,7 @@ DEFAULT_LEAST_BATCH_BYTES = MIB + 12
 # RocksDB raises a smaller `write_buffer_size` to the first. Kafka Streams sets the second; more helps little, as
 # memtables have "less benefits additionally" under a cache ("Persistent State Store Buffering").
 LEAST_WRITE_BUFFER_BYTES = 64 * 1024
-MOST_WRITE_BUFFER_BYTES = 16 * MIB
+MAX_WRITE_BUFFER_BYTES = 16 * MIB
 
 _BUFFER_SHARE, _BLOCK_CACHE_SHARE, _WRITE_BUFFER_SHARE, _CACHE_SHARE = 4, 1, 1, 2
 _PRODUCER_PART, _CONSUMER_PART = 8, 4
@@ -286,7 +286,7 @@ class MemoryPlan:
         rest -= buffered * partitions
         if write_buffer is None:
             share = rest * _WRITE_BUFFER_SHARE // shares // write_buffers
-            write_buffer = min(max(share, LEAST_WRITE_BUFFER_BYTES), MOST_WRITE_BUFFER_BYTES)
+            write_buffer = min(max(share, LEAST_WRITE_BUFFER_BYTES), MAX_WRITE_BUFFER_BYTES)
         if block_cache is None:
             left = rest - (write_buffer * write_buffers if self.write_buffer_bytes is None else 0)
             block_cache = max(min(rest * _BLOCK_CACHE_SHARE // shares, left), 0)

@@ -63,13 +63,11 @@ class Mirror:
         self._options = options
         self._source, self._target = source, target
         self._transform, self._report = transform, report
-        self._most_under_way = options.memory.under_way_bytes
+        self._max_under_way = options.memory.under_way_bytes
         self._memory = memory
         self.statistics = target.statistics
-        self._begun: set[TopicPartition] = set()
-        self._not_begun: set[TopicPartition] = (
-            set()
-        )  # begun partitions that stopped at their beginning: their offsets are not committed
+        self._assigned: set[TopicPartition] = set()
+        self._never_started: set[TopicPartition] = set()  # of `_assigned`: their offsets are not committed
         self._begins_first = True
         self._full: set[TopicPartition] = set()
         self._is_all_paused = False
@@ -105,10 +103,14 @@ class Mirror:
 
     def revoke(self, topic_partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Drain partitions that another mirror takes over. Return the offsets that may be committed."""
-        mine = [one for one in topic_partitions if one in self._begun - self._not_begun]
+        mine = [one for one in topic_partitions if one in self._started]
         offsets = {one: self._acknowledged(one) for one in mine} if self._drain(mine) else {}
         self._forget(topic_partitions)
         return offsets
+
+    @property
+    def _started(self) -> set[TopicPartition]:
+        return self._assigned - self._never_started
 
     def _drain(self, topic_partitions: Iterable[TopicPartition]) -> bool:
         """Wait some time until batches under way have arrived. Return whether those that have are durable.
@@ -123,8 +125,8 @@ class Mirror:
     def _forget(self, topic_partitions: Iterable[TopicPartition]) -> None:
         self._target.forget(topic_partitions)
         for one in topic_partitions:
-            self._begun.discard(one)
-            self._not_begun.discard(one)
+            self._assigned.discard(one)
+            self._never_started.discard(one)
             self._full.discard(one)
             self._committed.pop(one, None)
             self.statistics.stopped.pop(one, None)
@@ -132,7 +134,7 @@ class Mirror:
 
     def _is_done(self) -> bool:
         partitions = self._source.partitions()
-        if partitions is None or not self._begun.issuperset(partitions):
+        if partitions is None or not self._assigned.issuperset(partitions):
             return partitions is None and self._others_stand_still()
         active = [one for one in partitions if one not in self.statistics.stopped]
         if self._options.is_following:
@@ -147,7 +149,7 @@ class Mirror:
     def _left_to_others(self) -> dict[TopicPartition, int]:
         """Return the offsets reached in partitions of other group members that are not at their end yet."""
         goals = self._source.goals()
-        others = goals.keys() - self._begun
+        others = goals.keys() - self._assigned
         if not others:
             return {}
         reached = self._source.reached_by_others(others)
@@ -169,11 +171,11 @@ class Mirror:
         partitions = self._source.partitions()
         if partitions is None:
             return
-        gone = self._begun.difference(partitions)  # such as a folder that was deleted
+        gone = self._assigned.difference(partitions)  # such as a folder that was deleted
         if gone:
-            self._drain(gone - self._not_begun)
+            self._drain(gone & self._started)
             self._forget(gone)
-        new = [one for one in partitions if one not in self._begun]
+        new = [one for one in partitions if one not in self._assigned]
         if not new or time.monotonic() < self._begin_due:
             return
         self._gone_at_begin.clear()
@@ -193,9 +195,9 @@ class Mirror:
         unknown = self._target.take_unknown_records()
         self._report_unknown_records(unknown)
         for topic_partition, position in positions.items():
-            self._begun.add(topic_partition)
+            self._assigned.add(topic_partition)
             if isinstance(position, Stopped):
-                self._not_begun.add(topic_partition)
+                self._never_started.add(topic_partition)
                 # With --append unknown records stop no partition.
                 is_reported = topic_partition in unknown and not self._options.appends
                 self._stop(position, is_reported=is_reported)
@@ -307,9 +309,9 @@ class Mirror:
             return
         held = self._target.held_bytes()
         self._memory.under_way(held)
-        if held > self._most_under_way:  # a folder then returns no more runs in this poll
+        if held > self._max_under_way:  # a folder then returns no more runs in this poll
             self._pause_all()
-        elif self._target.held_bytes(topic_partition) > self._most_under_way // _SHARE:
+        elif self._target.held_bytes(topic_partition) > self._max_under_way // _SHARE:
             self._full.add(topic_partition)
             self._source.pause([topic_partition])
 
@@ -361,14 +363,14 @@ class Mirror:
         self._memory.under_way(self._target.held_bytes())
 
     def _pause_or_resume(self) -> None:
-        most = self._most_under_way
+        most = self._max_under_way
         held = self._target.held_bytes()
         stopped = self.statistics.stopped
         if self._is_all_paused:
             if held > most // 2:
                 return
             self._is_all_paused = False
-            self._source.resume(self._begun.difference(stopped, self._full))
+            self._source.resume(self._assigned.difference(stopped, self._full))
         elif held > most:
             self._pause_all()
             return
@@ -378,7 +380,7 @@ class Mirror:
 
     def _pause_all(self) -> None:
         self._is_all_paused = True
-        self._source.pause(self._begun)
+        self._source.pause(self._assigned)
 
     def _commit_and_report(self, now: float) -> None:
         if now >= self._commit_due:
@@ -394,12 +396,12 @@ class Mirror:
         for one, message in self._source.lost_topics().items():
             if one in self.statistics.stopped:
                 continue
-            if one in self._begun:
+            if one in self._assigned:
                 offset = self._acknowledged(one)
             else:
                 offset = self._source.reached_by_others([one])[one]
-                self._begun.add(one)
-                self._not_begun.add(one)
+                self._assigned.add(one)
+                self._never_started.add(one)
             self._stop(Stopped(one, offset, message))
 
     def _acknowledged(self, topic_partition: TopicPartition) -> int:
@@ -417,7 +419,7 @@ class Mirror:
         self._collect()
         if not self._make_durable():
             return
-        offsets = {one: self._acknowledged(one) for one in self._begun - self._not_begun}
+        offsets = {one: self._acknowledged(one) for one in self._started}
         changed = {one: offset for one, offset in offsets.items() if self._committed.get(one) != offset}
         if changed:
             self._target.keep_positions(changed)
@@ -440,7 +442,7 @@ class Mirror:
         for one, goal in sorted(self._source.goals().items()):
             if one in self.statistics.stopped:
                 continue
-            reached = self._acknowledged(one) if one in self._begun else left.get(one, goal)
+            reached = self._acknowledged(one) if one in self._assigned else left.get(one, goal)
             if reached < goal:
                 self.statistics.unreached.append(Unreached(one, reached, goal))
                 _log.error(
@@ -452,19 +454,19 @@ class Mirror:
 
     def measure_lag(self) -> None:
         """Update the lag of all partitions in the statistics."""
-        for one in self._begun:
+        for one in self._assigned:
             lag = self._source.lag(one, self._acknowledged(one))
             if lag is not None:
                 self.statistics.lag[one] = lag
         goals = self._source.goals()
         left = self._left_to_others()
-        for one in goals.keys() - self._begun:
+        for one in goals.keys() - self._assigned:
             self.statistics.lag[one] = goals[one] - left.get(one, goals[one])
 
     def _finish(self) -> None:
         self._target.drain(self._options.shutdown_timeout)
         self._collect()
-        self._target.finish(self._begun - self._not_begun)
+        self._target.finish(self._started)
         self._commit()
         self._collect_gone()
         self.measure_lag()

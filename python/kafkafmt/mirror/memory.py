@@ -23,7 +23,7 @@ _FETCHED_COPIES = 4
 # Copies of one batch: opened and encoded again; as columns; as Python objects, which are large for small records.
 _OPENED_COPIES, _COLUMN_COPIES, _RECORD_COPIES = 5, 6, 10
 # Well below the largest request that a broker accepts (`socket.request.max.bytes`). One batch may be larger.
-_MOST_REQUEST_BYTES = 32 * MIB
+_MAX_REQUEST_BYTES = 32 * MIB
 _LEAST_BATCH_BYTES = MIB
 # The shares of batches under way and of fetched batches, after the reserve.
 _RAW_PARTS = (Part("producer", one_in=3), Part("consumer", one_in=6))
@@ -61,7 +61,7 @@ class MirrorMemory:
     @property
     def max_request_bytes(self) -> int:
         """The largest request to the target, unless one batch is larger."""
-        return min(self.under_way_bytes, _MOST_REQUEST_BYTES)
+        return min(self.under_way_bytes, _MAX_REQUEST_BYTES)
 
     @property
     def max_decompressed_bytes(self) -> int:

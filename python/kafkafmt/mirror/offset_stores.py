@@ -1,7 +1,7 @@
 """Store offset maps in a compacted topic at the target, or in a file (SQLite).
 
-In a topic a piece is a record. Its key has the source, the topic, the partition and the source's offset. Its value has
-the target's offset and the number of records; a null value drops the piece. The topic has one partition, for one order.
+In a topic a range is a record. Its key has the source, the topic, the partition and the source's offset. Its value has
+the target's offset and the number of records; a null value drops the range. The topic has one partition, for one order.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from kafkafmt._util.files import ensure_regular_or_missing
 from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.clusters import MirrorCluster
 from kafkafmt.mirror.errors import MirrorError
-from kafkafmt.mirror.offset_map import Changes, Piece
+from kafkafmt.mirror.offset_map import Changes, MappedRange
 from kafkafmt.net import Producer
 from kafkafmt.types import TopicPartition
 
+# Earlier versions gave the table its name.
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS pieces (
     source TEXT, topic TEXT, partition INTEGER, source_offset INTEGER, target_offset INTEGER, count INTEGER,
@@ -40,7 +41,7 @@ _SAVE_SECONDS = 15.0
 
 
 class FileOffsetMapStore:
-    """Stores pieces in a file, which is created if it is missing. Several mirrors may share it. Raises MirrorError."""
+    """Stores ranges in a file, which is created if it is missing. Several mirrors may share it. Raises MirrorError."""
 
     def __init__(self, path: Path, source: str) -> None:
         self._path, self._source = path, source
@@ -62,26 +63,26 @@ class FileOffsetMapStore:
             self._lock.close()
             raise MirrorError(f"{path}: {error}") from None
 
-    def load(self, topic_partition: TopicPartition) -> list[Piece]:
+    def load(self, topic_partition: TopicPartition) -> list[MappedRange]:
         query = (
             "SELECT source_offset, target_offset, count, topic_id, is_closed, target_topic_id FROM pieces "
             "WHERE source = ? AND topic = ? AND partition = ?"
         )
         try:
             with closing(self._database.execute(query, (self._source, *topic_partition))) as rows:
-                return [Piece(*row)._replace(is_closed=bool(row[4])) for row in rows]
+                return [MappedRange(*row)._replace(is_closed=bool(row[4])) for row in rows]
         except sqlite3.Error as error:
             raise MirrorError(f"{self._path}: {error}") from None
 
     def save(self, changes: Mapping[TopicPartition, Changes]) -> None:
         dropped, kept = [], []
-        for topic_partition, pieces in changes.items():
-            for source_offset, piece in pieces.items():
+        for topic_partition, ranges in changes.items():
+            for source_offset, mapped in ranges.items():
                 key = (self._source, *topic_partition, source_offset)
-                if piece is None:
+                if mapped is None:
                     dropped.append(key)
                 else:
-                    kept.append((*key, *piece[1:]))
+                    kept.append((*key, *mapped[1:]))
         try:
             with self._database as database:
                 database.executemany(
@@ -98,26 +99,26 @@ class FileOffsetMapStore:
 
 
 class TopicOffsetMapStore:
-    """Stores pieces in a compacted topic with one partition. The first save creates it if it is missing."""
+    """Stores ranges in a compacted topic with one partition. The first save creates it if it is missing."""
 
     def __init__(self, topic: str, source: str, cluster: MirrorCluster) -> None:
         self._topic, self._source, self._cluster = topic, source, cluster
         self._producer: Producer | None = None
         self._consumer: KafkaConsumer | None = None
         self._partition = KafkaTopicPartition(topic, 0)
-        self._pieces: defaultdict[TopicPartition, dict[int, Piece]] = defaultdict(dict)
+        self._ranges: defaultdict[TopicPartition, dict[int, MappedRange]] = defaultdict(dict)
 
-    def load(self, topic_partition: TopicPartition) -> list[Piece]:
+    def load(self, topic_partition: TopicPartition) -> list[MappedRange]:
         self._read_on()
-        return list(self._pieces[topic_partition].values())
+        return list(self._ranges[topic_partition].values())
 
     def save(self, changes: Mapping[TopicPartition, Changes]) -> None:
         if self._producer is None:
             self._cluster.create_topic(self._topic, TopicConfig(1, {"cleanup.policy": "compact"}))
             self._producer = Producer(**{**self._cluster.config_of(Producer), "acks": "all"})
         futures = []
-        for (topic, partition), pieces in changes.items():
-            for source_offset, piece in pieces.items():
+        for (topic, partition), ranges in changes.items():
+            for source_offset, mapped in ranges.items():
                 key = {
                     "source": self._source,
                     "topic": topic,
@@ -125,7 +126,7 @@ class TopicOffsetMapStore:
                     "offset": source_offset,
                 }
                 futures.append(
-                    self._producer.send(self._topic, _json(_value(piece)), key=_json(key), partition=0)
+                    self._producer.send(self._topic, _json(_value(mapped)), key=_json(key), partition=0)
                 )
         for future in futures:
             future.get(_SAVE_SECONDS)
@@ -157,13 +158,13 @@ class TopicOffsetMapStore:
             if named["source"] != self._source:
                 return
             source_offset = int(named["offset"])
-            pieces = self._pieces[TopicPartition(named["topic"], int(named["partition"]))]
+            ranges = self._ranges[TopicPartition(named["topic"], int(named["partition"]))]
             if value is None:
-                pieces.pop(source_offset, None)
+                ranges.pop(source_offset, None)
                 return
             found = json.loads(value)
             place = int(found["offset"]), int(found["count"])
-            pieces[source_offset] = Piece(
+            ranges[source_offset] = MappedRange(
                 source_offset,
                 *place,
                 found.get("topic_id"),
@@ -171,20 +172,20 @@ class TopicOffsetMapStore:
                 found.get("target_topic_id"),
             )
         except (ValueError, KeyError, TypeError):
-            message = f"{self._topic}: expected pieces of an offset map, found a record of another kind"
+            message = f"{self._topic}: expected ranges of an offset map, found a record of another kind"
             raise MirrorError(message) from None
 
 
-def _value(piece: Piece | None) -> Mapping[str, Any] | None:
-    if piece is None:
+def _value(mapped: MappedRange | None) -> Mapping[str, Any] | None:
+    if mapped is None:
         return None
-    value: dict[str, Any] = {"offset": piece.target_offset, "count": piece.length}
-    if piece.topic_id is not None:
-        value["topic_id"] = piece.topic_id
-    if piece.is_closed:
+    value: dict[str, Any] = {"offset": mapped.target_offset, "count": mapped.length}
+    if mapped.topic_id is not None:
+        value["topic_id"] = mapped.topic_id
+    if mapped.is_closed:
         value["closed"] = True
-    if piece.target_topic_id is not None:
-        value["target_topic_id"] = piece.target_topic_id
+    if mapped.target_topic_id is not None:
+        value["target_topic_id"] = mapped.target_topic_id
     return value
 
 

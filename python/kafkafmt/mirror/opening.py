@@ -46,7 +46,7 @@ _LINGER_MS = 5
 _BATCH_BYTES = 256 * 1024
 # Batches fetched before the target became full are sent in addition, and one batch may be very large. They are in
 # memory already, so the producer's budget must have room. Records of `--deep` are made only as there is room.
-_MOST_BEYOND_BYTES = 2**31
+_MAX_BEYOND_BYTES = 2**31
 
 
 @contextmanager
@@ -148,7 +148,7 @@ def _open_sender(cluster: MirrorCluster, options: MirrorOptions, statistics: Sta
     fixed: dict[str, Any] = {
         "acks": "all",
         "enable_idempotence": True,
-        "buffer_memory": memory.under_way_bytes + (0 if options.is_deep else _MOST_BEYOND_BYTES),
+        "buffer_memory": memory.under_way_bytes + (0 if options.is_deep else _MAX_BEYOND_BYTES),
         # The mirror waits until an outage is over.
         "delivery_timeout_ms": _FOREVER_MS,
     }

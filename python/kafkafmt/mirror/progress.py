@@ -13,7 +13,7 @@ from kafkafmt.types import TopicPartition
 _log = structlog.get_logger()
 
 # Only the partitions with the largest lag get a line each, as there may be thousands.
-_MOST_PARTITIONS = 20
+_MAX_PARTITIONS = 20
 
 
 class Progress:
@@ -43,7 +43,7 @@ class Progress:
             memory_held_bytes=statistics.budget.held_bytes,
         )
         behind = sorted({*moved, *statistics.lag}, key=lambda one: -statistics.lag.get(one, 0))
-        for one in behind[:_MOST_PARTITIONS]:
+        for one in behind[:_MAX_PARTITIONS]:
             part = moved.get(one, Moved())
             if part.bytes or statistics.lag.get(one):
                 _log.info(

@@ -44,7 +44,7 @@ RunFilter: TypeAlias = "Callable[[Iterator[BatchRun]], Iterator[BatchRun]]"
 
 RUN_BYTES = 1024 * 1024
 # An index reserves 5 % more rows than it expects, and at most this many beyond twice the rows it needs.
-_INDEX_SPARE, _MOST_INDEX_ROWS = 1.05, 1 << 20
+_INDEX_SPARE, _MAX_INDEX_ROWS = 1.05, 1 << 20
 # A search from header to header reads this much at a time: many small batches, or little of a large one.
 _HOP_BYTES = 64 * 1024
 # These first bytes of a batch contain its size and its magic, in every format.
@@ -310,7 +310,7 @@ class Records(ABC):
             if needed > len(rows):
                 share = (run.end_position - self.start_position) / self.size_in_bytes
                 expected = int(needed / share * _INDEX_SPARE)
-                grown = np.empty(max(needed, min(expected, 2 * needed + _MOST_INDEX_ROWS)), INDEX_DTYPE)
+                grown = np.empty(max(needed, min(expected, 2 * needed + _MAX_INDEX_ROWS)), INDEX_DTYPE)
                 _as_bytes(grown)[: count * INDEX_DTYPE.itemsize] = _as_bytes(rows[:count])
                 rows = grown
             _as_bytes(rows[count:needed])[:] = _as_bytes(run.index)

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 _LEAST_READ_BYTES = 64 * 1024
-_MOST_READ_BYTES = 8 * 1024 * 1024
+_MAX_READ_BYTES = 8 * 1024 * 1024
 # By default, sixteen threads may scan a file each without a smaller chunk.
-_MOST_KEPT_BYTES = 16 * _MOST_READ_BYTES
+_MAX_KEPT_BYTES = 16 * _MAX_READ_BYTES
 _WRITE_BYTES = 128 * 1024
 _MARK_BYTES = 8
 _NOTHING = memoryview(b"")
@@ -57,26 +57,26 @@ class _Chunk:
 
 
 class ReadAhead:
-    """The memory for the chunks of many remote records: `most_bytes`, which may be set.
+    """The memory for the chunks of many remote records: `max_bytes`, which may be set.
 
     Before a chunk is read, the least recently read chunks of other records are released until it fits. A quarter is the
     largest chunk that is kept, so there is room for a new chunk, the previous one of the same records, and one that a
     run still refers to. Safe to use from several threads.
     """
 
-    def __init__(self, most_bytes: int = _MOST_KEPT_BYTES) -> None:
-        self.most_bytes = most_bytes
+    def __init__(self, max_bytes: int = _MAX_KEPT_BYTES) -> None:
+        self.max_bytes = max_bytes
         self.clock = itertools.count()
         self._chunks: WeakSet[_Chunk] = WeakSet()
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ReadAhead, (self.most_bytes,)
+        return ReadAhead, (self.max_bytes,)
 
     @property
     def chunk_bytes(self) -> int:
         """The size of the largest chunk that is kept."""
-        return min(self.most_bytes // 4, _MOST_READ_BYTES)
+        return min(self.max_bytes // 4, _MAX_READ_BYTES)
 
     def make_room(self, chunk: _Chunk, size: int) -> None:
         """Release other chunks until `size` more bytes may be read for this one."""
@@ -85,7 +85,7 @@ class ReadAhead:
             chunk.pending_bytes = size
             held = sum(one.held_bytes for one in self._chunks)
             for one in sorted(self._chunks, key=attrgetter("last_read")):
-                if held <= self.most_bytes:
+                if held <= self.max_bytes:
                     break
                 if one is not chunk:
                     held -= one.release()

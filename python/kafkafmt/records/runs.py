@@ -50,15 +50,15 @@ def select_batches(run: BatchRun, wanted: NDArray[Any] | list[int]) -> BatchRun:
     return BatchRun(run.buffer, run.index[wanted], run.origin)
 
 
-def chunk_ranges(sizes: NDArray[Any], most_bytes: int) -> Iterator[tuple[int, int]]:
-    """Divide batches of these sizes into chunks of at most `most_bytes`, or of one larger batch.
+def chunk_ranges(sizes: NDArray[Any], max_bytes: int) -> Iterator[tuple[int, int]]:
+    """Divide batches of these sizes into chunks of at most `max_bytes`, or of one larger batch.
 
     Yields the first number and the stop number of each chunk.
     """
     ends = sizes.cumsum(dtype=np.int64)
     first, done = 0, 0
     while first < len(sizes):
-        stop = max(int(ends.searchsorted(done + most_bytes, side="right")), first + 1)
+        stop = max(int(ends.searchsorted(done + max_bytes, side="right")), first + 1)
         yield first, stop
         first, done = stop, int(ends[stop - 1])
 

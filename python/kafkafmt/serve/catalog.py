@@ -229,7 +229,7 @@ class Catalog:
         self,
         path: StoragePath,
         *,
-        most_open_segments: int = 512,
+        max_open_segments: int = 512,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
         from_segment_start: bool = False,
         work: BatchWork | None = None,
@@ -239,7 +239,7 @@ class Catalog:
         self._from_segment_start = from_segment_start
         self._directory = LogDirectory(path)
         self._folders = FollowedFolders(self._directory)
-        self._cache = SegmentCache(most_open_segments)
+        self._cache = SegmentCache(max_open_segments)
         self._stamp: tuple[int, int] | None = None
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, Topic] = {}

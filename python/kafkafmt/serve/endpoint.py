@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from kafka.protocol.api_key import ApiKey
 
-from kafkafmt._util.descriptors import most_open_logs, most_open_segments
+from kafkafmt._util.descriptors import max_open_logs, max_open_segments
 from kafkafmt.serve import apis
 from kafkafmt.serve.catalog import Catalog
 from kafkafmt.serve.fetching import Fetching
@@ -53,7 +53,7 @@ class Endpoint:
         )
         catalog = Catalog(
             options.directory,
-            most_open_segments=min(options.max_open_segments or most_open_segments(), most_open_segments()),
+            max_open_segments=min(options.max_open_segments or max_open_segments(), max_open_segments()),
             max_decompressed_bytes=options.max_decompressed_bytes,
             from_segment_start=options.from_segment_start,
             work=self._work,
@@ -69,7 +69,7 @@ class Endpoint:
         if options.allow_produce:
             self._creation = TopicCreation(options.local_directory, catalog, configs)
             self._creation.complete()
-            self._writers = Writers(most_open_logs())
+            self._writers = Writers(max_open_logs())
         fetching = Fetching(catalog, options, configs, self._growth, self._work)
         all_handlers = apis.handlers(catalog, node, options, configs, self._work, self._creation)
         all_handlers |= dict(handlers or {})

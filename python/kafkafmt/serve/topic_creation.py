@@ -27,9 +27,9 @@ from kafkafmt.server.yielding import yielding_between
 from kafkafmt.types import TopicPartition
 
 # The most partitions of all topics of a request, as in Kafka 4 (`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`).
-MOST_PARTITIONS = 10_000
+MAX_PARTITIONS = 10_000
 # The most characters in the values of one topic. Kafka has no such limit; here each change writes all topics again.
-MOST_CONFIG_CHARS = 16 * 1024
+MAX_CONFIG_CHARS = 16 * 1024
 
 
 class TopicRefusedError(Exception):
@@ -85,7 +85,7 @@ class TopicCreation:
         """Create the missing partitions of topics in `topics.ini`. Blocks. Raises OSError."""
         there = {topic.name: topic.partitions for topic in self._catalog.topics()}
         for name, count in self._configs.partition_counts().items():
-            for number in range(min(count, MOST_PARTITIONS)):
+            for number in range(min(count, MAX_PARTITIONS)):
                 if number not in there.get(name, ()):
                     create_log(self._folder(name, number))
         sync_path(self._directory)
@@ -123,10 +123,8 @@ class TopicCreation:
     async def _checked(
         self, topics: Sequence[NewTopic]
     ) -> tuple[list[NewTopic], dict[str, TopicRefusedError]]:
-        if sum(max(topic.partitions, 0) for topic in topics) > MOST_PARTITIONS:
-            message = (
-                f"Excessively large number of partitions per request: expected {MOST_PARTITIONS} at most"
-            )
+        if sum(max(topic.partitions, 0) for topic in topics) > MAX_PARTITIONS:
+            message = f"Excessively large number of partitions per request: expected {MAX_PARTITIONS} at most"
             refusal = TopicRefusedError(errors.PolicyViolationError, message)
             return [], {topic.name: refusal for topic in topics}
         accepted, refused = [], {}
@@ -156,7 +154,7 @@ class TopicCreation:
             message = f"Topic {name!r} collides with existing topic: {other}"
             raise TopicRefusedError(errors.InvalidTopicError, message)
         if topic.partitions < 1:
-            message = f"partitions: expected 1 to {MOST_PARTITIONS}, found {topic.partitions}"
+            message = f"partitions: expected 1 to {MAX_PARTITIONS}, found {topic.partitions}"
             raise TopicRefusedError(errors.InvalidPartitionsError, message)
         try:
             _check_configs(topic)
@@ -190,8 +188,8 @@ def _metric_name(name: str) -> str:
 def _check_configs(topic: NewTopic) -> None:
     """Raise ValueError for a configuration that is too large or has invalid properties."""
     size = sum(map(len, topic.configs.values()))
-    if size > MOST_CONFIG_CHARS:
-        raise ValueError(f"expected values of {MOST_CONFIG_CHARS} characters at most, found {size}")
+    if size > MAX_CONFIG_CHARS:
+        raise ValueError(f"expected values of {MAX_CONFIG_CHARS} characters at most, found {size}")
     for name, value in topic.configs.items():
         check_property(name, value)
     ensure_storable(topic.name, TopicConfig(topic.partitions, topic.configs))

@@ -118,7 +118,7 @@ class Service:
             RequestMemory(
                 MemoryBudget(requests, "serve.requests"),
                 metrics,
-                most_bytes=max(requests, REQUEST_COPIES * options.largest_request_bytes),
+                max_bytes=max(requests, REQUEST_COPIES * options.largest_request_bytes),
                 seconds=options.request_timeout,
             ),
         )
@@ -228,9 +228,9 @@ class Connection:
 
     async def _measured(self, frame: Frame, request_class: Any, version: int) -> Measured:
         """Measure what the decoded frame takes. Raises MalformedRequestError if too much of it is not records."""
-        walk = partial(measure, frame, request_class, version, most_bytes=self._options.max_request_bytes)
+        walk = partial(measure, frame, request_class, version, max_bytes=self._options.max_request_bytes)
         try:
-            return walk(most_elements=_MANY_ELEMENTS)
+            return walk(max_elements=_MANY_ELEMENTS)
         except TooManyElementsError:
             return await asyncio.to_thread(walk)
 

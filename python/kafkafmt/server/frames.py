@@ -52,16 +52,16 @@ def measure(
     request_class: Any,
     version: int,
     *,
-    most_bytes: int | None = None,
-    most_elements: int | None = None,
+    max_bytes: int | None = None,
+    max_elements: int | None = None,
 ) -> Measured:
     """Measure what a frame takes once it is decoded. request_class: kafka-python's.
 
-    Raises MalformedRequestError if more than `most_bytes` of the frame are not payload, and TooManyElementsError for
-    more than `most_elements`.
+    Raises MalformedRequestError if more than `max_bytes` of the frame are not payload, and TooManyElementsError for
+    more than `max_elements`.
     """
     flexible = request_class.flexible_version_q(version)
-    walk = _Walk(frame, len(frame) if most_bytes is None else most_bytes, most_elements or len(frame) + 1)
+    walk = _Walk(frame, len(frame) if max_bytes is None else max_bytes, max_elements or len(frame) + 1)
     try:
         walk.position = _HEADER_BYTES
         walk.sized(
@@ -126,9 +126,9 @@ def _program_of(schema: Any, data_class: Any, version: int, flexible: bool) -> _
 
 
 class _Walk:
-    def __init__(self, frame: bytes, most_bytes: int, most_elements: int) -> None:
+    def __init__(self, frame: bytes, max_bytes: int, max_elements: int) -> None:
         self._frame, self._length = bytes(frame) if type(frame) is not bytes else frame, len(frame)
-        self._most_bytes, self._most_elements = most_bytes, most_elements
+        self._max_bytes, self._max_elements = max_bytes, max_elements
         self.position = self.decoded_bytes = self.elements = self.payload_bytes = 0
 
     def structure(self, program: _Program) -> None:
@@ -151,9 +151,9 @@ class _Walk:
                 self._array(field, compact)
         if compact:
             self.tags()
-        if self.position - self.payload_bytes > self._most_bytes:
+        if self.position - self.payload_bytes > self._max_bytes:
             raise MalformedRequestError(
-                f"a request of {self._length} bytes: expected {self._most_bytes} at most that are not records"
+                f"a request of {self._length} bytes: expected {self._max_bytes} at most that are not records"
             )
 
     def _nested(self, field: _Field) -> None:
@@ -184,7 +184,7 @@ class _Walk:
     def _count(self, elements: int, cost: int) -> None:
         self.elements += elements
         self.decoded_bytes += elements * cost
-        if self.elements > self._most_elements:
+        if self.elements > self._max_elements:
             raise TooManyElementsError
 
     def sized(self, length: int, cost: int, each: int) -> None:

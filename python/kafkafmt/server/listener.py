@@ -12,7 +12,7 @@ from dataclasses import replace
 import structlog
 
 from kafkafmt._util.addresses import host_and_port
-from kafkafmt._util.descriptors import most_connections
+from kafkafmt._util.descriptors import max_connections
 from kafkafmt.server.connection import Connection, RefusedError, Service
 from kafkafmt.server.errors import RequestError
 from kafkafmt.server.options import ServerOptions
@@ -46,7 +46,7 @@ class Server:
         self.service = service
         self._listener = listener
         self._tls = tls
-        self._most_connections = service.options.max_connections or most_connections()
+        self._max_connections = service.options.max_connections or max_connections()
         self._connections: dict[asyncio.Task[None], Connection | None] = {}
         self._numbers = itertools.count(1)
         self._accepting: asyncio.Task[None] | None = None
@@ -100,10 +100,10 @@ class Server:
                 limited.write(_log.error, "failure", "connection not accepted", error=str(error))
                 await asyncio.sleep(0.1)
                 continue
-            if len(self._connections) >= self._most_connections:
+            if len(self._connections) >= self._max_connections:
                 self.service.metrics.connection_refused("limit")  # counted before the client can notice
                 sock.close()
-                limited.write(_log.warning, "refusal", "too many connections", most=self._most_connections)
+                limited.write(_log.warning, "refusal", "too many connections", most=self._max_connections)
                 continue
             task = loop.create_task(self._serve(sock))
             self._connections[task] = None

@@ -240,8 +240,8 @@ class _AnswerMemory:
 class RelayMemory(RequestMemory):
     """The memory of all workers' requests. Tells workers when requests begin to wait for it, and when none waits."""
 
-    def __init__(self, budget: MemoryBudget, *, most_bytes: int | None = None, seconds: float = 60.0) -> None:
-        super().__init__(budget, Metrics(), most_bytes=most_bytes, seconds=seconds)
+    def __init__(self, budget: MemoryBudget, *, max_bytes: int | None = None, seconds: float = 60.0) -> None:
+        super().__init__(budget, Metrics(), max_bytes=max_bytes, seconds=seconds)
         self.workers: set[RelayedRequests] = set()
         self._was_awaited = False
 

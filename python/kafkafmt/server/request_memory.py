@@ -42,15 +42,15 @@ class RequestMemoryError(RequestError):
 class RequestMemory(AdmissionQueue):
     """The budget for requests. For the tasks of one event loop.
 
-    most_bytes: the limit for one request beyond its connection's own bytes. seconds: the longest wait for memory.
+    max_bytes: the limit for one request beyond its connection's own bytes. seconds: the longest wait for memory.
     """
 
     def __init__(
-        self, budget: MemoryBudget, metrics: Metrics, *, most_bytes: int | None = None, seconds: float = 60.0
+        self, budget: MemoryBudget, metrics: Metrics, *, max_bytes: int | None = None, seconds: float = 60.0
     ) -> None:
         super().__init__(budget)
         self._metrics = metrics
-        self.most_bytes = budget.total_bytes if most_bytes is None else most_bytes
+        self.max_bytes = budget.total_bytes if max_bytes is None else max_bytes
         self.seconds = seconds
         self._first: MemoryLease | None = None
         self._yielding: set[asyncio.Future[bool]] = set()
@@ -112,10 +112,10 @@ class RequestLease(MemoryLease):
         taken = self.taken_bytes + size
         beyond = taken - OWN_BYTES - self.held
         if beyond > 0:
-            if taken - OWN_BYTES > self._memory.most_bytes:
+            if taken - OWN_BYTES > self._memory.max_bytes:
                 raise RequestMemoryError(
                     f"a request that takes {taken} bytes of memory or more, decoded and answered: expected at most "
-                    f"{self._memory.most_bytes + OWN_BYTES}"
+                    f"{self._memory.max_bytes + OWN_BYTES}"
                 )
             try:
                 await self._memory.admit(self, beyond, self._memory.seconds)

@@ -19,8 +19,8 @@ import structlog
 
 from kafkafmt.server.options import LogFormat, LogLevel
 
-_RATE_SECONDS, _MOST_KEYS = 10.0, 1024
-_MOST_CLIENT_ID = 200  # characters: clients choose it, and each line about them contains it
+_RATE_SECONDS, _MAX_KEYS = 10.0, 1024
+_MAX_CLIENT_ID = 200  # characters: clients choose it, and each line about them contains it
 
 
 def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
@@ -83,7 +83,7 @@ class RateLimitedLog:
         if now - logged < _RATE_SECONDS:
             self._events[kind] = logged, times + 1
             return
-        if len(self._events) >= _MOST_KEYS:
+        if len(self._events) >= _MAX_KEYS:
             self._events.clear()
         self._events[kind] = now, 0
         log(event, **fields, times=times + 1)
@@ -96,4 +96,4 @@ def bind_connection(connection: int, client: str) -> None:
 
 def bind_client_id(client_id: str | None) -> None:
     """Add the client ID to all that this task logs from now on."""
-    structlog.contextvars.bind_contextvars(client_id=client_id and client_id[:_MOST_CLIENT_ID])
+    structlog.contextvars.bind_contextvars(client_id=client_id and client_id[:_MAX_CLIENT_ID])

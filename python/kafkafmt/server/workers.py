@@ -38,7 +38,7 @@ from kafkafmt.server.structured_logging import configure_logs
 from kafkafmt.server.yielding import freeze_start
 
 # Seconds before a dead worker is replaced: first, at most (the delay doubles), and the life that resets the delay.
-_FIRST_DELAY, _MOST_DELAY, _LONG_LIFE = 0.1, 10.0, 60.0
+_FIRST_DELAY, _MAX_DELAY, _LONG_LIFE = 0.1, 10.0, 60.0
 # Seconds that workers get in addition to `shutdown_timeout` before they are killed.
 _GRACE = 1.0
 
@@ -106,7 +106,7 @@ class Supervisor:
         requests = options.max_produce_memory_bytes
         self._memory = RelayMemory(
             MemoryBudget(requests, "relayed"),
-            most_bytes=max(requests, REQUEST_COPIES * options.largest_request_bytes),
+            max_bytes=max(requests, REQUEST_COPIES * options.largest_request_bytes),
             seconds=options.request_timeout,
         )
 
@@ -161,7 +161,7 @@ class Supervisor:
                 return
             if not ready.is_set():
                 raise WorkerError(f"worker {number} ended before it took connections: {_end(process)}")
-            delay = _FIRST_DELAY if monotonic() - started > _LONG_LIFE else min(2 * delay, _MOST_DELAY)
+            delay = _FIRST_DELAY if monotonic() - started > _LONG_LIFE else min(2 * delay, _MAX_DELAY)
             _log.error("a worker died", worker=number, end=_end(process), starts_again_in_seconds=delay)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._ending.wait(), delay)

@@ -23,7 +23,7 @@ _LEAST_OVERHEAD_BYTES = 384 * MIB
 _OVERHEAD_PART = 10
 _HIGH_PRIORITY_POOL_RATIO = 0.1
 # The sum of this and the ratio above must stay below 1.
-_MOST_WRITE_BUFFER_RATIO = 0.85
+_MAX_WRITE_BUFFER_RATIO = 0.85
 # The default task of a core: one partition, one store.
 _TASK = Task(1, 1)
 
@@ -73,7 +73,7 @@ def spark_conf(
             f"{_STORES}.providerClass": _PROVIDER,
             f"{_STORES}.rocksdb.boundedMemoryUsage": "true",
             f"{_STORES}.rocksdb.maxMemoryUsageMB": str(_whole_mib(state) // MIB),
-            f"{_STORES}.rocksdb.writeBufferCacheRatio": f"{min(ratio, _MOST_WRITE_BUFFER_RATIO):.3f}",
+            f"{_STORES}.rocksdb.writeBufferCacheRatio": f"{min(ratio, _MAX_WRITE_BUFFER_RATIO):.3f}",
             f"{_STORES}.rocksdb.highPriorityPoolRatio": str(_HIGH_PRIORITY_POOL_RATIO),
             f"{_STORES}.rocksdb.writeBufferSizeMB": str(thread.write_buffer_bytes // MIB),
             f"{_STORES}.rocksdb.maxWriteBufferNumber": str(thread.max_write_buffer_number),

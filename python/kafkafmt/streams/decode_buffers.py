@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 # The least size of a buffer, even beyond bound and budget: each buffer costs a call or two.
 LEAST_BUFFER_BYTES = 64 * 1024
 # The least size if the decompressor is not kept: everything before the buffer is decompressed again for it.
-_LEAST_ANEW_BYTES = 256 * 1024
+_LEAST_NEW_BUFFER_BYTES = 256 * 1024
 # A decompressor up to this size is always kept, even without room for it: to start again costs far more.
 _SMALL_STATE_BYTES = 256 * 1024
 # More rows at once are not faster.
-_MOST_ROWS_BYTES = 4096 * RECORD_ROW_BYTES
+_MAX_ROWS_BYTES = 4096 * RECORD_ROW_BYTES
 # The least bytes of rows, even beyond the budget, as for a buffer.
 _LEAST_ROWS_BYTES = 256 * RECORD_ROW_BYTES
 _FIRST_BYTES = 4 * 1024 * 1024
@@ -84,7 +84,7 @@ class DecodeBuffers(ABC):
     def _reserve_rows(self, room: int, most: int) -> int:
         """Reserve rows for up to `most` records, as many as fit into `room` bytes, at least one. Returns how many."""
         self.release()
-        wanted = min(room, _MOST_ROWS_BYTES, max(most, 1) * RECORD_ROW_BYTES)
+        wanted = min(room, _MAX_ROWS_BYTES, max(most, 1) * RECORD_ROW_BYTES)
         self._rows_bytes = self._held.add_up_to(wanted, max(min(wanted, _LEAST_ROWS_BYTES), RECORD_ROW_BYTES))
         return self._rows_bytes // RECORD_ROW_BYTES
 
@@ -107,7 +107,7 @@ class PlainBuffers(DecodeBuffers):
         return not self._at  # the next buffer begins with another batch
 
     def next(self, room: int) -> LocatedRecords | None:
-        rows = self._reserve_rows(max(room, LEAST_BUFFER_BYTES), _MOST_ROWS_BYTES)
+        rows = self._reserve_rows(max(room, LEAST_BUFFER_BYTES), _MAX_ROWS_BYTES)
         located = None
         try:
             located, self.number, self._at, self._done = locate_plain(
@@ -193,7 +193,7 @@ class CompressedBuffers(DecodeBuffers):
         self._held.remove(taken_bytes)
         is_kept = self._stream.state_bytes <= max(room - LEAST_BUFFER_BYTES, _SMALL_STATE_BYTES)
         room -= self._stream.state_bytes if is_kept else 0
-        room = max(room, LEAST_BUFFER_BYTES if is_kept else _LEAST_ANEW_BYTES)
+        room = max(room, LEAST_BUFFER_BYTES if is_kept else _LEAST_NEW_BUFFER_BYTES)
         room = max(room * 3 // 4 - len(left), missing)
         # This least is reserved even beyond the budget: with less, each record would decompress the batch again.
         room = self._held.add_up_to(room, max(min(room, LEAST_BUFFER_BYTES), missing))

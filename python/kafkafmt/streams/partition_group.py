@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _ALL = int(np.iinfo(np.intp).max)
 # More records at once are not faster.
-_MOST_MERGED = 4096
+_MAX_MERGED = 4096
 
 
 class PartitionGroup:
@@ -190,7 +190,7 @@ class PartitionGroup:
         if queue is None:
             return None
         is_alone = len(self._heads) == 1 or self._options.timestamp_extractor is not None
-        if is_alone or not (places := self._reserve_places(queue, min(most, _MOST_MERGED))):
+        if is_alone or not (places := self._reserve_places(queue, min(most, _MAX_MERGED))):
             taken = self._take_of(queue, most)
             return Merged([taken.topic_partition], MergedRecords(*taken[1:]))
         records, ranks = self._heads.merge(places)

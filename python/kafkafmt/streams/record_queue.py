@@ -146,9 +146,9 @@ class RecordQueue:
         self.is_finished = False
         stop = 0
         wanted = _wanted(run, self.fetch_offset, verify=self._options.verify)
-        most_bytes = max(min(_CHUNK_BYTES, self.buffered_bytes_bound // 8), 1)
+        max_bytes = max(min(_CHUNK_BYTES, self.buffered_bytes_bound // 8), 1)
         try:
-            for first, end in chunk_ranges(run.index["size"].astype(np.int64) + INDEX_ROW_BYTES, most_bytes):
+            for first, end in chunk_ranges(run.index["size"].astype(np.int64) + INDEX_ROW_BYTES, max_bytes):
                 numbers = wanted[(wanted >= first) & (wanted < end)]
                 taken = self._take_in(run, numbers) if len(numbers) else 0
                 if taken < len(numbers):

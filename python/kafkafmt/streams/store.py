@@ -57,7 +57,7 @@ _RECORD, _POSITION = b"\x01", b"\x00"
 _BEHIND_RECORDS = b"\x02"
 _OFFSET = struct.Struct(">q")
 _LAST_OFFSET = 2**63 - 1
-_LEAST_BATCH_BYTES, _MOST_BATCH_BYTES = 64 * 1024, 256 * 1024
+_LEAST_BATCH_BYTES, _MAX_BATCH_BYTES = 64 * 1024, 256 * 1024
 _MISSING = object()
 
 
@@ -376,7 +376,7 @@ def _write_buffer_size(write_buffer_bytes: int | str) -> int:
 
 
 def _batch_bytes(write_buffer_bytes: int) -> int:
-    return min(max(write_buffer_bytes // 4, _LEAST_BATCH_BYTES), _MOST_BATCH_BYTES)
+    return min(max(write_buffer_bytes // 4, _LEAST_BATCH_BYTES), _MAX_BATCH_BYTES)
 
 
 def _open(path: Path, options: Any) -> Any:

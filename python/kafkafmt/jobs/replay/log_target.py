@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kafkafmt.types import TopicPartition
 
 # The size of a batch before compression: with enough memory, and if many topics share little memory.
-MOST_BATCH_BYTES = 256 * 1024
+MAX_BATCH_BYTES = 256 * 1024
 LEAST_BATCH_BYTES = 16 * 1024
 
 
@@ -42,7 +42,7 @@ class LogTarget:
         *,
         codec: Codec = Codec.NONE,
         level: int | None = None,
-        batch_bytes: int = MOST_BATCH_BYTES,
+        batch_bytes: int = MAX_BATCH_BYTES,
     ) -> None:
         if os.path.lexists(path):
             raise ReplayError(f"{path}: already exists: expected the name of a new folder")

@@ -29,9 +29,9 @@ TABLE_COLUMNS = ("topic", "partition", "key", "value", "timestamp", "offset", "t
 _ROW_BYTES = 300
 # A group gets 1/4 of the memory: its Arrow arrays and its compressed pages come on top.
 _GROUP_PART = 4
-_MOST_GROUP_ROWS = 100_000
+_MAX_GROUP_ROWS = 100_000
 # The most bytes of a group, as Arrow's offsets have 32 bits.
-_MOST_GROUP_BYTES = 128 * 1024 * 1024
+_MAX_GROUP_BYTES = 128 * 1024 * 1024
 
 
 def table_schema() -> pa.Schema:
@@ -100,13 +100,13 @@ def _write_table(
     return count
 
 
-def _groups(rows: Iterable[TableRow], most_bytes: int) -> Iterator[list[TableRow]]:
-    most_bytes = min(most_bytes, _MOST_GROUP_BYTES)
+def _groups(rows: Iterable[TableRow], max_bytes: int) -> Iterator[list[TableRow]]:
+    max_bytes = min(max_bytes, _MAX_GROUP_BYTES)
     group: list[TableRow] = []
     size = 0
     for row in rows:
         row_bytes = len(row.key) + len(row.value) + _ROW_BYTES
-        if group and (size + row_bytes > most_bytes or len(group) == _MOST_GROUP_ROWS):
+        if group and (size + row_bytes > max_bytes or len(group) == _MAX_GROUP_ROWS):
             yield group
             group, size = [], 0
         group.append(row)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # The prefix of a value in the store: offset, timestamp and timestamp type of its record.
 _VALUE_PREFIX = struct.Struct(">qqb")
 # The number of records that are reduced to the latest one of each key before they go into the cache.
-_MOST_RECORDS = 1024
+_MAX_RECORDS = 1024
 
 
 class Table(Closing):
@@ -196,7 +196,7 @@ class Table(Closing):
     def _put(self, taken: RecordSlice) -> None:
         records = taken.records()
         prefix, store = self._prefixes[taken.topic_partition], self._store
-        while some := list(islice(records, _MOST_RECORDS)):
+        while some := list(islice(records, _MAX_RECORDS)):
             latest: dict[bytes | None, Record] = {record.key: record for record in some}
             if None in latest:
                 del latest[None]

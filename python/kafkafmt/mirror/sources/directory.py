@@ -11,7 +11,7 @@ from uuid import UUID
 
 import structlog
 
-from kafkafmt._util.descriptors import most_open_segments
+from kafkafmt._util.descriptors import max_open_segments
 from kafkafmt.log import LogDirectory
 from kafkafmt.log.compaction import cleaned_topics, shows_compaction
 from kafkafmt.log.directory import nested_log_directory, no_segments_message
@@ -51,8 +51,8 @@ class DirectorySource(Source):
         self._directory = LogDirectory(path)
         self.name = str(path.resolve())
         self._options = options
-        self._cache = SegmentCache(most_open_segments())
-        self._most_open = max(most_open_segments(), 1)
+        self._cache = SegmentCache(max_open_segments())
+        self._max_open = max(max_open_segments(), 1)
         self._open: OrderedDict[TopicPartition, LogReader] = (
             OrderedDict()
         )  # readers with an open segment; the last one read is last
@@ -105,7 +105,7 @@ class DirectorySource(Source):
         """Keep the segment of this reader open, and close those read least recently, to limit open files."""
         self._open[topic_partition] = reader
         self._open.move_to_end(topic_partition)
-        while len(self._open) > self._most_open:
+        while len(self._open) > self._max_open:
             _, oldest = self._open.popitem(last=False)
             oldest.rest()
 

@@ -74,5 +74,5 @@ def _source_ranges(forwarded: ForwardedRun) -> tuple[Any, Any]:
     rows = forwarded.run.index
     if len(rows) > 1:  # a run of several batches has only unchanged ones
         return rows["base_offset"].astype(np.int64), rows["count"].astype(np.int64)
-    spans = forwarded.spans(0)
-    return np.array([span.first_offset for span in spans]), np.array([span.length for span in spans])
+    ranges = forwarded.source_ranges(0)
+    return np.array([one.first_offset for one in ranges]), np.array([one.length for one in ranges])

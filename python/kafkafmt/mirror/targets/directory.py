@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from kafkafmt._util.descriptors import most_open_logs
+from kafkafmt._util.descriptors import max_open_logs
 from kafkafmt._util.directory_lock import lock_log_directory
 from kafkafmt._util.files import sync_path
 from kafkafmt._util.ini import IniError
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 _SEGMENT_BYTES = "segment.bytes"
-_MOST_NAME_BYTES = 255
+_MAX_NAME_BYTES = 255
 
 
 class DirectoryTarget(Target):
@@ -66,7 +66,7 @@ class DirectoryTarget(Target):
         self._prepared: dict[str, SourceTopic] = {}
         self._topics: dict[str, TopicConfig] = {}  # as `topics.ini` has them
         self._appenders: OrderedDict[TopicPartition, LogAppender] = OrderedDict()  # last used last
-        self._most_appenders = max(most_open_logs(), 1)
+        self._max_appenders = max(max_open_logs(), 1)
         self._closed_ends: dict[TopicPartition, int] = {}  # of logs that were closed to limit open files
         self._restarted: set[TopicPartition] = set()
         self._unflushed: set[TopicPartition] = set()
@@ -201,7 +201,7 @@ class DirectoryTarget(Target):
             except BlockingIOError as error:
                 raise PartitionError(f"{error.filename}: {error.strerror}") from None
             self._appenders[topic_partition] = found
-            if len(self._appenders) > self._most_appenders:
+            if len(self._appenders) > self._max_appenders:
                 self._close_oldest()
         self._appenders.move_to_end(topic_partition)
         return found
@@ -219,7 +219,7 @@ def _stray_folder(folder: Path, topic_id: UUID) -> Path:
     for number in count():
         again = f".{number}" if number else ""
         suffix = f".{topic_id.hex}{again}-stray"
-        aside = folder.with_name(folder.name[: _MOST_NAME_BYTES - len(suffix)] + suffix)
+        aside = folder.with_name(folder.name[: _MAX_NAME_BYTES - len(suffix)] + suffix)
         if not aside.exists():
             return aside
     raise AssertionError("unreachable")

@@ -18,7 +18,7 @@ from kafka.protocol.metadata import MetadataResponse
 
 from kafkafmt.log.topic_configs import is_topic_name
 from kafkafmt.serve.partition_errors import UNKNOWN_LEADER_EPOCH
-from kafkafmt.serve.topic_creation import MOST_PARTITIONS, NewTopic, TopicCreation, TopicRefusedError
+from kafkafmt.serve.topic_creation import MAX_PARTITIONS, NewTopic, TopicCreation, TopicRefusedError
 from kafkafmt.server.node import Node
 from kafkafmt.server.request import Message, Request
 from kafkafmt.server.request_memory import ANSWER_ELEMENT_BYTES
@@ -38,7 +38,7 @@ _REPLICAS_AT_VERSION_0 = 3
 _PARTITION_BYTES = 512
 _NO_LEADER = -1
 # Java's consumer and librdkafka expect partitions without gaps in their numbers. So those that are missing below the
-# highest one are listed as well, up to MOST_PARTITIONS. Clients from before Kafka 0.11 do not get them: if a partition
+# highest one are listed as well, up to MAX_PARTITIONS. Clients from before Kafka 0.11 do not get them: if a partition
 # has no leader, some find no topic (pykafka, kafkajs) or wait for that partition alone (kafka-python 1.3).
 _FIRST_VERSION_WITH_MISSING = 4
 
@@ -127,7 +127,7 @@ class MetadataApi:
         await yields.checkpoint(ANSWER_ELEMENT_BYTES)
         numbers = set(topic.partitions)
         if version >= _FIRST_VERSION_WITH_MISSING:
-            numbers.update(range(min(max(numbers), MOST_PARTITIONS)))
+            numbers.update(range(min(max(numbers), MAX_PARTITIONS)))
         return _Topic(
             name=topic.name,
             topic_id=topic.id,

@@ -34,7 +34,7 @@ from kafkafmt.server.wire import encode_fetch_response
 from kafkafmt.server.yielding import YieldBudget
 
 # The longest wait of a fetch, whatever it asks for. Clients ask for half a second, and fetch again.
-MOST_WAIT_SECONDS = 300.0
+MAX_WAIT_SECONDS = 300.0
 # A response with more topics and partitions is built in a thread: in the loop it would take more than 10 ms.
 _MANY_ELEMENTS = 1000
 # From this version on the whole response has a limit. Before, each partition gets at least one batch.
@@ -55,7 +55,7 @@ class _Plan:
     """The answers for all partitions of a request, in its order, from the logs as they are now."""
 
     topics: list[tuple[Message, Topic | None, list[tuple[Message, PartitionAnswer]]]]
-    most_bytes: int
+    max_bytes: int
     seen: dict[Partition, int]
     size: int = 0
     first_converted: LazyDownConvertRecords | None = None
@@ -74,7 +74,7 @@ class _Plan:
 
     def suffices(self, min_bytes: int) -> bool:
         """Is the plan enough to answer a fetch that waits for `min_bytes`?"""
-        return self.is_urgent or self.size >= min(min_bytes, self.most_bytes) or not self.seen
+        return self.is_urgent or self.size >= min(min_bytes, self.max_bytes) or not self.seen
 
     def answers(self) -> list[PartitionAnswer]:
         return [answer for _, _, partitions in self.topics for _, answer in partitions]
@@ -110,7 +110,7 @@ class Fetching:
                 message.error_code
             ]
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + min(body.max_wait_ms / 1000, MOST_WAIT_SECONDS)
+        deadline = loop.time() + min(body.max_wait_ms / 1000, MAX_WAIT_SECONDS)
         while True:
             plan = await self._plan(request, lease)
             left = deadline - loop.time()
@@ -163,7 +163,7 @@ class Fetching:
                 asked.add(place)
                 fetch = PartitionFetch(
                     offset=spec.fetch_offset,
-                    most_bytes=min(max(spec.partition_max_bytes, 0), left),
+                    max_bytes=min(max(spec.partition_max_bytes, 0), left),
                     gets_one=not plan.size or (version < _MAX_BYTES_VERSION and left > 0),
                     version=version,
                     is_committed=version >= _ISOLATION_VERSION and body.isolation_level == _READ_COMMITTED,

@@ -50,13 +50,13 @@ _HEAD_BYTES = 4 * 1024
 
 @dataclass(frozen=True)
 class PartitionFetch:
-    """What a client fetches from a partition. most_bytes: the limit, from the partition's and the response's.
+    """What a client fetches from a partition. max_bytes: the limit, from the partition's and the response's.
 
     gets_one: return at least one whole batch, however large (KIP-74).
     """
 
     offset: int
-    most_bytes: int
+    max_bytes: int
     gets_one: bool
     version: int
     is_committed: bool
@@ -115,7 +115,7 @@ class FetchPlanner:
         answer = PartitionAnswer(0, log.end_offset, stable_offset, log.start_offset)
         if fetch.offset == log.end_offset and log.damage is not None:
             raise log.damage
-        if fetch.offset < stable_offset and (fetch.most_bytes > 0 or fetch.gets_one):
+        if fetch.offset < stable_offset and (fetch.max_bytes > 0 or fetch.gets_one):
             await self._add_records(partition, fetch, answer, lease)
         return answer
 
@@ -123,7 +123,7 @@ class FetchPlanner:
         self, partition: Partition, fetch: PartitionFetch, answer: PartitionAnswer, lease: Lease
     ) -> None:
         found = await self._find(partition, fetch, answer.stable_offset)
-        if found is None or (fetch.most_bytes < found.size and not fetch.gets_one):
+        if found is None or (fetch.max_bytes < found.size and not fetch.gets_one):
             return
         opened = found.segment
         answer.is_followed = not opened.segment.is_active
@@ -137,7 +137,7 @@ class FetchPlanner:
             except NoSuchCodecError:
                 answer.error_code = refusal_code(partition, UnsupportedCompressionTypeError, fetch.version)
             return
-        end = min(found.position + max(fetch.most_bytes, found.size), found.end_position)
+        end = min(found.position + max(fetch.max_bytes, found.size), found.end_position)
         end = await partition.run(opened.sound_end_steps(found.position, end))
         known_end = await partition.run(_known_end_steps(opened, found.position, end, fetch.version))
         if known_end > found.position:
@@ -180,7 +180,7 @@ class FetchPlanner:
                 )
                 if size is None:
                     break
-                end = min(position + max(fetch.most_bytes, size), found.end_position)
+                end = min(position + max(fetch.max_bytes, size), found.end_position)
                 convert = partial(
                     LazyDownConvertRecords,
                     opened.between(position, end),

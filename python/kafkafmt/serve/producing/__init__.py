@@ -18,7 +18,7 @@ from kafka import errors
 from kafka.protocol.producer import ProduceResponse
 
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.serve.producing.checking import MOST_DECOMPRESSED_BYTES, RefusedRecordsError, checked_run
+from kafkafmt.serve.producing.checking import MAX_DECOMPRESSED_BYTES, RefusedRecordsError, checked_run
 from kafkafmt.serve.producing.writers import Appended, Writers
 from kafkafmt.server.errors import RequestError
 from kafkafmt.server.metrics import Metrics
@@ -66,7 +66,7 @@ class Producing:
         growth: GrowthWatch,
         writers: Writers,
         metrics: Metrics,
-        max_decompressed_bytes: int = MOST_DECOMPRESSED_BYTES,
+        max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
         now: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._catalog = catalog
@@ -74,7 +74,7 @@ class Producing:
         self._growth = growth
         self._writers = writers
         self._metrics = metrics
-        self._max_decompressed_bytes = min(max_decompressed_bytes, MOST_DECOMPRESSED_BYTES)
+        self._max_decompressed_bytes = min(max_decompressed_bytes, MAX_DECOMPRESSED_BYTES)
         self._now = now
 
     async def answer(self, request: Request) -> Message | None:

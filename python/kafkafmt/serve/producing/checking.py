@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _FIRST_VERSION_OF_BATCHES = 3  # KIP-98: from this version on Produce accepts only batches of v2
 _FIRST_VERSION_WITH_ZSTD = 7  # KIP-110
 # The most that a wrapper of v0 or v1 may decompress to. One is converted at a time, so this limits all together.
-MOST_DECOMPRESSED_BYTES = 64 * 1024 * 1024
+MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
 _converting = threading.Lock()
 
 _ERRORS: dict[RefusalReason, type[errors.BrokerResponseError]] = {
@@ -58,7 +58,7 @@ def checked_run(
     records: bytes | None,
     version: int,
     max_message_bytes: int,
-    max_decompressed_bytes: int = MOST_DECOMPRESSED_BYTES,
+    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
 ) -> BatchRun:
     """Return the batches to append, in writable memory of their own; there may be none.
 

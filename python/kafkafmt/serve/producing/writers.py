@@ -125,10 +125,10 @@ class PartitionWriter:
 
 
 class Writers:
-    """The writers of all partitions. Unused writers are closed while there are more than `most_open`."""
+    """The writers of all partitions. Unused writers are closed while there are more than `max_open`."""
 
-    def __init__(self, most_open: int) -> None:
-        self._most_open = most_open
+    def __init__(self, max_open: int) -> None:
+        self._max_open = max_open
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="appends")
         self._writers: OrderedDict[Partition, PartitionWriter] = OrderedDict()
 
@@ -151,7 +151,7 @@ class Writers:
         self._threads.shutdown()
 
     async def _close_unused(self) -> None:
-        excess = len(self._writers) - self._most_open
+        excess = len(self._writers) - self._max_open
         unused = [item for item in self._writers.items() if not item[1].users] if excess > 0 else []
         for partition, writer in unused[:excess]:
             if not writer.users:

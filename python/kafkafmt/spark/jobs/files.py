@@ -20,7 +20,7 @@ Paths = str | os.PathLike[str] | RemotePath | Iterable[str | os.PathLike[str] | 
 _LOG = logging.getLogger(__name__)
 
 
-class PlacedSegment(NamedTuple):
+class BoundedSegment(NamedTuple):
     """A segment, the lowest offset to read of it, and whether earlier segments contain offsets of it."""
 
     segment: Segment
@@ -54,7 +54,7 @@ def list_files(
     return chosen
 
 
-def with_first_offsets(segments: Sequence[Segment], *, from_segment_start: bool) -> list[PlacedSegment]:
+def with_first_offsets(segments: Sequence[Segment], *, from_segment_start: bool) -> list[BoundedSegment]:
     """Return the segments with the lowest offset to read, so that no offset is read twice or below the log start.
 
     from_segment_start: ignore the log start offset. Overlaps are detected only in local folders. Raises CheckpointError
@@ -68,5 +68,5 @@ def with_first_offsets(segments: Sequence[Segment], *, from_segment_start: bool)
         for segment in log.segments:
             first = read.get(segment, MAX_OFFSET)  # all offsets of the other segments are in earlier ones
             is_overlapped = first > segment.base_offset and find_readable_end(segment) > segment.base_offset
-            placed[segment.path] = PlacedSegment(segment, max(first, log.log_start_offset), is_overlapped)
+            placed[segment.path] = BoundedSegment(segment, max(first, log.log_start_offset), is_overlapped)
     return [placed[segment.path] for segment in segments]

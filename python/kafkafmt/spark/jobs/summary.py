@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kafkafmt.jobs.files import Progress
 from kafkafmt.jobs.summary import TopicReport, TopicSummary, merge_summaries, summarize_file
 from kafkafmt.log.segment import Segment
-from kafkafmt.spark.jobs.files import Paths, PlacedSegment, list_files, with_first_offsets
+from kafkafmt.spark.jobs.files import BoundedSegment, Paths, list_files, with_first_offsets
 from kafkafmt.spark.jobs.frames import report_frame
 from kafkafmt.spark.jobs.running import context_of, run
 
@@ -68,7 +68,7 @@ def summarize_files(
 ) -> list[TopicReport]:
     """Return a report for each topic, ordered by name. Other arguments are those of `summarize`. Raises JobError."""
 
-    def summarize_one(placed: PlacedSegment) -> tuple[str | None, TopicSummary]:
+    def summarize_one(placed: BoundedSegment) -> tuple[str | None, TopicSummary]:
         summary = summarize_file(placed.segment, deep=deep, from_offset=placed.from_offset)
         summary.counts["overlapping_segments"] += placed.is_overlapped
         return summary.topic, summary
