@@ -8,19 +8,19 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-def flat_view(data: Buffer, name: str = "data") -> memoryview:
+def flat_view(data: Buffer) -> memoryview:
     """Return a read-only view of the bytes of a C-contiguous buffer, without a copy. Item type and shape are free.
 
-    Raises TypeError for any other object. Its message begins with `name`, the name of the argument.
+    Raises TypeError for any other object.
     """
     try:
         view = memoryview(data)
     except TypeError:
-        raise TypeError(f"{name}: expected bytes or another buffer, found {type(data).__name__}") from None
+        raise TypeError(f"data: expected bytes or another buffer, found {type(data).__name__}") from None
     if not view.nbytes:
         return memoryview(b"")
     if not view.c_contiguous:
         raise TypeError(
-            f"{name}: expected a C-contiguous buffer, found {type(data).__name__} with gaps or another order"
+            f"data: expected a C-contiguous buffer, found {type(data).__name__} with gaps or another order"
         )
     return view.cast("B").toreadonly()

@@ -29,13 +29,12 @@ class FolderNotFileError(NotRegularFileError, IsADirectoryError):
     """The path leads to a folder."""
 
 
-def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
+def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
     """Open a regular file and return its descriptor.
 
     Args:
         path: the file. Symbolic links are followed.
         flags: the flags of `os.open`. `O_CLOEXEC`, `O_NONBLOCK` and `O_NOCTTY` are added.
-        mode: the permissions if the file is created.
 
     Raises:
         NotRegularFileError: the path leads to a FIFO, a socket or a device.
@@ -43,7 +42,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: i
         OSError: `os.open` failed.
     """
     try:
-        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY, mode)
+        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY, 0o666)
     except OSError as error:
         if error.errno in (errno.ENXIO, errno.EISDIR, errno.ENODEV, errno.EOPNOTSUPP):
             ensure_regular(Path(path).stat(), path)  # so fails the open of a socket or a folder

@@ -225,12 +225,7 @@ class Producer(KafkaProducer):  # type: ignore[misc]
         if value_bytes is not None:
             size += len(value_bytes)
         if size > self._max_request_size:
-            size = self._estimate_size_in_bytes(key_bytes, value_bytes, headers)
-            if size > self._max_request_size:
-                raise RecordTooLargeError(
-                    f"{topic}: a record of {size} bytes before compression: expected at most {self._max_request_size} "
-                    "(max_request_size)"
-                )
+            self._ensure_fits(topic, key_bytes, value_bytes, headers)
 
         max_block_ms = self._max_block_ms
         partitions = self._partitions.get(topic)
@@ -242,13 +237,11 @@ class Producer(KafkaProducer):  # type: ignore[misc]
         is_sticky = False
         if partition is not None:
             topic_partition = partitions.get(partition)
-            if topic_partition is None:
-                topic_partition = self._chosen(topic, partition, key, value, key_bytes, value_bytes)
-        elif self._chooses_by_key:
-            topic_partition = partitions.of_key(key_bytes)
         else:
-            topic_partition = self._chosen(topic, None, key, value, key_bytes, value_bytes)
-            is_sticky = key_bytes is None and self._on_new_batch is not None
+            topic_partition = partitions.of_key(key_bytes) if self._chooses_by_key else None
+        if topic_partition is None:
+            topic_partition = self._chosen(topic, partition, key, value, key_bytes, value_bytes)
+            is_sticky = partition is None and key_bytes is None and self._on_new_batch is not None
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000
         if self._in_transactions is not None:
@@ -266,15 +259,24 @@ class Producer(KafkaProducer):  # type: ignore[misc]
         if appended is None:  # KIP-480: a record that would begin a batch goes to another partition
             self._on_new_batch(topic, self._metadata, topic_partition.partition)
             elsewhere = self._chosen(topic, None, key, value, key_bytes, value_bytes)
-            appended = self._begin_batch(
-                elsewhere, timestamp_ms, key_bytes, value_bytes, headers, max_block_ms
-            )
+            appended = self._append_to(elsewhere, timestamp_ms, key_bytes, value_bytes, headers, max_block_ms)
         future, is_news = appended
         if is_news:
             self._sender.wakeup()
         return future
 
-    def _begin_batch(
+    def _ensure_fits(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes]]
+    ) -> None:
+        """Raise RecordTooLargeError for a record above `max_request_size`."""
+        size = self._estimate_size_in_bytes(key, value, headers)
+        if size > self._max_request_size:
+            raise RecordTooLargeError(
+                f"{topic}: a record of {size} bytes before compression: expected at most {self._max_request_size} "
+                "(max_request_size)"
+            )
+
+    def _append_to(
         self,
         topic_partition: TopicPartition,
         timestamp_ms: int,

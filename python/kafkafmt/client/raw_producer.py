@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -132,10 +131,7 @@ class RawProducer(Producer):
                     f"{TopicPartition(topic, partition)}: not found within {self._max_block_ms / 1000:g} s "
                     f"(max_block_ms): the topic has {len(self._metadata.partitions_for_topic(topic))} partitions"
                 )
-            updated = threading.Event()
-            self._metadata.request_update().add_both(lambda *_, updated=updated: updated.set())
-            self._sender.wakeup()
-            updated.wait(left_ms / 1000)
+            self._update_metadata(left_ms)
             time.sleep(min(self.config["retry_backoff_ms"], left_ms) / 1000)
 
     def send_columns(self, *_: Any, **__: Any) -> RecordsFuture:

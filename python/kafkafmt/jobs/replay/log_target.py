@@ -41,14 +41,13 @@ class LogTarget:
         path: Path,
         *,
         codec: Codec = Codec.NONE,
-        level: int | None = None,
         batch_bytes: int = MAX_BATCH_BYTES,
     ) -> None:
         if os.path.lexists(path):
             raise ReplayError(f"{path}: already exists: expected the name of a new folder")
         self._lock = lock_surroundings(path)
         self._path = path
-        self._codec, self._level, self._batch_bytes = codec, level, batch_bytes
+        self._codec, self._batch_bytes = codec, batch_bytes
         self._topics: dict[str, _TopicLog] = {}
         self._staged: StagedFolder | None = None
 
@@ -61,7 +60,7 @@ class LogTarget:
         log = self._topics.get(topic)
         if log is None:
             folder = self._stage().path / f"{topic}-0"
-            batches = BatchesBuilder(batch_size=self._batch_bytes, codec=self._codec, level=self._level)
+            batches = BatchesBuilder(batch_size=self._batch_bytes, codec=self._codec)
             log = self._topics[topic] = _TopicLog(folder, batches)
         return log
 

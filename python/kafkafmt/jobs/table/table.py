@@ -43,23 +43,15 @@ class Table(Closing):
     """Read the assigned partitions into the store of `state`. A context manager, which does not commit.
 
     plan: the memory plan; this uses the share of one thread.
-    budget: the budget to reserve from; None: a new one of the thread's bytes.
 
     The store has the position of each partition, so a partition that is assigned again continues there. Raises what
     store and readers raise.
     """
 
-    def __init__(
-        self,
-        readers: PartitionReaders,
-        state: TableState,
-        plan: MemoryPlan,
-        *,
-        budget: MemoryBudget | None = None,
-    ) -> None:
+    def __init__(self, readers: PartitionReaders, state: TableState, plan: MemoryPlan) -> None:
         self._readers, self._state = readers, state
         self.plan = plan.thread_plan(1, 1)
-        self.budget = MemoryBudget(plan.thread_bytes) if budget is None else budget
+        self.budget = MemoryBudget(plan.thread_bytes)
         self.records = self.null_keys = self.read_bytes = 0
         self._turns: deque[TopicPartition] = deque()
         self._prefixes: dict[TopicPartition, bytes] = {}
