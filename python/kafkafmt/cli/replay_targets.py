@@ -42,16 +42,7 @@ class JsonTarget:
     def _print(self, records: RecordSlice) -> None:
         topic, partition = records.topic_partition
         for record in records.records():
-            row = {
-                "topic": topic,
-                "partition": partition,
-                "offset": record.offset,
-                "timestamp": record.timestamp,
-                "timestamp_type": record.timestamp_type.name.lower(),
-                "key": record.key,
-                "value": record.value,
-                "headers": record.headers,
-            }
+            row = {"topic": topic, "partition": partition, **row_format.record_fields(record)}
             print_json(row_format.to_json(row))
 
     def finish(self) -> None:

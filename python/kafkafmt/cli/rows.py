@@ -70,16 +70,23 @@ def record_row(source: Row, batch: RecordBatch, record: Record) -> Row:
     return {
         **source,
         "position": batch.position,
+        **record_fields(record),
+        "sequence": record.sequence,
+        "size_in_bytes": record.size_in_bytes,
+        "is_control": batch.is_control,
+        "control_type": _control_type(record.key) if batch.is_control else None,
+    }
+
+
+def record_fields(record: Record) -> Row:
+    """Return the fields of a record that do not depend on its batch."""
+    return {
         "offset": record.offset,
         "timestamp": record.timestamp,
         "timestamp_type": record.timestamp_type.name.lower(),
         "key": record.key,
         "value": record.value,
         "headers": record.headers,
-        "sequence": record.sequence,
-        "size_in_bytes": record.size_in_bytes,
-        "is_control": batch.is_control,
-        "control_type": _control_type(record.key) if batch.is_control else None,
     }
 
 

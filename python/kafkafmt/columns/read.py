@@ -124,24 +124,23 @@ def _chunks(
     control: bool,
     views: bool,
     large_offsets: bool,
-    chunk_bytes: int | None,
+    chunk_bytes: int,
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield chunks of about `chunk_bytes` of decompressed records: the number of records, and their columns by name.
 
-    If `chunk_bytes` is None, all records are one chunk. A chunk has at least one record. The records before a damaged
-    batch are yielded before its error is raised. Raises ValueError at once if `chunk_bytes` is below 1.
+    A chunk has at least one record. The records before a damaged batch are yielded before its error is raised. Raises
+    ValueError at once if `chunk_bytes` is below 1.
     """
-    most = sys.maxsize if chunk_bytes is None else chunk_bytes
-    if most <= 0:
+    if chunk_bytes <= 0:
         raise ValueError(f"chunk_bytes: expected 1 or more, found {chunk_bytes}")
     builder = ColumnBuilder(
         columns,
         views=views,
         large_offsets=large_offsets,
         source_bytes=source.size_in_bytes,
-        chunk_bytes=min(most, _MAX_RESERVED_BYTES),
+        chunk_bytes=min(chunk_bytes, _MAX_RESERVED_BYTES),
     )
-    return _filled(builder, source, most, verify=verify, control=control, reuse_memory=not views)
+    return _filled(builder, source, chunk_bytes, verify=verify, control=control, reuse_memory=not views)
 
 
 def _filled(
@@ -181,13 +180,12 @@ def to_numpy(
     `topic_partition`. Raises KafkaFormatError for a damaged batch.
     """
     columns = _checked_for_numpy(source, columns)
-    chunks = list(
-        _chunks(
-            source, columns, verify=verify, control=control, views=False, large_offsets=True, chunk_bytes=None
-        )
+    found = list(numpy_batches(source, columns, verify=verify, control=control, chunk_bytes=sys.maxsize))
+    if found:
+        return found[0]
+    return _numpy_columns(
+        ColumnBuilder(columns, large_offsets=True).take(), columns, 0, source.topic_partition
     )
-    count, arrays = chunks[0] if chunks else (0, ColumnBuilder(columns, large_offsets=True).take())
-    return _numpy_columns(arrays, columns, count, source.topic_partition)
 
 
 def numpy_batches(

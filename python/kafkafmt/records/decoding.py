@@ -124,21 +124,14 @@ def locate_in_chunks(run: BatchRun, *, verify: bool, control: bool, limit: int) 
 def _located_chunk(
     run: BatchRun, first: int, stop: int, payloads: Payloads, *, verify: bool
 ) -> Iterator[LocatedRecords]:
-    damage = None
-    end = stop
-    while first < end:
-        try:
-            if verify:
-                run.ensure_valid(first, end)
-            some = payloads[: end - first] if payloads else None
-            yield LocatedRecords(run, first, end, some, verify=verify)
-        except KafkaFormatError as error:  # the batches before it may have an error, too: locate them again
-            damage = error
-            end = int(run.index["position"].searchsorted(error.position or 0))
-        else:
-            break
-    if damage is not None:
-        try:
-            raise damage
-        finally:
-            del damage  # no cycle of error, traceback and frame
+    try:
+        if verify:
+            run.ensure_valid(first, stop)
+        located = LocatedRecords(run, first, stop, payloads, verify=verify)
+    except KafkaFormatError as error:  # the batches before it may have an error, too: locate them again
+        end = int(run.index["position"].searchsorted(error.position or 0))
+        if first < end:
+            before = payloads[: end - first] if payloads else None
+            yield from _located_chunk(run, first, end, before, verify=verify)
+        raise
+    yield located
