@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import kafkafmt as kf
 import reference as ref
 from _kafkafmt.batches.scan import BatchRun, scan
-from kafkafmt.build.forwarding import BatchForwarder, ForwardedRun, OffsetRange
+from kafkafmt.build.forwarding import BatchForwarder, ForwardedRun, SourceRange
 from kafkafmt.build.forwarding import RefusalReason as Reason
 from kafkafmt.records.batch import only_batch
 from records.samples import DAY, GAPS, ROWS, WITH_HEADERS, empty_batch, end_marker, rows_of
@@ -107,7 +107,7 @@ def test_forward_when_a_broker_takes_all_then_the_run_itself():
     run = run_of(ref.batch_of(ROWS), ref.batch_of(WITH_HEADERS, codec=ref.ZSTD))
     (one,), forwarder = forwarded(run)
     assert one.run.buffer is run.buffer
-    assert [one.source_ranges(0), one.source_ranges(1)] == [[OffsetRange(10, 3)], [OffsetRange(0, 2)]]
+    assert [one.source_ranges(0), one.source_ranges(1)] == [[SourceRange(10, 3)], [SourceRange(0, 2)]]
     assert (forwarder.stats.batches, forwarder.stats.opened.total(), forwarder.stats.left_out.total()) == (
         2,
         0,
@@ -151,7 +151,7 @@ def test_forward_when_a_batch_has_gaps_then_that_alone_is_opened(codec):
     )
     assert kf.check_produce(batch) == []
     assert data_of(rows_of(bytes_of([runs[1]]))) == data_of(GAPS)
-    assert runs[1].source_ranges(0) == [OffsetRange(3, 1), OffsetRange(5, 1), OffsetRange(7, 2)]
+    assert runs[1].source_ranges(0) == [SourceRange(3, 1), SourceRange(5, 1), SourceRange(7, 2)]
     assert forwarder.stats.opened == {Reason.GAPS: 1}
     assert forwarder.stats.opened_bytes == len(ref.batch_of(GAPS, codec=codec))
 

@@ -145,7 +145,7 @@ _LEFT_OUT = (RefusalReason.CONTROL, RefusalReason.EMPTY)
 _OPENED = (RefusalReason.MAGIC, RefusalReason.CODEC, RefusalReason.GAPS, RefusalReason.SIZE)
 
 
-class OffsetRange(NamedTuple):
+class SourceRange(NamedTuple):
     """A range of records with consecutive offsets in the source: its first offset, and its number of records."""
 
     first_offset: int
@@ -159,16 +159,16 @@ class ForwardedRun:
     was not opened has its base offset of the source. A batch that was opened is alone in its run.
     """
 
-    def __init__(self, run: BatchRun, opened_ranges: list[OffsetRange] | None = None) -> None:
+    def __init__(self, run: BatchRun, opened_ranges: list[SourceRange] | None = None) -> None:
         self.run = run
         self._opened_ranges = opened_ranges
 
-    def source_ranges(self, number: int) -> list[OffsetRange]:
+    def source_ranges(self, number: int) -> list[SourceRange]:
         """Return the offset ranges in the source of the records of batch `number`, in order."""
         if self._opened_ranges is not None:
             return self._opened_ranges
         row = self.run.index[number]
-        return [OffsetRange(int(row["base_offset"]), int(row["count"]))]
+        return [SourceRange(int(row["base_offset"]), int(row["count"]))]
 
 
 @dataclass
@@ -313,7 +313,7 @@ class BatchForwarder:
         for part in measured_parts(whole, limit):
             count = part.batch.count
             if part.fits:
-                ranges = _offset_ranges(offsets[part.first : part.first + count])
+                ranges = _source_ranges(offsets[part.first : part.first + count])
                 yield ForwardedRun(self._cleared(part.batch.run), ranges)
             elif too_large is None:
                 too_large = TooLargeRecord(part.first, int(offsets[part.first]), part.batch.size_in_bytes)
@@ -347,7 +347,7 @@ def _renumbered(batch: RecordBatch, located: LocatedRecords) -> RecordBatch:
         raise with_batch(InvalidRecordError(str(error)), batch.run, batch.number) from None
 
 
-def _offset_ranges(offsets: NDArray[np.int64]) -> list[OffsetRange]:
+def _source_ranges(offsets: NDArray[np.int64]) -> list[SourceRange]:
     """Return ascending offsets as ranges without gaps."""
     edges = [0, *((np.diff(offsets) != 1).nonzero()[0] + 1).tolist(), len(offsets)]
-    return [OffsetRange(int(offsets[first]), stop - first) for first, stop in pairwise(edges)]
+    return [SourceRange(int(offsets[first]), stop - first) for first, stop in pairwise(edges)]
