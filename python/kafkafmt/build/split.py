@@ -110,7 +110,7 @@ def _check_batch(batch: object) -> None:
         raise TypeError(f"batch: expected a RecordBatch, found {type(batch).__name__}")
 
 
-class Part(NamedTuple):
+class MeasuredPart(NamedTuple):
     """A part of a batch, and the number and offset of its first record in that batch.
 
     fits: False for a part of one record that is larger than the size allowed.
@@ -122,7 +122,7 @@ class Part(NamedTuple):
     fits: bool
 
 
-def measured_parts(batch: RecordBatch, max_size: int, *, level: int | None = None) -> Iterator[Part]:
+def measured_parts(batch: RecordBatch, max_size: int, *, level: int | None = None) -> Iterator[MeasuredPart]:
     """Iterate the parts of `split_to_fit`, each built when it is requested. A record that is too large is its own part.
 
     Sequence numbers count only the records of parts that fit. Raises as `split_to_fit` does, except for records that
@@ -132,7 +132,7 @@ def measured_parts(batch: RecordBatch, max_size: int, *, level: int | None = Non
         raise ValueError(f"max_size: expected 1 byte or more, found {max_size}")
     codecs.check_level(batch.codec, level)
     if batch.size_in_bytes <= max_size:
-        return iter([Part(batch, 0, batch.base_offset, True)])
+        return iter([MeasuredPart(batch, 0, batch.base_offset, True)])
     return iter(_MeasuredParts(batch, max_size, level))
 
 
@@ -209,12 +209,12 @@ class _MeasuredParts:
         self._ratio = (batch.size_in_bytes - self._overhead) / int(self._ends[-1])
         self._fitting = 0
 
-    def __iter__(self) -> Iterator[Part]:
+    def __iter__(self) -> Iterator[MeasuredPart]:
         first = 0
         while first < self._count:
             data, stop = self._filled(first) if self._batch.codec == Codec.NONE else self._searched(first)
             fits = len(data) <= self._max_size
-            yield Part(only_batch(data), first, next(self._located.iterate(first)).offset, fits)
+            yield MeasuredPart(only_batch(data), first, next(self._located.iterate(first)).offset, fits)
             self._fitting += stop - first if fits else 0
             first = stop
 

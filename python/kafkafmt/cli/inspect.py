@@ -20,7 +20,7 @@ from kafkafmt.cli.options import from_segment_start_option, json_option
 from kafkafmt.cli.output import damage_in_words, in_words, notify, print_json, print_table, progress_bar
 from kafkafmt.cli.parquet import write_parquet
 from kafkafmt.cli.rows import Row
-from kafkafmt.cli.sources import Source, find_sources
+from kafkafmt.cli.sources import SourceFile, find_sources
 from kafkafmt.cli.summary import run_summary
 from kafkafmt.cli.values import FILE, Count, complete_files
 from kafkafmt.cli.verify import run_verify
@@ -54,7 +54,7 @@ class _OffsetRange(click.ParamType[Any]):
 class _Selection:
     """The rows that the user selected. `damage` counts the damaged ranges found while reading them."""
 
-    sources: Sequence[Source]
+    sources: Sequence[SourceFile]
     records: bool
     offsets: tuple[int | None, int | None]
     limit: int | None
@@ -62,7 +62,7 @@ class _Selection:
     progress: Progress
     damage: int = 0
 
-    def rows(self) -> Iterator[tuple[Source, Iterator[Row]]]:
+    def rows(self) -> Iterator[tuple[SourceFile, Iterator[Row]]]:
         """Yield each file with an iterator of its rows. Exhaust the iterator before the next file."""
         left = self.limit
         for source in self.sources:
@@ -76,13 +76,13 @@ class _Selection:
             yield source, iter(counted)
             left = None if left is None else left - counted.count
 
-    def _rows_of(self, source: Source) -> Iterator[Row]:
+    def _rows_of(self, source: SourceFile) -> Iterator[Row]:
         try:
             yield from self._rows_from(source, self.lowest.of(source.path))
         except FileNotFoundError:
             notify(f"gone: {source.path}: deleted since it was listed")
 
-    def _rows_from(self, source: Source, lowest: int) -> Iterator[Row]:
+    def _rows_from(self, source: SourceFile, lowest: int) -> Iterator[Row]:
         origin = row_format.source_row(source)
         first, end = self.offsets
         left_out = 0
@@ -116,7 +116,7 @@ class _Selection:
         if left_out:
             self._report_left_out(source, left_out)
 
-    def _report_left_out(self, source: Source, batches: int) -> None:
+    def _report_left_out(self, source: SourceFile, batches: int) -> None:
         sys.stdout.flush()
         start, reached = self.lowest.start_of(source.path), self.lowest.reached_before(source.path)
         why = f"below the log start offset {start}: --from-segment-start shows them"

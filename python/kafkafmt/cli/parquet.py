@@ -12,14 +12,14 @@ from kafkafmt._util.staging import staged_file
 from kafkafmt.cli import rows as row_format
 from kafkafmt.cli.output import in_words
 from kafkafmt.cli.rows import Row
-from kafkafmt.cli.sources import Source
+from kafkafmt.cli.sources import SourceFile
 
 # A row group ends when it reaches either limit.
 _GROUP_ROWS = 100_000
 _GROUP_BYTES = 16 * 1024 * 1024
 
 
-def write_parquet(path: Path, rows: Iterator[tuple[Source, Iterator[Row]]], *, records: bool) -> str:
+def write_parquet(path: Path, rows: Iterator[tuple[SourceFile, Iterator[Row]]], *, records: bool) -> str:
     """Write the rows of all files to `path`, and return a message with the number of rows.
 
     records: whether the rows are records, else batches. Raises click.ClickException if pyarrow is missing or `path`
@@ -29,7 +29,7 @@ def write_parquet(path: Path, rows: Iterator[tuple[Source, Iterator[Row]]], *, r
         return _write_parquet(path, rows, records=records)
 
 
-def _write_parquet(path: Path, rows: Iterator[tuple[Source, Iterator[Row]]], *, records: bool) -> str:
+def _write_parquet(path: Path, rows: Iterator[tuple[SourceFile, Iterator[Row]]], *, records: bool) -> str:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -52,7 +52,7 @@ def _write_parquet(path: Path, rows: Iterator[tuple[Source, Iterator[Row]]], *, 
     return f"{path}: {in_words(count, 'record' if records else 'batch')}"
 
 
-def _groups(rows: Iterator[tuple[Source, Iterator[Row]]]) -> Iterator[list[Row]]:
+def _groups(rows: Iterator[tuple[SourceFile, Iterator[Row]]]) -> Iterator[list[Row]]:
     group: list[Row] = []
     size = 0
     for row in _read(rows):
@@ -73,8 +73,8 @@ class _SourceError(Exception):
         self.cause = cause
 
 
-def _read(rows: Iterator[tuple[Source, Iterator[Row]]]) -> Iterator[Row]:
-    reading: Source | None = None
+def _read(rows: Iterator[tuple[SourceFile, Iterator[Row]]]) -> Iterator[Row]:
+    reading: SourceFile | None = None
     try:
         for source, found in rows:
             reading = source

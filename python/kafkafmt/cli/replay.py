@@ -28,7 +28,7 @@ from kafkafmt.cli.options import (
     memory_errors,
 )
 from kafkafmt.cli.output import progress_bar
-from kafkafmt.cli.replay_targets import ClusterTarget, JsonTarget
+from kafkafmt.cli.replay_targets import JsonTarget, ReplayClusterTarget
 from kafkafmt.cli.values import Folder, complete_folders
 from kafkafmt.jobs.memory import plan_for
 from kafkafmt.jobs.replay import LogTarget, Merge, ReplayTarget
@@ -184,7 +184,7 @@ def _open_target(wanted: _Wanted, partitions: Sequence[TopicPartition]) -> Repla
 
     address = parse_address(wanted.target)
     assert not isinstance(address, Path)
-    return ClusterTarget(
+    return ReplayClusterTarget(
         address,
         counts,
         wanted.client_settings,

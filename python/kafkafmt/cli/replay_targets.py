@@ -52,7 +52,7 @@ class JsonTarget:
         """Do nothing: nothing is open."""
 
 
-class ClusterTarget:
+class ReplayClusterTarget:
     """Send records to a cluster.
 
     A record goes to the partition of the same number, modulo the number of partitions of the target topic.

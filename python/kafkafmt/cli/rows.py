@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from _kafkafmt.records.decode import Record
-    from kafkafmt.cli.sources import Source
+    from kafkafmt.cli.sources import SourceFile
 
 Row = dict[str, Any]
 
@@ -90,7 +90,7 @@ def record_fields(record: Record) -> Row:
     }
 
 
-def source_row(source: Source) -> Row:
+def source_row(source: SourceFile) -> Row:
     """Return the fields that name the source of a row: path, topic, partition."""
     topic, partition = source.topic_partition or (None, None)
     return {"path": str(source.path), "topic": topic, "partition": partition}

@@ -22,7 +22,7 @@ from kafkafmt.types import TopicPartition
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFile:
     """A file of record batches, which is read up to its present end.
 
     segment: as it was listed; None for a file that is no segment.
@@ -81,7 +81,7 @@ class Source:
         return SegmentRecords(self.path, start, end, is_active=self.is_active)
 
 
-def find_sources(paths: Sequence[str], *, includes_internal: bool = False) -> list[Source]:
+def find_sources(paths: Sequence[str], *, includes_internal: bool = False) -> list[SourceFile]:
     """Return the files that paths name, in the given order: files, partition folders, log directories, patterns.
 
     Of a log directory, Kafka's own topics are left out and reported, unless `includes_internal` is true.
@@ -98,7 +98,9 @@ def find_sources(paths: Sequence[str], *, includes_internal: bool = False) -> li
     return list(dict.fromkeys(found))
 
 
-def _sources_of(name: str, storages: Storages, listing: Listing, includes_internal: bool) -> Iterator[Source]:
+def _sources_of(
+    name: str, storages: Storages, listing: Listing, includes_internal: bool
+) -> Iterator[SourceFile]:
     path = Path(name) if Path(name).exists() else storages.locate(name)
     segments, others = listing.find(path)
     if name.endswith("/"):  # only folders match
@@ -110,15 +112,15 @@ def _sources_of(name: str, storages: Storages, listing: Listing, includes_intern
     left_out = topics_left_out_in_words(segments, chosen, f"'{path}/__*' names them")
     if left_out is not None:
         notify(left_out)
-    yield from (Source(one.path, one) for one in chosen)
+    yield from (SourceFile(one.path, one) for one in chosen)
     for other in others:
-        source = Source(other)
+        source = SourceFile(other)
         if not _holds_batches(source):
             raise click.ClickException(f"{other}: no log: there is no record batch in it")
         yield source
 
 
-def _holds_batches(source: Source) -> bool:
+def _holds_batches(source: SourceFile) -> bool:
     """Return whether a file is empty, begins with a batch, or contains a valid batch later."""
     with source.open() as records:
         try:

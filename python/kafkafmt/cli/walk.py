@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from kafkafmt.cli.rows import Row
-from kafkafmt.cli.sources import Source
+from kafkafmt.cli.sources import SourceFile
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.jobs.files import Progress, damage_row, is_expected_tail
 from kafkafmt.log import Damage, SegmentRecords, find_damage
@@ -28,13 +28,13 @@ class DamageFound:
     row: Row
 
     @classmethod
-    def by_error(cls, source: Source, error: KafkaFormatError) -> DamageFound:
+    def by_error(cls, source: SourceFile, error: KafkaFormatError) -> DamageFound:
         """Return the damage for an error in reading the records of a batch whose CRC is correct."""
         with source.open(error.position or 0) as records:
             return cls(damage_row(_first_damage(records, error)))
 
 
-def walk(source: Source, progress: Progress) -> Iterator[Batch | DamageFound]:
+def walk(source: SourceFile, progress: Progress) -> Iterator[Batch | DamageFound]:
     """Yield all batches in order, also those with a wrong CRC. After damage, continue with the next valid batch.
 
     progress: called before each run and at the end, with the number of bytes passed since its last call.

@@ -43,7 +43,7 @@ _TIMESTAMP_TYPES = {
 }
 
 
-class TopicSettings(NamedTuple):
+class EffectiveSettings(NamedTuple):
     """A topic's settings, by Kafka's names, in bytes. downconversion_enable: None: the endpoint's option applies."""
 
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
@@ -52,25 +52,25 @@ class TopicSettings(NamedTuple):
     downconversion_enable: bool | None = None
 
 
-# By Kafka's property names: the field of `TopicSettings`, and the function that parses the value.
+# By Kafka's property names: the field of `EffectiveSettings`, and the function that parses the value.
 _EFFECTIVE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     MAX_MESSAGE_BYTES: ("max_message_bytes", int),
     SEGMENT_BYTES: ("segment_bytes", int),
     TIMESTAMP_TYPE: ("timestamp_type", _TIMESTAMP_TYPES.__getitem__),
     DOWNCONVERSION_ENABLE: ("downconversion_enable", boolean),
 }
-_DEFAULTS = TopicSettings()
+_DEFAULTS = EffectiveSettings()
 _NO_CONFIGS: Mapping[str, str] = {}
 
 
-def topic_settings(configs: Mapping[str, str]) -> TopicSettings:
+def topic_settings(configs: Mapping[str, str]) -> EffectiveSettings:
     """Return the properties that have an effect here. Raises ValueError for a value that Kafka does not accept."""
     found: dict[str, Any] = {}
     for name, (field, parse) in _EFFECTIVE.items():
         if (value := configs.get(name)) is not None:
             check_property(name, value)
             found[field] = parse(value)
-    return TopicSettings(**found)
+    return EffectiveSettings(**found)
 
 
 class _Topic(NamedTuple):
@@ -78,7 +78,7 @@ class _Topic(NamedTuple):
 
     kept: TopicConfig | None
     configs: Mapping[str, str]
-    settings: TopicSettings
+    settings: EffectiveSettings
 
 
 class Configuration(NamedTuple):
@@ -108,7 +108,7 @@ class TopicConfigs:
         found = self._current.topics.get(topic)
         return _NO_CONFIGS if found is None else found.configs
 
-    def settings(self, topic: str) -> TopicSettings:
+    def settings(self, topic: str) -> EffectiveSettings:
         """Return the settings that apply to a topic."""
         found = self._current.topics.get(topic)
         return _DEFAULTS if found is None else found.settings

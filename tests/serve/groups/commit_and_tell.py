@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kafkafmt.serve.groups import OffsetStore
 from kafkafmt.serve.groups.generation import Generation, GenerationMember
-from kafkafmt.serve.groups.offsets import Commit, CommittedOffset
+from kafkafmt.serve.groups.offsets import CommittedOffset, OffsetCommit
 from kafkafmt.serve.options import GroupOptions
 from kafkafmt.types import TopicPartition
 
@@ -28,7 +28,7 @@ async def main(state: Path) -> None:
         ]
         await asyncio.gather(
             store.save_generation("g", Generation(offset + 1, "consumer", "range", "m0", tuple(members))),
-            store.commit(Commit("g", TopicPartition("t", number), committed) for number in range(3)),
+            store.commit(OffsetCommit("g", TopicPartition("t", number), committed) for number in range(3)),
         )
         print(offset, flush=True)
 

@@ -31,7 +31,7 @@ from endpoints.group_requests import (
     leave,
     sync,
 )
-from kafkafmt.serve.groups.offsets import Commit, CommittedOffset
+from kafkafmt.serve.groups.offsets import CommittedOffset, OffsetCommit
 from kafkafmt.serve.options import GroupOptions
 from kafkafmt.server.wire import SUPPORTED
 from kafkafmt.types import TopicPartition
@@ -453,7 +453,7 @@ def test_response_when_it_is_large_then_others_have_their_turn(tmp_path: Path, r
     async def scenario(served: Served) -> None:
         committed = CommittedOffset(5, -1, "", 1)
         await served.store.commit(
-            Commit(group, TopicPartition("orders", number), committed)
+            OffsetCommit(group, TopicPartition("orders", number), committed)
             for number in range(MANY)
             for group in ("g", f"g{number}")
         )

@@ -13,7 +13,7 @@ import pytest
 
 from kafkafmt.serve.groups import OffsetsFileError, OffsetStore
 from kafkafmt.serve.groups.generation import Generation, GenerationMember
-from kafkafmt.serve.groups.offsets import Commit, CommittedOffset, OffsetsFile
+from kafkafmt.serve.groups.offsets import CommittedOffset, OffsetCommit, OffsetsFile
 from kafkafmt.serve.groups.store import FILE_NAME
 from kafkafmt.serve.options import GroupOptions
 from kafkafmt.types import TopicPartition
@@ -39,8 +39,8 @@ PRAGMA user_version = 1;
 ORDERS, VIEWS = TopicPartition("orders", 0), TopicPartition("views", 1)
 
 
-def commit(partition: TopicPartition, offset: int, group: str = "g", note: str = "") -> Commit:
-    return Commit(group, partition, CommittedOffset(offset, 3, note, 1_700_000_000_000))
+def commit(partition: TopicPartition, offset: int, group: str = "g", note: str = "") -> OffsetCommit:
+    return OffsetCommit(group, partition, CommittedOffset(offset, 3, note, 1_700_000_000_000))
 
 
 def member(member_id: str, instance_id: str | None = None, assignment: bytes = b"\0p0") -> GenerationMember:

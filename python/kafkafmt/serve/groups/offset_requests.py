@@ -25,7 +25,7 @@ from kafkafmt.serve.catalog import Catalog
 from kafkafmt.serve.groups.group import Group
 from kafkafmt.serve.groups.member import Error, MemberIdentity
 from kafkafmt.serve.groups.membership import Membership
-from kafkafmt.serve.groups.offsets import Commit, CommittedOffset
+from kafkafmt.serve.groups.offsets import CommittedOffset, OffsetCommit
 from kafkafmt.serve.groups.store import OffsetStore, not_available
 from kafkafmt.server.request import Handler, Message, Request
 from kafkafmt.server.request_memory import ANSWER_ELEMENT_BYTES
@@ -61,7 +61,7 @@ class OffsetRequests:
 
     async def _commit(self, request: Request) -> Message:
         body, version = request.body, request.version
-        commits: list[Commit] = []
+        commits: list[OffsetCommit] = []
         committed: list[Message] = []
         answers = OffsetCommitResponse.OffsetCommitResponseTopic
         topics = []
@@ -87,7 +87,7 @@ class OffsetRequests:
                 answer.error_code = error.errno
         return OffsetCommitResponse(version=version, topics=topics)
 
-    async def _commit_offsets(self, version: int, body: Any, commits: list[Commit]) -> Error:
+    async def _commit_offsets(self, version: int, body: Any, commits: list[OffsetCommit]) -> Error:
         """Write what a member commits, if it may. No other task runs between the check and the start of the write."""
         if version > 0:
             identity = MemberIdentity(
@@ -230,9 +230,9 @@ class _Topic(NamedTuple):
     topic_id: UUID | None
 
 
-def _commit_of(group_id: str, topic: str, partition: Any) -> Commit:
+def _commit_of(group_id: str, topic: str, partition: Any) -> OffsetCommit:
     timestamp_ms = partition.commit_timestamp  # only in version 1
-    return Commit(
+    return OffsetCommit(
         group_id,
         TopicPartition(topic, partition.partition_index),
         CommittedOffset(

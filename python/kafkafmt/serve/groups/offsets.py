@@ -85,7 +85,7 @@ class CommittedOffset(NamedTuple):
     commit_timestamp_ms: int
 
 
-class Commit(NamedTuple):
+class OffsetCommit(NamedTuple):
     """An offset that a group commits for a partition."""
 
     group_id: str
@@ -173,7 +173,7 @@ class OffsetsFile:
             raise
 
     def write(
-        self, commits: Iterable[Commit], generations: Mapping[str, Generation | None] | None = None
+        self, commits: Iterable[OffsetCommit], generations: Mapping[str, Generation | None] | None = None
     ) -> None:
         """Write offsets, and generations by group id, all or none. They are durable when this returns.
 

@@ -16,7 +16,7 @@ from kafka import errors
 
 from kafkafmt.serve.groups.generation import Generation
 from kafkafmt.serve.groups.member import Error
-from kafkafmt.serve.groups.offsets import Commit, CommittedOffset, OffsetsFile
+from kafkafmt.serve.groups.offsets import CommittedOffset, OffsetCommit, OffsetsFile
 from kafkafmt.serve.options import GroupOptions
 from kafkafmt.types import TopicPartition
 
@@ -36,7 +36,7 @@ def not_available(failure: sqlite3.Error) -> Error:
 class _Change(NamedTuple):
     """What one caller writes. generations: by group id; None deletes one."""
 
-    commits: Sequence[Commit] = ()
+    commits: Sequence[OffsetCommit] = ()
     generations: Mapping[str, Generation | None] = {}
 
 
@@ -64,7 +64,7 @@ class OffsetStore:
         """Yield the saved generations by group id. Blocks. Raises OffsetsFileError."""
         return self._file.generations()
 
-    async def commit(self, commits: Iterable[Commit]) -> None:
+    async def commit(self, commits: Iterable[OffsetCommit]) -> None:
         """Write offsets. They are durable when this returns."""
         await self._written(_Change(commits=tuple(commits)))
 

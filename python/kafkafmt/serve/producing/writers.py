@@ -25,7 +25,7 @@ from kafkafmt.types import TimestampType
 
 if TYPE_CHECKING:
     from kafkafmt.serve.catalog import Partition
-    from kafkafmt.serve.topic_settings import TopicSettings
+    from kafkafmt.serve.topic_settings import EffectiveSettings
 
 _log = structlog.get_logger()
 
@@ -55,7 +55,7 @@ class PartitionWriter:
         self._flushing: asyncio.Task[None] | None = None
         self.users = 0
 
-    async def append(self, run: BatchRun, settings: TopicSettings, now: Callable[[], int]) -> Appended:
+    async def append(self, run: BatchRun, settings: EffectiveSettings, now: Callable[[], int]) -> Appended:
         """Assign offsets to batches and append all of them, or none.
 
         run: batches in writable memory, end to end. now: returns the time in milliseconds. Batches that were appended
@@ -87,7 +87,7 @@ class PartitionWriter:
         finally:
             self._flushing = None
 
-    def _append(self, run: BatchRun, settings: TopicSettings, now: Callable[[], int]) -> Appended:
+    def _append(self, run: BatchRun, settings: EffectiveSettings, now: Callable[[], int]) -> Appended:
         if self._log is None:
             folder = self._partition.folder
             assert isinstance(folder, Path)  # `ServeOptions.local_directory` raises for a remote folder
