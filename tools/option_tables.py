@@ -35,7 +35,7 @@ TABLE = re.compile(r"<!-- options of (?P<name>.+?) -->\n(?P<table>.*?)<!-- end o
 def command_table(command: click.Command) -> Iterator[str]:
     """Each option of a command as `--help` has it."""
     yield from ("| option | |", "|---|---|")
-    context = click.Context(command, **command.context_settings)
+    context = click.Context(command)
     for parameter in command.params:
         record = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
         if record is not None:

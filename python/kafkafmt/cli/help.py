@@ -22,8 +22,15 @@ class HelpCommand(click.Command):
     """
 
     def __init__(self, *args: Any, common: str, page: str, **kwargs: Any) -> None:
-        super().__init__(*args, context_settings={"show_default": True}, **kwargs)
+        super().__init__(*args, **kwargs)
         self._common, self._page = common.split(), page
+        for one in self.params:
+            if (
+                isinstance(one, click.Option)
+                and not one.is_flag
+                and isinstance(one.default, str | int | float)
+            ):
+                one.show_default = True
         self._help_all = click.Option(
             ["--help-all"],
             is_flag=True,

@@ -163,7 +163,6 @@ class _Counted:
     "--offsets",
     type=_OffsetRange(),
     default=(None, None),
-    show_default=False,
     metavar="FIRST:END",
     help="Only offsets from FIRST to before END.",
 )

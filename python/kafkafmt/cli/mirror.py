@@ -123,7 +123,6 @@ class _MirrorCommand(HelpCommand):
     "--use-raw-bytes/--deep",
     "is_raw",
     default=True,
-    show_default=False,
     help="Copy batches as they are, or decode them and make new ones.  [default: as they are]",
 )
 @click.option("--group", help="The consumer group at the source.  [default: derived from SRC and DST]")

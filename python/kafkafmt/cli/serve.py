@@ -73,7 +73,6 @@ _conversion_options = options(
         "--log-message-downconversion-enable/--no-log-message-downconversion-enable",
         "downconversion_enable",
         default=ServeOptions.downconversion_enable,
-        show_default=False,
         help="Whether clients without v2 support get converted records, or an error.  [default: converted]",
     ),
     click.option(
