@@ -6,6 +6,7 @@ Names are case-insensitive. An unknown option is an error, whose message suggest
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -44,6 +45,10 @@ class Options:
         option = self._table[name]
         value = self.parse(name, option.type)
         return option.type(option.default) if value is None and option.default is not None else value
+
+    def in_snake_case(self, *names: str) -> dict[str, Any]:
+        """Return the values of options as fields of a dataclass: `maxBatchBytes` as `max_batch_bytes`."""
+        return {re.sub("(?=[A-Z])", "_", name).lower(): self[name] for name in names}
 
     def get(self, name: str, default: Any) -> Any:
         """Return the value of an option, or `default` if it was not given or the table does not have it."""

@@ -150,14 +150,11 @@ class KafkaReadOptions:
             clients=_consumers(clients, includes_control=includes_control),
             topics=parse_topic_selection(given),
             assigned=given["assign"],
-            columns=given["columns"],
             starting=parse_starting(given, can_be_latest=can_be_stream),
             ending=parse_bound(given, "ending", own="latest", own_number=-1),
             includes_control=includes_control,
             fails_on_data_loss=given["failOnDataLoss"],
-            on_corrupt=given["onCorrupt"],
-            min_partitions=given["minPartitions"],
-            max_batch_bytes=given["maxBatchBytes"],
+            **given.in_snake_case("columns", "onCorrupt", "minPartitions", "maxBatchBytes"),
             poll_timeout_ms=given["kafkaConsumer.pollTimeoutMs"],
         )
 

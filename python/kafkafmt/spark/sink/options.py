@@ -129,20 +129,13 @@ class WriteOptions:
     def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> WriteOptions:
         """Parse the options of a write. Raises ValueError, in one line, for an unknown option or an invalid value."""
         given = Options(options, SINK_OPTIONS + OF_STREAMS if streaming else SINK_OPTIONS)
-        magic, codec, level = given["magic"], given["codec"], given["level"]
-        RecordBatchBuilder(magic, codec, level=level)  # raises ValueError for values that cannot be combined
+        RecordBatchBuilder(
+            **given.in_snake_case("magic", "codec", "level")
+        )  # raises ValueError for values that cannot be combined
         parsed = cls(
             folder=_folder(given),
-            unit=given["unit"],
-            offsets=given["offsets"],
-            topic=given["topic"],
-            partition=given["partition"],
-            codec=codec,
-            level=level,
-            magic=magic,
-            batch_size=given["batchSize"],
-            segment_bytes=given["segmentBytes"],
-            max_buffer_bytes=given["maxBufferBytes"],
+            **given.in_snake_case("unit", "offsets", "topic", "partition", "batchSize", "segmentBytes"),
+            **given.in_snake_case("codec", "level", "magic", "maxBufferBytes"),
             of_records=tuple(name for name in _OF_RECORDS if name in given),
         )
         if parsed.unit is not None:

@@ -238,28 +238,21 @@ class ReadOptions:
 
     @classmethod
     def of(cls, options: Options, *, can_be_stream: bool) -> ReadOptions:
-        unit, on_corrupt = options["unit"], options["onCorrupt"]
-        if on_corrupt == "keep" and unit == "records":
+        if options["onCorrupt"] == "keep" and options["unit"] == "records":
             raise ValueError(
                 "onCorrupt: keep needs unit=batches, as damage is no record; expected fail or skip"
             )
         return cls(
             paths=_paths(options),
-            unit=unit,
-            columns=options["columns"],
-            include_headers=options["includeHeaders"],
             topics=parse_topic_selection(options),
             topic_partition=_topic_partition(options),
             starting=parse_starting(options, can_be_latest=can_be_stream),
             ending=parse_bound(options, "ending", own="latest", own_number=LATEST),
-            isolation=options["isolation"],
-            on_corrupt=on_corrupt,
-            verify=options["verify"],
-            from_segment_start=options["fromSegmentStart"],
+            **options.in_snake_case("unit", "columns", "includeHeaders", "isolation", "onCorrupt", "verify"),
+            **options.in_snake_case(
+                "fromSegmentStart", "maxDecompressedBytes", "splitBytes", "maxBatchBytes"
+            ),
             checks_overlaps=options["checkOverlaps"],
-            max_decompressed_bytes=options["maxDecompressedBytes"],
-            split_bytes=options["splitBytes"],
-            max_batch_bytes=options["maxBatchBytes"],
             file_system={name: options[name] for name in FILE_SYSTEM_OPTIONS if name in options},
         )
 
