@@ -31,6 +31,7 @@ from rich.text import Text
 
 _GAP = 2  # between the columns of a table
 _LEAST_WIDTH = 8
+_ERASE_LINE_AND_SHOW_CURSOR = b"\r\x1b[2K\x1b[?25h"
 _LAST_MILLISECOND = 253402300799999  # of the year 9999
 
 
@@ -117,13 +118,14 @@ def progress_bar(*, of_records: bool = False, beside_rows: bool = False) -> Iter
 
 @contextmanager
 def _erased_at_sigterm(bar: Progress) -> Iterator[None]:
-    """Have SIGTERM, which ends the process, erase a bar that is shown first, and show the cursor."""
+    """Have SIGTERM erase the bar and show the cursor before it ends the process."""
     if bar.disable or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return
 
     def end(number: int, _: object) -> None:
-        bar.stop()
+        # Not `bar.stop`: the thread that draws the bar may hold its lock, and wait for one of this thread.
+        os.write(sys.stderr.fileno(), _ERASE_LINE_AND_SHOW_CURSOR)
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
 
