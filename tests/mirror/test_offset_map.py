@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkafmt.mirror.errors import MirrorError
-from kafkafmt.mirror.offset_map import OffsetMap, PartitionMap, Piece
+from kafkafmt.mirror.offset_map import MappedRange, OffsetMap, PartitionMap
 from kafkafmt.mirror.offset_stores import FileOffsetMapStore
 from kafkafmt.types import TopicPartition
 
@@ -129,12 +129,12 @@ def test_pieces_of_sides_that_count_alike_are_one() -> None:
     for first in range(0, 100, 10):
         added(offsets, [(first, 500 + first, 10)])
     assert len(offsets) == 1
-    assert offsets.take_changes() == {0: Piece(0, 500, 100)}
+    assert offsets.take_changes() == {0: MappedRange(0, 500, 100)}
     assert offsets.take_changes() == {}
 
 
 def test_map_of_records_that_are_spread_goes_on_behind_them_and_sends_readers_to_the_start() -> None:
-    offsets = PartitionMap([Piece(0, 7, 10)])
+    offsets = PartitionMap([MappedRange(0, 7, 10)])
     for source_offset in (10, 25):
         offsets.begin_at(source_offset)
         assert (offsets.end, offsets.look_up(3), offsets.look_up(99)) == (source_offset, 0, 0)
@@ -192,7 +192,7 @@ def test_changes_that_could_not_be_saved_are_saved_the_next_time(tmp_path: Path)
     added(offsets.partition(PARTITION), [(10, 10, 10)])
     store.is_full = False
     offsets.save()
-    assert store.load(PARTITION) == [Piece(0, 0, 20)]
+    assert store.load(PARTITION) == [MappedRange(0, 0, 20)]
 
 
 def test_file_that_is_none_is_one_line(tmp_path: Path) -> None:

@@ -392,7 +392,9 @@ def _ended_by_signals(running: Mirror) -> Iterator[None]:
 
     def end(number: int, _: object) -> None:
         running.end()
-        signal.signal(number, before[number] if number == signal.SIGTERM else signal.default_int_handler)
+        signal.signal(
+            number, before[signal.SIGTERM] if number == signal.SIGTERM else signal.default_int_handler
+        )
 
     for number in before:
         signal.signal(number, end)
