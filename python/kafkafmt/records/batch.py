@@ -202,6 +202,9 @@ def seal(batch: bytearray, header: NDArray[np.void], codec: Codec, level: int | 
     return batch
 
 
-def only_batch(data: Buffer) -> RecordBatch:
-    """Return the batch that `data` contains."""
-    return RecordBatch(scan(memoryview(data).toreadonly())[0], 0)
+def only_batch(
+    data: Buffer, position: int = 0, max_decompressed_bytes: int = codecs.DEFAULT_MAX_DECOMPRESSED_BYTES
+) -> RecordBatch:
+    """Return the batch that `data` contains. position: the batch's byte position in its source."""
+    run, *_ = scan(memoryview(data).toreadonly(), position)
+    return RecordBatch(run, 0, max_decompressed_bytes)
