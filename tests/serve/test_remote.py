@@ -72,7 +72,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlowHandler:
 
 def without_memory(store: SlowHandler, folder: Path) -> Any:
     directory = far(store, folder)
-    directory.storage.read_ahead.most_bytes = 0
+    directory.storage.read_ahead.max_bytes = 0
     return directory
 
 
@@ -180,7 +180,7 @@ def test_endpoint_when_the_log_is_remote_then_makes_no_request_in_the_event_loop
 def test_memory_when_the_directory_is_remote_then_read_ahead_has_a_part(tmp_path: Path) -> None:
     directory, total = far(SlowHandler(), tmp_path), 256 * 1024 * 1024
     there, here = (within_memory(total, ServeOptions(one)) for one in (directory, tmp_path))
-    read_ahead = directory.storage.read_ahead.most_bytes
+    read_ahead = directory.storage.read_ahead.max_bytes
     assert 16 * 1024 * 1024 <= read_ahead <= 32 * 1024 * 1024
     assert there.max_open_segments is not None
     assert here.max_open_segments is not None

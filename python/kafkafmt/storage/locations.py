@@ -156,7 +156,7 @@ def storage_of(path: _Path) -> Storage[_Path]:
 def limit_read_ahead(path: StoragePath, most_bytes: int) -> None:
     """Limit the memory for what is read ahead from the storage of a path, if that is remote."""
     if isinstance(path, RemotePath):
-        path.storage.read_ahead.most_bytes = most_bytes
+        path.storage.read_ahead.max_bytes = most_bytes
 
 
 def read_file(path: StoragePath) -> bytes:
