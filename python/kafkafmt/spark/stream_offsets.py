@@ -1,4 +1,7 @@
-"""For streams only. Offsets as in the checkpoint of a query, and what happens if records were deleted unread."""
+"""For streams: offsets as in the checkpoint of a query, and what happens if records were deleted unread.
+
+Batch reads of brokers use DataLossError, too.
+"""
 
 from __future__ import annotations
 
