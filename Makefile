@@ -1,5 +1,5 @@
-# Two commands do everything, `make demo` and `make test`; `make help` lists the others.
-# Each sees to the system first (tools/system.sh), then installs into .venv what changed (tools/install.sh).
+# The two main commands are `make demo` and `make test`; `make help` lists the others.
+# Each first installs missing system packages (tools/system.sh), then changed sources into .venv (tools/install.sh).
 
 BIN := .venv/bin
 JAVA := tools/with_java.sh
@@ -31,7 +31,7 @@ test: ## run all checks and tests but the longest, with one Kafka and the newest
 	@$(BIN)/python tests/clients/install_go_node.py
 	@$(JAVA) $(BIN)/python -m pytest $(PARALLEL) -m "not full and not exhaustive" $(TEST_ARGS)
 
-test-all: test test-rest ## run `make test`, and what it leaves out: Kafka 3.9, old clients, kills, pages, ASan and UBSan
+test-all: test test-rest ## run `make test`, and the rest: Kafka 3.9, old clients, kills, pages, ASan and UBSan
 
 test-rest:
 	@$(JAVA) $(BIN)/python -m pytest $(PARALLEL) -m "full and not exhaustive" $(TEST_ARGS)
@@ -55,7 +55,7 @@ docs: build ## build the documentation site into build/docs, without the network
 	@$(BIN)/sphinx-build -q -W --keep-going -E -d build/doctrees docs build/docs
 	@echo "build/docs/index.html"
 
-test-faults: build ## strike every write, rename and flush of the writers in turn, and count the records: 12 minutes
+test-faults: build ## interrupt each write, rename and flush of the writers in turn, and count the records: 12 minutes
 	@$(BIN)/python -m pytest -n auto -m exhaustive tests/faults $(TEST_ARGS)
 
 test-asan: build ## run the tests that need no JVM under ASan and UBSan
@@ -66,7 +66,7 @@ fuzz: build ## fuzz under ASan and UBSan, each target for FUZZ_SECONDS (60), wit
 	@CC=clang tools/instrument.sh KAFKAFMT_FUZZ build/fuzz
 	@tools/fuzz.sh $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
-coverage: build ## tell which lines, of the kernels too, the tests that need no JVM reach
+coverage: build ## show the lines, also of the kernels, that the tests without a JVM reach
 	@tools/instrument.sh KAFKAFMT_TRACE build/coverage
 	-cd build/coverage/site && PYTHONPATH=$$PWD $(CURDIR)/$(BIN)/coverage run --rcfile=$(CURDIR)/pyproject.toml \
 	-m pytest -c $(CURDIR)/pyproject.toml --rootdir=$(CURDIR) -m "$(NO_JVM)" $(TEST_ARGS) $(CURDIR)/tests
@@ -88,10 +88,10 @@ bench-mirror: build ## compare mirroring raw, deep and by confluent-kafka betwee
 	@tools/system.sh java maven
 	@$(JAVA) $(BIN)/python -m bench.mirror $(BENCH_ARGS)
 
-bench-memory: build ## replay and table 4 GB within 256 MB, top-down and bottom-up, and what buffers and caches take
+bench-memory: build ## replay and table 4 GB within 256 MB by one budget and by single limits, and measure buffers and caches
 	@$(BIN)/python -m bench.memory $(BENCH_ARGS)
 
-bench-experiments: build ## run the documents' own experiments: chunk sizes, memory, and connections
+bench-experiments: build ## run the experiments of the KIPs: chunk sizes, memory, and connections
 	@tools/system.sh java
 	@for name in chunk_size fetch_memory lazy_memory serve_throughput serve_memory serve_connections serve_hostile spark_memory; do $(JAVA) $(BIN)/python -m bench.experiments.$$name && echo || exit 1; done
 
@@ -103,6 +103,6 @@ wheel: build ## make the sdist and the wheel in dist/
 	$(BIN)/python -m build
 	@test ! -x $(BIN)/auditwheel || $(BIN)/auditwheel show dist/*.whl
 
-clean: ## remove what was built, but not the jars that Maven fetched
+clean: ## remove all builds, but not the jars that Maven fetched
 	rm -rf .venv dist .mypy_cache .pytest_cache .ruff_cache
 	@test ! -d build || find build -mindepth 1 -maxdepth 1 ! -name jars -exec rm -rf {} +

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Count the instructions of a work of bench/peers/ours.py: `callgrind.sh WORK [SEGMENT]`.
-# Prints instructions a record (of 36 runs less those of 4, so that starting Python does not count), and what the 36 spend most in.
-# SEGMENT is a call of bench.segments.Segment; by default 1 MiB of 100-byte values. Valgrind has no AVX-512: the kernels fall back.
+# Prints instructions per record, and the functions that take most of them. The count is that of 36 runs minus that of 4,
+# so that the start of Python does not count. SEGMENT is a call of bench.segments.Segment; by default 1 MiB of 100-byte
+# values. Valgrind has no AVX-512, so the kernels use other instructions.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 readonly work=$1 segment=${2:-Segment(size=MIB)}

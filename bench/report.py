@@ -1,4 +1,4 @@
-"""`make bench-report`: bench/RESULTS.md and its charts, from what the benchmarks wrote into bench/results.
+"""`make bench-report`: bench/RESULTS.md and its charts, from the JSON of the benchmarks in bench/results.
 
 python -m bench.report            writes them
 python -m bench.report --check    exits with status 1 if RESULTS.md or a chart is missing or differs in text
@@ -24,7 +24,7 @@ _CHUNKS = Lines("chunk size in KiB", "throughput, of that of 128 KiB", is_log=Tr
 
 @dataclass(frozen=True)
 class Section:
-    """A benchmark. name: of its file; text: what is compared; charts: by the name of the table."""
+    """A benchmark. name: of its JSON file; text: the comparison in a sentence; charts: by the name of the table."""
 
     name: str
     title: str
@@ -38,7 +38,8 @@ SECTIONS = (
         "bench",
         "Kernels, producer path and splitting",
         "make bench",
-        "The kernels beside Kafka's own Java, other Python clients, and the floor: the copy, the codec or the CRC.",
+        "Compares the kernels with Kafka's own Java, with other Python clients, and with the floor: the copy, the"
+        " codec or the CRC.",
         {
             "kernels": Relative(
                 "ours",
@@ -60,8 +61,8 @@ SECTIONS = (
         "spark",
         "Spark",
         "make bench-spark",
-        "The data source beside a source that hands out one prepared batch again and again (the ceiling),"
-        " Spark's own Kafka source, and kafka-python's decoder in a UDF.",
+        "Compares the data source with Spark's own Kafka source, and with kafka-python's decoder in a UDF. The"
+        " ceiling is a source that returns one prepared batch again and again.",
         {
             "compared": Relative(
                 "ours",
@@ -77,15 +78,15 @@ SECTIONS = (
         "serve",
         "Endpoint",
         "make bench-serve",
-        "`kafkafmt serve` beside a Kafka 3.9.1 broker over the same segments, with the same consumers.",
+        "Compares `kafkafmt serve` with a Kafka 3.9.1 broker over the same segments, with the same consumers.",
         {"rates": Relative("ours", {"Kafka 3.9.1": "Kafka 3.9.1"})},
     ),
     Section(
         "mirror",
         "Mirror",
         "make bench-mirror",
-        "`kafkafmt mirror` raw and with `--deep`, beside a loop of confluent-kafka's consumer and producer. Raw is"
-        " 1 in the chart.",
+        "Compares `kafkafmt mirror`, raw and with `--deep`, with a loop of confluent-kafka's consumer and producer."
+        " Raw is 1 in the chart.",
         {
             "processors": Relative(
                 "raw", {"deep": "--deep", "confluent-kafka": "confluent-kafka"}, less_is_better=True
@@ -96,8 +97,8 @@ SECTIONS = (
         "memory",
         "Memory",
         "make bench-memory",
-        "One budget for the process beside bounds for each partition, with 256 MiB. Without a plan of the budget,"
-        " the process needs more, or fails.",
+        "Compares one budget for the process with limits for each partition, within 256 MiB. Without a plan of"
+        " the budget, the process needs more memory, or fails.",
         {
             "within": Bars(
                 "resident", "plan", _MEMORY_LIMIT_MIB, "256 MiB", "MiB resident at the peak", "outcome"
@@ -109,7 +110,7 @@ SECTIONS = (
         "chunk_size",
         "Chunk sizes",
         "python -m bench.experiments.chunk_size",
-        "KIP-283's experiment: throughput by chunk size, beside the figures of the KIP.",
+        "KIP-283's experiment: throughput by chunk size, and the figures of the KIP.",
         {"chunk_size": _CHUNKS},
     ),
     Section(
@@ -146,13 +147,13 @@ SECTIONS = (
         "serve_connections",
         "A thousand consumers",
         "python -m bench.experiments.serve_connections",
-        "Consumers of old formats, all at once, within 200 MB.",
+        "A thousand consumers of old formats fetch at the same time, within 200 MB.",
     ),
     Section(
         "serve_hostile",
         "Hostile clients",
         "python -m bench.experiments.serve_hostile",
-        "How long one request holds the event loop, and what a crowd of them takes.",
+        "Measures how long one request occupies the event loop, and how much memory a hundred of them take.",
     ),
     Section(
         "spark_memory",
@@ -164,15 +165,15 @@ SECTIONS = (
 
 
 def files() -> Iterator[tuple[str, str]]:
-    """The page and its charts: paths below bench/, and texts."""
+    """Yield the page and its charts: paths below bench/, and texts."""
     lines = [
         "# Benchmark results",
         "",
-        "`make bench-report` makes this page and its charts from what the benchmarks write into `bench/results`.",
+        "`make bench-report` makes this page and its charts from the JSON of the benchmarks in `bench/results`.",
         "[How benchmarks are measured](README.md) explains each row. Compare a figure only with others of one run.",
         "",
-        "In the charts 1x is kafkafmt, and `✗` marks a missed target. The tables have in brackets how many times as",
-        "fast kafkafmt is.",
+        "In the charts 1x is kafkafmt, and `✗` marks a missed target. In the tables, the factor in brackets says how",
+        "many times as fast kafkafmt is.",
         "",
     ]
     missing = []
@@ -230,7 +231,7 @@ def main(*, check: bool) -> None:
     if check:
         missing = [path for path in made if not (PAGE.parent / path).is_file()]
         if missing or PAGE.read_text() != made["RESULTS.md"]:
-            sys.exit("bench/RESULTS.md: expected what `make bench-report` makes of bench/results")
+            sys.exit("bench/RESULTS.md: expected the output of `make bench-report`")
         return
     CHARTS.mkdir(exist_ok=True)
     for old in set(CHARTS.iterdir()) - {PAGE.parent / path for path in made}:

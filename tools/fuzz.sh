@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Fuzz: `fuzz.sh SECONDS [TARGET...]`, each target for so long, all of tests/fuzz by default.
-# Needs the kernels that `instrument.sh KAFKAFMT_FUZZ build/fuzz` makes with clang. A corpus is kept from run to run in
-# build/fuzz/corpus; what breaks a target's invariant is left in build/fuzz/findings, and is the exit status.
+# Fuzz each target for a time: `fuzz.sh SECONDS [TARGET...]`. The default is all targets of tests/fuzz.
+# Needs the kernels that `instrument.sh KAFKAFMT_FUZZ build/fuzz` makes with clang. Keeps the corpus in build/fuzz/corpus
+# for the next run. Saves inputs that break an invariant in build/fuzz/findings. Exits with 1 if there was one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,8 +16,8 @@ readonly python=$PWD/.venv/bin/python
 
 "$python" -m pip --disable-pip-version-check -q install --no-deps --upgrade --target "$site" 'atheris>=3.0'
 
-# The kernels call the fuzzer's library, so it goes in front of Python. Every object gets memory of its own, so that the
-# sanitizer sees its bounds.
+# The kernels call the fuzzer's library, so it is preloaded. PYTHONMALLOC gives every object its own allocation, so that
+# the sanitizer sees its bounds.
 fuzzing() {
     LD_PRELOAD=$site/asan_with_fuzzer.so ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=64 PYTHONMALLOC=malloc \
         PYTHONPATH=$site:$PWD/tests "$python" "$@"

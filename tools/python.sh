@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Print the Python to make .venv with: $PYTHON where that is set, else the first of 3.10 or later that the PATH has.
+# Print the Python from which .venv is made: $PYTHON if it is set, otherwise the first on the PATH of 3.10 or later.
 set -euo pipefail
 
 for python in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11 python3.10}; do

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# See that the system has what is asked for: `system.sh python compiler clang java maven kcat isal graphviz`.
-# What lacks is installed through apt where the user may (root, or sudo without a password), and named with the command
-# to type where not. Where nothing lacks, this does nothing.
+# Install missing system packages: `system.sh python compiler clang java maven kcat isal graphviz`.
+# Runs apt-get if the user is root, or has sudo without a password. Otherwise names the packages and the command to type.
+# Does nothing if no package is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-missing=()   # what a person calls it
-packages=()  # what apt calls it
+missing=()   # names for messages
+packages=()  # names of apt packages
 
 lacks() {
     missing+=("$1")
@@ -45,7 +45,7 @@ check_java() {
     if ! tools/with_java.sh true 2>/dev/null; then
         lacks "a JDK 17 or later" "$(jdk_package)"
     fi
-    if ! command -v ps >/dev/null; then  # Spark's start script asks it, and a minimal system has none
+    if ! command -v ps >/dev/null; then  # Spark's start script calls it, and a minimal system lacks it
         lacks "ps" procps
     fi
 }
@@ -74,7 +74,7 @@ check_graphviz() {
     fi
 }
 
-# Prints the name that this release has for a JDK that both Spark and Kafka are known to run on.
+# Prints the package of a JDK on which Spark and Kafka are known to run, as this release names it.
 jdk_package() {
     local version
     for version in 17 21; do
@@ -86,7 +86,7 @@ jdk_package() {
     echo default-jdk-headless
 }
 
-# Fills the two lists anew.
+# Fills the two lists again.
 check() {
     local need
     missing=()
@@ -96,14 +96,14 @@ check() {
     done
 }
 
-# Prints what is missing, as a person would list it.
+# Prints the names of what is missing, separated by commas.
 listed() {
     local list
     list=$(printf ', %s' "${missing[@]}")
     echo "${list#, }"
 }
 
-# Prints how to become root without being asked, and fails where there is no way.
+# Prints the prefix that runs a command as root without a password. Fails if there is none.
 root_prefix() {
     if [ "$(id -u)" -eq 0 ]; then
         echo "env"
@@ -129,10 +129,10 @@ if ! as_root=$(root_prefix); then
 fi
 echo "This system lacks $(listed): installing that with apt-get."
 $as_root apt-get update -qq
-check "$@"  # the name of the JDK is known only now
+check "$@"  # only now is the name of the JDK known
 $as_root DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
 check "$@"
 if [ ${#missing[@]} -ne 0 ]; then
-    echo "apt-get installed what this release has, and the system still lacks $(listed)." >&2
+    echo "apt-get installed the packages of this release, but the system still lacks $(listed)." >&2
     exit 1
 fi

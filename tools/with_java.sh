@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # Run a command with JAVA_HOME set to a JDK that Spark and Kafka run on: `with_java.sh COMMAND ARGUMENT...`.
-# JAVA_HOME is honoured, then the PATH's java, then whatever else is installed; exit status 127 where no JDK is 17 or later.
+# Tries JAVA_HOME, then the java on the PATH, then other installed JDKs. Exits with 127 if no JDK is 17 or later.
 set -euo pipefail
 
 readonly oldest=17
 
-# Prints the feature version of the JDK under the given home (8 calls itself 1.8), 0 where there is none.
+# Prints the feature version of the JDK under the given home (8 calls itself 1.8), or 0 if there is none.
 version_of() {
     local version
     version=$("$1/bin/javac" -version 2>&1 | sed -n 's/^javac \(1\.\)\{0,1\}\([0-9]*\).*/\2/p') || true
     echo "${version:-0}"
 }
 
-# Prints the home of the java that the PATH finds, which is a link or, on macOS, a stub that asks java_home.
+# Prints the home of the java on the PATH. This java is a link or, on macOS, a stub that calls java_home.
 home_of_path() {
     local java
     if [ -x /usr/libexec/java_home ]; then
@@ -22,7 +22,7 @@ home_of_path() {
     fi
 }
 
-# The lowest versions first: both programs are tested on old ones longest.
+# The lowest versions first: Spark and Kafka were tested on them for the longest time.
 installed_homes() {
     local home
     for home in /usr/lib/jvm/* /Library/Java/JavaVirtualMachines/*/Contents/Home /opt/homebrew/opt/openjdk*; do
