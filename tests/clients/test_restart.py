@@ -84,7 +84,6 @@ class Server:
         self.tap = tap
         self.errors = folder / "errors.log"  # what consumers log
         self._directory = directory
-        self._address = f"{HOST}:0"
         self._options = ("--advertise", tap.bootstrap, "--state", str(folder / "state"))
 
     def __enter__(self) -> Self:
@@ -95,10 +94,9 @@ class Server:
         self._endpoint.stop()
 
     def start(self) -> None:
-        """At the address that it had, if it had one."""
-        self._endpoint = EndpointProcess(self._directory, *self._options, listen=self._address)
+        """At any address: its clients know that of the tap."""
+        self._endpoint = EndpointProcess(self._directory, *self._options)
         self._endpoint.start()
-        self._address = self._endpoint.address
         self.tap.upstream = (HOST, self._endpoint.port)
 
     def kill(self) -> None:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import secrets
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import IO
 
 HOST = "127.0.0.1"
 STOP_SECONDS = 30
+FIRST_LASTING, FIRST_GIVEN_AWAY = 10_000, 32_768  # ports
 SERVE = (str(Path(sys.executable).with_name("kafkafmt")), "serve")
 _LISTENING = "listening on "
+
+
+def lasting_address() -> str:
+    """An address for a server that ends and comes back: nobody gets its port meanwhile who asks for any free one."""
+    given_away = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    first = int(given_away.read_text().split()[0]) if given_away.exists() else FIRST_GIVEN_AWAY
+    while True:
+        port = FIRST_LASTING + secrets.randbelow(first - FIRST_LASTING)
+        with suppress(OSError), socket.create_server((HOST, port)):
+            return f"{HOST}:{port}"
 
 
 class EndpointProcess:

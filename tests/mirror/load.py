@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 PAUSE_SECONDS = 0.02
 RECORDS_A_PAUSE = 20
+MOST_QUEUED = 50_000  # of both producers; librdkafka takes 100,000 each
 CODECS = ("lz4", "none")
 
 
@@ -41,18 +43,23 @@ class Load:
             for codec in CODECS
         ]
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="load")
+        self._sending = ThreadPoolExecutor(1)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._sent = self._sending.submit(self._run)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._is_over.set()
-        self._thread.join()
+        self._sending.shutdown()
+        self._sent.result()  # raises what ended it
 
     def _run(self) -> None:
         while not self._is_over.wait(PAUSE_SECONDS):
+            for producer in self._producers:
+                producer.poll(0)
+            if sum(map(len, self._producers)) > MOST_QUEUED:
+                continue  # the broker is away
             for number in range(self.sent, self.sent + RECORDS_A_PAUSE):
                 for partition in range(
                     self.partitions
@@ -62,8 +69,6 @@ class Load:
                         self.topic, b"%d " % number + bytes(100), b"key-%d" % (number % 50), partition
                     )
             self.sent += RECORDS_A_PAUSE
-            for producer in self._producers:
-                producer.poll(0)
         for producer in self._producers:
             assert producer.flush(SECONDS) == 0
 

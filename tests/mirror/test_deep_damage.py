@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,15 @@ WAYS = {
 }
 
 
-@pytest.fixture
-def west(tmp_path: Path) -> Iterator[str]:
-    (tmp_path / "west").mkdir()
-    with EndpointProcess(tmp_path / "west", "--allow-produce", log=tmp_path / "west.log") as running:
-        yield running.address
+@contextmanager
+def target_of(kind: str, folder: Path) -> Iterator[str | Path]:
+    """A cluster whose logs are in a folder, or that folder."""
+    if kind == "folder":
+        yield folder
+        return
+    folder.mkdir()
+    with EndpointProcess(folder, "--allow-produce", log=folder.with_suffix(".log")) as running:
+        yield address(running.address)
 
 
 @pytest.fixture
@@ -49,13 +54,13 @@ def east(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_deep_when_a_message_in_a_wrapper_has_a_wrong_crc_then_its_partition_stops_and_nothing_is_lost_before(
-    way: str, east: Path, west: str, tmp_path: Path
+    way: str, east: Path, tmp_path: Path
 ) -> None:
     kind, options = WAYS[way]
-    target = address(west) if kind == "cluster" else tmp_path / "folder"
-    ended = mirror(east, target, "--deep", *options)
+    arrived = tmp_path / "west"
+    with target_of(kind, arrived) as target:
+        ended = mirror(east, target, "--deep", *options)
     (one,) = ended.summary["stopped"]
     assert "CRC mismatch of an inner message" in one["message"]
-    arrived = tmp_path / ("west" if kind == "cluster" else "folder")
     assert (ended.status, stopped(ended.summary)) == (1, {"t-0": len(records(arrived))})
     assert [read[2:] for read in records(arrived, ("u", 0))] == [read[2:] for read in records(east, ("u", 0))]

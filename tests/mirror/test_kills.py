@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import ConsumerGroupState
+from confluent_kafka import ConsumerGroupState, KafkaException
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
 from client.cluster import Cluster
@@ -117,21 +117,26 @@ def test_group_when_one_of_two_mirrors_is_killed_then_the_other_takes_its_partit
 
 
 def shares(cluster: Cluster, group: str) -> list[int]:
-    """How many partitions each member of a group has, sorted; empty while it is rebalancing."""
+    """How many partitions each member of a group has, sorted; empty while it is rebalancing, or nobody knows it."""
     described = described_group(cluster, group)
-    if described.state != ConsumerGroupState.STABLE:
+    if described is None or described.state != ConsumerGroupState.STABLE:
         return []
     return sorted(len(member.assignment.topic_partitions) for member in described.members)
 
 
 def is_empty(cluster: Cluster, group: str) -> bool:
     """Has the group no member, nor one that was killed and is not given up?"""
-    return described_group(cluster, group).state == ConsumerGroupState.EMPTY
+    described = described_group(cluster, group)
+    return described is not None and described.state == ConsumerGroupState.EMPTY
 
 
-def described_group(cluster: Cluster, group: str) -> ConsumerGroupDescription:
+def described_group(cluster: Cluster, group: str) -> ConsumerGroupDescription | None:
+    """None where the group has no coordinator: its broker has just come, or loads what it knows of groups."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    return admin.describe_consumer_groups([group])[group].result(SECONDS)
+    try:
+        return admin.describe_consumer_groups([group])[group].result(SECONDS)
+    except KafkaException:
+        return None
 
 
 def test_backup_when_the_disk_is_full_then_says_so_and_the_next_run_goes_on(

@@ -27,8 +27,8 @@ TOPIC = "memory"
 MEMORY_MIB = 64
 PARTITIONS = 16
 VALUE_SIZE = 1000
-RAW_BATCH_BYTES, RAW_BATCHES = 900_000, 8  # as they are stored, 115 MB in all
-DEEP_BATCH_BYTES, DEEP_BATCHES = 2_400_000, 3  # decompressed, 115 MB in all
+RAW_BATCH_BYTES, RAW_BATCHES = 900_000, 6  # as they are stored, 86 MB in all
+DEEP_BATCH_BYTES, DEEP_BATCHES = 2_400_000, 2  # decompressed, 77 MB in all
 WAYS = {"raw": (), "columns": ("--codec", "lz4"), "objects": ("--repartition", "--codec", "none")}
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of another process by /proc")

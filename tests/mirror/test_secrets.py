@@ -18,26 +18,29 @@ from mirror.running import Mirror, address
 PASSWORD = "hunter2-and-more"
 USERS = f"[mirror]\npassword = {PASSWORD}\n"
 
-pytestmark = pytest.mark.clients
+pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("secrets")]  # which share an endpoint
 
 
-@pytest.fixture
-def west(tmp_path: Path) -> Iterator[str]:
-    put_log(tmp_path / "west" / "s-0", batches(0, 100))
-    users = tmp_path / "users.ini"
+@pytest.fixture(scope="module")
+def west(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """The address of an endpoint, and its log."""
+    folder = tmp_path_factory.mktemp("west")
+    put_log(folder / "logs" / "s-0", batches(0, 100))
+    users = folder / "users.ini"
     users.write_text(USERS)
     options = ("--allow-produce", "--sasl-users", str(users), "--log-level", "debug")
-    with EndpointProcess(tmp_path / "west", *options, log=tmp_path / "west.log") as running:
-        yield running.address
+    with EndpointProcess(folder / "logs", *options, log=folder / "west.log") as running:
+        yield running.address, folder / "west.log"
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 @pytest.mark.parametrize("password", [PASSWORD, PASSWORD + "-wrong"], ids=["right", "wrong"])
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_debug_log_when_clients_have_a_password_then_does_not_tell_it(
-    west: str, tmp_path: Path, mechanism: str, password: str, side: str
+    west: tuple[str, Path], tmp_path: Path, mechanism: str, password: str, side: str
 ) -> None:
-    put_log(tmp_path / "source" / "t-0", batches(0, 100))
+    server, its_log = west
+    put_log(tmp_path / "source" / f"{mechanism}-0", batches(0, 100))
     settings = {
         "security_protocol": "SASL_PLAINTEXT",
         "sasl_mechanism": mechanism,
@@ -46,13 +49,15 @@ def test_debug_log_when_clients_have_a_password_then_does_not_tell_it(
     }
     options = [word for key, value in settings.items() for word in (f"--{side}-config", f"{key}={value}")]
     places = (
-        (address(west, "s"), tmp_path / "copy") if side == "source" else (tmp_path / "source", address(west))
+        (address(server, "s"), tmp_path / "copy")
+        if side == "source"
+        else (tmp_path / "source", address(server))
     )
     log = tmp_path / "mirror.log"
     with Mirror(*places, "--once", *options, "--log-level", "debug", log=log) as running:
         summary = running.summary(status=0 if password == PASSWORD else 2)
     assert summary == {} or summary["records"] == 100
-    for said in (running.said, (tmp_path / "west.log").read_text()):
+    for said in (running.said, its_log.read_text()):
         assert said
         assert PASSWORD not in said
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from endpoints.endpoint_process import HOST, EndpointProcess
+from endpoints.endpoint_process import EndpointProcess, lasting_address
 from kafkafmt.log import PartitionLog
 from kafkafmt.log.topic_configs import TopicConfig, set_topic_config
 
@@ -62,20 +63,17 @@ def produce(bootstrap: str, sent: Sent) -> None:
 def test_records_when_the_endpoint_is_killed_then_those_acknowledged_are_there_once(tmp_path: Path) -> None:
     set_topic_config(tmp_path, "t", TopicConfig(PARTITIONS, {"segment.bytes": "20000"}))
     sent = Sent()
-    endpoint = EndpointProcess(tmp_path, "--allow-produce")
-    with endpoint:
-        address = endpoint.address
-        thread = threading.Thread(target=produce, args=(address, sent))
-        thread.start()
+    with (
+        ThreadPoolExecutor(1) as threads,
+        EndpointProcess(tmp_path, "--allow-produce", listen=lasting_address()) as endpoint,
+    ):
+        producing = threads.submit(produce, endpoint.address, sent)
         for kill in range(1, KILLS + 1):
             sent.wait_for(kill * RECORDS * PARTITIONS // (KILLS + 1))
             endpoint.send_signal(signal.SIGKILL)
             endpoint.wait()
-            endpoint = EndpointProcess(tmp_path, "--allow-produce", listen=f"{HOST}:{endpoint.port}")
             endpoint.start()
-        thread.join(SECONDS)
-        endpoint.stop()
-    assert not thread.is_alive()
+        producing.result(SECONDS)
     assert sent.failures == []
     for partition in range(PARTITIONS):
         found = {int(r.value or b""): r.offset for r in PartitionLog(tmp_path / f"t-{partition}").records()}

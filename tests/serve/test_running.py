@@ -17,6 +17,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.structs import TopicPartition
 
 from cli.logs import is_one_line, run, run_process, write_log
+from endpoints.endpoint_process import lasting_address
 from endpoints.logged_endpoint import LoggedEndpoint
 from endpoints.raw_client import RawClient
 from endpoints.requests import metadata
@@ -93,7 +94,7 @@ def consumer(served: LoggedEndpoint, **settings: object) -> KafkaConsumer:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_records_when_served_then_are_those_of_the_log_and_sigterm_ends_it(logs: Path, workers: int) -> None:
-    with LoggedEndpoint(logs, "--workers", workers) as served:
+    with LoggedEndpoint(logs, "--workers", workers, listen=lasting_address()) as served:
         reading = consumer(served)
         reading.assign([TopicPartition("orders", 0), TopicPartition("orders", 1)])
         found = consume(reading, 2 * RECORDS)

@@ -6,6 +6,7 @@ import asyncio
 import struct
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,10 +94,13 @@ def test_response_that_is_larger_than_all_buffers_arrives_whole(
 
 def test_connection_that_asks_for_nothing_is_closed(logs: Path) -> None:
     async def scenario(here: Here) -> None:
-        with await here.client() as silent, await here.client() as served:
-            await served.ask(ApiVersionsRequest(), 0)
+        with await here.client() as silent:
             assert await silent.is_closed()
-            assert await served.is_closed()
+        while True:  # until one is in time
+            with await here.client() as served, suppress(ConnectionError):
+                await served.ask(ApiVersionsRequest(), 0)
+                assert await served.is_closed()
+                break
 
     run(logs, scenario, idle_timeout=SHORT, request_timeout=LONG)
 
@@ -127,10 +131,19 @@ def test_client_that_takes_nothing_loses_its_connection_and_its_memory(logs: Pat
 
 def test_long_poll_is_no_idle_connection(logs: Path) -> None:
     async def scenario(here: Here) -> None:
-        with await here.client() as client:
-            request = fetch(Wanted("t", 0, 4000), max_wait_ms=int(6 * SHORT * 1000))
-            found = partitions(await client.ask(request, NEW))["t", 0]
-            assert (found.error_code, found.high_watermark) == (0, 4000)
+        request = fetch(Wanted("t", 0, 4000), max_wait_ms=int(6 * SHORT * 1000))
+        while True:  # until one asks before it counts as idle
+            with await here.client() as client:
+                answer = asyncio.create_task(client.ask(request, NEW))
+                try:
+                    await here.until_waiting(answer)
+                except AssertionError:
+                    with suppress(ConnectionError):
+                        await answer
+                    continue
+                found = partitions(await answer)["t", 0]
+                assert (found.error_code, found.high_watermark) == (0, 4000)
+                break
 
     run(logs, scenario, idle_timeout=SHORT, request_timeout=SHORT, write_timeout=SHORT)
 
@@ -172,8 +185,8 @@ def test_request_that_may_not_be_asked_for_closes_the_connection_when_its_first_
 # What takes long
 
 
-def threads(name: str) -> int:
-    return sum(thread.name.startswith(name) for thread in threading.enumerate())
+def threads(name: str) -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith(name)}
 
 
 @pytest.mark.parametrize("codec", [kf.Codec.NONE, kf.Codec.ZSTD, kf.Codec.LZ4])
@@ -190,14 +203,14 @@ def test_batch_that_decompresses_to_much_is_converted_beside_the_loop(
         before = threads("conversion")
         with await here.client() as client:
             found = partitions(await client.ask(fetch(Wanted("small")), OLD))["small", 0]
-            assert (found.error_code, threads("conversion")) == (0, before)
+            assert (found.error_code, threads("conversion") - before) == (0, set())
             found = partitions(await client.ask(fetch(Wanted("t")), OLD))["t", 0]
-            assert threads("conversion") == before + 1
+            assert len(threads("conversion") - before) == 1
 
     run(tmp_path, scenario, zstd_fallback=kf.Codec.LZ4)
 
 
-@pytest.mark.parametrize("version", [0, OLD, NEW])
+@pytest.mark.parametrize("version", [pytest.param(0, marks=pytest.mark.full), OLD, NEW])
 def test_fetch_of_many_topics_that_are_not_there_leaves_others_their_turn(logs: Path, version: int) -> None:
     async def scenario(here: Here) -> None:
         service = here.endpoint.server.service

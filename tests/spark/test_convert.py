@@ -20,7 +20,7 @@ from spark.logs import convert_on_spark
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 TO_V1 = ("--to-magic", 1, "--zstd-fallback", "lz4")
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark  # in processes of its own: any worker starts them
 
 
 def test_real_logs_when_converted_on_spark_then_are_those_of_the_local_engine(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spar
 # Where Spark's scheduler leaves `spark.executor.pyspark.memory`, in MiB, for the tasks of a job.
 LIMIT_PROPERTY = "resource.pyspark.memory"
 LIMIT_MIB = 768  # of virtual memory; what the libraries take leaves about half
-RAW_BYTES = 1024 * 1024 * 1024
+RAW_BYTES = 800 * 1024 * 1024
 VALUE_SIZE = 1000
 BATCH_RECORDS = 256
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from endpoints.endpoint_process import HOST, EndpointProcess
+from endpoints.endpoint_process import HOST, EndpointProcess, lasting_address
 from log.samples import batches, put_segment
 from serve.groups.consumers import CONSUMERS, Consumer, confluent_static
 
@@ -29,10 +29,10 @@ HALVES = {frozenset({0}), frozenset({1})}
 MakeConsumer = Callable[[str, str, str], Consumer]
 
 
-def endpoint_in(folder: Path, port: int = 0) -> EndpointProcess:
+def endpoint_in(folder: Path, listen: str = f"{HOST}:0") -> EndpointProcess:
     """Serves what is in `logs` of a folder, keeps commits in `state`."""
-    options = ("--state", str(folder / "state"), "--listen", f"{HOST}:{port}")
-    return EndpointProcess(folder / "logs", *options, log=folder / "log")
+    options = ("--state", str(folder / "state"))
+    return EndpointProcess(folder / "logs", *options, log=folder / "log", listen=listen)
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +99,9 @@ def test_consumers_when_the_endpoint_is_killed_under_load_then_each_record_is_de
         put_segment(tmp_path / "logs" / f"{TOPIC}-{partition}", 0, batches(0, MANY_RECORDS, 10))
     wanted = {(partition, offset) for partition in range(2) for offset in range(MANY_RECORDS)}
     with ExitStack() as stack:
-        killed = stack.enter_context(endpoint_in(tmp_path))
-        again = endpoint_in(tmp_path, killed.port)
+        address = lasting_address()
+        killed = stack.enter_context(endpoint_in(tmp_path, address))
+        again = endpoint_in(tmp_path, address)
         stack.callback(again.stop)
         pool = stack.enter_context(ThreadPoolExecutor(1))
         both = [stack.enter_context(closing(make(killed.address, TOPIC, group))) for _ in range(2)]
