@@ -5,7 +5,8 @@ BIN := .venv/bin
 JAVA := tools/with_java.sh
 NO_JVM := not broker and not clients and not oracle and not spark and not exhaustive
 SANITIZED_TESTS := tests/kernels tests/records tests/columns tests/build tests/convert tests/fuzz tests/streams/test_cache.py tests/streams/test_group.py tests/streams/test_merged.py
-PARALLEL := -n auto --dist loadgroup
+# Three workers for two cores: a third of their time tests wait for servers and JVMs.
+PARALLEL = -n $$($(BIN)/python -c 'import os; print((os.cpu_count() or 2) * 3 // 2)') --dist loadgroup
 TEST_ARGS ?=
 BENCH_ARGS ?=
 FUZZ_SECONDS ?= 60
