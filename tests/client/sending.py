@@ -125,7 +125,7 @@ class Sent:
 @contextmanager
 def expiring(producer: Producer, delivery_timeout_ms: float) -> Iterator[None]:
     """Records that are sent within expire that soon; all others have two minutes, as long as any machine stops."""
-    records = producer._records
+    records = producer._record_accumulator
     before = records.options
     records.options = replace(before, delivery_timeout_ms=delivery_timeout_ms)
     try:

@@ -199,7 +199,7 @@ def test_send_when_a_batch_expires_as_it_is_drained_then_the_others_of_its_reque
         first.add_callback(lambda _: is_held_up.set() or goes_on.wait(ANSWER_SECONDS))
         assert is_held_up.wait(ANSWER_SECONDS)
         old = sent.send_in_vain(topic, zeros(2))
-        old.batch.created_ms -= sent.producer._records.options.delivery_timeout_ms
+        old.batch.created_ms -= sent.producer._record_accumulator.options.delivery_timeout_ms
         young = sent.send_in_vain(topic, zeros(3), 1)
         goes_on.set()
         assert young.get(ANSWER_SECONDS).offset == 1

@@ -22,7 +22,7 @@ def test_positions_when_logs_were_closed_then_are_kept_without_opening_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of more logs than may be open. Another writer may have one of them open meanwhile."""
-    monkeypatch.setattr("kafkafmt.mirror.targets.directory.most_open_logs", lambda: 1)
+    monkeypatch.setattr("kafkafmt.mirror.targets.directory.max_open_logs", lambda: 1)
     options = MirrorOptions(tmp_path / "source", tmp_path / "target")
     statistics = Statistics(MemoryBudget(1, "mirror"))
     with closing(DirectoryTarget(tmp_path / "target", statistics, options)) as target:

@@ -21,7 +21,8 @@ def specs() -> list[dict[str, Any]]:
     for magic, kind, producer_id, epoch, sequence, is_transactional, is_control in product(
         (0, 1, 2), (-1, 0, 1), (-1, 5), (-1, 0), (-1, 0), (False, True), (False, True)
     ):
-        if (magic, kind) == (0, 1):  # Kafka ignores the append time in v0; ours refuses it
+        # Kafka ignores an append time in v0, and an epoch and a sequence below v2. Ours refuses them.
+        if (magic, kind) == (0, 1) or (magic < 2 and (epoch, sequence) != (-1, -1)):
             continue
         found.append(
             {

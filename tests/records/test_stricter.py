@@ -9,6 +9,7 @@ import re
 import struct
 import zlib
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,7 @@ READ: dict[str, tuple[bytes, str]] = {
 PART_OF_A_MESSAGE = "A partial message at the end of a wrapper"
 MALFORMED_CHECKPOINT = "A malformed `log-start-offset-checkpoint`"
 APPEND_TIME_IN_V0 = "`RecordBatchBuilder` of v0 with LOG_APPEND_TIME"
+PRODUCER_STATE_IN_V1 = "`RecordBatchBuilder` of v0 or v1 with a producer epoch or a sequence"
 
 
 def refuse_part_of_a_message(folder: Path) -> None:
@@ -98,10 +100,17 @@ def refuse_append_time_in_v0(_: Path) -> None:
         kf.RecordBatchBuilder(0, timestamp_type=kf.TimestampType.LOG_APPEND_TIME, log_append_time=DAY)
 
 
+def refuse_producer_state_in_v1(_: Path) -> None:
+    for magic, state in product((0, 1), ({"producer_epoch": 0}, {"base_sequence": 0})):
+        with pytest.raises(ValueError, match="v2"):
+            kf.RecordBatchBuilder(magic, **state)
+
+
 OTHERS: dict[str, Callable[[Path], None]] = {
     PART_OF_A_MESSAGE: refuse_part_of_a_message,
     MALFORMED_CHECKPOINT: refuse_malformed_checkpoint,
     APPEND_TIME_IN_V0: refuse_append_time_in_v0,
+    PRODUCER_STATE_IN_V1: refuse_producer_state_in_v1,
 }
 
 
@@ -142,3 +151,14 @@ def test_kafka_when_it_builds_v0_with_log_append_time_then_ignores_the_time(orac
     plain = {"magic": 0, "records": [record]}
     append_time = {**plain, "timestamp_type": int(kf.TimestampType.LOG_APPEND_TIME), "log_append_time": DAY}
     assert oracle.build(append_time) == oracle.build(plain)
+
+
+@pytest.mark.oracle
+@pytest.mark.xdist_group("oracle")
+@pytest.mark.parametrize("magic", [0, 1])
+def test_kafka_when_it_builds_v0_or_v1_with_an_epoch_and_a_sequence_then_ignores_them(
+    oracle: KafkaOracle, magic: int
+) -> None:
+    record = {"offset": 0, "timestamp": DAY, "key": b"key", "value": b"value", "headers": []}
+    plain = {"magic": magic, "records": [record]}
+    assert oracle.build({**plain, "producer_epoch": 0, "base_sequence": 0}) == oracle.build(plain)
