@@ -83,7 +83,7 @@ class MetadataApi:
         if wanted is None or (version == 0 and not wanted):
             return [await self._described(version, topic, yields) for topic in topics]
         # Each topic is answered once, however often it was requested.
-        asked = dict.fromkeys((topic.name, topic.topic_id) for topic in wanted)
+        asked = dict.fromkeys([(topic.name, topic.topic_id) async for topic in yielding_between(wanted)])
         refused: Mapping[str, TopicRefusedError] = {}
         if self._creation is not None and _allows_creation(request):
             refused = await self._make(self._creation, [name for name, _ in asked if name is not None])
