@@ -93,7 +93,7 @@ class SlowHandler(CountingHandler):
         elif self.is_slow(path):
             released = threading.Event()
             self.waits(released)
-            assert released.wait(20)
+            assert released.wait(60)
 
     def get_file_info(self, paths: list[str]) -> list[FileInfo]:
         self.request(paths[0])

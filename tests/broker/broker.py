@@ -29,10 +29,10 @@ from . import jars
 
 HOST = "127.0.0.1"
 START_ATTEMPTS = 5
-START_SECONDS = 60
+START_SECONDS = 150
 STOP_SECONDS = 30
 NODE_ID = 1
-ANSWER_SECONDS = 30
+ANSWER_SECONDS = 60
 PROBE_SECONDS = 2
 GROUP = 0  # the key type of FindCoordinator
 JVM_OPTIONS = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")

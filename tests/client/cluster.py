@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 LIMIT = 20_000
-READ_SECONDS = 30
+READ_SECONDS = 60
 MAX_TOPIC_NAME = 249
 TOPIC_RESOURCE, SET = 2, 0  # of IncrementalAlterConfigs
 

@@ -8,6 +8,16 @@ import pytest
 
 from broker.broker import KAFKA_3, KAFKA_4
 from client.cluster import Cluster, named_after
+from client.sending import ANSWER_SECONDS
+from kafkafmt.client import limits
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _waits_for_limits() -> Iterator[None]:
+    """What a producer sends waits until its broker has told the limit of the topic, however loaded that broker is."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(limits, "MAX_PAUSE_MS", ANSWER_SECONDS * 1000)
+        yield
 
 
 @pytest.fixture(

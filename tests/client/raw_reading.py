@@ -16,7 +16,7 @@ from kafkafmt.net import RawConsumer
 if TYPE_CHECKING:
     from kafka.consumer.fetcher import ConsumerRecord
 
-READ_SECONDS = 30
+READ_SECONDS = 60
 
 
 @contextmanager

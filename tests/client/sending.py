@@ -18,7 +18,7 @@ import kafkafmt as kf
 from client.cluster import LIMIT, Cluster, Record, records_of
 from kafkafmt.net import Producer
 
-ANSWER_SECONDS = 20
+ANSWER_SECONDS = 60
 # Of now: a broker that restarts forgets producers whose last record is older than a day (producer.id.expiration.ms).
 START_MS = time.time_ns() // 1_000_000
 

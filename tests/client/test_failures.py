@@ -123,9 +123,9 @@ def test_send_when_memory_is_exhausted_then_blocks_and_says_so(
 def test_send_when_delivery_times_out_then_fails_and_what_follows_arrives(
     cluster: Cluster, topic: str, guarantee: Mapping[str, Any]
 ) -> None:
-    with sending(cluster, linger_ms=0, request_timeout_ms=600, **guarantee) as sent:
+    with sending(cluster, linger_ms=0, request_timeout_ms=2000, **guarantee) as sent:
         sent.send_in_vain(topic, zeros(0)).get(ANSWER_SECONDS)
-        with cluster.frozen(), expiring(sent.producer, 1000):
+        with cluster.frozen(), expiring(sent.producer, 3000):
             for future in [sent.send_in_vain(topic, zeros(number)) for number in range(5)]:
                 with pytest.raises(KafkaTimeoutError, match="since batch creation"):
                     future.get(ANSWER_SECONDS)
@@ -163,10 +163,10 @@ def test_send_when_a_producer_id_is_waited_for_then_records_expire_and_what_foll
     cluster: Cluster, topic: str, has_id: bool, away: Callable[[Cluster], AbstractContextManager[None]]
 ) -> None:
     """The first that expires with an id had numbers, which begins a new epoch: all others wait for that."""
-    timeouts = {"linger_ms": 0, "request_timeout_ms": 900, "delivery_timeout_ms": 1000}
+    timeouts = {"linger_ms": 0, "request_timeout_ms": 900}
     with sending(cluster, kafka_client=CountingClient, **timeouts, **IDEMPOTENT) as sent:
         sent.send_in_vain(topic, zeros(0)).get(ANSWER_SECONDS)
-        with away(cluster):
+        with away(cluster), expiring(sent.producer, 1000):
             if not has_id:
                 sent.producer._transaction_manager.reset_producer_id()
             polls = sent.producer._client.polls

@@ -187,7 +187,7 @@ def test_what_a_broker_minds_of_one_record_is_told_for_the_batch(cluster: Cluste
     """It takes none of them."""
     cluster.alter_topic(topic, {"message.timestamp.after.max.ms": 1000})
     builder = kf.RecordBatchBuilder(codec=kf.Codec.GZIP)
-    for timestamp in (START_MS, START_MS + 3_600_000, START_MS):
+    for timestamp in (START_MS, START_MS + 86_400_000, START_MS):
         builder.append(timestamp, None, b"value")
     with RawProducer(bootstrap_servers=cluster.bootstrap) as producer:
         future = producer.send(topic, builder.build(), partition=0)

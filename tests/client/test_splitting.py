@@ -246,7 +246,7 @@ def test_produce_when_the_limit_is_lowered_behind_a_lost_answer_then_nothing_is_
     cluster: Cluster, topic: str, is_known: bool
 ) -> None:
     """A broker that has the batch refuses it by its size all the same, and tells by the first part that it has it."""
-    options = {"linger_ms": 500, "retry_backoff_ms": 1000, "topic_limits": is_known}
+    options = {"linger_ms": 500, "retry_backoff_ms": 2000, "topic_limits": is_known}
     with sending(cluster, **options, **IDEMPOTENT) as sent:
         sent.send(topic, zeros(0)).get(ANSWER_SECONDS)
         with cluster.losing_next_produce():

@@ -96,7 +96,7 @@ class Program:
     ) -> subprocess.Popen[str]:
         """A process that reads ranges through the tap; its output is lines of JSON (drivers/driver.py)."""
         tap.fetch_cap = self.fetch_cap
-        tap.fetches.clear()
+        tap.start_over()
         options = {
             "--version": self.version,
             "--group": group,

@@ -37,7 +37,7 @@ FOLLOWED = {
     for request in (FetchRequest, ProduceRequest, MetadataRequest, OffsetCommitRequest, ApiVersionsRequest)
 }
 METADATA_WITH_TOPIC_IDS, FETCH_BY_TOPIC_ID, PRODUCE_BY_TOPIC_ID = 10, 13, 13
-STOP_SECONDS = 10
+STOP_SECONDS = 60
 WAIT_SECONDS = 60
 
 
@@ -91,6 +91,7 @@ class Tap:
         self.fetch_cap = fetch_cap
         self._topic_names: dict[Any, str] = {}  # by topic id
         self._is_to_lose = False
+        self._start = 0  # how often `start_over` was called
         self._has_noted = threading.Condition()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tap", daemon=True)
@@ -130,12 +131,24 @@ class Tap:
             if not self._has_noted.wait_for(holds, WAIT_SECONDS):
                 raise TimeoutError(f"nothing of that kind passed in {WAIT_SECONDS} s")
 
+    def start_over(self) -> None:
+        """Forget what was fetched. Of connections that are there by now, no more fetches are noted.
+
+        A client that has ended may leave responses behind, which are still under way.
+        """
+        with self._has_noted:
+            self._start += 1
+            self.fetches.clear()
+
     def lose_next_produce(self) -> None:
         """End the connection that the next Produce response without an error comes on, in place of passing it on."""
         self._is_to_lose = True
 
-    def note(self, request: Any, response: Any, frame: bytes) -> bytes:
-        """Note what a response says, which kafka-python decoded; returns the frame to pass on."""
+    def note(self, request: Any, response: Any, frame: bytes, start: int) -> bytes:
+        """Note what a response says, which kafka-python decoded; returns the frame to pass on.
+
+        start: how often all had started over when its connection was made.
+        """
         key, version = request.API_KEY, request.API_VERSION
         if key == ApiVersionsRequest.API_KEY and self.fetch_cap is not None:
             return _capped(response, self.fetch_cap)
@@ -143,7 +156,8 @@ class Tap:
             if key == MetadataRequest.API_KEY and version >= METADATA_WITH_TOPIC_IDS:
                 self._topic_names |= {topic.topic_id: topic.name for topic in response.topics}
             elif key == FetchRequest.API_KEY:
-                self.fetches += self._fetched(request, response)
+                if start == self._start:
+                    self.fetches += self._fetched(request, response)
             elif key == ProduceRequest.API_KEY:
                 self.produces += self._produced(request, response)
             elif key == OffsetCommitRequest.API_KEY:
@@ -245,7 +259,7 @@ class _Exchange:
     """What passes on one connection, and the requests on it that wait for their response."""
 
     def __init__(self, tap: Tap) -> None:
-        self._tap = tap
+        self._tap, self._start = tap, tap._start
         self._waiting: dict[int, Any] = {}  # by correlation id
 
     async def run(
@@ -281,7 +295,7 @@ class _Exchange:
         if request is None:
             return frame
         response = request.header.get_response_class().decode(frame, header=True)
-        return self._tap.note(request, response, frame)
+        return self._tap.note(request, response, frame, self._start)
 
 
 async def _pass_on(

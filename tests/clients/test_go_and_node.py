@@ -28,7 +28,7 @@ from kafkafmt.log import PartitionLog
 
 pytestmark = pytest.mark.clients
 
-SECONDS = "20"
+SECONDS = "120"
 READS_UP_TO_SNAPPY = frozenset({Codec.NONE, Codec.GZIP, Codec.SNAPPY})
 READS_UP_TO_LZ4 = READS_UP_TO_SNAPPY | {Codec.LZ4}
 NO_TIMESTAMP = -1
@@ -251,7 +251,7 @@ def check(client: Client, server: Server, ranges: Sequence[Range]) -> None:
         pytest.skip(f"{client.toolchain.missing} is not on this machine")
     assert client.toolchain.is_installed, "run tests/clients/install_go_node.py first"
     readable = [wanted for wanted in ranges if can_read(client, wanted, server)]
-    del server.tap.fetches[:]
+    server.tap.start_over()
     read = consume(client, server, readable)
     for wanted in readable:
         assert read[wanted.name] == handed_out(client, wanted), f"{client.name}, {wanted}"

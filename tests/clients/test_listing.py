@@ -23,7 +23,7 @@ from serve.groups.consumers import Aiokafka, Confluent, Consumer, KafkaPython, k
 
 pytestmark = pytest.mark.clients
 
-SECONDS, RECORDS = 30, 10
+SECONDS, RECORDS = 60, 10
 Listing: TypeAlias = dict[str, list[int]]
 MakeConsumer: TypeAlias = Callable[[str, str, str], Consumer]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 HOST = "127.0.0.1"
-SECONDS = 20
+SECONDS = 60
 
 
 class Told(Metrics):

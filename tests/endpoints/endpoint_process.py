@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 HOST = "127.0.0.1"
-STOP_SECONDS = 30
+STOP_SECONDS = 60
 FIRST_LASTING, FIRST_GIVEN_AWAY = 10_000, 32_768  # ports
 SERVE = (str(Path(sys.executable).with_name("kafkafmt")), "serve")
 _LISTENING = "listening on "

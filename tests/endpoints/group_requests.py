@@ -25,7 +25,7 @@ def capped(request_class: Any, version: int) -> int:
 
 
 def join(member_id: str = "", version: int = 3, group: str = "g", **fields: Any) -> Any:
-    defaults = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000, "protocol_type": "consumer"}
+    defaults = {"session_timeout_ms": 60_000, "rebalance_timeout_ms": 60_000, "protocol_type": "consumer"}
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(
         name="range", metadata=fields.pop("metadata", SUBSCRIPTION)
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 HOST = "127.0.0.1"
-SECONDS = 30
+SECONDS = 60
 
 
 class Served:

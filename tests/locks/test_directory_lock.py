@@ -103,20 +103,22 @@ def test_exclusive_lock_when_another_writer_of_the_process_is_there_then_is_refu
 
 def test_lock_when_the_process_forks_then_the_child_does_not_keep_it(tmp_path: Path) -> None:
     lock = lock_log_directory(tmp_path)
-    reads, writes = os.pipe()
+    ours, theirs = socket.socketpair()
     child = os.fork()
-    if not child:  # lives until the parent closes the pipe
-        os.close(writes)
+    if not child:  # lives until the parent closes its socket
+        ours.close()
         lock.close()
-        os.read(reads, 1)
+        theirs.send(b"closed")
+        theirs.recv(1)
         os._exit(0)
-    os.close(reads)
+    theirs.close()
     try:
+        assert ours.recv(6) == b"closed"
         assert not is_free(tmp_path), "the child released the lock of its parent"
         lock.close()
         assert is_free(tmp_path)
     finally:
-        os.close(writes)
+        ours.close()
         assert os.waitpid(child, 0)[1] == 0
 
 

@@ -11,6 +11,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from calls import calls_of, traced_calls
@@ -105,6 +106,13 @@ def test_folder_when_it_comes_to_many_then_those_are_not_looked_into(tmp_path: P
     assert many - few <= 100 * 6
 
 
+@pytest.fixture
+def _own_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that ran in this process before may have cached the other, with what it was configured to do."""
+    monkeypatch.setattr("kafkafmt.serve.catalog._log", structlog.get_logger())
+
+
+@pytest.mark.usefixtures("_own_log")
 def test_log_when_its_segments_overlap_then_is_followed_and_told_of_once(tmp_path: Path) -> None:
     for base_offset, end in ((0, 30), (10, 20), (30, 40)):
         put_segment(tmp_path / "orders-0", base_offset, batches(base_offset, end, 5))
@@ -120,6 +128,7 @@ def test_log_when_its_segments_overlap_then_is_followed_and_told_of_once(tmp_pat
     assert "each offset is served once" in warning["event"]
 
 
+@pytest.mark.usefixtures("_own_log")
 def test_leader_epochs_when_the_checkpoint_cannot_be_read_once_then_are_read_at_the_next_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,9 +84,14 @@ def break_batch(logs: Path, number: int, how: Break, seconds_ago: float) -> kf.R
     data = bytearray(segment.read_bytes())
     how(data, batch)
     segment.write_bytes(data)
+    change(segment, seconds_ago)
+    return batch
+
+
+def change(segment: Path, seconds_ago: float) -> None:
+    """Have a file changed as long ago."""
     then = time.time() - seconds_ago
     os.utime(segment, (then, then))
-    return batch
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -101,12 +106,16 @@ def test_fetch_when_a_batch_is_damaged_then_all_before_it_is_given_and_an_error_
         is_intact(client, version)
 
 
+# Of a file that is being written: its last batch is damaged once the file has not changed for two seconds.
+NOT_YET = -3600
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("how", [break_length, break_magic, break_records])
 def test_fetch_when_the_last_batch_is_not_sound_yet_then_the_log_ends_before_it(
     logs: Path, how: Break, version: int
 ) -> None:
-    broken = break_batch(logs, 5, how, seconds_ago=0)
+    broken = break_batch(logs, 5, how, seconds_ago=NOT_YET)
     with Served(logs) as served, RawClient(served.address) as client:
         assert read_on(client, version) == (list(range(broken.base_offset)), 0)
         is_intact(client, version)
@@ -117,6 +126,7 @@ def test_fetch_when_the_last_batch_is_cut_then_the_log_ends_before_it(logs: Path
     last = batches(logs)[-1]
     data = segment_of(logs).read_bytes()
     segment_of(logs).write_bytes(data[:-9])
+    change(segment_of(logs), NOT_YET)
     with Served(logs) as served, RawClient(served.address) as client:
         assert read_on(client, version) == (list(range(last.base_offset)), 0)
         is_intact(client, version)

@@ -17,7 +17,7 @@ from endpoints.raw_client import RawClient
 from endpoints.requests import Wanted, fetch, metadata
 from endpoints.scraping import metric
 
-SECONDS = 30
+SECONDS = 60
 FEW, MORE = 96, 120
 PARTITIONS = 40
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from kafka.errors import (
 )
 
 import kafkafmt as kf
-from endpoints.endpoint_here import Here, serving
+from endpoints.endpoint_here import SECONDS, Here, serving
 from endpoints.fetched import FOREVER_MS, NEW, OLD, ask, read
 from endpoints.requests import MIB, READ_COMMITTED, Wanted, fetch
 from kafkafmt.log import SegmentWriter
@@ -114,7 +115,7 @@ def test_fetch_at_the_end_is_answered_when_the_log_grows(
         else:
             with path.open("ab") as file:
                 file.write(batch(5))
-        found = await asyncio.wait_for(answer, 20)
+        found = await asyncio.wait_for(answer, SECONDS)
         assert read(found["t", 0]) == [5]
 
     run(tmp_path, scenario)
@@ -136,7 +137,7 @@ def test_fetch_waits_for_as_many_bytes_as_it_asks_for_and_holds_nothing_meanwhil
             assert not answer.done()
             with path.open("ab") as file:
                 file.write(batch(offset))
-        found = await asyncio.wait_for(answer, 20)
+        found = await asyncio.wait_for(answer, SECONDS)
         assert len(read(found["t", 0])) >= 4
 
     run(tmp_path, scenario)
@@ -173,7 +174,7 @@ def test_fetch_that_no_growth_can_help_is_answered_at_once(tmp_path: Path, wante
 
     async def scenario(here: Here) -> None:
         request = fetch(*wanted, max_wait_ms=FOREVER_MS, min_bytes=MIB, max_bytes=150)
-        await asyncio.wait_for(ask(here, request, NEW), 20)
+        await asyncio.wait_for(ask(here, request, NEW), SECONDS)
 
     run(tmp_path, scenario)
 
@@ -186,7 +187,7 @@ def test_fetch_that_waits_is_answered_when_the_partition_is_deleted(tmp_path: Pa
         answer = asyncio.create_task(ask(here, fetch(Wanted("t", 0, 5), max_wait_ms=FOREVER_MS), NEW))
         await here.until_waiting(answer)
         shutil.rmtree(tmp_path / "t-0")
-        found = await asyncio.wait_for(answer, 20)
+        found = await asyncio.wait_for(answer, SECONDS)
         assert found["t", 0].error_code == UnknownTopicOrPartitionError.errno
         put_segment(tmp_path / "t-0", 0, batches(0, 3))  # a topic of that name is created anew
         assert read((await ask(here, fetch(Wanted("t")), NEW))["t", 0]) == [0, 1, 2]
@@ -362,7 +363,7 @@ def test_committed_reads_end_at_the_stable_offset_and_are_told_what_was_aborted(
         await here.until_waiting(answer)
         with path.open("ab") as file:
             file.write(marker(9, 2, commit=True))
-        found = (await asyncio.wait_for(answer, 20))["t", 0]
+        found = (await asyncio.wait_for(answer, SECONDS))["t", 0]
         assert (read(found), found.last_stable_offset) == ([7, 8, 9], 10)
 
     run(tmp_path, scenario)
@@ -391,7 +392,7 @@ def test_markers_alone_are_read_past_and_at_the_end_there_is_nothing(
         await here.until_waiting(answer)
         with (tmp_path / "only-0" / name(0)).open("ab") as file:
             file.write(marker(100, 1, commit=True) + batch(101))
-        found = (await asyncio.wait_for(answer, 20))["only", 0]
+        found = (await asyncio.wait_for(answer, SECONDS))["only", 0]
         assert (found.error_code, read(found)) == (0, [101])
 
     run(tmp_path, scenario)
@@ -470,6 +471,8 @@ def test_zeros_behind_a_segment_are_never_sent(tmp_path: Path, version: int) -> 
 def test_damaged_end_is_told_once_nobody_can_be_writing_it(tmp_path: Path, version: int) -> None:
     broken = batch(3)[:-1] + b"?"
     path = put_segment(tmp_path / "t-0", 0, [*batches(0, 3), broken])
+    being_written = time.time() + 3600  # two seconds later it would be damage
+    os.utime(path, (being_written, being_written))
 
     async def scenario(here: Here) -> None:
         found = (await ask(here, fetch(Wanted("t")), version))["t", 0]
@@ -479,7 +482,7 @@ def test_damaged_end_is_told_once_nobody_can_be_writing_it(tmp_path: Path, versi
         with path.open("r+b") as file:
             file.seek(-1, os.SEEK_END)
             file.write(batch(3)[-1:])
-        found = (await asyncio.wait_for(answer, 20))["t", 0]
+        found = (await asyncio.wait_for(answer, SECONDS))["t", 0]
         assert read(found) == [3]
         with path.open("ab") as file:
             file.write(batch(4)[:-1] + b"?")
@@ -559,7 +562,7 @@ def test_log_whose_transactions_are_read_holds_up_no_other_client(
 
     def read_later(self: UnreadTransactions) -> LogTransactions:
         reads.append(self)
-        assert may_read.wait(20)
+        assert may_read.wait(SECONDS)
         return original(self)
 
     async def scenario(here: Here) -> None:

@@ -13,7 +13,7 @@ from kafkafmt.serve.catalog import Catalog, Partition
 from kafkafmt.serve.growth import GrowthWatch
 from log.samples import batch, batches, name, put_segment
 
-SECONDS = 20
+SECONDS = 60
 
 
 def run(scenario: Callable[[GrowthWatch], Awaitable[None]]) -> None:

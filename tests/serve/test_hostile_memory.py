@@ -173,7 +173,8 @@ def large_groups(endpoint: EndpointProcess, stack: ExitStack, count: int) -> lis
     names = [f"group-{number}" for number in range(count)]
     for name in names:
         client = stack.enter_context(RawClient((endpoint.host, endpoint.port)))
-        member = client.ask(join(group=name, metadata=bytes(900 * KIB)), 3)
+        lasting = {"session_timeout_ms": 600_000, "rebalance_timeout_ms": 600_000}
+        member = client.ask(join(group=name, metadata=bytes(900 * KIB), **lasting), 3)
         assert member.error_code == 0
         assigned = sync(member.member_id, member.generation_id, {member.member_id: b""}, group=name)
         assert client.ask(assigned, 3).error_code == 0

@@ -73,7 +73,7 @@ def produce(endpoint: EndpointProcess) -> None:
             for _ in range(PRODUCED_RECORDS)
         ]
         for future in futures:
-            future.get(timeout=60)
+            future.get(timeout=240)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of another process by /proc")

@@ -153,7 +153,7 @@ def test_client_when_it_is_gone_behind_its_requests_then_they_count(directory: P
             client.send(produce(batch(2), acks=NONE), VERSION)
     followed = LogTail(directory / "t-0")
     with RawClient(served.address) as other:
-        wanted = fetch(Wanted("t", 0, 0), min_bytes=50 * len(batch(2)), max_wait_ms=20_000)
+        wanted = fetch(Wanted("t", 0, 0), min_bytes=50 * len(batch(2)), max_wait_ms=50_000)
         other.ask(wanted, 4)
     followed.refresh()
     assert followed.end_offset == 100
@@ -201,7 +201,7 @@ def test_transactions_when_asked_for_then_are_refused_for_good(directory: Path, 
 
 def test_consumer_when_it_waits_then_gets_what_is_appended_at_once(served: Served, client: RawClient) -> None:
     with RawClient(served.address) as consumer:
-        request = fetch(Wanted("t"), max_wait_ms=25_000)
+        request = fetch(Wanted("t"), max_wait_ms=50_000)
         correlation_id = consumer.send(request, 4)
         assert error_code(client, produce(batch()), VERSION) == NO_ERROR
         (topic,) = consumer.receive(request, 4, correlation_id).responses
@@ -245,7 +245,7 @@ def test_flush_when_many_wait_for_it_then_is_shared(
     def flush(segment: growing_segment.GrowingSegment) -> None:
         flushes.append(1)
         begun.set()
-        assert may_end.wait(20)
+        assert may_end.wait(60)
         real(segment)
 
     monkeypatch.setattr(growing_segment.GrowingSegment, "flush", flush)
@@ -253,7 +253,7 @@ def test_flush_when_many_wait_for_it_then_is_shared(
     request = produce(batch(1))
     first, *others = clients
     sent = [first.send(request, VERSION)]
-    assert begun.wait(20)
+    assert begun.wait(60)
     sent += [other.send(request, VERSION) for other in others]
     followed = LogTail(directory / "t-0")
     while followed.end_offset < len(clients):  # appended, and not durable yet

@@ -15,7 +15,7 @@ from kafka.protocol.api_key import ApiKey
 from kafka.protocol.metadata import ApiVersionsRequest
 
 import kafkafmt as kf
-from endpoints.endpoint_here import Here, serving
+from endpoints.endpoint_here import SECONDS, Here, serving
 from endpoints.fetched import FOREVER_MS, partitions, read
 from endpoints.raw_client import SIZE, frame
 from endpoints.requests import MIB, Wanted, fetch, metadata
@@ -236,7 +236,7 @@ def test_drain_lets_a_response_in_flight_end_and_then_closes(logs: Path, version
             size = SIZE.unpack(head[:4])[0]
             await client.read(size - 1000 + 4)
             assert await client.is_closed()
-            await asyncio.wait_for(here.serving, 20)
+            await asyncio.wait_for(here.serving, SECONDS)
 
     run(logs, scenario)
 
@@ -249,7 +249,7 @@ def test_drain_closes_idle_connections_and_those_in_half_a_request_at_once(logs:
             await here.told.until(lambda told: told.connections == 3)
             here.endpoint.drain()
             assert [await client.is_closed() for client in (idle, used, half)] == [True] * 3
-            await asyncio.wait_for(here.serving, 20)
+            await asyncio.wait_for(here.serving, SECONDS)
 
     run(logs, scenario)
 
@@ -270,7 +270,7 @@ def test_drain_answers_long_polls_with_what_is_there(logs: Path, version: int) -
             assert partitions(await answer)["t", 0].high_watermark == 4000
             assert read(partitions(await second)["t", 0]) == [3999]
             assert await client.is_closed()
-            await asyncio.wait_for(here.serving, 20)
+            await asyncio.wait_for(here.serving, SECONDS)
 
     run(logs, scenario)
 
@@ -283,6 +283,6 @@ def test_drain_ends_what_nobody_takes_when_its_time_is_over(logs: Path) -> None:
             await here.told.until(lambda told: told.held > 0)
             await waiting.send(LARGE, OLD)
             here.endpoint.drain()
-            await asyncio.wait_for(here.serving, 20)
+            await asyncio.wait_for(here.serving, SECONDS)
 
     run(logs, scenario, shutdown_timeout=SHORT, max_downconversion_bytes=1)

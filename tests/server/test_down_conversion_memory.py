@@ -132,7 +132,7 @@ def test_lease_that_is_cancelled_gives_its_place_to_the_next(is_admitted: bool, 
             one.end()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.wait_for(behind, 20)
+        await asyncio.wait_for(behind, 60)
         assert told.held == CAP
         next_one.end()
 

@@ -24,7 +24,7 @@ from kafkafmt.server.prometheus import (
 )
 
 FETCH = FetchRequest.API_KEY
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 def served(registry: CollectorRegistry) -> dict[tuple[str, ...], float]:

@@ -21,7 +21,7 @@ from kafkafmt.server.request import Handler, Message, Request
 from kafkafmt.server.request_memory import OWN_BYTES, RequestMemory
 
 MIB = 1024 * 1024
-SECONDS = 20
+SECONDS = 60
 HEARTBEAT, JOIN = HeartbeatRequest.API_KEY, JoinGroupRequest.API_KEY
 
 
@@ -77,7 +77,7 @@ async def relayed(
         yield relay.handlers([HEARTBEAT, JOIN]), answering
     finally:
         answering.cancel()
-        await asyncio.wait({running, answering}, timeout=10)
+        await asyncio.wait({running, answering}, timeout=SECONDS)
         assert running.done()
 
 

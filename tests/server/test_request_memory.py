@@ -80,7 +80,7 @@ def test_memory_when_all_who_hold_a_part_wait_for_more_then_one_after_the_other_
             await asyncio.sleep(0)
             lease.keep(0)
 
-        await asyncio.wait_for(asyncio.gather(*(grow() for _ in range(5))), 20)
+        await asyncio.wait_for(asyncio.gather(*(grow() for _ in range(5))), 60)
         assert len(held) == 5
         assert max(held) <= 200  # all of the budget, and one
         assert memory.budget.held_bytes == 0
@@ -123,10 +123,10 @@ def test_long_poll_when_others_wait_for_its_memory_then_is_woken() -> None:
             await first.take(OWN_BYTES + 60)
             assert not woken.done()
             waiting = asyncio.create_task(other.take(OWN_BYTES + 60))
-            assert await asyncio.wait_for(woken, 20) is False
+            assert await asyncio.wait_for(woken, 60) is False
         polling.keep(0)
         first.keep(0)
-        await asyncio.wait_for(waiting, 20)
+        await asyncio.wait_for(waiting, 60)
 
     asyncio.run(run())
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 RECORDS = 120
 PARTITIONS = [TopicPartition("orders", 0), TopicPartition("orders", 1)]
-SECONDS = 60
+SECONDS = 120
 TWO_WORKERS = ("--workers", 2)
 POLL_MS = 500
 
@@ -111,7 +111,10 @@ def test_group_when_its_members_are_at_several_workers_then_has_one_coordinator_
 def test_worker_when_killed_then_another_takes_its_place_and_nothing_is_lost(logs: Path) -> None:
     with LoggedEndpoint(logs, *TWO_WORKERS, "--metrics", "127.0.0.1:0") as served:
         metrics = served.event("metrics are served")["address"]
-        pids = {started["worker"]: started["pid"] for started in (next(served.events()) for _ in range(2))}
+        pids = {
+            started["worker"]: started["pid"]
+            for started in (served.event("worker started") for _ in range(2))
+        }
         reading = consumer(served, group_id="g", max_poll_records=10)
         reading.subscribe(["orders"])
         found = polled(reading)
@@ -143,7 +146,7 @@ def test_supervisor_when_killed_then_its_workers_end_and_another_goes_on_at_the_
 ) -> None:
     arguments = (*TWO_WORKERS, "--state", tmp_path / "state")
     with LoggedEndpoint(logs, *arguments, listen=lasting_address()) as served:
-        workers = [os.pidfd_open(next(served.events())["pid"]) for _ in range(2)]
+        workers = [os.pidfd_open(served.event("worker started")["pid"]) for _ in range(2)]
         with RawClient((served.host, served.port)) as member:
             member_id = member.ask(join(), 3).member_id
             assert member.ask(sync(member_id, 1, {}), 3).error_code == 0

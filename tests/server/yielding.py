@@ -14,7 +14,7 @@ from server.messages import CORRELATION_ID, frame
 
 _Made = TypeVar("_Made")
 
-# Of the work for an answer at most so much at a time: here a twentieth is, at most, and a quarter or more without turns.
+# Of the work for an answer at most so much at a time: here a twentieth is at most, and a quarter or more without turns.
 _MOST_OF_ALL = 0.1
 # How long a call takes by the loop's clock meanwhile: work that goes by that clock yields after as many calls on any
 # machine, fast or loaded.

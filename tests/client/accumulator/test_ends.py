@@ -56,7 +56,7 @@ def test_flush_when_records_come_meanwhile_then_it_does_not_wait_for_them():
     flushed = threading.Thread(target=accumulator.await_flush_completion)
     flushed.start()
     sender.answer(before)
-    flushed.join(10)
+    flushed.join(60)
     append(accumulator, b"behind")
     assert not flushed.is_alive()
     assert accumulator.has_undrained
@@ -104,7 +104,7 @@ def test_flush_when_a_batch_ends_otherwise_then_it_is_over(end):
         sender.expire(11)
     else:
         accumulator.abort(GIVEN_UP)
-    flushed.join(10)
+    flushed.join(60)
     assert not flushed.is_alive()
     assert_nothing_left(accumulator)
 
@@ -173,9 +173,9 @@ def test_close_when_callers_wait_for_memory_then_they_are_told_at_once():
 
     caller = threading.Thread(target=refused)
     caller.start()
-    assert is_waiting.wait(10)
+    assert is_waiting.wait(60)
     accumulator.close()
-    caller.join(10)
+    caller.join(60)
     assert len(errors) == 1
     Sender(accumulator).send()
     assert_nothing_left(accumulator)

@@ -174,14 +174,14 @@ def test_flush_when_callbacks_run_then_it_waits_for_them():
 
     def callback(metadata) -> None:
         is_called.set()
-        assert may_end.wait(10)
+        assert may_end.wait(60)
         ended.append(metadata)
 
     future = append(accumulator).add_callback(callback)
     batch = drained(accumulator)
     thread = threading.Thread(target=batch.complete, args=(0,))
     thread.start()
-    assert is_called.wait(10)
+    assert is_called.wait(60)
     assert future.is_done
     accumulator.begin_flush()
     with pytest.raises(TimeoutError):
@@ -198,14 +198,14 @@ def test_futures_when_waited_for_by_many_threads_then_all_are_told():
     futures = [append(accumulator, value) for value in numbered(range(40), 30)]
     offsets = {}
     threads = [
-        threading.Thread(target=lambda i=i: offsets.setdefault(i, futures[i].get(10).offset))
+        threading.Thread(target=lambda i=i: offsets.setdefault(i, futures[i].get(60).offset))
         for i in range(40)
     ]
     for thread in threads:
         thread.start()
     Sender(accumulator).send()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert offsets == {i: i for i in range(40)}
 
 
@@ -216,7 +216,7 @@ def test_future_when_waited_for_for_ever_then_it_is_told(timeout):
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(future.get, timeout)
         Sender(accumulator).send()
-        assert waiting.result(10).offset == 0
+        assert waiting.result(60).offset == 0
 
 
 def split_thrice(accumulator, limits=(2000, 900, 400)) -> Sender:
@@ -239,10 +239,10 @@ def test_futures_when_split_again_and_again_then_each_has_its_own_offset():
     called = []
     for future in futures[:50]:
         future.add_callback(called.append)
-    waiting = threading.Thread(target=lambda: called.append(futures[99].get(10)))
+    waiting = threading.Thread(target=lambda: called.append(futures[99].get(60)))
     waiting.start()
     sender = split_thrice(accumulator)
-    waiting.join(10)
+    waiting.join(60)
     assert not waiting.is_alive()
     for future in futures[50:]:
         future.add_callback(called.append)
@@ -287,14 +287,14 @@ def test_futures_when_aborted_from_another_thread_then_all_waiters_are_told():
     error = RuntimeError("given up")
     accumulator.abort(error)
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert found == [error] * 10
     assert_nothing_left(accumulator)
 
 
 def _error_of(future) -> Exception | None:
     try:
-        future.get(10)
+        future.get(60)
     except RuntimeError as error:
         return error
     return None

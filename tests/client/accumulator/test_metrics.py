@@ -81,7 +81,7 @@ def test_values_when_read_while_recorded_then_no_sample_is_lost():
     for _ in range(5000):
         sampled.record(1, 0)
     is_over.set()
-    reader.join(10)
+    reader.join(60)
     assert not errors
     assert sampled.rate(0) == pytest.approx(5000 / 30)
 

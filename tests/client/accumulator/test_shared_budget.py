@@ -41,10 +41,10 @@ def test_budget_when_another_accumulator_holds_all_then_it_is_woken_and_sends_wi
         target=lambda: appended.append(append(other, bytes(3000), max_block_ms=LONG_MS))
     )
     caller.start()
-    assert awake.wait(20)
+    assert awake.wait(60)
     assert holder.ready(Leaders(), 0).nodes == {0}
     Sender(holder).send()
-    caller.join(20)
+    caller.join(60)
     assert len(appended) == 1
     assert not other.budget.is_awaited
     assert total.held_bytes == other.budget.held_bytes

@@ -255,7 +255,7 @@ def test_flush_when_a_batch_is_split_meanwhile_then_it_waits_for_the_parts_of_it
         accumulator.await_flush_completion(0.01)
     assert flushed.is_alive()
     sender.send()
-    flushed.join(10)
+    flushed.join(60)
     assert not flushed.is_alive()
     assert len(sender.logs[TP].records) == 40
     assert not accumulator.flush_in_progress

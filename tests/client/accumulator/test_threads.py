@@ -223,7 +223,7 @@ def test_close_when_others_append_then_each_record_is_refused_or_arrives():
             return
 
     def closer() -> None:
-        assert has_begun.wait(10)
+        assert has_begun.wait(60)
         accumulator.close()
 
     in_threads(*(lambda n=n: caller(n) for n in range(3)), closer)

@@ -27,7 +27,7 @@ from server.messages import frame, response_class
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("broker")]
 
-SECONDS = 30
+SECONDS = 120
 TOPIC = "coordinated"
 _MEMBER_ID = re.compile(r".*-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SIZE = struct.Struct(">i")

@@ -29,7 +29,7 @@ from server.security.certificates import Certificates, make_certificates
 pytestmark = pytest.mark.clients
 
 RECORDS = 120
-SECONDS = 30
+SECONDS = 60
 SOON_MS = 3000
 PASSWORD = "won der=land,1"
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -42,7 +42,7 @@ class RefusedError(Exception):
 @dataclass(frozen=True)
 class Access:
     """How a client connects. mechanism: None without SASL; before: as to a broker of the time before
-    SaslAuthenticate, which kafka-python alone can be told of; gives_up_ms: when kafka-python tries no more."""
+    SaslAuthenticate, which kafka-python alone can be told of; gives_up_ms: when kafka-python and kcat try no more."""
 
     mechanism: str | None = None
     password: str = PASSWORD
@@ -110,7 +110,8 @@ def kcat(served: LoggedEndpoint, access: Access) -> list[int]:
     if shutil.which("kcat") is None:
         pytest.skip("kcat is not there")
     settings = [f"-X{name}={value}" for name, value in librdkafka_settings(served, access).items()]
-    command = ["kcat", "-C", "-e", "-m", "2", *settings, "-t", "orders", "-p", "0", "-f", r"%o\n"]
+    gives_up = ["-m", str(access.gives_up_ms // 1000)]
+    command = ["kcat", "-C", "-e", *gives_up, *settings, "-t", "orders", "-p", "0", "-f", r"%o\n"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
     if done.returncode:
         raise RefusedError(done.stderr)
