@@ -14,9 +14,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import hypothesis
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -24,19 +23,12 @@ if TYPE_CHECKING:
     from broker.broker import Broker, Kafka
     from oracle.kafka import KafkaOracle
 
-
-# An example has no time limit: on a loaded machine each may take seconds.
-hypothesis.settings.register_profile(
-    "kafkafmt", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
-hypothesis.settings.load_profile("kafkafmt")
-
 SEED = "KAFKAFMT_SEED"
 LOGS = Path(__file__).parent / "data" / "logs"
 
 
-# No example has a deadline: a machine may stop for longer than any that would tell something.
-settings.register_profile("kafkafmt", deadline=None)
+# Neither an example nor its generation has a time limit: on a loaded machine each may take seconds.
+settings.register_profile("kafkafmt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kafkafmt")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 import tracemalloc
@@ -10,17 +11,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 _IN_A_PROCESS = """
-import json, resource, sys
+import json, sys
 sys.path[:0] = [sys.argv[1]]
-def resident():
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+from measure import most_resident_bytes
 from {module} import {name} as run
 run(*json.loads(sys.argv[2]))
-before = resident()
+before = most_resident_bytes()
 run(*json.loads(sys.argv[3]))
-print(resident() - before)
+print(most_resident_bytes() - before)
 """
+
+
+def most_resident_bytes() -> int:
+    """The most of this process that was ever resident. On Linux ru_maxrss begins with that of the parent process."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def peak_bytes(action: Callable[[], object]) -> int:

@@ -85,10 +85,32 @@ def run_process(*arguments: object, **environment: str) -> subprocess.CompletedP
         command(*arguments),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         env={**os.environ, **environment},
         check=False,
     )
+
+
+_GROWTH = """
+import sys
+sys.path.append({tests!r})
+from kafkafmt.cli import main
+from measure import most_resident_bytes
+before = most_resident_bytes()
+try:
+    main()
+finally:
+    print(most_resident_bytes() - before, file=sys.stderr)
+"""
+
+
+def growth_mib(*arguments: object) -> float:
+    """By how much a process grows in which a command runs."""
+    code = _GROWTH.format(tests=str(Path(__file__).parents[1]))
+    found = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=True
+    )
+    return int(found.stderr.split()[-1]) / 2**20
 
 
 def json_lines(text: str) -> list[dict[str, Any]]:

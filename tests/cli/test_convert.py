@@ -18,6 +18,7 @@ from cli.logs import (
     command,
     content,
     flip,
+    growth_mib,
     is_one_line,
     json_lines,
     run,
@@ -293,7 +294,7 @@ def test_interrupt_when_converting_then_ends_soon_and_leaves_nothing_half_done(t
         assert process.poll() is None
         time.sleep(0.002)
     os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     assert (process.returncode, errors.strip()) == (130, "kafkafmt: interrupted")
     assert not [path for path in target.rglob(".*") if path.suffix == ".tmp"]
 
@@ -646,19 +647,7 @@ def test_segment_that_vanishes_when_converted_then_is_gone_unless_the_whole_dire
 def test_memory_when_a_segment_is_large_then_is_bounded_by_the_chunk(tmp_path: Path) -> None:
     log = write_copies(tmp_path / "logs" / "orders-0", 400, records=4000, segment_bytes=1 << 30)
     assert segments(log)[0].stat().st_size > 100_000_000
-    code = (
-        "import resource, sys; from kafkafmt.cli import main\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "try: main()\n"
-        "finally: print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024, file=sys.stderr)"
-    )
-    found = subprocess.run(
-        [*command()[:2], code, "convert", str(log), str(tmp_path / "out"), "--to-magic", "1", "--jobs", "1"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert int(found.stderr.split()[-1]) < 40
+    assert growth_mib("convert", log, tmp_path / "out", "--to-magic", 1, "--jobs", 1) < 40
 
 
 def test_report_when_in_json_then_has_these_fields(log: Path, tmp_path: Path) -> None:

@@ -12,7 +12,17 @@ import pyarrow.parquet as pq
 import pytest
 from crc32c import crc32c
 
-from cli.logs import command, flip, is_one_line, json_lines, run, run_process, segments, write_log
+from cli.logs import (
+    command,
+    flip,
+    growth_mib,
+    is_one_line,
+    json_lines,
+    run,
+    run_process,
+    segments,
+    write_log,
+)
 from kafkafmt import Codec, FileRecords, RecordBatchBuilder, TimestampType
 
 
@@ -280,15 +290,7 @@ def test_listing_when_the_file_is_large_then_holds_little_of_it(tmp_path: Path) 
     with path.open("wb") as file:
         for _ in range(64):
             file.write(batch)  # 64 MB
-    code = (
-        "import resource, sys; from kafkafmt.cli import main\n"
-        "sys.argv[1:] = ['inspect', sys.argv[1], '--records', '--offsets', '99:100', '--json']\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "try: main()\n"
-        "finally: print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024, file=sys.stderr)"
-    )
-    found = subprocess.run([*command()[:2], code, str(path)], capture_output=True, text=True, check=True)
-    assert int(found.stderr.split()[-1]) < 30
+    assert growth_mib("inspect", path, "--records", "--offsets", "99:100", "--json") < 30
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,8 @@ class OnTerminal:
 
     def end(self) -> str:
         """Wait for its end, and return what it has written to the terminal."""
-        self.process.wait(60)
-        self._reader.join(10)
+        self.process.wait(120)
+        self._reader.join(60)
         os.close(self.terminal)
         return self.written.decode()
 
@@ -191,7 +191,7 @@ def test_bar_when_interrupted_then_is_erased_and_the_cursor_is_back(
         for path in segments(log):
             os.link(path, folder / path.name)
     running = on_terminal("verify", log.parent, stdout=subprocess.DEVNULL)
-    assert running.has_shown_bar.wait(60)
+    assert running.has_shown_bar.wait(120)
     running.process.send_signal(number)
     written = running.end()
     assert running.process.returncode == status

@@ -129,7 +129,7 @@ def test_folder_when_interrupted_then_nothing_is_there(source: Path, tmp_path: P
         while not list(tmp_path.glob(".merged.*/orders-0")):
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=120)
     assert process.returncode == 130
     assert errors.strip() == "kafkafmt: interrupted"
     assert [one.name for one in tmp_path.iterdir()] == ["logs"]

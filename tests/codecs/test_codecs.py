@@ -288,16 +288,15 @@ def test_bomb_when_past_the_limit_then_limit_error_in_little_memory(codec, bomb,
     path = tmp_path / "bomb"
     path.write_bytes(bomb(256 << 20))
     script = f"""
-        import resource, sys
         from kafkafmt.codecs import decompress
         from kafkafmt.errors import DecompressionLimitError
+        from measure import most_resident_bytes
         data = open({str(path)!r}, "rb").read()
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        before = most_resident_bytes()
         try:
             decompress({int(codec)}, data, limit=8 << 20)
         except DecompressionLimitError:
-            used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-            print(used * (1 if sys.platform == "darwin" else 1024))
+            print(most_resident_bytes() - before)
     """
     assert int(run_python(script)) < 32 << 20
 

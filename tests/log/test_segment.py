@@ -174,7 +174,11 @@ def test_time_index_without_its_last_entries_changes_no_answer(path: Path) -> No
         assert segment.find_timestamp(highest + 1) is None
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(data=st.data())
 def test_index_of_any_bytes_changes_no_answer(path: Path, data: st.DataObject) -> None:
     put_segment(path.parent, BASE, DATA, index=OFFSET_ENTRIES, time_index=TIME_ENTRIES)

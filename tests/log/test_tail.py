@@ -42,6 +42,12 @@ def age(path: Path) -> None:
     os.utime(path, ns=(then, then))
 
 
+def renew(path: Path) -> None:
+    """As if somebody had written to it this instant, however long the machine stopped since."""
+    then = time.time_ns() + LONG_AGO_NS
+    os.utime(path, ns=(then, then))
+
+
 def settle(folder: Path) -> None:
     """As if nothing had changed for a while."""
     for path in (*folder.glob("*.log"), folder):
@@ -318,6 +324,7 @@ def test_broken_batch_at_the_end_is_one_being_written_and_after_a_while_damage(t
     data = batches(0, 10)
     broken = data[-1][:-1] + b"?"
     path = put_segment(tmp_path, 0, [*data[:-1], broken])
+    renew(path)
     log = LogTail(tmp_path)
     assert (log.end_offset, log.damage) == (9, None)
     age(path)

@@ -23,7 +23,7 @@ BLOCK = re.compile(
 )
 FOLDER = re.compile(r"(?<=[ \"])/(?=\w+)")
 DURATION = re.compile(r"(?<= in )\d+\.\d(?= s\b)")
-SECONDS = 90
+SECONDS = 200
 
 
 def section_of_readme() -> str:

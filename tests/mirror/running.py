@@ -26,6 +26,8 @@ SECONDS = 150
 TAIL = 3000
 # Options of a mirror that finds soon what is new, and commits soon what has arrived.
 QUICKLY = ("--source-config", "metadata_max_age_ms=300", "--commit-interval", 0.2)
+# Of a mirror that is a member of its group for as long as a test lasts, though it is frozen or was killed.
+LASTING = ("--source-config", f"session_timeout_ms={2000 * SECONDS}")
 
 
 def address(server: Cluster | str, *topics: str) -> str:

@@ -22,7 +22,7 @@ from kafkafmt.types import TopicPartition
 from log.samples import marker, transactional
 from mirror.folders import batches, log_bytes, mirror, put_log
 from mirror.reading import batches_of, end_of
-from mirror.running import QUICKLY, SECONDS, Mirror, address, wait_until
+from mirror.running import LASTING, QUICKLY, SECONDS, Mirror, address, wait_until
 from mirror.scenarios import Feed
 
 MakeMirror = Callable[..., Mirror]
@@ -185,7 +185,8 @@ def test_offsets_when_a_followed_broker_deletes_them_then_are_reported(
     source, target = clusters[line], tmp_path / "logs"
     source.create_topic(topic)
     feed = Feed(source)
-    with feed.producer() as producer, mirror(address(source, topic), target, *QUICKLY) as running:
+    options = (*QUICKLY, *LASTING)
+    with feed.producer() as producer, mirror(address(source, topic), target, *options) as running:
         feed.send(producer, topic, feed.orders.take(20))
         wait_until(lambda: end_of(target, topic) == 20, running)
         with running.frozen():

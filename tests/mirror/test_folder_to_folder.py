@@ -33,9 +33,7 @@ from mirror.folders import (
     stopped,
 )
 from mirror.reading import end_of
-from mirror.running import wait_until
-
-SECONDS = 60
+from mirror.running import SECONDS, wait_until
 
 
 @contextmanager

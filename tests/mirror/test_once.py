@@ -25,7 +25,7 @@ from kafkafmt.mirror.sources.cluster import ClusterSource
 from kafkafmt.types import TopicPartition as Partition
 from mirror.folders import batches, log_bytes, mirror, put_log
 from mirror.reading import end_of, log_of
-from mirror.running import QUICKLY, SECONDS, Mirror, address, wait_until
+from mirror.running import LASTING, QUICKLY, SECONDS, Mirror, address, wait_until
 from mirror.scenarios import Feed
 
 on_endpoints = pytest.mark.clients
@@ -158,7 +158,7 @@ def test_once_when_a_topic_is_deleted_before_it_is_begun_then_stops_its_partitio
         )
         with open_mirror(options, lambda _: None) as mirror:
             shutil.rmtree(tmp_path / "east" / "u-0")
-            limit = Timer(20, mirror.end)
+            limit = Timer(SECONDS, mirror.end)
             limit.start()
             mirror.run()
             limit.cancel()
@@ -200,7 +200,7 @@ def test_once_when_the_last_mirror_was_killed_then_brings_all_of_it(
         arguments = (address(source, topic), tmp_path / "logs" if to == "folder" else address(other))
         directory = tmp_path / "logs" if to == "folder" else other.broker.log_dir
         group = ("--group", topic)
-        killed = mirror(*arguments, *QUICKLY, *group, *(SHORT if to == "cluster" else ()))
+        killed = mirror(*arguments, *QUICKLY, *group, *(SHORT if to == "cluster" else LASTING))
         with killed:
             wait_until(lambda: all(end_of(directory, topic, p) == 20 for p in range(PARTITIONS)), killed)
             killed.kill()

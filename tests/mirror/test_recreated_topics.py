@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from kafkafmt.log.partition_metadata import read_topic_id, write_topic_id
 from kafkafmt.mirror.clusters import MirrorCluster
 from mirror.folders import batches, log_bytes, mirror, put_log, stopped
 from mirror.reading import Reader, end_of
-from mirror.running import QUICKLY, Mirror, address, wait_until
+from mirror.running import LASTING, QUICKLY, Mirror, address, wait_until
 from mirror.scenarios import Feed
 
 MakeMirror = Callable[..., Mirror]
@@ -253,7 +252,7 @@ def test_recreated_topic_when_it_was_filled_past_the_position_between_two_fetche
     source, target = clusters[line], tmp_path / "logs"
     fill(source, topic, 10)
     config = () if fetches_by == "topic id" else ("--source-config", "api_version=2.8")
-    with mirror(address(source, topic), target, *QUICKLY, *config) as running:
+    with mirror(address(source, topic), target, *QUICKLY, *LASTING, *config) as running:
         wait_until(lambda: end_of(target, topic) == 10, running)
         before = log_bytes(target / f"{topic}-0")
         with running.frozen():
@@ -303,7 +302,5 @@ def fill(cluster: Cluster, topic: str, records: int, *, batches: int = 1) -> Non
 def delete(cluster: Cluster, topic: str) -> None:
     admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
     admin.delete_topics([topic])
-    deadline = time.monotonic() + 30
-    while topic in admin.list_topics() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: topic not in admin.list_topics())
     admin.close()

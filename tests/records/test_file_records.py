@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import socket
@@ -141,11 +142,12 @@ def test_file_records_when_there_is_no_file_then_the_systems_error(tmp_path):
 
 
 def test_file_records_when_opening_fails_then_no_descriptor_is_left(tmp_path, path):
+    gc.collect()  # or it closes others' meanwhile
     before = {each.name for each in Path("/dev/fd").iterdir()}
     for arguments in ((tmp_path,), (path, -1), (path, 10, 5)):
         with pytest.raises((OSError, ValueError)):
             kf.FileRecords(*arguments)
-    assert {each.name for each in Path("/dev/fd").iterdir()} == before
+    assert {each.name for each in Path("/dev/fd").iterdir()} <= before
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, None), (5, 4), (0, -1)])

@@ -27,6 +27,7 @@ from kafkafmt.spark.archive import (
 from spark.archives import (
     OTHER_SUFFIX,
     OTHER_TAG,
+    SECONDS,
     link_packages,
     run_isolated,
     start_isolated,
@@ -186,7 +187,7 @@ def test_processes_when_they_unpack_at_once_then_all_use_one_folder(
     archive: Path, packages: Path, tmp_path: Path
 ) -> None:
     running = [start_isolated(archive, packages, tmp_path) for _ in range(4)]
-    found = [process.communicate(timeout=60) for process in running]
+    found = [process.communicate(timeout=SECONDS) for process in running]
     assert [(output.strip(), errors) for output, errors in found] == [
         imported_from(site(tmp_path, archive))
     ] * 4

@@ -15,7 +15,7 @@ import pytest
 from kafkafmt.log import LogDirectory
 from kafkafmt.net import Producer
 from kafkafmt.spark import first_line
-from spark.kafka.topics import RECORDS, Record, options_of, records, rows, send
+from spark.kafka.topics import RECORDS, Record, options_of, records, rows, send, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,6 +71,8 @@ def test_topic_when_mirrored_from_a_checkpoint_on_then_has_the_same_records(
             producer.send(topic, value, partition=0)
             producer.flush()
             end()
+    # A transaction ends before its marker is written. Until then its records are not read.
+    wait_until(lambda: sum(batch.is_control for _, batch in batches(broker_3.log_dir, topic)) == 2)
     send(broker_3, topic, range(12, 16), PARTITIONS)
     query = mirror(stream(spark, options), broker, tmp_path, {"processingTime": "0 seconds"})
     query.processAllAvailable()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,16 +16,24 @@ from kafkafmt.spark.kafka.options import KafkaReadOptions
 from kafkafmt.spark.kafka.streaming import KafkaSource
 from kafkafmt.spark.stream_offsets import DataLossError
 from kafkafmt.spark.stream_reader import StreamReader
-from spark.kafka.topics import RECORDS, Query, batch, options_of, records, rows, send, spans
+from spark.kafka.topics import (
+    RECORDS,
+    WAIT_SECONDS,
+    Query,
+    batch,
+    options_of,
+    records,
+    rows,
+    send,
+    spans,
+    wait_until,
+)
 from spark.reads import struct
 
 if TYPE_CHECKING:
     from broker.broker import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("spark")]
-
-
-WAIT_SECONDS = 30
 
 
 def span(number: int, partition: int = 0) -> tuple[int, int, int]:
@@ -41,13 +47,6 @@ def log_size(broker: Broker, topic: str) -> int:
 
 def ours(topic: str) -> kf.TopicPartition:
     return kf.TopicPartition(topic, 0)
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.05)
 
 
 def stored(broker: Broker, topic: str) -> list[bytes]:
@@ -134,9 +133,11 @@ def test_transactions_when_committed_alone_are_read_then_aborted_ones_and_marker
             producer.flush()
             (producer.commit_transaction if number % 2 else producer.abort_transaction)()
         producer.begin_transaction()
-        producer.send("transactions", b"open", partition=0).get(10)
+        producer.send("transactions", b"open", partition=0).get(WAIT_SECONDS)
         committed = rows(options_of(broker, "transactions"))
         producer.abort_transaction()
+    # A transaction ends before its marker is written.
+    wait_until(lambda: len(stored(broker, "transactions")) == 10)
     values = [one.value for row in committed for one in kf.MemoryRecords(row["batch"]).records()]
     assert values == [b"1", b"3"]
     read = {"kafka.isolation.level": "read_uncommitted", "columns": "isControl"}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 RECORDS = 25
 START_MS = 1_700_000_000_000
+WAIT_SECONDS = 60
 
 Record = tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 
@@ -34,6 +36,13 @@ def batch(number: int, records: int = RECORDS) -> bytes:
         value = None if record % 7 == 3 else b"value %d of batch %d" % (record, number)
         builder.append(START_MS + number * 1000 + record, b"key-%d" % record, value, headers)
     return builder.build()
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.05)
 
 
 def send(broker: Broker, topic: str, numbers: Iterable[int], partitions: int = 1) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import kafkafmt as kf
@@ -337,14 +339,25 @@ def test_headers_when_the_format_has_none_then_refused(tmp_path: Path) -> None:
 
 
 def test_task_when_it_fails_then_leaves_no_file_open(tmp_path: Path) -> None:
-    def next_descriptor() -> int:
-        descriptor = os.open(os.devnull, os.O_RDONLY)
-        os.close(descriptor)
-        return descriptor
-
     rows = [{"value": bytes(700_000), "topic": "t", "partition": number % 5} for number in range(10)]
     one = job(tmp_path, *rows[0])
-    before = next_descriptor()
+    opened: list[set[str]] = []
+
+    def given() -> Iterator[pa.RecordBatch]:
+        yield from arrow(rows)
+        opened.append(open_files(tmp_path))
+        yield from arrow([{**rows[0], "partition": -1}])
+
     with pytest.raises(ValueError, match="partition"):
-        one.write(arrow([*rows, {**rows[0], "partition": -1}]))
-    assert next_descriptor() == before
+        one.write(given())
+    assert opened != [set()]
+    assert open_files(tmp_path) == set()
+
+
+def open_files(folder: Path) -> set[str]:
+    """Those under a folder that this process has open. Other threads open and close files elsewhere meanwhile."""
+    found = set()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.add(str(descriptor.readlink()))
+    return {path for path in found if path.startswith(f"{folder}/")}
