@@ -247,8 +247,8 @@ def drain(path: str, *options: str) -> None:
     [
         (10_000, 10, 1000, kf.Codec.NONE, "unit=records", 32),
         (10_000, 10, 1000, kf.Codec.NONE, "unit=batches", 32),
-        (1, 1, 50 * MIB, kf.Codec.NONE, "maxBatchBytes=1m", 120),
-        (3, 100_000, 1024, kf.Codec.ZSTD, "maxBatchBytes=1m", 240),
+        (1, 1, 50 * MIB, kf.Codec.NONE, "maxBatchBytes=1m", 140),  # two copies of it
+        (8, 100_000, 1024, kf.Codec.ZSTD, "maxBatchBytes=1m", 500),  # three of one batch, not all eight
     ],
     ids=["records", "batches", "large value", "batches that decompress to 100 MiB"],
 )
