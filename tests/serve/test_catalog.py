@@ -153,7 +153,7 @@ def test_log_of_many_segments_when_its_listing_changes_then_the_loop_asks_for_no
     tmp_path: Path,
 ) -> None:
     """Neither when it is listed first: what is done for each segment is done in a thread."""
-    segments, first = 500, tmp_path / "t-0"
+    segments, first = 1000, tmp_path / "t-0"
     for offset in range(segments):
         put_segment(first, offset, [batch(offset)])
     partition = Catalog(tmp_path).partition("t", 0)
