@@ -194,7 +194,7 @@ def test_readers_when_many_logs_are_remote_then_what_is_read_ahead_is_in_the_pla
     finally:
         tracemalloc.stop()
     assert set(read.values()) == {16}
-    assert peak_bytes < 8 * MIB + READER_BYTES + MIB
+    assert peak_bytes < 2 * (8 * MIB + READER_BYTES)  # without the plan 84 MiB
 
 
 def test_convert_memory_when_source_is_remote_then_read_ahead_is_in_the_plan() -> None:
