@@ -67,11 +67,8 @@ fuzz: build ## fuzz under ASan and UBSan, each target for FUZZ_SECONDS (60), wit
 	@CC=clang tools/instrument.sh KAFKAFMT_FUZZ build/fuzz
 	@tools/fuzz.sh $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
-coverage: build ## show the lines, also of the kernels, that the tests without a JVM reach
-	@tools/instrument.sh KAFKAFMT_TRACE build/coverage
-	-cd build/coverage/site && PYTHONPATH=$$PWD $(CURDIR)/$(BIN)/coverage run --rcfile=$(CURDIR)/pyproject.toml \
-	-m pytest -c $(CURDIR)/pyproject.toml --rootdir=$(CURDIR) -m "$(NO_JVM)" $(TEST_ARGS) $(CURDIR)/tests
-	cd build/coverage/site && $(CURDIR)/$(BIN)/coverage report --rcfile=$(CURDIR)/pyproject.toml
+coverage: build ## show the branches of Python and the lines of the kernels that the tests without a JVM reach
+	@tools/coverage.sh $(PARALLEL) -m "$(NO_JVM)" $(TEST_ARGS)
 
 bench: build ## compare with Kafka's Java, Python clients and the floors; try KIP-126 (BENCH_ARGS="-k lz4" picks rows)
 	@tools/system.sh compiler java maven isal
