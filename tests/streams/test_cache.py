@@ -541,9 +541,11 @@ def test_cache_gives_back_from_another_thread_while_its_own_uses_it(written: Wri
     budget = MemoryBudget(400_000)
     cache = ThreadCache(400_000, budget).cache("store", written)
     ends = threading.Event()
+    filled = threading.Semaphore(0)
 
     def press() -> None:
         for number in range(300):
+            filled.acquire()
             with budget.reserve(100_000 + number * 1000):
                 pass
         ends.set()
@@ -554,10 +556,38 @@ def test_cache_gives_back_from_another_thread_while_its_own_uses_it(written: Wri
     while not ends.is_set():
         cache.put(b"%06d" % number, b"value")
         number += 1
+        if number % 500 == 0:
+            filled.release()
     thread.join()
     cache.flush()
     assert [key for key, _ in written.pairs] == [b"%06d" % one for one in range(number)]
     assert budget.held_bytes >= cache.order.used_bytes
+
+
+def test_cache_gives_back_what_was_demanded_during_a_flush_once_the_flush_has_ended() -> None:
+    budget = MemoryBudget(400_000)
+    got: list[int] = []
+
+    def demand() -> None:
+        with budget.reserve(300_000, timeout=60) as reservation:
+            got.append(reservation.size_bytes)
+
+    thread = threading.Thread(target=demand)
+
+    def write(entries: Iterator[DirtyEntry]) -> None:
+        list(entries)
+        thread.start()
+        while not budget.is_awaited:
+            thread.join(0.001)
+        waited.set()
+
+    waited = threading.Event()
+    cache = ThreadCache(400_000, budget).cache("store", write)
+    while budget.held_bytes < 350_000 and not waited.is_set():
+        cache.put(b"%06d" % len(cache), b"value" * 100)
+    cache.flush()
+    thread.join(60)
+    assert got == [300_000]
 
 
 def test_cache_of_clean_entries_grows_to_its_total(written: Written) -> None:

@@ -68,6 +68,7 @@ class NamedCache(EntryTable):
             if self.dirty_bytes:
                 self._hand_to(listener or self._listener)
             self.order.drop_excess()
+        self.order.repay()
         return True
 
     def remove(self) -> None:
@@ -134,6 +135,7 @@ class ThreadCache(EntryOrder):
         self.lock = threading.RLock()  # around flushes
         self.caches: dict[str, NamedCache] = {}
         self._is_making_room = False
+        self._is_owing = False  # other callers wait for bytes that are still used
         self._budget = None if budget is None else budget.child(name)
         self._forget = None if self._budget is None else self._budget.on_pressure(self._give_back)
         self._reservations: list[Reservation] = []
@@ -197,7 +199,15 @@ class ThreadCache(EntryOrder):
                 self._flush_and_drop(needed_bytes)
             finally:
                 self._is_making_room = was_making_room
+        self.repay()
         return True
+
+    def repay(self) -> None:
+        """Release the bytes that other callers demanded while a flush was running."""
+        if self._is_owing and not self._is_making_room:
+            self._is_owing = False
+            self.drop_excess()
+            self._return_unused()
 
     def _flush_and_drop(self, needed_bytes: int) -> None:
         flushed: set[int] = set()
@@ -229,9 +239,12 @@ class ThreadCache(EntryOrder):
             return self.used_bytes + needed_bytes <= self.limit_bytes
 
     def _give_back(self, wanted_bytes: int) -> None:
-        """Shrink by `wanted_bytes`. If another thread is flushing, only clean entries are evicted."""
+        """Shrink by `wanted_bytes`. While another thread is flushing, only clean entries are evicted."""
         with self._reserving:
             self._set_limit(max(self.limit_bytes - wanted_bytes, 0))
+            self._is_owing = (
+                True  # before the lock is tried: the thread that has it looks after it has released it
+            )
         if not self.drop_clean(0) and self.lock.acquire(blocking=False):
             try:
                 self.drop_excess()
@@ -253,7 +266,8 @@ class ThreadCache(EntryOrder):
                     held = kept
                 else:
                     last.release()
-            if self._budget is not None:
+            self._is_owing = self.used_bytes > self.limit_bytes
+            if self._budget is not None and not self._is_owing:
                 self._set_limit(min(held, self.total_bytes))
 
     def _set_limit(self, limit_bytes: int) -> None:
