@@ -13,7 +13,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest build lint docs test-faults test-asan fuzz coverage bench bench-spark bench-serve bench-mirror bench-memory bench-experiments bench-report wheel clean
+.PHONY: help demo test test-all test-rest build lint docs test-faults test-asan fuzz coverage coverage-kernels bench bench-spark bench-serve bench-mirror bench-memory bench-experiments bench-report wheel clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 26
@@ -67,8 +67,17 @@ fuzz: build ## fuzz under ASan and UBSan, each target for FUZZ_SECONDS (60), wit
 	@CC=clang tools/instrument.sh KAFKAFMT_FUZZ build/fuzz
 	@tools/fuzz.sh $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
-coverage: build ## show the branches of Python and the lines of the kernels that the tests without a JVM reach
-	@tools/coverage.sh $(PARALLEL) -m "$(NO_JVM)" $(TEST_ARGS)
+coverage: build ## show the branches of Python that the tests without a JVM reach, in all processes
+	@rm -rf build/coverage-data && mkdir -p build/coverage-data
+	-COVERAGE_FILE=$(CURDIR)/build/coverage-data/of $(BIN)/coverage run -m pytest $(PARALLEL) -m "$(NO_JVM)" $(TEST_ARGS)
+	@COVERAGE_FILE=$(CURDIR)/build/coverage-data/of $(BIN)/coverage combine --quiet
+	@COVERAGE_FILE=$(CURDIR)/build/coverage-data/of $(BIN)/coverage report
+
+coverage-kernels: build ## show the lines of the kernels that TEST_ARGS="tests/..." reach: line tracing takes 100 times as long
+	@tools/instrument.sh KAFKAFMT_TRACE build/coverage
+	-cd build/coverage/site && PYTHONPATH=$$PWD $(CURDIR)/$(BIN)/coverage run --rcfile=$(CURDIR)/tools/kernel_coverage.ini \
+	-m pytest -c $(CURDIR)/pyproject.toml --rootdir=$(CURDIR) -m "$(NO_JVM)" $(addprefix $(CURDIR)/,$(TEST_ARGS))
+	cd build/coverage/site && $(CURDIR)/$(BIN)/coverage report --rcfile=$(CURDIR)/tools/kernel_coverage.ini
 
 bench: build ## compare with Kafka's Java, Python clients and the floors; try KIP-126 (BENCH_ARGS="-k lz4" picks rows)
 	@tools/system.sh compiler java maven isal
