@@ -73,7 +73,7 @@ coverage: build ## show the branches of Python that the tests without a JVM reac
 	@COVERAGE_FILE=$(CURDIR)/build/coverage-data/of $(BIN)/coverage combine --quiet
 	@COVERAGE_FILE=$(CURDIR)/build/coverage-data/of $(BIN)/coverage report
 
-coverage-kernels: build ## show the lines of the kernels that TEST_ARGS="tests/..." reach: line tracing takes 100 times as long
+coverage-kernels: build ## show the lines of the kernels that the tests in TEST_ARGS="tests/..." reach, by line tracing
 	@tools/instrument.sh KAFKAFMT_TRACE build/coverage
 	-cd build/coverage/site && PYTHONPATH=$$PWD $(CURDIR)/$(BIN)/coverage run --rcfile=$(CURDIR)/tools/kernel_coverage.ini \
 	-m pytest -c $(CURDIR)/pyproject.toml --rootdir=$(CURDIR) -m "$(NO_JVM)" $(addprefix $(CURDIR)/,$(TEST_ARGS))

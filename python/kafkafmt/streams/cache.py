@@ -135,7 +135,7 @@ class ThreadCache(EntryOrder):
         self.lock = threading.RLock()  # around flushes
         self.caches: dict[str, NamedCache] = {}
         self._is_making_room = False
-        self._is_owing = False  # other callers wait for bytes that are still used
+        self._is_owing = False  # whether other callers demanded bytes that are still used
         self._budget = None if budget is None else budget.child(name)
         self._forget = None if self._budget is None else self._budget.on_pressure(self._give_back)
         self._reservations: list[Reservation] = []
@@ -239,12 +239,14 @@ class ThreadCache(EntryOrder):
             return self.used_bytes + needed_bytes <= self.limit_bytes
 
     def _give_back(self, wanted_bytes: int) -> None:
-        """Shrink by `wanted_bytes`. While another thread is flushing, only clean entries are evicted."""
+        """Shrink by `wanted_bytes`. While another thread is flushing, only clean entries are evicted.
+
+        That thread evicts the others after its flush, in `repay`.
+        """
         with self._reserving:
             self._set_limit(max(self.limit_bytes - wanted_bytes, 0))
-            self._is_owing = (
-                True  # before the lock is tried: the thread that has it looks after it has released it
-            )
+            # Set before the lock is tried, because the thread that holds it looks here after it has released it.
+            self._is_owing = True
         if not self.drop_clean(0) and self.lock.acquire(blocking=False):
             try:
                 self.drop_excess()
