@@ -19,7 +19,9 @@ import reference as ref
 from endpoints import raw_client
 from endpoints.requests import Wanted, fetch, list_offsets, metadata, offset_for_leader_epoch
 from fuzz.log import SIZES
+from fuzz.response import CASES
 from kafkafmt.server.wire import SUPPORTED
+from kernels.wire_messages import fetch_sample, produce_sample, produced_by_kernel
 from records.samples import DAY, EVERY_KIND, SAMPLES, end_marker
 from reference import Row
 from server import messages
@@ -62,10 +64,19 @@ def inputs(target: str) -> list[bytes]:
         return [_log_input(b"", b"", b"", one) for one in sets] + _logs()
     if target == "request":
         return _requests()
+    if target == "response":
+        return _responses()
     return [
         bytes([codec - 1, 2, 0]) + ref.compress(codec, plain)
         for codec in range(1, 5)
         for plain in (b"", b"a", b"abc" * 100, EVERY_KIND)
+    ]
+
+
+def _responses() -> list[bytes]:
+    return [
+        bytes([number]) + (produce_sample if ours is produced_by_kernel else fetch_sample)(version)
+        for number, (ours, _, version) in enumerate(CASES)
     ]
 
 

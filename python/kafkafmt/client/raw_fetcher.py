@@ -17,10 +17,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import kafka.errors as kafka_errors
 import numpy as np
-from kafka.consumer.fetcher import CompletedFetch, Fetcher
+from kafka.consumer.fetcher import (
+    CompletedFetch,
+    Fetcher,
+    FetchMetadata,
+    FetchRequestData,
+    FetchSessionHandler,
+)
+from kafka.protocol.consumer import FetchRequest as KafkaFetchRequest
 from kafka.protocol.consumer import IsolationLevel
 
+from _kafkafmt.client.fetch import TOPIC_IDS_VERSION, FetchEncoder, FetchSession
 from kafkafmt.client.errors import CorruptFetchedBatchError
+from kafkafmt.client.requests import FetchPartition, FetchRequest
 from kafkafmt.errors import CorruptRecordError, KafkaFormatError
 from kafkafmt.records.base import MemoryRecords
 from kafkafmt.records.batch import RecordBatch
@@ -32,15 +41,12 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     import kafka.record
-    from kafka.protocol.consumer import FetchRequest, FetchResponse
     from kafka.structs import TopicPartition as KafkaTopicPartition
     from typing_extensions import Self
 
     from _kafkafmt.batches.scan import BatchRun
+    from kafkafmt.client.requests import FetchResponse
 
-
-# The first version of Fetch that has topic ids in place of names.
-_BY_ID_VERSION = 13
 _INCONSISTENT_TOPIC_ID = kafka_errors.InconsistentTopicIdError.errno
 _OTHER_TOPIC = frozenset({_INCONSISTENT_TOPIC_ID, kafka_errors.UnknownTopicIdError.errno})
 _OFFSET_OUT_OF_RANGE = kafka_errors.OffsetOutOfRangeError.errno
@@ -77,6 +83,7 @@ class RawFetcher(Fetcher):  # type: ignore[misc]
     _ids_in_session: dict[Any, dict[str, UUID]]  # by node
     _fetched_by_name: set[str]
     _unknown_topics: set[str]
+    _encoder: FetchEncoder
 
     @classmethod
     def replacing(cls, made: Fetcher, options: FetchOptions) -> Self:
@@ -90,6 +97,14 @@ class RawFetcher(Fetcher):  # type: ignore[misc]
         fetcher._ids_in_session = {}
         fetcher._fetched_by_name = set()
         fetcher._unknown_topics = set()
+        config = fetcher.config
+        fetcher._encoder = FetchEncoder(
+            max_wait_ms=config["fetch_max_wait_ms"],
+            min_bytes=config["fetch_min_bytes"],
+            max_bytes=config["fetch_max_bytes"],
+            isolation_level=fetcher._isolation_level,
+            rack_id=config["client_rack"].encode(),
+        )
         return fetcher
 
     def pin_topic_id(self, topic: str, topic_id: UUID | None) -> None:
@@ -146,28 +161,72 @@ class RawFetcher(Fetcher):  # type: ignore[misc]
             # A topic cannot change its id within a session.
             if any(self._pinned_ids.get(topic) != topic_id for topic, topic_id in asked.items()):
                 handler.next_metadata = handler.next_metadata.next_close_existing()
-        requests: dict[Any, tuple[FetchRequest, dict[KafkaTopicPartition, int]]]
-        requests = super()._create_fetch_requests()
-        for node_id, (request, _) in requests.items():
-            self._ask_by_id(node_id, request)
-        return requests
+        return {
+            node_id: (
+                self._fetch_request(node_id, wanted),
+                {partition: one.fetch_offset for partition, one in wanted.items()},
+            )
+            for node_id, wanted in self._wanted_by_node().items()
+        }
 
-    def _ask_by_id(self, node_id: Any, request: FetchRequest) -> None:
-        """Add the topic ids to a request, if the ids of all topics in its session are pinned."""
+    def _wanted_by_node(self) -> dict[Any, dict[KafkaTopicPartition, FetchPartition]]:
+        """Return the partitions to fetch now, by the node to fetch from: a node that is connected and not asked yet."""
+        cluster, assignment = self._manager.cluster, self._subscriptions.assignment
+        max_bytes = self.config["max_partition_fetch_bytes"]
+        takes_requests: dict[Any, bool] = {}
+        wanted: dict[Any, dict[KafkaTopicPartition, FetchPartition]] = {}
+        for partition in self._fetchable_partitions():
+            node_id = self._select_read_replica(partition)
+            if node_id is None or node_id == -1:
+                cluster.request_update()
+                continue
+            if node_id not in takes_requests:
+                takes_requests[node_id] = self._takes_request(node_id)
+            if takes_requests[node_id]:
+                position = assignment[partition].position
+                leader_epoch = cluster.leader_epoch_for_partition(partition)
+                wanted.setdefault(node_id, {})[partition] = FetchPartition(
+                    partition.partition,
+                    position.offset,
+                    -1 if leader_epoch is None else leader_epoch,
+                    -1 if position.leader_epoch is None else position.leader_epoch,
+                    max_bytes,
+                )
+        return wanted
+
+    def _takes_request(self, node_id: Any) -> bool:
+        return (
+            node_id not in self._nodes_with_pending_fetch_requests
+            and self._manager.connection_delay(node_id) <= 0
+            and self._client.throttle_delay(node_id) <= 0
+        )
+
+    def _fetch_request(self, node_id: Any, wanted: dict[KafkaTopicPartition, FetchPartition]) -> FetchRequest:
+        if self._enable_incremental_fetch_sessions:
+            if node_id not in self._session_handlers:
+                self._session_handlers[node_id] = FetchSessionHandler(node_id)
+            asked = self._session_handlers[node_id].build_next(wanted)
+        else:
+            asked = FetchRequestData(wanted, None, FetchMetadata.LEGACY)
+        topic_ids = self._topic_ids(node_id, asked)
+        min_version = KafkaFetchRequest.min_version_for_isolation_level(self._isolation_level)
+        session = FetchSession(asked.id, asked.epoch)
+        return FetchRequest(
+            self._encoder, session, asked._to_send, asked._to_forget, topic_ids, min_version=min_version
+        )
+
+    def _topic_ids(self, node_id: Any, asked: FetchRequestData) -> dict[str, UUID]:
+        """Return the ids of the topics in a request, if the ids of all topics in its session are pinned; else none."""
         handler = self._session_handlers.get(node_id)
-        topics = {topic.topic for topic in request.topics}
+        topics = {partition.topic for partition in asked._to_send}
         topics.update(partition.topic for partition in (handler.session_partitions if handler else ()))
-        asked = self._ids_in_session.get(node_id, {})
         ids = {topic: self._pinned_ids[topic] for topic in topics if topic in self._pinned_ids}
-        known = {**asked, **ids}
-        forgotten = request.forgotten_topics_data or ()
-        if len(ids) < len(topics) or any(topic.topic not in known for topic in forgotten):
+        known = {**self._ids_in_session.get(node_id, {}), **ids}
+        if len(ids) < len(topics) or any(partition.topic not in known for partition in asked._to_forget):
             self._ids_in_session.pop(node_id, None)
-            return
-        for topic in (*request.topics, *forgotten):
-            topic.topic_id = known[topic.topic]
+            return {}
         self._ids_in_session[node_id] = ids
-        request._max_version = _BY_ID_VERSION
+        return known
 
     def _handle_fetch_response(
         self,
@@ -176,12 +235,12 @@ class RawFetcher(Fetcher):  # type: ignore[misc]
         send_time: float,
         response: FetchResponse,
     ) -> None:
-        if response.API_VERSION >= _BY_ID_VERSION:
+        if response.API_VERSION >= TOPIC_IDS_VERSION:
             self._name_topics(response, self._ids_in_session.get(node_id, {}))
         super()._handle_fetch_response(node_id, fetch_offsets, send_time, response)
 
     def _name_topics(self, response: FetchResponse, asked: dict[str, UUID]) -> None:
-        names = {topic_id: topic for topic, topic_id in asked.items()}
+        names: dict[UUID | None, str] = {topic_id: topic for topic, topic_id in asked.items()}
         response.responses = [one for one in response.responses if one.topic_id in names]
         for topic in response.responses:
             topic.topic = names[topic.topic_id]
@@ -204,7 +263,7 @@ class RawFetcher(Fetcher):  # type: ignore[misc]
         topic = completed_fetch.topic_partition.topic
         if completed_fetch.partition_data.error_code in _OTHER_TOPIC:
             self._unknown_topics.add(topic)
-        elif topic in self._pinned_ids and completed_fetch.response_version < _BY_ID_VERSION:
+        elif topic in self._pinned_ids and completed_fetch.response_version < TOPIC_IDS_VERSION:
             self._fetched_by_name.add(topic)
         try:
             batches: PartitionBatches | None = super()._parse_fetched_data(completed_fetch)

@@ -1,4 +1,4 @@
-"""kafka-python's Sender, changed so that it never blocks on a broker.
+"""kafka-python's Sender, changed so that it never blocks on a broker, and encodes its requests natively.
 
 An idempotent producer needs a producer id before it sends. kafka-python's Sender blocks until it has a connection to
 ask for one, and until the response, while a broker hangs or is away. Records do not expire meanwhile. This sender
@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING, Any
 import kafka.errors as kafka_errors
 from kafka.producer.sender import Sender
 
+from _kafkafmt.client.produce import ProduceEncoder
 from kafkafmt.client.connections import connection_delay_ms
+from kafkafmt.client.requests import ProduceRequest
+from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafka.producer.transaction_manager import TxnRequestHandler
     from typing_extensions import Self
 
+    from kafkafmt.client.requests import ProduceResponse
     from kafkafmt.client.sender_accumulator import SenderBatch
 
 
@@ -54,6 +58,28 @@ class ProducerSender(Sender):  # type: ignore[misc]
             return []
         expired: list[SenderBatch] = super()._get_expired_inflight_batches(now)
         return expired
+
+    def _produce_request(
+        self, _node_id: Any, acks: int, timeout_ms: int, batches: list[SenderBatch]
+    ) -> ProduceRequest:
+        transactions = self._transaction_manager
+        transactional_id = transactions.transactional_id if transactions is not None else None
+        encoder = ProduceEncoder(
+            None if transactional_id is None else transactional_id.encode(), acks, timeout_ms
+        )
+        return ProduceRequest(
+            encoder, [(batch.topic_partition, batch.buffer()) for batch in batches], acks=acks
+        )
+
+    def _handle_produce_response(
+        self, node_id: Any, send_time: float, batches: list[SenderBatch], response: ProduceResponse | None
+    ) -> None:
+        if response is None:  # acks=0
+            super()._handle_produce_response(node_id, send_time, batches, None)
+            return
+        by_partition = {batch.topic_partition: batch for batch in batches}
+        for produced in response.partitions:
+            self._complete_batch(by_partition[TopicPartition(produced.topic, produced.index)], produced)
 
     def _maybe_send_pending_request(self) -> bool:
         """Send the next request of idempotence or a transaction. Return False if there is none.

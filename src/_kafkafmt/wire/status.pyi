@@ -31,6 +31,10 @@ class Status(IntFlag):
     WRAPPER_EMPTY = 21
     WRAPPER_OFFSET = 22
     OFFSET_NEGATIVE = 23
+    FIELD_ENDS_EARLY = 24
+    FIELD_LENGTH = 25
+    FIELD_COUNT = 26
+    FIELD_BYTES_LEFT = 27
 
 class KafkaFormatError(Exception):
     message: str
@@ -72,3 +76,4 @@ class RecordTooLargeError(KafkaFormatError):
     ) -> None: ...
 
 class DecompressionLimitError(KafkaFormatError): ...
+class MalformedResponseError(KafkaFormatError): ...

@@ -1,4 +1,4 @@
-"""The errors of the library, and the function that raises them for a kernel's status.
+"""The errors of the library, and the functions that raise them for a kernel's status.
 
 Two families: the bytes are damaged (`CorruptRecordError`), or the bytes are intact and have a value that the format
 does not allow (`InvalidRecordError`). A kernel that finds an invalid structure does not know which of them it is. The
@@ -92,6 +92,16 @@ for _error in (KafkaFormatError, *KafkaFormatError.__subclasses__()):
     _error.__module__ = "kafkafmt.errors"  # users import them from there
 
 
+class MalformedResponseError(KafkaFormatError):
+    """A broker's response has a length or a count that is impossible, or does not end with its last field.
+
+    position: byte position of the field in the response.
+    """
+
+    def __str__(self):
+        return self.message
+
+
 _MESSAGES = {
     Status.BATCH_TOO_SMALL: "batch size too small: expected at least {expected} bytes, found {found}",
     Status.UNKNOWN_MAGIC: "unknown magic: expected 0, 1 or 2, found {found}",
@@ -118,6 +128,10 @@ _MESSAGES = {
     Status.WRAPPER_EMPTY: "wrapper message: expected at least one inner message, found none",
     Status.WRAPPER_OFFSET: "wrapper offset: expected at least the last inner offset {expected}, found {found}",
     Status.OFFSET_NEGATIVE: "offset of a message in a wrapper: expected 0 or more, found {found}",
+    Status.FIELD_ENDS_EARLY: "field ends early: expected {expected} bytes, found {found} left",
+    Status.FIELD_LENGTH: "length of a field: expected 0 to {expected}, found {found}",
+    Status.FIELD_COUNT: "count of elements: expected 0 to {expected} in these bytes, found {found}",
+    Status.FIELD_BYTES_LEFT: "bytes left after the last field: expected 0, found {found}",
 }
 
 _DAMAGED = frozenset((Status.BATCH_TOO_SMALL, Status.CRC_MISMATCH, Status.INNER_CRC))
@@ -149,3 +163,9 @@ cdef int raise_failure(
         last_offset=row.last_offset if offsets else None,
         next_position=row.position + size if sized else None,
     )
+
+
+cdef int raise_malformed_response(const Failure* failure, str name) except -1:
+    """Raise the error of a failure in a response. name: of the request that it answers."""
+    message = _MESSAGES[failure.status].format(expected=failure.expected, found=failure.found)
+    raise MalformedResponseError(f"{name} response: {message}, at byte {failure.at}", position=failure.at)

@@ -1,5 +1,5 @@
-# Zigzag varints of at most 5 (int32) and 10 (int64) bytes. They are read through the cursor, and written to memory that
-# the caller has sized.
+# Varints of at most 5 (int32) and 10 (int64) bytes: zigzag in records, unsigned for the lengths of flexible versions.
+# They are read through the cursor, and written to memory that the caller has sized.
 #
 # Padded varints (0x80 0x00) are accepted, as Kafka does. A varint with more bytes is refused, and so is one whose last
 # byte has bits that do not fit; Java drops such bits.
@@ -67,10 +67,16 @@ cdef inline const uint8_t* read_plain_varint(const uint8_t* pos, int32_t* value)
     return pos + 1
 
 
-cdef inline int32_t read_varint(Cursor* cursor) noexcept nogil:
+cdef inline uint32_t read_unsigned(Cursor* cursor) noexcept nogil:
+    """Read a varint of at most 5 bytes that is not zigzag, as lengths of flexible versions are (KIP-482)."""
     cdef uint32_t value = 0
     if unlikely(not _read_short(cursor, &value)):
         value = <uint32_t>_read_unsigned(cursor, 5, 4)
+    return value
+
+
+cdef inline int32_t read_varint(Cursor* cursor) noexcept nogil:
+    cdef uint32_t value = read_unsigned(cursor)
     return <int32_t>((value >> 1) ^ (0 - (value & 1)))
 
 
@@ -96,12 +102,16 @@ cdef inline int size_of_varlong(int64_t value) noexcept nogil:
     return size_of_unsigned(zigzag(value))
 
 
+cdef inline uint8_t* write_unsigned(uint8_t* at, uint64_t value) noexcept nogil:
+    """Write a varint that is not zigzag. Returns the position after it."""
+    while value >= 0x80:
+        at[0] = <uint8_t>(value | 0x80)
+        value >>= 7
+        at += 1
+    at[0] = <uint8_t>value
+    return at + 1
+
+
 cdef inline uint8_t* write_varlong(uint8_t* at, int64_t value) noexcept nogil:
     """Write an int64, or a widened int32, whose encoding is the same. Returns the position after it."""
-    cdef uint64_t rest = zigzag(value)
-    while rest >= 0x80:
-        at[0] = <uint8_t>(rest | 0x80)
-        rest >>= 7
-        at += 1
-    at[0] = <uint8_t>rest
-    return at + 1
+    return write_unsigned(at, zigzag(value))
