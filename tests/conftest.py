@@ -40,6 +40,7 @@ def lacks(*modules: str) -> bool:
 collect_ignore = [
     *(["clients", "serve", "server", "cli/test_serve.py"] if lacks("kafka", "scramp", "structlog") else []),
     *(["client"] if lacks("kafka", "confluent_kafka") else []),
+    *(["kernels/test_fetch.py", "kernels/test_produce.py"] if lacks("kafka") else []),
 ]
 
 

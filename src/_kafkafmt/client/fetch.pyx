@@ -369,10 +369,10 @@ def decode_fetch_response(const uint8_t[::1] response not None, int version):
     decoded.throttle_time_ms = tables.throttle_time_ms
     decoded.session_id = tables.session_id
     decoded.error_code = tables.error_code
-    decoded.topics = spans_of(response, &tables.topics)
+    decoded.topics = spans_of(start, &tables.topics)
     decoded.partitions = np.frombuffer(partitions, FETCHED_DTYPE)
     decoded.aborted = np.frombuffer(aborted, ABORTED_DTYPE)
-    decoded.endpoints = endpoints_of(response, &tables.endpoints)
+    decoded.endpoints = endpoints_of(start, &tables.endpoints)
     return decoded
 
 

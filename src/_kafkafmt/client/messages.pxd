@@ -35,7 +35,7 @@ cdef class Topics:
     cdef int check_rows(self, const uint8_t* rows, Py_ssize_t stride, Py_ssize_t count) except -1
 
 
-cdef const uint8_t[::1] rows_of(object rows, object dtype)
+cdef object rows_of(object rows, object dtype)
 cdef int check_version(int version, int oldest, int newest, str name) except -1
 cdef object text_bytes(object text, str name)
 
@@ -103,5 +103,5 @@ cdef packed struct EndpointRow:
 cdef Span read_topic(FieldReader* reader, bint is_id) noexcept nogil
 cdef void read_leader(FieldReader* reader, int32_t* leader_id, int32_t* leader_epoch) noexcept nogil
 cdef void read_endpoints(FieldReader* reader, int32_t endpoints_tag, Table* endpoints) noexcept nogil
-cdef list spans_of(const uint8_t[::1] frame, const Table* table)
-cdef list endpoints_of(const uint8_t[::1] frame, const Table* table)
+cdef list spans_of(const uint8_t* response, const Table* table)
+cdef list endpoints_of(const uint8_t* response, const Table* table)

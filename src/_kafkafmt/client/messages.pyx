@@ -8,7 +8,7 @@ import numpy as np
 
 cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport INT16_MAX, int16_t, int32_t, uint8_t
 
 from ..wire.fields cimport (
@@ -124,8 +124,8 @@ cdef class Topics:
         return 0
 
 
-cdef const uint8_t[::1] rows_of(object rows, object dtype):
-    """Return the memory of rows: an array of `dtype`, or what numpy makes one of, such as a list of tuples."""
+cdef object rows_of(object rows, object dtype):
+    """Return the bytes of rows: an array of `dtype`, or what numpy makes one of, such as a list of tuples."""
     return np.ascontiguousarray(rows, dtype).view(np.uint8)
 
 
@@ -175,29 +175,29 @@ cdef void read_endpoints(FieldReader* reader, int32_t endpoints_tag, Table* endp
         end_tagged_field(reader, outer_end)
 
 
-cdef object bytes_of(const uint8_t[::1] frame, Span span):
+cdef object bytes_of(const uint8_t* response, Span span):
     if span.size < 0:
         return None
-    return bytes(frame[span.position : span.position + span.size])
+    return PyBytes_FromStringAndSize(<const char*>response + span.position, span.size)
 
 
-cdef list spans_of(const uint8_t[::1] frame, const Table* table):
+cdef list spans_of(const uint8_t* response, const Table* table):
     """Return the bytes of each span in a table."""
     cdef const Span* rows = <const Span*>table.rows
     cdef Py_ssize_t i
     cdef list found = []
     for i in range(min(table.count, table.capacity)):
-        found.append(bytes_of(frame, rows[i]))
+        found.append(bytes_of(response, rows[i]))
     return found
 
 
-cdef list endpoints_of(const uint8_t[::1] frame, const Table* table):
+cdef list endpoints_of(const uint8_t* response, const Table* table):
     """Return `(node_id, host, port, rack)` of each endpoint. host and rack are bytes; the rack may be None."""
     cdef const EndpointRow* rows = <const EndpointRow*>table.rows
     cdef Py_ssize_t i
     cdef list found = []
     for i in range(min(table.count, table.capacity)):
         found.append(
-            (rows[i].node_id, bytes_of(frame, rows[i].host), rows[i].port, bytes_of(frame, rows[i].rack))
+            (rows[i].node_id, bytes_of(response, rows[i].host), rows[i].port, bytes_of(response, rows[i].rack))
         )
     return found

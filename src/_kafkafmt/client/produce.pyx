@@ -291,10 +291,10 @@ def decode_produce_response(const uint8_t[::1] response not None, int version):
     cdef ProduceResponse decoded = ProduceResponse()
     decoded.correlation_id = tables.correlation_id
     decoded.throttle_time_ms = tables.throttle_time_ms
-    decoded.topics = spans_of(response, &tables.topics)
+    decoded.topics = spans_of(start, &tables.topics)
     decoded.partitions = np.frombuffer(partitions, PRODUCED_DTYPE)
     decoded.record_errors = np.frombuffer(record_errors, RECORD_ERROR_DTYPE)
-    decoded.endpoints = endpoints_of(response, &tables.endpoints)
+    decoded.endpoints = endpoints_of(start, &tables.endpoints)
     return decoded
 
 
