@@ -29,6 +29,7 @@ from kernels.wire_messages import (
 
 SIZE_BYTES = 4
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+IDS = {name: UUID(int=number) for number, name in enumerate("abc", 1)}
 SETTINGS: dict[str, Any] = {
     "max_wait_ms": 500,
     "min_bytes": 1,
@@ -88,10 +89,9 @@ def test_fetch_when_sent_by_name_then_the_bytes_are_kafka_pythons(version: int) 
 
 
 def test_fetch_when_sent_by_id_then_the_bytes_are_kafka_pythons() -> None:
-    ids = {name: UUID(int=number) for number, name in enumerate("abc")}
-    topics = [("", ids["a"], [(0, 5, 1, 2, 100), (1, 7, 1, 2, 100)]), ("", ids["b"], [(0, 6, 1, 2, 100)])]
-    _, data = sent(fetch(ids), 13)
-    forgotten = [("", ids["a"], [4]), ("", ids["c"], [3])]
+    topics = [("", IDS["a"], [(0, 5, 1, 2, 100), (1, 7, 1, 2, 100)]), ("", IDS["b"], [(0, 6, 1, 2, 100)])]
+    _, data = sent(fetch(IDS), 13)
+    forgotten = [("", IDS["a"], [4]), ("", IDS["c"], [3])]
     assert data == encoded(fetch_request(SETTINGS, (7, 8), topics, forgotten), 13, 1)
 
 
@@ -171,9 +171,9 @@ def test_fetch_when_answered_then_the_partitions_have_what_the_fetcher_reads(ver
 
 
 def test_fetch_when_answered_by_id_then_the_topics_have_ids() -> None:
-    topics = [("", TOPIC_ID, [((0, 0, 9, 8, 1), None, -1, b"", None, None, None)])]
-    (topic,) = answered(fetch({"a": TOPIC_ID}), 13, encoded(fetch_response(topics), 13, 1)).responses
-    assert (topic.topic, topic.topic_id) == ("", TOPIC_ID)
+    topics = [("", IDS["b"], [((0, 0, 9, 8, 1), None, -1, b"", None, None, None)])]
+    (topic,) = answered(fetch(IDS), 13, encoded(fetch_response(topics), 13, 1)).responses
+    assert (topic.topic, topic.topic_id) == ("", IDS["b"])
 
 
 @pytest.mark.parametrize(

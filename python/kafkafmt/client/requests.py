@@ -100,7 +100,7 @@ class ProducedPartition(NamedTuple):
     """What a broker answered for one partition. record_errors: numbers of records, and messages (KIP-467)."""
 
     topic: str
-    index: int
+    partition: int
     error_code: int
     base_offset: int
     log_append_time_ms: int

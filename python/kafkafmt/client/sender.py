@@ -79,7 +79,7 @@ class ProducerSender(Sender):  # type: ignore[misc]
             return
         by_partition = {batch.topic_partition: batch for batch in batches}
         for produced in response.partitions:
-            self._complete_batch(by_partition[TopicPartition(produced.topic, produced.index)], produced)
+            self._complete_batch(by_partition[TopicPartition(produced.topic, produced.partition)], produced)
 
     def _maybe_send_pending_request(self) -> bool:
         """Send the next request of idempotence or a transaction. Return False if there is none.

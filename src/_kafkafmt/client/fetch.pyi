@@ -25,7 +25,7 @@ class FetchSession:
 @final
 class FetchEncoder:
     def __init__(
-        self, *, max_wait_ms: int, min_bytes: int, max_bytes: int, isolation_level: int, rack_id: bytes
+        self, max_wait_ms: int, min_bytes: int, max_bytes: int, isolation_level: int, rack_id: bytes
     ) -> None: ...
     def encode(
         self,

@@ -196,7 +196,7 @@ cdef class FetchEncoder:
     cdef bytes rack_id
 
     def __init__(
-        self, *, int32_t max_wait_ms, int32_t min_bytes, int32_t max_bytes, int8_t isolation_level,
+        self, int32_t max_wait_ms, int32_t min_bytes, int32_t max_bytes, int8_t isolation_level,
         bytes rack_id not None,
     ):
         self.max_wait_ms = max_wait_ms
