@@ -1,0 +1,474 @@
+"""A connection of our own to a broker, for the requests that carry records.
+
+Requests are sent as pieces, without joining them, and pipelined. Responses are returned in the order of the requests, in
+memory that the receiver of the response may choose. kafka-python's messages are used until the connection is ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import struct
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import kafka.errors as kafka_errors
+from kafka.protocol.parser import KafkaProtocol
+
+from kafkafmt.client.handshake import authenticate, negotiate_versions, uses_sasl
+
+if TYPE_CHECKING:
+    from kafka.protocol.broker_version_data import BrokerVersionData
+    from typing_extensions import Buffer
+
+    from kafkafmt.client.io_thread import IoThread
+
+log = logging.getLogger(__name__)
+
+# Called with the response without its size field, or with the error that ended the connection or the wait for it.
+OnResponse = Callable[["memoryview | None", "Exception | None"], None]
+# Called once the system has the bytes of a request, or with the error that ended the connection.
+OnSent = Callable[["Exception | None"], None]
+# Opens a connected, non-blocking socket.
+OpenSocket = Callable[[], Awaitable[socket.socket]]
+
+_SIZE = struct.Struct(">i")
+_SIZE_AND_ID = struct.Struct(">ii")
+_ID_BYTES = 4
+_RECEIVE_BYTES = 32 * 1024
+# After so many reads the other connections have their turn.
+_MAX_READS = 16
+_MAX_PIECES = 512  # below IOV_MAX
+# TLS encrypts at most so many bytes at a time.
+_TLS_RECORD_BYTES = 16 * 1024
+_MAX_CORRELATION_ID = 2**31 - 1
+_WAITS = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+def _new_memory(size: int) -> memoryview:
+    return memoryview(bytearray(size))
+
+
+class _InFlight(NamedTuple):
+    """A request that waits for its response. memory: returns writable memory for a response of that size."""
+
+    correlation_id: int
+    on_response: OnResponse
+    deadline: float
+    memory: Callable[[int], memoryview]
+
+
+class BrokerConnection:
+    """A connection to one broker. Only callbacks in the I/O thread call it.
+
+    node_id, host: of the broker.
+    config: the options of a client of kafka-python, with an SSL context if it uses TLS.
+    open_socket: connects to the broker.
+    on_change: called when the connection becomes ready, takes requests again, or is closed.
+
+    versions: the versions of APIs that the broker knows, once the connection is ready.
+    error: why the connection was closed; None while it is not, and after a `close` without an error.
+    """
+
+    def __init__(
+        self,
+        io: IoThread,
+        node_id: int,
+        host: str,
+        config: Mapping[str, Any],
+        open_socket: OpenSocket,
+        on_change: Callable[[BrokerConnection], None],
+    ) -> None:
+        self.node_id = node_id
+        self.versions: BrokerVersionData | None = None
+        self.error: Exception | None = None
+        self.is_closed = False
+        self.last_activity = time.monotonic()
+        self._io = io
+        self._host = host
+        self._config = config
+        self._open_socket = open_socket
+        self._on_change = on_change
+        self._socket: Any = None
+        self._is_ready = False
+        self._parser: KafkaProtocol | None = None  # while messages of kafka-python are exchanged
+        self._exchanged: asyncio.Future[Any] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._in_flight: deque[_InFlight] = deque()
+        self._max_in_flight = config["max_in_flight_requests_per_connection"]
+        self._max_frame_bytes = config["receive_message_max_bytes"]
+        self._timeout_s = config["request_timeout_ms"] / 1000
+        self._correlation_id = 0
+        self._throttled_until = 0.0
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._unsent: deque[memoryview] = deque()
+        self._sent_callbacks: deque[tuple[int, OnSent]] = deque()
+        self._bytes_queued = self._bytes_sent = 0
+        self._is_writer = False
+        self._received = memoryview(bytearray(_RECEIVE_BYTES))
+        self._start = self._end = 0  # of the received bytes that are not parsed
+        self._frame: memoryview | None = None  # a response that is larger than `_received`
+        self._frame_end = 0
+        self._task = io.loop.create_task(self._connect())
+
+    # State
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the broker has accepted the connection and its credentials."""
+        return self._is_ready
+
+    @property
+    def can_send(self) -> bool:
+        """Whether a request may be sent now."""
+        return (
+            self._is_ready
+            and self._parser is None
+            and len(self._in_flight) < self._max_in_flight
+            and not (self._throttled_until and time.monotonic() < self._throttled_until)
+        )
+
+    @property
+    def in_flight_count(self) -> int:
+        """The number of requests that wait for a response."""
+        return len(self._in_flight)
+
+    def throttle(self, throttle_time_ms: int) -> None:
+        """Send no request for so many milliseconds, as a response of the broker asked for (KIP-219)."""
+        if throttle_time_ms <= 0 or self.is_closed:
+            return
+        until = time.monotonic() + throttle_time_ms / 1000
+        if until > self._throttled_until:
+            self._throttled_until = until
+            self._set_timer("throttle", throttle_time_ms / 1000, self._end_throttle)
+
+    def _end_throttle(self) -> None:
+        self._throttled_until = 0.0
+        self._on_change(self)
+
+    # Requests
+
+    def next_correlation_id(self) -> int:
+        """Return the correlation id for the header of the next request."""
+        self._correlation_id = self._correlation_id + 1 if self._correlation_id < _MAX_CORRELATION_ID else 0
+        return self._correlation_id
+
+    def send(
+        self,
+        pieces: Sequence[Buffer],
+        correlation_id: int,
+        on_response: OnResponse,
+        memory: Callable[[int], memoryview] = _new_memory,
+    ) -> None:
+        """Send a request, which waits for a response. `can_send` must be true.
+
+        pieces: the bytes of the request with its size, in order. They must not change before the response.
+        memory: returns the memory for a large response. A small one is copied.
+        """
+        now = time.monotonic()
+        self._in_flight.append(_InFlight(correlation_id, on_response, now + self._timeout_s, memory))
+        if "timeout" not in self._timers:
+            self._set_timer("timeout", self._timeout_s, self._check_timeout)
+        self._enqueue(pieces)
+
+    def send_unanswered(self, pieces: Sequence[Buffer], on_sent: OnSent) -> None:
+        """Send a request that has no response. `on_sent` is called once the system has its bytes, or with an error."""
+        self._enqueue(pieces)
+        if self.is_closed:
+            on_sent(self.error)
+        elif self._unsent:
+            self._sent_callbacks.append((self._bytes_queued, on_sent))
+        else:
+            on_sent(None)
+
+    def _check_timeout(self) -> None:
+        """Close the connection if its oldest request has no response in time."""
+        if not self._in_flight:
+            return
+        left_s = self._in_flight[0].deadline - time.monotonic()
+        if left_s > 0:
+            self._set_timer("timeout", left_s, self._check_timeout)
+            return
+        self.close(
+            kafka_errors.RequestTimedOutError(
+                f"{self}: no response within {self._timeout_s:g} s (request_timeout_ms)"
+            )
+        )
+
+    # Connect and authenticate
+
+    async def _connect(self) -> None:
+        timeout_s = self._config["socket_connection_setup_timeout_ms"] / 1000
+        try:
+            await asyncio.wait_for(self._open(), timeout_s)
+        except asyncio.TimeoutError:
+            self.close(kafka_errors.KafkaConnectionError(f"{self}: not connected within {timeout_s:g} s"))
+            return
+        except Exception as error:
+            self.close(_connection_error(self, error))
+            return
+        self._is_ready = True
+        self._on_change(self)
+
+    async def _open(self) -> None:
+        self._socket = await self._open_socket()
+        context = self._config["ssl_context"]
+        if context is not None:
+            await self._wrap(context)
+        self._io.loop.add_reader(self._socket, self._on_readable)
+        await self._negotiate()
+
+    async def _wrap(self, context: ssl.SSLContext) -> None:
+        wrapped = context.wrap_socket(
+            self._socket, server_hostname=self._host.rstrip("."), do_handshake_on_connect=False
+        )
+        self._socket = wrapped
+        while True:
+            try:
+                wrapped.do_handshake()
+                return
+            except ssl.SSLWantReadError:
+                await self._wait(self._io.loop.add_reader, self._io.loop.remove_reader)
+            except ssl.SSLWantWriteError:
+                await self._wait(self._io.loop.add_writer, self._io.loop.remove_writer)
+
+    async def _wait(self, add: Callable[..., None], remove: Callable[..., object]) -> None:
+        """Wait until the socket can be read or written."""
+        can_continue = self._io.loop.create_future()
+        add(self._socket, lambda: can_continue.done() or can_continue.set_result(None))
+        try:
+            await can_continue
+        finally:
+            remove(self._socket)
+
+    async def _negotiate(self) -> None:
+        """Exchange the messages that come before the requests of `send`: at first, and when a SASL session ends."""
+        self._parser = KafkaProtocol(
+            client_id=self._config["client_id"], receive_message_max_bytes=self._max_frame_bytes
+        )
+        if self.versions is None:
+            self.versions = await negotiate_versions(self._exchange, self._config)
+        if uses_sasl(self._config):
+            again_in_s = await authenticate(self._exchange, self.versions, self._host, self._config)
+            if again_in_s is not None:
+                self._set_timer("authenticate", again_in_s, self._begin_authentication)
+        self._parser = None
+
+    async def _exchange(self, request: Any) -> Any:
+        assert self._parser is not None
+        self._parser.send_request(request)
+        self._exchanged = self._io.loop.create_future()
+        self._enqueue([self._parser.send_bytes()])
+        return await self._exchanged
+
+    def _begin_authentication(self) -> None:
+        self._task = self._io.loop.create_task(self._authenticate_again())
+
+    async def _authenticate_again(self) -> None:
+        """Authenticate once no request is in flight (KIP-368). Requests wait meanwhile."""
+        self._is_ready = False
+        try:
+            if self._in_flight:
+                self._drained = self._io.loop.create_future()
+                await self._drained
+            await asyncio.wait_for(self._negotiate(), self._timeout_s)
+        except Exception as error:
+            self.close(_connection_error(self, error))
+            return
+        self._is_ready = True
+        self._on_change(self)
+
+    # Write
+
+    def _enqueue(self, pieces: Sequence[Buffer]) -> None:
+        for piece in pieces:
+            view = memoryview(piece).cast("B")
+            self._unsent.append(view)
+            self._bytes_queued += len(view)
+        if not self._is_writer:
+            self._write()
+
+    def _write(self) -> None:
+        """Write until all is sent, or the socket takes no more."""
+        try:
+            while self._unsent:
+                self._advance(self._send_some())
+        except _WAITS:
+            if not self._is_writer:
+                self._is_writer = True
+                self._io.loop.add_writer(self._socket, self._write)
+            return
+        except OSError as error:
+            self.close(_connection_error(self, error))
+            return
+        if self._is_writer:
+            self._is_writer = False
+            self._io.loop.remove_writer(self._socket)
+
+    def _send_some(self) -> int:
+        if not isinstance(self._socket, ssl.SSLSocket):
+            sent: int = self._socket.sendmsg(islice(self._unsent, _MAX_PIECES))
+            return sent
+        first = self._unsent[0]
+        if len(first) < _TLS_RECORD_BYTES and len(self._unsent) > 1:
+            # Each call makes a TLS record of its own, so small pieces are joined. A repeated call must have equal bytes.
+            size = 0
+            for number, piece in enumerate(islice(self._unsent, _MAX_PIECES), 1):
+                size += len(piece)
+                if size >= _TLS_RECORD_BYTES:
+                    break
+            joined = b"".join([self._unsent.popleft() for _ in range(number)])
+            self._unsent.appendleft(memoryview(joined))
+        return int(self._socket.send(self._unsent[0]))
+
+    def _advance(self, sent: int) -> None:
+        self._bytes_sent += sent
+        self.last_activity = time.monotonic()
+        while sent:
+            first = self._unsent[0]
+            if sent < len(first):
+                self._unsent[0] = first[sent:]
+                break
+            sent -= len(self._unsent.popleft())
+        while self._sent_callbacks and self._sent_callbacks[0][0] <= self._bytes_sent:
+            self._sent_callbacks.popleft()[1](None)
+
+    # Read
+
+    def _on_readable(self) -> None:
+        try:
+            for _ in range(_MAX_READS):
+                target = (
+                    self._received[self._end :] if self._frame is None else self._frame[self._frame_end :]
+                )
+                count = self._socket.recv_into(target)
+                if not count:
+                    self.close(kafka_errors.KafkaConnectionError(f"{self}: the broker closed the connection"))
+                    return
+                self._take(count)
+                if self.is_closed or (count < len(target) and not isinstance(self._socket, ssl.SSLSocket)):
+                    return
+        except _WAITS:
+            return
+        except (OSError, kafka_errors.KafkaError) as error:
+            self.close(_connection_error(self, error))
+            return
+        # The selector does not report bytes that TLS has decrypted already.
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            self._io.loop.call_soon(self._read_pending)
+
+    def _read_pending(self) -> None:
+        if not self.is_closed:
+            self._on_readable()
+
+    def _take(self, count: int) -> None:
+        """Handle the bytes that were read."""
+        self.last_activity = time.monotonic()
+        if self._frame is not None:
+            self._frame_end += count
+            if self._frame_end == len(self._frame):
+                frame, self._frame = self._frame, None
+                self._respond(frame)
+            return
+        self._end += count
+        if self._parser is not None:
+            self._take_exchanged()
+        else:
+            self._take_frames()
+
+    def _take_exchanged(self) -> None:
+        received = bytes(self._received[: self._end])
+        self._end = 0
+        assert self._parser is not None
+        for _, response in self._parser.receive_bytes(received):
+            if self._exchanged is None or self._exchanged.done():
+                raise kafka_errors.KafkaProtocolError(f"{self}: a response that no request waits for")
+            self._exchanged.set_result(response)
+
+    def _take_frames(self) -> None:
+        """Return each response that is whole to its request. Read a large one into memory of its own."""
+        while self._end - self._start >= _SIZE_AND_ID.size and not self.is_closed:
+            size, correlation_id = _SIZE_AND_ID.unpack_from(self._received, self._start)
+            if not _ID_BYTES <= size <= self._max_frame_bytes:
+                raise kafka_errors.KafkaProtocolError(
+                    f"{self}: a response of {size} bytes: expected {_ID_BYTES} to {self._max_frame_bytes} "
+                    "(receive_message_max_bytes)"
+                )
+            if not self._in_flight or self._in_flight[0].correlation_id != correlation_id:
+                expected = self._in_flight[0].correlation_id if self._in_flight else "none"
+                raise kafka_errors.CorrelationIdError(
+                    f"{self}: a response with correlation id {correlation_id}: expected {expected}"
+                )
+            first = self._start + _SIZE.size
+            if self._end - first >= size:
+                self._start = first + size
+                self._respond(memoryview(bytes(self._received[first : self._start])))
+            elif _SIZE.size + size <= len(self._received):
+                break
+            else:
+                self._frame = self._in_flight[0].memory(size)
+                self._frame_end = self._end - first
+                self._frame[: self._frame_end] = self._received[first : self._end]
+                self._start = self._end = 0
+                return
+        if self._start:
+            left = self._end - self._start
+            self._received[:left] = bytes(self._received[self._start : self._end])
+            self._start, self._end = 0, left
+
+    def _respond(self, frame: memoryview) -> None:
+        request = self._in_flight.popleft()
+        if self._drained is not None and not self._in_flight and not self._drained.done():
+            self._drained.set_result(None)
+        request.on_response(frame, None)
+
+    # Close
+
+    def close(self, error: Exception | None = None) -> None:
+        """Close the connection. Requests without a response get the error, in order."""
+        if self.is_closed:
+            return
+        self.is_closed, self._is_ready, self.error = True, False, error
+        if error is not None:
+            log.warning("%s", error)
+        for timer in self._timers.values():
+            timer.cancel()
+        self._task.cancel()
+        if self._socket is not None:
+            self._io.loop.remove_reader(self._socket)
+            self._io.loop.remove_writer(self._socket)
+            self._socket.close()
+        self._unsent.clear()
+        self._frame = None
+        lost = error or kafka_errors.Cancelled(f"{self}: closed")
+        while self._in_flight:
+            self._in_flight.popleft().on_response(None, lost)
+        while self._sent_callbacks:
+            self._sent_callbacks.popleft()[1](lost)
+        self._on_change(self)
+
+    def _set_timer(self, name: str, seconds: float, callback: Callable[[], None]) -> None:
+        """Call `callback` in `seconds`, unless the connection is closed. A timer replaces the one of its name."""
+
+        def run() -> None:
+            del self._timers[name]
+            callback()
+
+        if name in self._timers:
+            self._timers[name].cancel()
+        self._timers[name] = self._io.call_later(seconds, run)
+
+    def __str__(self) -> str:
+        return f"broker {self.node_id} ({self._host})"
+
+
+def _connection_error(connection: BrokerConnection, error: Exception) -> Exception:
+    """Return an error of kafka-python, which retries those of connections."""
+    if isinstance(error, kafka_errors.KafkaError):
+        return error
+    return kafka_errors.KafkaConnectionError(f"{connection}: {error or type(error).__name__}")

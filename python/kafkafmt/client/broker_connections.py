@@ -1,0 +1,102 @@
+"""The connections of our own of one client: at most one for each broker."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kafkafmt.client.broker_connection import BrokerConnection
+
+if TYPE_CHECKING:
+    from kafkafmt.client.control_plane import ControlPlane
+    from kafkafmt.client.io_thread import IoThread
+
+
+class BrokerConnections:
+    """Connections by node, made when they are first asked for. Only callbacks in the I/O thread call it.
+
+    After a failure the next attempt waits for `reconnect_backoff_ms`, which doubles with each failure up to
+    `reconnect_backoff_max_ms` (KIP-144).
+
+    on_change: called when a connection becomes ready, takes requests again or is closed, and when an attempt is due.
+    """
+
+    def __init__(
+        self, io: IoThread, control: ControlPlane, on_change: Callable[[BrokerConnection | None], None]
+    ) -> None:
+        self._io = io
+        self._control = control
+        self._on_change = on_change
+        self._connections: dict[int, BrokerConnection] = {}
+        self._failures: dict[int, int] = {}
+        self._next_attempt: dict[int, float] = {}
+        self._is_closed = False
+        self._max_idle_s = control.config["connections_max_idle_ms"] / 1000
+
+    def get(self, node_id: int) -> BrokerConnection | None:
+        """Return the connection to a node, which may not be ready yet; None while no attempt is due."""
+        connection = self._connections.get(node_id)
+        if connection is not None:
+            return connection
+        address = self._control.address_of(node_id)
+        if address is None or self._is_closed or time.monotonic() < self._next_attempt.get(node_id, 0):
+            return None
+        host, port = address
+        connection = BrokerConnection(
+            self._io,
+            node_id,
+            host,
+            self._control.config,
+            partial(self._control.open_socket, host, port),
+            self._changed,
+        )
+        self._connections[node_id] = connection
+        return connection
+
+    def ready(self, node_id: int) -> BrokerConnection | None:
+        """Return the connection to a node if it takes a request now; else None. Connects to the node if needed."""
+        connection = self.get(node_id)
+        return connection if connection is not None and connection.can_send else None
+
+    def all(self) -> list[BrokerConnection]:
+        """Return the connections that are open or being made."""
+        return list(self._connections.values())
+
+    def close(self) -> None:
+        """Close all connections. No more are made."""
+        self._is_closed = True
+        for connection in self.all():
+            connection.close()
+
+    def close_idle(self) -> None:
+        """Close the connections that were not used for `connections_max_idle_ms`."""
+        before = time.monotonic() - self._max_idle_s
+        for connection in self.all():
+            if connection.is_ready and not connection.in_flight_count and connection.last_activity < before:
+                connection.close()
+
+    def _changed(self, connection: BrokerConnection) -> None:
+        node_id = connection.node_id
+        if connection.is_ready:
+            self._failures.pop(node_id, None)
+            self._next_attempt.pop(node_id, None)
+        if connection.is_closed:
+            if self._connections.get(node_id) is connection:
+                del self._connections[node_id]
+            if connection.error is not None and not self._is_closed:
+                self._delay(node_id)
+                self._control.cluster.request_update()
+        self._on_change(connection)
+
+    def _delay(self, node_id: int) -> None:
+        failures = self._failures[node_id] = self._failures.get(node_id, 0) + 1
+        config = self._control.config
+        backoff_ms = min(
+            config["reconnect_backoff_ms"] * 2 ** min(failures - 1, 32), config["reconnect_backoff_max_ms"]
+        )
+        delay_s = backoff_ms * random.uniform(0.8, 1.2) / 1000
+        self._next_attempt[node_id] = time.monotonic() + delay_s
+        self._io.call_later(delay_s, self._on_change, None)

@@ -1,0 +1,124 @@
+"""kafka-python's part of a client: metadata, and requests without records, over its connections.
+
+Its event loop runs in a thread of its own. Bootstrap, versions, SASL, TLS and reconnects of these connections are
+kafka-python's, through its public classes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kafka.net.compat import KafkaNetClient
+from kafka.net.inet import create_connection
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+
+from kafkafmt.client.tls import ssl_context
+
+if TYPE_CHECKING:
+    import socket
+
+    from kafka.cluster import ClusterMetadata
+    from kafka.future import Future
+    from kafka.metrics import Metrics
+    from kafka.protocol.broker_version_data import BrokerVersionData
+
+
+class ControlPlane:
+    """The metadata of a cluster, and requests to its brokers. Any thread may call it.
+
+    config: the options of a client of kafka-python.
+    metrics: kafka-python's registry; None to keep no metrics.
+
+    config: these options, with the SSL context that the ssl_ options describe.
+    client: kafka-python's client, for its coordinators.
+    cluster: the metadata.
+    """
+
+    def __init__(self, config: Mapping[str, Any], metrics: Metrics | None = None) -> None:
+        self.config = {**config, "ssl_context": ssl_context(config)}
+        self._net = NetworkSelector(**self.config)
+        self._manager = KafkaConnectionManager(self._net, **{**self.config, "metrics": metrics})
+        self.client = KafkaNetClient(net=self._net, manager=self._manager)
+        self.cluster: ClusterMetadata = self._manager.cluster
+
+    def start(self, timeout_ms: float | None = None) -> None:
+        """Start the thread, and wait up to `timeout_ms` for the metadata of the cluster.
+
+        Raises KafkaTimeoutError if no broker of `bootstrap_servers` answers, and the errors of authentication. The
+        thread has ended then.
+        """
+        self._net.start()
+        try:
+            self._manager.bootstrap(timeout_ms)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def versions(self) -> BrokerVersionData:
+        """The versions of APIs that the bootstrap broker knows, or that the option `api_version` stands for."""
+        return self._manager.broker_version_data
+
+    def send(self, request: Any, node_id: int | None = None, timeout_ms: float | None = None) -> Future:
+        """Send a message of kafka-python. Return the future of the response, whose callbacks run in its thread.
+
+        node_id: None for the node with the fewest requests in flight.
+        timeout_ms: None for the option `request_timeout_ms`.
+        """
+        return self._manager.call_soon(
+            partial(self._manager.send, request, node_id=node_id, request_timeout_ms=timeout_ms)
+        )
+
+    def wait(self, future: Future, timeout_ms: float | None = None) -> Any:
+        """Return the value of a future, or raise its error. Raises KafkaTimeoutError after `timeout_ms`."""
+        return self._net.run(self._manager.wait_for, future, timeout_ms)
+
+    def address_of(self, node_id: int) -> tuple[str, int] | None:
+        """Return the host and port of a broker; None if the metadata does not have it."""
+        node = self.cluster.broker_metadata(node_id)
+        return None if node is None else (node.host, node.port)
+
+    async def open_socket(self, host: str, port: int) -> socket.socket:
+        """Return a socket that is connected as the options say, a proxy included. Any event loop may call this."""
+        timeout_at = time.monotonic() + self.config["socket_connection_setup_timeout_ms"] / 1000
+        opened = self._manager.call_soon(
+            partial(
+                create_connection,
+                self._net,
+                host,
+                port,
+                self.config["socket_options"],
+                proxy_url=self.config["proxy_url"],
+                timeout_at=timeout_at,
+            )
+        )
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[socket.socket] = loop.create_future()
+
+        def pass_on() -> None:
+            if result.done():
+                if opened.succeeded():
+                    opened.value.close()
+            elif opened.succeeded():
+                result.set_result(opened.value)
+            else:
+                result.set_exception(opened.exception)
+
+        def call_loop(_: object) -> None:
+            try:
+                loop.call_soon_threadsafe(pass_on)
+            except RuntimeError:  # the loop is closed
+                if opened.succeeded():
+                    opened.value.close()
+
+        opened.add_both(call_loop)
+        return await result
+
+    def close(self) -> None:
+        """Close the connections and end the thread."""
+        self.client.close()
