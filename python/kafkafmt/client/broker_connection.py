@@ -1,7 +1,7 @@
 """A connection of our own to a broker, for the requests that carry records.
 
-Requests are sent as pieces, without joining them, and pipelined. Responses are returned in the order of the requests, in
-memory that the receiver of the response may choose. kafka-python's messages are used until the connection is ready.
+Requests are sent as pieces, without joining them, and pipelined. Responses are returned in the order of the requests,
+in memory that the receiver of the response may choose. kafka-python's messages are used until the connection is ready.
 """
 
 from __future__ import annotations
@@ -314,16 +314,13 @@ class BrokerConnection:
         if not isinstance(self._socket, ssl.SSLSocket):
             sent: int = self._socket.sendmsg(islice(self._unsent, _MAX_PIECES))
             return sent
-        first = self._unsent[0]
-        if len(first) < _TLS_RECORD_BYTES and len(self._unsent) > 1:
-            # Each call makes a TLS record of its own, so small pieces are joined. A repeated call must have equal bytes.
-            size = 0
-            for number, piece in enumerate(islice(self._unsent, _MAX_PIECES), 1):
-                size += len(piece)
-                if size >= _TLS_RECORD_BYTES:
-                    break
-            joined = b"".join([self._unsent.popleft() for _ in range(number)])
-            self._unsent.appendleft(memoryview(joined))
+        # Each call makes a TLS record of its own, so small pieces are joined.
+        pieces: list[memoryview] = []
+        size = 0
+        while self._unsent and size < _TLS_RECORD_BYTES and len(pieces) < _MAX_PIECES:
+            pieces.append(self._unsent.popleft())
+            size += len(pieces[-1])
+        self._unsent.appendleft(pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces)))
         return int(self._socket.send(self._unsent[0]))
 
     def _advance(self, sent: int) -> None:
