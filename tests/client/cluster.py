@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
 from confluent_kafka import Consumer, Message, TopicPartition
 from kafka.errors import MessageSizeTooLargeError
@@ -18,14 +19,17 @@ from kafka.protocol.admin import (
     ACLOperation,
     ACLPermissionType,
     ACLResourceType,
+    AlterClientQuotasRequest,
     CreateAclsRequest,
     CreatePartitionsRequest,
+    DeleteTopicsRequest,
     IncrementalAlterConfigsRequest,
 )
+from kafka.protocol.metadata import MetadataRequest
 
 import kafkafmt as kf
 from broker.broker import HOST, JVM_OPTIONS, Broker, BrokerRefusalError, Kafka
-from clients.tap import Tap
+from clients.tap import METADATA_WITH_TOPIC_IDS, Tap
 from freezing import frozen
 from kafkafmt.log import LogDirectory
 
@@ -81,6 +85,7 @@ class Cluster:
                 # What a broker waits for when it comes back after a crash: that its former self is given up.
                 "broker.session.timeout.ms": 1500,
                 "broker.heartbeat.interval.ms": 300,
+                "quota.window.num": 2,  # of a second each: a quota that is passed is soon over
                 **self._config,
             }
             self.broker = Broker(self._folder, config, self._jvm_options, self._kafka)
@@ -131,6 +136,17 @@ class Cluster:
         self.broker.create_topic(name, partitions, config)
         return name
 
+    def topic_id(self, name: str) -> UUID:
+        wanted = [MetadataRequest.MetadataRequestTopic(name=name)]
+        (topic,) = self.broker.request(MetadataRequest(topics=wanted), METADATA_WITH_TOPIC_IDS).topics
+        return UUID(str(topic.topic_id))
+
+    def delete_topic(self, name: str) -> None:
+        request = DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000)
+        (answer,) = self.broker.request(request, 5).responses
+        if answer.error_code:
+            raise BrokerRefusalError(f"delete {name}", answer.error_code, answer.error_message)
+
     def alter_topic(self, name: str, config: Mapping[str, Any]) -> None:
         resource = IncrementalAlterConfigsRequest.AlterConfigsResource
         configs = [
@@ -142,6 +158,18 @@ class Cluster:
         (answer,) = self.broker.request(request, 0).responses
         if answer.error_code:
             raise BrokerRefusalError(f"alter {name}", answer.error_code, answer.error_message)
+
+    def set_quota(self, client_id: str, name: str, value: float) -> None:
+        """Of all clients with that id together."""
+        entry = AlterClientQuotasRequest.EntryData
+        wanted = entry(
+            entity=[entry.EntityData(entity_type="client-id", entity_name=client_id)],
+            ops=[entry.OpData(key=name, value=value, remove=False)],
+        )
+        request = AlterClientQuotasRequest(entries=[wanted], validate_only=False)
+        (answer,) = self.broker.request(request, 1).entries
+        if answer.error_code:
+            raise BrokerRefusalError(f"quota of {client_id}", answer.error_code, answer.error_message)
 
     def add_partitions(self, name: str, count: int) -> None:
         """So that the topic has that many."""

@@ -4,7 +4,8 @@ Frames are passed on whole and unchanged. Of those that matter kafka-python deco
 `Fetch` for each partition in it, a Produce response a `Produce`, an offset that was committed a `Commit`; Metadata
 tells the names behind the topic ids of later versions. With `fetch_cap` the Fetch versions in ApiVersions responses
 end there, which is how librdkafka comes to send v2 or v3. `lose_next_produce` makes a connection end in place of a
-response, as networks do; `refuse` and `listen` are for a server that goes and comes back.
+response, as networks do; `faults` has everything else that they do. `refuse` and `listen` are for a server that goes
+and comes back.
 
 Clients go on to the address that Metadata names, so the server has to advertise the tap's.
 """
@@ -15,6 +16,7 @@ import asyncio
 import socket
 import struct
 import threading
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,12 +25,14 @@ from kafka.protocol.consumer import FetchRequest, OffsetCommitRequest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 
+from clients.network_faults import Cut, NetworkFaults, Way, end
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 HOST = "127.0.0.1"
 FRAME_LENGTH = struct.Struct(">i")
-REQUEST_START = struct.Struct(">hh")  # API key, API version
+REQUEST_START = struct.Struct(">hhi")  # API key, API version, correlation id
 CORRELATION_ID = struct.Struct(">i")
 BATCH_START = struct.Struct(">8xi4xb")  # the length of what follows it, and the magic: alike in v0, v1 and v2
 BATCH_LENGTH_END = 12
@@ -89,6 +93,13 @@ class Tap:
         self.produces: list[Produce] = []
         self.commits: list[Commit] = []
         self.fetch_cap = fetch_cap
+        self.accepted = 0
+        """How many connections clients made."""
+        self.requests: Counter[int] = Counter()
+        """How many requests came, by API key."""
+        self.throttled: Counter[int] = Counter()
+        """How many Fetch and Produce responses told the client to wait, by API key."""
+        self.faults = NetworkFaults(self._run)
         self._topic_names: dict[Any, str] = {}  # by topic id
         self._is_to_lose = False
         self._start = 0  # how often `start_over` was called
@@ -153,6 +164,8 @@ class Tap:
         if key == ApiVersionsRequest.API_KEY and self.fetch_cap is not None:
             return _capped(response, self.fetch_cap)
         with self._has_noted:
+            if key in (FetchRequest.API_KEY, ProduceRequest.API_KEY):
+                self.throttled[key] += bool(response.throttle_time_ms)
             if key == MetadataRequest.API_KEY and version >= METADATA_WITH_TOPIC_IDS:
                 self._topic_names |= {topic.topic_id: topic.name for topic in response.topics}
             elif key == FetchRequest.API_KEY:
@@ -207,6 +220,7 @@ class Tap:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
+        self.accepted += 1
         try:
             server, to_server = await asyncio.open_connection(*self.upstream)
             try:
@@ -260,7 +274,9 @@ class _Exchange:
 
     def __init__(self, tap: Tap) -> None:
         self._tap, self._start = tap, tap._start
-        self._waiting: dict[int, Any] = {}  # by correlation id
+        self._generation = tap.faults.generation
+        self._api_keys: dict[int, int] = {}  # by correlation id, as the next
+        self._waiting: dict[int, Any] = {}
 
     async def run(
         self,
@@ -269,25 +285,59 @@ class _Exchange:
         server: asyncio.StreamReader,
         to_server: asyncio.StreamWriter,
     ) -> None:
+        for writer in (to_client, to_server):
+            writer.transport.set_write_buffer_limits(0)  # `drain` waits until the system has all
         ways = [
-            asyncio.ensure_future(_pass_on(client, to_server, self._request)),
-            asyncio.ensure_future(_pass_on(server, to_client, self._response)),
+            asyncio.ensure_future(self._pass_on(Way.REQUEST, client, to_server)),
+            asyncio.ensure_future(self._pass_on(Way.RESPONSE, server, to_client)),
         ]
         try:
             ended, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             for way in ended:
-                way.result()  # raises what ended it
+                cut = way.result()  # or what ended it is raised
+                for writer in (to_client, to_server):
+                    end(writer, cut)
         finally:
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
 
+    async def _pass_on(self, way: Way, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Cut:
+        """Pass frames on, up to one that is cut."""
+        faults = self._tap.faults
+        name_size = REQUEST_START.size if way is Way.REQUEST else CORRELATION_ID.size
+        while True:
+            (length,) = FRAME_LENGTH.unpack(await reader.readexactly(FRAME_LENGTH.size))
+            frame = await reader.readexactly(name_size)
+            await faults.pass_gate(way, self._generation)
+            cut = faults.take_cut(way, self._api_key(way, frame), FRAME_LENGTH.size + length)
+            if cut is not None and not cut.passes_frame:
+                # What lies behind the cut stays unread, as it is in the network when a connection ends.
+                rest = cut.size - FRAME_LENGTH.size - len(frame)
+                frame += await reader.readexactly(max(rest, 0))
+                await faults.write(way, writer, (FRAME_LENGTH.pack(length) + frame)[: cut.size])
+                return cut
+            frame += await reader.readexactly(length - len(frame))
+            frame = self._request(frame) if way is Way.REQUEST else self._response(frame)
+            await faults.write(way, writer, FRAME_LENGTH.pack(len(frame)) + frame)
+            if cut is not None:
+                return cut
+
+    def _api_key(self, way: Way, frame: bytes) -> int | None:
+        if way is Way.RESPONSE:
+            return self._api_keys.pop(*CORRELATION_ID.unpack_from(frame), None)
+        key, _, correlation_id = REQUEST_START.unpack_from(frame)
+        self._api_keys[correlation_id] = key
+        self._tap.requests[key] += 1
+        return int(key)
+
     def _request(self, frame: bytes) -> bytes:
-        key, version = REQUEST_START.unpack_from(frame)
+        key, version, correlation_id = REQUEST_START.unpack_from(frame)
         request = FOLLOWED.get(key)
+        if key == ApiVersionsRequest.API_KEY and self._tap.fetch_cap is None:
+            return frame
         if request is not None and version <= request.max_version:
-            decoded = request.decode(frame, version=version, header=True)
-            self._waiting[decoded.header.correlation_id] = decoded
+            self._waiting[correlation_id] = request.decode(frame, version=version, header=True)
         return frame
 
     def _response(self, frame: bytes) -> bytes:
@@ -296,13 +346,3 @@ class _Exchange:
             return frame
         response = request.header.get_response_class().decode(frame, header=True)
         return self._tap.note(request, response, frame, self._start)
-
-
-async def _pass_on(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, look: Callable[[bytes], bytes]
-) -> None:
-    while True:
-        (length,) = FRAME_LENGTH.unpack(await reader.readexactly(FRAME_LENGTH.size))
-        frame = look(await reader.readexactly(length))
-        writer.write(FRAME_LENGTH.pack(len(frame)) + frame)
-        await writer.drain()
