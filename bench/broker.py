@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from kafka.protocol.admin import DeleteTopicsRequest
 from tests.broker.broker import KAFKA_3, Broker, Kafka
 
 # Of kafka-server-start.sh and kafka-run-class.sh.
@@ -23,6 +24,7 @@ JVM_OPTIONS = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
+_DELETE_VERSION, _DELETE_MS = 5, 30_000
 # Where the tests' brokers are told less than Kafka's own defaults.
 _CONFIG = {"log.index.size.max.bytes": 10 << 20, "num.network.threads": 3, "num.io.threads": 8}
 
@@ -57,6 +59,19 @@ def broker_of(
                 _link(partition, broker.log_dir / f"{topic}-{number}")
         broker.start()
         yield broker
+
+
+@contextmanager
+def temporary_topic(broker: Broker, topic: str, partitions: int) -> Iterator[None]:
+    """An empty topic while the context lasts, so that no run pays for the one before it."""
+    broker.create_topic(topic, partitions)
+    try:
+        yield
+    finally:
+        request = DeleteTopicsRequest(topic_names=[topic], timeout_ms=_DELETE_MS)
+        (deleted,) = broker.request(request, _DELETE_VERSION).responses
+        if deleted.error_code:
+            raise RuntimeError(f"delete {topic}: error code {deleted.error_code}")
 
 
 def _link(source: Path, folder: Path) -> None:

@@ -2,7 +2,8 @@
 
 All rows are measured in one run on the same segments, one contender at a time. Rates are those of the best run
 (the median is in the JSON). Every contender must have gone through the same number of records. Tables of their own
-have the producer path (`bench.producer`) and how often batches are split (`bench.splitting`).
+have the producer path (`bench.producer`), consumers (`bench.consumer`), and how often batches are split
+(`bench.splitting`).
 """
 
 from __future__ import annotations
@@ -16,16 +17,19 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from bench import ROOT
+from bench.consumer import measure as consumer
 from bench.contenders import COMMANDS, Contenders
+from bench.peers.names import AIOKAFKA, FLOOR, JAVA, KAFKA_PYTHON, OURS
 from bench.producer import measure as producer
 from bench.results import Figure, Table, add_arguments, notes_of_load, report
-from bench.rows import AIOKAFKA, FLOOR, JAVA, KAFKA_PYTHON, OURS, Row, Target, all_rows
+from bench.rows import Row, Target, all_rows
 from bench.segments import Segment, stored
 from bench.splitting import experiment as splitting
 from kafkafmt import Codec
 
 PEERS = (JAVA, AIOKAFKA, KAFKA_PYTHON, FLOOR)
 MOST_CHUNKS = 3.0
+SENT, CONSUMED = 256, 512
 
 
 @dataclass
@@ -171,19 +175,29 @@ def show_progress(text: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.compare", description=__doc__)
     add_arguments(parser)
+    parser.add_argument(
+        "--sent", type=int, default=SENT, metavar="MIB", help="of values that a run sends to a broker"
+    )
+    parser.add_argument(
+        "--consumed", type=int, default=CONSUMED, metavar="MIB", help="of batches that a run consumes"
+    )
     arguments = parser.parse_args()
     started = time.monotonic()
     with Contenders(COMMANDS, "compare") as contenders:
         results = measured_rows(arguments.k, contenders)
-        producing = list(producer.measured_rows(arguments.k, contenders, show_progress))
+        producing = list(producer.measured_rows(arguments.k, contenders, show_progress, arguments.sent))
+        consuming = list(
+            consumer.measured_rows(arguments.k, contenders.unavailable, show_progress, arguments.consumed)
+        )
         split = list(splitting.measured_cases(arguments.k, show_progress))
         show_progress("")
-    measured = {"rows": results, "producer": producing, "splitting": split}
+    measured = {"rows": results, "producer": producing, "consumer": consuming, "splitting": split}
     report(
         "bench",
         [
             *([as_table(results)] if results else ()),
-            *([producer.as_table(producing)] if producing else ()),
+            *([producer.table(producing)] if producing else ()),
+            *(consumer.tables(consuming) if consuming else ()),
             *(splitting.as_tables(split) if split else ()),
         ],
         command="make bench",

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from bench import BUILD, ROOT
-from bench.rows import AIOKAFKA, FLOOR, JAVA, KAFKA_PYTHON, OURS
+from bench.peers.names import AIOKAFKA, FLOOR, JAVA, KAFKA_PYTHON, OURS
 
 PEERS = ROOT / "bench" / "peers"
 # As Kafka's own start script sets them, and a heap that is large enough not to matter.
@@ -68,7 +68,7 @@ class Contenders:
         self._commands = commands
         self._purpose = purpose
         self._running: dict[str, Contender] = {}
-        self._answers: dict[tuple[str, str, Path], dict[str, Any] | None] = {}
+        self._answers: dict[tuple[str, str, Path, int], dict[str, Any] | None] = {}
         self.unavailable: dict[str, str] = {}
 
     def __enter__(self) -> Contenders:
@@ -80,9 +80,12 @@ class Contenders:
         for contender in self._running.values():
             contender.close()
 
-    def ask(self, name: str, work: str, path: Path) -> dict[str, Any] | None:
-        """The measurement, or None where the contender cannot run or has no such work."""
-        asked = name, work, path
+    def ask(self, name: str, work: str, path: Path, turn: int = 0) -> dict[str, Any] | None:
+        """The measurement, or None where the contender cannot run or has no such work.
+
+        turn: of a work that is measured several times.
+        """
+        asked = name, work, path, turn
         if asked not in self._answers:
             self._answers[asked] = self._ask(name, work, path)
         return self._answers[asked]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bench.peers.names import AIOKAFKA, FLOOR, JAVA, KAFKA_PYTHON, OURS
 from bench.segments import ONE_RECORD, Segment
 from kafkafmt import Codec
-
-JAVA, AIOKAFKA, KAFKA_PYTHON, OURS, FLOOR = "java", "aiokafka", "kafka-python", "ours", "floor"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kafka import KafkaConsumer, TopicPartition
-from kafka.protocol.admin import DeleteTopicsRequest
 from tests.broker.broker import KAFKA_4, Broker
 
 from bench import BUILD
@@ -18,25 +17,12 @@ from bench.serve.logs import topic_of
 ROOT = BUILD / "mirror"
 # Nothing is in it: what a run takes that mirrors no record.
 EMPTY = "bench-empty"
-_DELETE_VERSION, _DELETE_MS = 5, 30_000
 
 
 @dataclass(frozen=True)
 class Clusters:
     source: Broker
     target: Broker
-
-    @contextmanager
-    def target_topic(self, topic: str, partitions: int) -> Iterator[None]:
-        """An empty topic at the target while the context lasts, so that no run pays for the one before it."""
-        self.target.create_topic(topic, partitions)
-        try:
-            yield
-        finally:
-            request = DeleteTopicsRequest(topic_names=[topic], timeout_ms=_DELETE_MS)
-            (deleted,) = self.target.request(request, _DELETE_VERSION).responses
-            if deleted.error_code:
-                raise RuntimeError(f"delete {topic}: error code {deleted.error_code}")
 
     def records_at_target(self, topic: str, partitions: int) -> int:
         consumer = KafkaConsumer(bootstrap_servers=self.target.bootstrap)

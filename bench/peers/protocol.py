@@ -61,12 +61,13 @@ def measure(run: Run) -> dict[str, float]:
     }
 
 
-def serve(works: dict[str, Prepare]) -> None:
-    """Answer on standard output until standard input ends."""
+def serve(works: dict[str, Prepare], close: Callable[[], None] = lambda: None) -> None:
+    """Answer on standard output until standard input ends. close: called when a work was measured."""
     for line in sys.stdin:
         work, path = line.rstrip("\n").split(" ", 1)
         if work not in works:
             answer: dict[str, float | str] = {"error": "not measured"}
         else:
             answer = dict(measure(works[work](Path(path).read_bytes())))
+            close()
         print(json.dumps(answer), flush=True)

@@ -5,15 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bench.peers.sending import CODECS
-from bench.rows import KAFKA_PYTHON, OURS
+from bench.clients import PROCESSOR, RATE, Target
+from bench.peers.names import KAFKA_PYTHON, LIBRDKAFKA, OURS
+from bench.peers.sending import (
+    CODECS,
+    LARGE,
+    SEND,
+    SEND_COLUMNS,
+    SEND_MANY,
+    SMALL,
+    Settings,
+    work_of,
+)
 from bench.segments import MIB, Segment
 
-LIBRDKAFKA = "librdkafka"
 SEGMENTS = {"100 B": Segment(size=16 * MIB), "1 KiB": Segment(value_size=1024, size=16 * MIB)}
-# How many times the processor's seconds of ours kafka-python is to take, and where.
-LEAST_TIMES = 5.0
+# Of the processor seconds that kafka-python takes, and where.
+OF_KAFKA_PYTHON = Target(PROCESSOR, 0.2, KAFKA_PYTHON)
 TARGETED = ("lz4", "100 B")
+OF_LIBRDKAFKA = Target(RATE, 1, LIBRDKAFKA), Target(PROCESSOR, 1, LIBRDKAFKA)
+MANY_AT_ONCE = (Target(RATE, 3, LIBRDKAFKA),)
 
 
 @dataclass(frozen=True)
@@ -23,32 +34,56 @@ class Row:
     name: str
     segment: Segment
     works: dict[str, str]
+    targets: tuple[Target, ...] = ()
     needs_broker: bool = False
-    least_times: float | None = None
 
 
 def all_rows() -> Iterator[Row]:
     for label, segment in SEGMENTS.items():
         for codec in CODECS:
-            least = LEAST_TIMES if (codec, label) == TARGETED else None
-            accumulate = f"accumulate_{codec}"
-            yield Row(
-                f"producer: append and drain, {codec}, {label}",
-                segment,
-                {OURS: accumulate, KAFKA_PYTHON: accumulate},
-                least_times=least,
-            )
-            yield Row(
-                f"producer: append and drain, {codec}, {label}, in Arrow columns",
-                segment,
-                {OURS: f"accumulate_columns_{codec}", KAFKA_PYTHON: accumulate},
-            )
+            yield from _accumulating(codec, label, segment)
     for label, segment in SEGMENTS.items():
         for codec in CODECS:
-            yield Row(
-                f"producer: send to a broker, {codec}, {label}",
-                segment,
-                dict.fromkeys((OURS, KAFKA_PYTHON, LIBRDKAFKA), f"send_{codec}"),
-                needs_broker=True,
-                least_times=LEAST_TIMES if (codec, label) == TARGETED else None,
-            )
+            yield from _sending(codec, label, segment)
+
+
+def _accumulating(codec: str, label: str, segment: Segment) -> Iterator[Row]:
+    accumulate = f"accumulate_{codec}"
+    yield Row(
+        f"producer: append and drain, {codec}, {label}",
+        segment,
+        {OURS: accumulate, KAFKA_PYTHON: accumulate},
+        (OF_KAFKA_PYTHON,) if (codec, label) == TARGETED else (),
+    )
+    yield Row(
+        f"producer: append and drain, {codec}, {label}, in Arrow columns",
+        segment,
+        {OURS: f"accumulate_columns_{codec}", KAFKA_PYTHON: accumulate},
+    )
+
+
+def _sending(codec: str, label: str, segment: Segment) -> Iterator[Row]:
+    large, small = Settings(codec, LARGE), Settings(codec, SMALL)
+    send = work_of(SEND, large)
+    yield Row(
+        f"producer: send to a broker, {codec}, {label}",
+        segment,
+        dict.fromkeys((OURS, KAFKA_PYTHON, LIBRDKAFKA), send),
+        (*OF_LIBRDKAFKA, *((OF_KAFKA_PYTHON,) if (codec, label) == TARGETED else ())),
+        needs_broker=True,
+    )
+    yield Row(
+        f"producer: send to a broker, {codec}, {label}, batches of 16 KiB",
+        segment,
+        dict.fromkeys((OURS, LIBRDKAFKA), work_of(SEND, small)),
+        OF_LIBRDKAFKA,
+        needs_broker=True,
+    )
+    for way in (SEND_MANY, SEND_COLUMNS):
+        yield Row(
+            f"producer: {way} to a broker, {codec}, {label}",
+            segment,
+            {OURS: work_of(way, large), LIBRDKAFKA: send},
+            MANY_AT_ONCE,
+            needs_broker=True,
+        )

@@ -1,0 +1,1 @@
+"""Consumers of a real broker beside other clients': records a second, and what they take of processors and memory."""
