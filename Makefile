@@ -91,7 +91,7 @@ bench-serve: build ## compare the endpoint with a real Kafka broker over the sam
 	@tools/system.sh java maven
 	@$(JAVA) $(BIN)/python -m bench.serve $(BENCH_ARGS)
 
-bench-mirror: build ## compare mirroring raw, deep and by confluent-kafka between two real brokers (BENCH_ARGS="-k zstd")
+bench-mirror: build ## compare ways to mirror between two real brokers with confluent-kafka and a floor (BENCH_ARGS="-k zstd")
 	@tools/system.sh java maven
 	@$(JAVA) $(BIN)/python -m bench.mirror $(BENCH_ARGS)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,25 +49,29 @@ class Relative:
     """Each row's contenders beside ours, which is 1, on a logarithmic axis.
 
     ours: the column of ours; others: those of the contenders, by column, with the names to show. less_is_better: the
-    figures are costs, and the chart shows their reciprocals.
+    figures are costs, and the chart shows their reciprocals. Tables that were written earlier may lack columns.
+    older: the column of ours in these.
     """
 
     ours: str
     others: Mapping[str, str]
     less_is_better: bool = False
+    older: str = ""
 
     def draw(self, table: TableJson) -> str:
         rows = [row for row in _named_rows(table) if self._compared(row)]
+        others = {
+            column: name for column, name in self.others.items() if self._is_drawn(column, table["columns"])
+        }
         figure, axes = _figure(len(rows))
         for place, row in enumerate(rows):
             axes.axhline(place, color=_FLOOR, alpha=0.25, linewidth=0.6, zorder=0)
             axes.plot(1, place, "|", color=_OURS, markersize=12, markeredgewidth=3)
-            for number, (column, relative) in enumerate(self._compared(row).items()):
-                number = list(self.others).index(column)
-                axes.plot(relative, place, **_marker(column, number))
+            for column, relative in self._compared(row).items():
+                axes.plot(relative, place, **_marker(others[column], list(others).index(column)))
         axes.plot([], [], "|", color=_OURS, markersize=10, markeredgewidth=3, label="kafkafmt")
-        for number, (column, name) in enumerate(self.others.items()):
-            axes.plot([], [], label=name, **_marker(column, number))
+        for number, name in enumerate(others.values()):
+            axes.plot([], [], label=name, **_marker(name, number))
         axes.axvline(1, color=_OURS, linewidth=0.8, alpha=0.6, zorder=0)
         axes.set_xscale("log")
         low, high = axes.get_xlim()
@@ -82,15 +86,21 @@ class Relative:
         return _svg(figure)
 
     def _compared(self, row: Mapping[str, Cell]) -> dict[str, float]:
-        ours = row[self.ours].get("value")
+        ours = row[self._ours(row)].get("value")
         if not ours:
             return {}
-        values = {column: row[column].get("value") for column in self.others}
+        values = {column: row[column].get("value") for column in self.others if self._is_drawn(column, row)}
         return {
             column: ours / value if self.less_is_better else value / ours
             for column, value in values.items()
             if value
         }
+
+    def _ours(self, columns: Container[str]) -> str:
+        return self.ours if self.ours in columns else self.older
+
+    def _is_drawn(self, column: str, columns: Container[str]) -> bool:
+        return column in columns and column != self._ours(columns)
 
 
 @dataclass(frozen=True)
@@ -174,8 +184,8 @@ def _label(row: Mapping[str, Cell]) -> str:
     return f"{_name_of(row)}{'  ✗' if missed else ''}"
 
 
-def _marker(column: str, number: int) -> dict[str, Any]:
-    if column in _FLOORS:
+def _marker(name: str, number: int) -> dict[str, Any]:
+    if name in _FLOORS:
         return {"marker": "x", "color": _FLOOR, "linestyle": "", "markersize": 6, "markeredgewidth": 1.8}
     marker, colour = _MARKERS[number % len(_MARKERS)], _OTHERS[number % len(_OTHERS)]
     return {"marker": marker, "color": colour, "linestyle": "", "markersize": 5.5}

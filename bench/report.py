@@ -36,10 +36,10 @@ class Section:
 SECTIONS = (
     Section(
         "bench",
-        "Kernels, producer path and splitting",
+        "Kernels, producer path, consumers and splitting",
         "make bench",
         "Compares the kernels with Kafka's own Java, with other Python clients, and with the floor: the copy, the"
-        " codec or the CRC.",
+        " codec or the CRC. Compares producers and consumers of a real broker with kafka-python and librdkafka.",
         {
             "kernels": Relative(
                 "ours",
@@ -47,6 +47,14 @@ SECTIONS = (
             ),
             "producer": Relative(
                 "ours M rec/s", {"kafka-python M rec/s": "kafka-python", "librdkafka M rec/s": "librdkafka"}
+            ),
+            "consumer": Relative(
+                "ours M rec/s",
+                {
+                    "confluent-kafka M rec/s": "confluent-kafka",
+                    "kafka-python M rec/s": "kafka-python",
+                    "floor M rec/s": "floor",
+                },
             ),
             "splitting_all": Bars(
                 "most split",
@@ -85,11 +93,19 @@ SECTIONS = (
         "mirror",
         "Mirror",
         "make bench-mirror",
-        "Compares `kafkafmt mirror`, raw and with `--deep`, with a loop of confluent-kafka's consumer and producer."
-        " Raw is 1 in the chart.",
+        "Compares `kafkafmt mirror` with `--use-raw-bytes` (raw), with `--deep`, with a loop of confluent-kafka's"
+        " consumer and producer, and with the floor: a program that only receives and sends the bytes.",
         {
             "processors": Relative(
-                "raw", {"deep": "--deep", "confluent-kafka": "confluent-kafka"}, less_is_better=True
+                "adaptive",
+                {
+                    "raw": "--use-raw-bytes",
+                    "deep": "--deep",
+                    "confluent-kafka": "confluent-kafka",
+                    "floor": "floor",
+                },
+                less_is_better=True,
+                older="raw",
             )
         },
     ),

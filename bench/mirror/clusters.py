@@ -37,7 +37,10 @@ class Clusters:
 def clusters(works: Sequence[Work]) -> Iterator[Clusters]:
     """A broker of Kafka 3.9.1 that has the topics, and one of Kafka 4."""
     logs = ROOT / "logs"
-    folders = {work.topic: [*topic_of(work.segment, 1, logs).folders] * work.partitions for work in works}
+    folders = {
+        work.topic: [*topic_of(work.segment, 1, logs, work.copies).folders] * work.partitions
+        for work in works
+    }
     with broker_of(folders, ROOT) as source, broker_in(ROOT, kafka=KAFKA_4) as target:
         source.create_topic(EMPTY, works[0].partitions)
         yield Clusters(source, target)

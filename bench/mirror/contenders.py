@@ -1,15 +1,27 @@
-"""The programs that mirror a topic once, from its start to what is its end then: ours, raw and deep, and others'."""
+"""The programs that mirror a topic once, from its start to what is its end then: ours in three ways, and others'.
+
+The floor mirrors nothing: it receives and sends as many bytes.
+"""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+from bench.mirror.ends import ends
 from bench.mirror.works import Work
+from bench.peers.names import CONFLUENT, FLOOR
+from kafkafmt.mirror.memory import MirrorMemory
+from kafkafmt.mirror.options import MirrorOptions
 
-RAW, DEEP, HANDLER, LIBRDKAFKA = "raw", "deep", "deep, handler", "confluent-kafka"
+ADAPTIVE, RAW, DEEP, HANDLER = "adaptive", "raw", "deep", "deep, handler"
+# Whose memory is limited by `--memory`.
+OWN = (ADAPTIVE, RAW, DEEP, HANDLER)
 KAFKAFMT = str(Path(sys.executable).with_name("kafkafmt"))
 
 
@@ -26,9 +38,9 @@ class Route:
 
 def _ours(*options: str) -> Callable[[Route, Work], list[str]]:
     def command(route: Route, _: Work) -> list[str]:
-        ends = f"kafka://{route.source}/{route.topic}", f"kafka://{route.target}"
+        addresses = f"kafka://{route.source}/{route.topic}", f"kafka://{route.target}"
         fresh = "--group", route.group, "--offset-map", f"topic:{route.group}-offsets"
-        return [KAFKAFMT, "mirror", *ends, "--once", *fresh, "--json", *options]
+        return [KAFKAFMT, "mirror", *addresses, "--once", *fresh, "--json", *options]
 
     return command
 
@@ -39,8 +51,31 @@ def _librdkafka(route: Route, work: Work) -> list[str]:
 
 
 COMMANDS: dict[str, Callable[[Route, Work], list[str]]] = {
-    RAW: _ours(),
+    ADAPTIVE: _ours(),
+    RAW: _ours("--use-raw-bytes"),
     DEEP: _ours("--deep"),
     HANDLER: _ours("--deep", "--handler", "bench.mirror.handlers:unchanged"),
-    LIBRDKAFKA: _librdkafka,
+    CONFLUENT: _librdkafka,
 }
+NAMES = (FLOOR, *COMMANDS)
+
+
+@cache
+def present() -> tuple[str, ...]:
+    """The names of the contenders that this version has: the mirror is adaptive once it makes batches of a size."""
+    done = subprocess.run([KAFKAFMT, "mirror", "--help"], capture_output=True, text=True, check=True)
+    return tuple(name for name in NAMES if name != ADAPTIVE or "--batch-size" in done.stdout)
+
+
+def floor_command(work: Work, stack: ExitStack, *, is_empty: bool) -> list[str]:
+    """The floor, between ends that run until the stack is closed.
+
+    Its responses are as large as those that the mirror asks for. A request has one batch of each partition, as raw
+    sends them, within the mirror's limit.
+    """
+    memory = MirrorMemory(MirrorOptions.memory_bytes)
+    request = min(work.batch_wire_bytes * work.partitions, memory.max_request_bytes)
+    source, target = stack.enter_context(ends(work.stored.path))
+    total = 0 if is_empty else work.wire_bytes
+    sizes = (str(size) for size in (total, memory.fetch_bytes, request))
+    return [sys.executable, "-m", "bench.mirror.floor", source, target, *sizes]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench.segments import MIB, ONE_RECORD, Segment, StoredSegment, stored
 from kafkafmt import Codec
@@ -20,28 +21,35 @@ BATCH_BYTES = {
     Codec.ZSTD: 144 * KIB,
 }
 LARGE_BATCH_BYTES = 1000 * KIB  # below what brokers take of a batch without compression
-MOST_OF_DEEP = 0.1
-SMALL_SEGMENT_BYTES = 2 * MIB  # of small batches, of which one a partition goes out in a request
+SMALL_SEGMENT_BYTES = 2 * MIB  # of batches of one record, of which raw sends one a partition in a request
 
 
 @dataclass(frozen=True)
 class Work:
-    """A topic to be mirrored. most_of_deep: what raw may take of the processors beside deep, where that is a target."""
+    """A topic to be mirrored. copies: how often each partition has the records of the segment."""
 
     segment: Segment
     partitions: int = PARTITIONS
-    most_of_deep: float | None = None
+    copies: int = 1
 
     @property
     def label(self) -> str:
-        size, codec = self.segment.batch_bytes, self.segment.codec
-        if size == ONE_RECORD:
-            return f"{codec.name.lower()}, one record a batch"
-        return f"{codec.name.lower()}, batches of {size // KIB} KiB"
+        codec = self.segment.codec.name.lower()
+        if self.is_of_single_records:
+            return f"{codec}, one record a batch"
+        return f"{codec}, batches of {self.segment.batch_bytes // KIB} KiB"
+
+    @property
+    def is_of_single_records(self) -> bool:
+        return self.segment.batch_bytes == ONE_RECORD
+
+    @property
+    def is_of_large_batches(self) -> bool:
+        return self.segment.batch_bytes == LARGE_BATCH_BYTES
 
     @property
     def topic(self) -> str:
-        return f"bench-{self.segment.name}"
+        return f"bench-{self.segment.name}" + ("" if self.copies == 1 else f"-{self.copies}")
 
     @property
     def stored(self) -> StoredSegment:
@@ -49,28 +57,36 @@ class Work:
 
     @property
     def records(self) -> int:
-        return self.stored.records * self.partitions
+        return self.stored.records * self.partitions * self.copies
 
     @property
-    def batches(self) -> int:
-        return self.stored.batches * self.partitions
+    def wire_bytes(self) -> int:
+        """Of batches as they are stored and sent."""
+        return self.stored.size_in_bytes * self.partitions * self.copies
+
+    @property
+    def batch_wire_bytes(self) -> int:
+        """The mean of a batch."""
+        return self.stored.size_in_bytes // self.stored.batches
 
     @property
     def gigabytes(self) -> float:
         """Of batches before compression."""
-        return self.stored.raw_bytes * self.partitions / 1e9
+        return self.stored.raw_bytes * self.partitions * self.copies / 1e9
 
     @property
     def wire_gigabytes(self) -> float:
-        """Of batches as they are stored and sent."""
-        return self.stored.size_in_bytes * self.partitions / 1e9
+        return self.wire_bytes / 1e9
+
+    def of_wire_bytes(self, least: int) -> Work:
+        """The same with so many copies that about `least` bytes are sent."""
+        return replace(self, copies=max(1, math.ceil(least / (self.wire_bytes // self.copies))))
 
 
 def all_works(segment_bytes: int) -> Iterator[Work]:
     """By codec, of batches as producers make them by default and of large ones; then of small ones."""
     for codec, batch_bytes in BATCH_BYTES.items():
-        most = None if codec == Codec.NONE else MOST_OF_DEEP
         for size in (batch_bytes, LARGE_BATCH_BYTES):
-            yield Work(Segment(codec, VALUE_SIZE, size, size=segment_bytes), most_of_deep=most)
+            yield Work(Segment(codec, VALUE_SIZE, size, size=segment_bytes))
     for codec in (Codec.GZIP, Codec.LZ4):
         yield Work(Segment(codec, VALUE_SIZE, ONE_RECORD, size=min(segment_bytes, SMALL_SEGMENT_BYTES)))

@@ -6,9 +6,10 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from bench import BUILD
-from bench.segments import Segment, StoredSegment, stored
+from bench.segments import Segment, StoredSegment, repeated, stored
 from kafkafmt.log import PartitionLogWriter
 
 ROOT = BUILD / "serve"
@@ -39,21 +40,26 @@ class Topic:
         return self.records * self.value_size / 1e9
 
 
-def topic_of(segment: Segment, partitions: int, directory: Path = LOGS) -> Topic:
-    """A topic in a log directory; its partitions are made where they are absent."""
+def topic_of(segment: Segment, partitions: int, directory: Path = LOGS, copies: int = 1) -> Topic:
+    """A topic in a log directory; its partitions are made where they are absent.
+
+    copies: how often a partition has the records of the segment.
+    """
     source = stored(segment)
-    name = f"bench-{segment.name}"
+    name = f"bench-{segment.name}" + ("" if copies == 1 else f"-{copies}")
     folders = [directory / f"{name}-{number}" for number in range(partitions)]
     for folder in folders:
         if not folder.exists():
-            _write(source, folder)
-    return Topic(name, folders, source.records, segment.value_size)
+            _write(source, folder, copies)
+    return Topic(name, folders, source.records * copies, segment.value_size)
 
 
-def _write(source: StoredSegment, folder: Path) -> None:
+def _write(source: StoredSegment, folder: Path, copies: int) -> None:
     """All of the folder or nothing of it."""
     partial = folder.parent / f"writing-{folder.name}"
     shutil.rmtree(partial, ignore_errors=True)
-    with PartitionLogWriter(partial) as writer:
-        writer.append(source.path.read_bytes())
+    with TemporaryDirectory(dir=BUILD) as temporary, PartitionLogWriter(partial) as writer:
+        copied = Path(temporary) / "copied"
+        repeated(source, copies, copied)
+        writer.append(copied.read_bytes())
     partial.rename(folder)

@@ -26,5 +26,7 @@ def test_the_benchmark_mirrors_every_record_by_every_contender(tmp_path: Path) -
     )
     assert done.returncode == 0, done.stdout
     (row,) = json.loads(found.read_text())["measured"]["rows"]
-    assert all(row["runs"][name]["runs"] for name in ("raw", "deep", "deep, handler", "confluent-kafka"))
-    assert "raw/deep" in done.stdout
+    assert all(
+        row["runs"][name]["runs"] for name in ("floor", "raw", "deep", "deep, handler", "confluent-kafka")
+    )
+    assert "raw/floor" in done.stdout
