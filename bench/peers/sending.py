@@ -23,8 +23,10 @@ CODECS = ("lz4", "none")
 # librdkafka's own batch.size, and Kafka's.
 LARGE, SMALL = 1_000_000, 16_384
 MIB = 1024 * 1024
-# Values that are handed over together where a call takes many, and after which librdkafka's reports are served.
+# Values that are handed over together where a call takes many.
 AT_ONCE = 10_000
+# After so many librdkafka's reports are served: then it takes the least of the processor.
+_REPORTED_AT_ONCE = 1_000
 COLUMN_RECORDS = 8192
 _FLUSH_SECONDS = 120.0
 _FULL_SECONDS = 1.0
@@ -160,9 +162,9 @@ class Records(NamedTuple):
     parts: Sequence[Any]
 
 
-def in_values(data: bytes) -> Records:
+def in_values(data: bytes, at_once: int = AT_ONCE) -> Records:
     values = values_of(data)
-    parts = [values[first : first + AT_ONCE] for first in range(0, len(values), AT_ONCE)]
+    parts = [values[first : first + at_once] for first in range(0, len(values), at_once)]
     return Records(len(values), len(values[0]), parts)
 
 
@@ -196,7 +198,7 @@ class Sending:
 
     def _work(self, way: str, settings: Settings) -> Prepare:
         def prepare(data: bytes) -> Run:
-            records = in_columns(data) if way == SEND_COLUMNS else in_values(data)
+            records = self._records(way, data)
             copies = max(1, self._mebibytes * MIB // len(data))
             topic = topic_of(self._name, work_of(way, settings), records.value_size)
             client = self._open = self._opened(way, settings)
@@ -211,6 +213,11 @@ class Sending:
             return run
 
         return prepare
+
+    def _records(self, way: str, data: bytes) -> Records:
+        if way == SEND_COLUMNS:
+            return in_columns(data)
+        return in_values(data, _REPORTED_AT_ONCE if self._name == LIBRDKAFKA else AT_ONCE)
 
     def _opened(self, way: str, settings: Settings) -> Client:
         if self._name == LIBRDKAFKA:
