@@ -49,10 +49,10 @@ _OF_LIBRDKAFKA = {
     "fetch.wait.max.ms": _FETCH_WAIT_MS,
     "max.partition.fetch.bytes": _PARTITION_BYTES,
     "fetch.max.bytes": _FETCH_BYTES,
-    # As many bytes as the budget of ours; and it fetches again as soon as there is room, not a second later.
+    # As many bytes as the budget of ours. It fetches again as soon as there is room, not a second later.
     "queued.max.messages.kbytes": BUDGET_BYTES // 1024,
     "queued.min.messages": 10_000_000,
-    "fetch.queue.backoff.ms": 1,
+    "fetch.queue.backoff.ms": 0,
 }
 
 
