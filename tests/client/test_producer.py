@@ -310,7 +310,7 @@ def test_a_full_accumulator_says_how_much_is_held_after_max_block_ms(broker: Bro
     options = {"buffer_memory": 100_000, "linger_ms": 60_000, "batch_size": 200_000}
     with Producer(bootstrap_servers=broker.bootstrap, **options) as producer:
         # Nothing is sent to make room.
-        producer._accumulator.muted.add(kf.TopicPartition(topic, 0))
+        producer._record_accumulator.muted.add(kf.TopicPartition(topic, 0))
         for _ in range(9):
             producer.send(topic, b"v" * 10_000, partition=0)
         producer._max_block_ms = 300  # now that it knows the topic
@@ -318,40 +318,24 @@ def test_a_full_accumulator_says_how_much_is_held_after_max_block_ms(broker: Bro
         with pytest.raises(BufferExhaustedError, match=message) as raised:
             producer.send(topic, b"v" * 10_000, partition=0)
         assert isinstance(raised.value, kafka.errors.KafkaTimeoutError)
-        producer._accumulator.muted.clear()
+        producer._record_accumulator.muted.clear()
 
 
-class LongPolls:
-    """Tells when a producer's sender has gone to sleep."""
-
-    def __init__(self, producer: Producer) -> None:
-        self.count = 0
-        self._changed = threading.Condition()
-        self._poll = producer._client.poll
-        producer._client.poll = self._polled  # type: ignore[method-assign]
-
-    def wait_for_more_than(self, count: int) -> None:
-        with self._changed:
-            assert self._changed.wait_for(lambda: self.count > count, SECONDS)
-
-    def _polled(self, timeout_ms: float, **options: Any) -> Any:
-        if timeout_ms > 1000:
-            with self._changed:
-                self.count += 1
-                self._changed.notify_all()
-        return self._poll(timeout_ms=timeout_ms, **options)
+def wait_until_idle(producer: Producer) -> None:
+    """Return once the sender has done all that was to do before this call, and sleeps."""
+    done = threading.Event()
+    producer._io.call_soon(done.set)
+    assert done.wait(SECONDS)
 
 
 def test_a_caller_that_waits_for_memory_has_what_lingers_sent_at_once(broker: Broker, topic: str) -> None:
     options = {"buffer_memory": 5000, "linger_ms": 60_000, "max_block_ms": SECONDS * 1000}
     with Producer(bootstrap_servers=broker.bootstrap, **options) as producer:
-        polls = LongPolls(producer)
         producer.send(topic, b"value", partition=0)
         producer.flush(SECONDS)
-        polls.wait_for_more_than(0)
-        before = polls.count
         lingering = producer.send(topic, b"value", partition=0)
-        polls.wait_for_more_than(before)
+        wait_until_idle(producer)
+        assert not lingering.is_done
         producer.send(topic, b"value", partition=1)  # for which there is no room until that is gone
         assert lingering.get(SECONDS).offset == 1
 
@@ -494,7 +478,7 @@ def test_close_delivers_what_waits(broker: Broker, topic: str) -> None:
     future = producer.send(topic, b"value")
     producer.close(SECONDS)
     assert future.succeeded()
-    assert not producer._sender.is_alive()
+    assert not producer._io.is_alive
     producer.close()
     with pytest.raises(ProducerClosedError):
         producer.send(topic, b"value")
@@ -507,14 +491,14 @@ def test_close_says_what_was_not_delivered_in_time(broker: Broker, topic: str) -
         producer.close(0)
     assert raised.value.undelivered == {kf.TopicPartition(topic, 0): 2, kf.TopicPartition(topic, 1): 1}
     assert all(isinstance(future.exception, kafka.errors.IllegalStateError) for future in sent)
-    assert not producer._sender.is_alive()
+    assert not producer._io.is_alive
 
 
 @pytest.mark.usefixtures("interrupts")
 def test_close_when_interrupted_then_gives_up_what_is_not_delivered(broker: Broker, topic: str) -> None:
     producer = Producer(bootstrap_servers=broker.bootstrap)
     partition = kf.TopicPartition(topic, 0)
-    producer._accumulator.muted.add(partition)  # nothing is delivered
+    producer._record_accumulator.muted.add(partition)  # nothing is delivered
     future = producer.send(topic, b"value", partition=0)
 
     def interrupt() -> None:
@@ -555,19 +539,19 @@ def test_close_in_a_callback_does_not_wait_for_itself(broker: Broker, topic: str
 
     producer.send(topic, b"value").add_callback(close)
     assert closed.wait(SECONDS)
-    producer._sender.join(SECONDS)
-    assert not producer._sender.is_alive()
+    producer._io.join(SECONDS)
+    assert not producer._io.is_alive
 
 
 def test_a_producer_that_nobody_holds_is_closed(broker: Broker, topic: str) -> None:
     producer = Producer(bootstrap_servers=broker.bootstrap)
     producer.send(topic, b"value").get(SECONDS)
-    sender, reference = producer._sender, weakref.ref(producer)
+    io, reference = producer._io, weakref.ref(producer)
     del producer
     gc.collect()
     assert reference() is None
-    sender.join(SECONDS)
-    assert not sender.is_alive()
+    io.join(SECONDS)
+    assert not io.is_alive
 
 
 def test_a_program_that_ends_without_close_ends_quietly_and_delivers(broker: Broker, topic: str) -> None:

@@ -129,7 +129,7 @@ class BrokerConnection:
         return (
             self._is_ready
             and self._parser is None
-            and len(self._in_flight) < self._max_in_flight
+            and len(self._in_flight) + len(self._sent_callbacks) < self._max_in_flight
             and not (self._throttled_until and time.monotonic() < self._throttled_until)
         )
 

@@ -41,8 +41,12 @@ class BrokerConnections:
         connection = self._connections.get(node_id)
         if connection is not None:
             return connection
+        if self._is_closed or time.monotonic() < self._next_attempt.get(node_id, 0):
+            return None
         address = self._control.address_of(node_id)
-        if address is None or self._is_closed or time.monotonic() < self._next_attempt.get(node_id, 0):
+        if address is None:
+            if not self._control.cluster.need_update:
+                self._control.cluster.request_update()
             return None
         host, port = address
         connection = BrokerConnection(
@@ -54,6 +58,7 @@ class BrokerConnections:
             self._changed,
         )
         self._connections[node_id] = connection
+        self._io.call_later(self._max_idle_s, self._close_idle, connection)
         return connection
 
     def ready(self, node_id: int) -> BrokerConnection | None:
@@ -71,12 +76,15 @@ class BrokerConnections:
         for connection in self.all():
             connection.close()
 
-    def close_idle(self) -> None:
-        """Close the connections that were not used for `connections_max_idle_ms`."""
-        before = time.monotonic() - self._max_idle_s
-        for connection in self.all():
-            if connection.is_ready and not connection.in_flight_count and connection.last_activity < before:
-                connection.close()
+    def _close_idle(self, connection: BrokerConnection) -> None:
+        """Close a connection that was not used for `connections_max_idle_ms`."""
+        if connection.is_closed:
+            return
+        idle_s = time.monotonic() - connection.last_activity
+        if idle_s >= self._max_idle_s and not connection.in_flight_count:
+            connection.close()
+        else:
+            self._io.call_later(max(self._max_idle_s - idle_s, 1), self._close_idle, connection)
 
     def _changed(self, connection: BrokerConnection) -> None:
         node_id = connection.node_id

@@ -7,11 +7,14 @@ kafka-python's, through its public classes.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import kafka.errors as kafka_errors
 from kafka.net.compat import KafkaNetClient
 from kafka.net.inet import create_connection
 from kafka.net.manager import KafkaConnectionManager
@@ -27,6 +30,11 @@ if TYPE_CHECKING:
     from kafka.metrics import Metrics
     from kafka.protocol.broker_version_data import BrokerVersionData
 
+    from kafkafmt.client.io_thread import IoThread
+
+# How long `close` waits for the thread.
+_CLOSE_SECONDS = 10.0
+
 
 class ControlPlane:
     """The metadata of a cluster, and requests to its brokers. Any thread may call it.
@@ -40,21 +48,22 @@ class ControlPlane:
     """
 
     def __init__(self, config: Mapping[str, Any], metrics: Metrics | None = None) -> None:
-        self.config = {**config, "ssl_context": ssl_context(config)}
+        self.config = {**KafkaConnectionManager.DEFAULT_CONFIG, **config, "ssl_context": ssl_context(config)}
         self._net = NetworkSelector(**self.config)
         self._manager = KafkaConnectionManager(self._net, **{**self.config, "metrics": metrics})
         self.client = KafkaNetClient(net=self._net, manager=self._manager)
         self.cluster: ClusterMetadata = self._manager.cluster
 
     def start(self, timeout_ms: float | None = None) -> None:
-        """Start the thread, and wait up to `timeout_ms` for the metadata of the cluster.
+        """Start the thread. Wait up to `timeout_ms` for the metadata of the cluster, unless `api_version` is set.
 
         Raises KafkaTimeoutError if no broker of `bootstrap_servers` answers, and the errors of authentication. The
         thread has ended then.
         """
         self._net.start()
         try:
-            self._manager.bootstrap(timeout_ms)
+            if self._manager.broker_version_data is None:
+                self._manager.bootstrap(timeout_ms)
         except BaseException:
             self.close()
             raise
@@ -64,7 +73,7 @@ class ControlPlane:
         """The versions of APIs that the bootstrap broker knows, or that the option `api_version` stands for."""
         return self._manager.broker_version_data
 
-    def send(self, request: Any, node_id: int | None = None, timeout_ms: float | None = None) -> Future:
+    def send(self, request: Any, node_id: int | str | None = None, timeout_ms: float | None = None) -> Future:
         """Send a message of kafka-python. Return the future of the response, whose callbacks run in its thread.
 
         node_id: None for the node with the fewest requests in flight.
@@ -73,6 +82,20 @@ class ControlPlane:
         return self._manager.call_soon(
             partial(self._manager.send, request, node_id=node_id, request_timeout_ms=timeout_ms)
         )
+
+    def ask(
+        self, request: Any, io: IoThread, on_done: Callable[[Any], object], node_id: int | str | None = None
+    ) -> None:
+        """Send a message of kafka-python. Call `on_done` in the thread of `io` with the response, or with an error."""
+
+        def call_back(result: Any) -> None:
+            with suppress(kafka_errors.KafkaConnectionError):  # that thread has ended
+                io.call_soon(on_done, result)
+
+        try:
+            self.send(request, node_id).add_both(call_back)
+        except RuntimeError as error:  # this thread has ended
+            call_back(kafka_errors.KafkaConnectionError(str(error)))
 
     def wait(self, future: Future, timeout_ms: float | None = None) -> Any:
         """Return the value of a future, or raise its error. Raises KafkaTimeoutError after `timeout_ms`."""
@@ -119,6 +142,14 @@ class ControlPlane:
         opened.add_both(call_loop)
         return await result
 
-    def close(self) -> None:
-        """Close the connections and end the thread."""
-        self.client.close()
+    def close(self, timeout: float = _CLOSE_SECONDS) -> None:
+        """Close the connections, and end the thread. A name look-up may block it: wait up to `timeout` seconds."""
+        is_closed = threading.Event()
+        try:
+            self._manager.call_soon(self._manager.close).add_both(lambda _: is_closed.set())
+        except RuntimeError:  # it was closed before
+            return
+        if is_closed.wait(timeout):
+            self._net.close()
+        else:
+            self._net.stop(timeout_ms=0)

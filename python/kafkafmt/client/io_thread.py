@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import kafka.errors as kafka_errors
@@ -13,7 +14,7 @@ import kafka.errors as kafka_errors
 class IoThread:
     """A daemon thread with an event loop. Callbacks run in it, one at a time.
 
-    Any thread may call `call_soon` and `stop`. The other methods are for callbacks.
+    Any thread may call `call_soon`, `stop` and `join`. The other methods are for callbacks.
     """
 
     def __init__(self, name: str) -> None:
@@ -21,6 +22,7 @@ class IoThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._lock = threading.Lock()
         self._is_stopping = False
+        self._ident = 0
 
     def start(self) -> None:
         """Start the thread."""
@@ -29,7 +31,7 @@ class IoThread:
     @property
     def is_current(self) -> bool:
         """Whether the caller runs in this thread."""
-        return threading.current_thread() is self._thread
+        return threading.get_ident() == self._ident
 
     @property
     def is_alive(self) -> bool:
@@ -41,7 +43,10 @@ class IoThread:
         with self._lock:
             if self._is_stopping:
                 raise kafka_errors.KafkaConnectionError("the client is closed")
-            self.loop.call_soon_threadsafe(callback, *args)
+            if threading.get_ident() == self._ident:
+                self.loop.call_soon(callback, *args)
+            else:
+                self.loop.call_soon_threadsafe(callback, *args)
 
     def call_later(self, seconds: float, callback: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
         """Call `callback(*args)` in `seconds`. Only callbacks may call this."""
@@ -59,10 +64,16 @@ class IoThread:
                     self.loop.call_soon_threadsafe(self.loop.stop)
         if self._thread.ident is None:
             self.loop.close()
-        elif not self.is_current:
+        else:
+            self.join(timeout)
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait up to `timeout` seconds for the end of the thread. A callback does not wait."""
+        if not self.is_current and self._thread.ident is not None:
             self._thread.join(timeout)
 
     def _run(self) -> None:
+        self._ident = threading.get_ident()
         asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_forever()
@@ -75,3 +86,27 @@ class IoThread:
         for task in tasks:
             task.cancel()
         self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+
+
+class CoalescedCall:
+    """Calls a function in the I/O thread: once for all calls that come before it runs. Any thread may call it.
+
+    Calls after the end of the thread do nothing.
+    """
+
+    def __init__(self, io: IoThread, function: Callable[[], object]) -> None:
+        self._io = io
+        self._function = function
+        self._is_due = False
+
+    def __call__(self) -> None:
+        if self._is_due:
+            return
+        self._is_due = True
+        with suppress(kafka_errors.KafkaConnectionError):  # the thread has ended
+            self._io.call_soon(self._run)
+
+    def _run(self) -> None:
+        # First: a call from now on may be about something that the function does not see any more.
+        self._is_due = False
+        self._function()

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import kafka.errors as kafka_errors
 from kafka.admin import ConfigResourceType
-from kafka.future import Future
 from kafka.protocol.admin import DescribeConfigsRequest
 
 from kafkafmt.client.clock import monotonic_ms
@@ -31,11 +32,9 @@ PROPERTIES = (MAX_MESSAGE_BYTES, MAX_BATCHES_PER_REQUEST)
 _FINAL = (kafka_errors.AuthorizationError, kafka_errors.UnsupportedVersionError)
 
 
-class Client(Protocol):
-    """The methods of kafka-python's KafkaNetClient that `TopicLimits` calls."""
-
-    def least_loaded_node(self) -> Any: ...
-    def send(self, node_id: Any, request: Any) -> Future: ...
+# Sends a message of kafka-python to any broker. Calls the function with the response or an error, in the sender's
+# thread.
+Ask = Callable[[Any, Callable[[Any], object]], object]
 
 
 @dataclass(slots=True)
@@ -66,10 +65,8 @@ class TopicLimits:
     Any thread may call `want` and `await_answer`. Only the sender's thread calls the other methods.
     """
 
-    def __init__(
-        self, client: Client, *, is_asked_for: bool, max_age_ms: float, retry_backoff_ms: float
-    ) -> None:
-        self._client = client
+    def __init__(self, ask: Ask, *, is_asked_for: bool, max_age_ms: float, retry_backoff_ms: float) -> None:
+        self._ask = ask
         self._is_asked_for = is_asked_for
         self._max_age_ms = max_age_ms
         self._retry_backoff_ms = retry_backoff_ms
@@ -142,15 +139,12 @@ class TopicLimits:
         )
         for topic in due:
             self._limits[topic].is_asked = True
-        try:
-            future = self._client.send(self._client.least_loaded_node(), request)
-        except kafka_errors.KafkaError as error:  # no broker can be reached
-            self._failed(due, now_ms, error)
-            return
-        future.add_callback(self._answered, due, now_ms)
-        future.add_errback(self._failed, due, now_ms)
+        self._ask(request, partial(self._answered, due, now_ms))
 
     def _answered(self, topics: list[str], asked_ms: float, response: Any) -> None:
+        if isinstance(response, Exception):
+            self._failed(topics, asked_ms, response)
+            return
         results = {result.resource_name: result for result in response.results}
         for topic in topics:
             result = results[topic]

@@ -1,65 +1,78 @@
-"""kafka-python's producer with kafkafmt's accumulator and encoder in place of its own (KIP-126).
+"""The producer: an accumulator of batches (KIP-126), and a sender with connections of our own.
 
-Connections, metadata, the sender's thread, idempotence, transactions and configuration are kafka-python's. Its
-constructor assigns an accumulator, a transaction manager and a sender to attributes. Here these are properties, whose
-setters create kafkafmt's objects instead, before anything has used kafka-python's.
+kafka-python's classes do what carries no records: metadata, and the requests of transactions (`ControlPlane`). Its
+KafkaProducer gives the names of options and methods.
 """
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
-from collections.abc import Mapping
+import warnings
+import weakref
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import kafka.errors as kafka_errors
-from kafka import KafkaProducer
-from kafka.net.compat import KafkaNetClient
-from kafka.partitioner import DefaultPartitioner
+from kafka.metrics import MetricConfig, Metrics
+from kafka.partitioner import DefaultPartitioner, Partitioner
 from kafka.producer.future import FutureProduceResult
 from kafka.producer.future import FutureRecordMetadata as FailedSend
+from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from kafkafmt.build.estimator import RatioEstimator
 from kafkafmt.client import metrics
-from kafkafmt.client.accumulator import AccumulatorOptions, RecordFuture, RecordsFuture, Undelivered
+from kafkafmt.client.accumulator import RecordFuture, RecordsFuture, Undelivered
 from kafkafmt.client.clock import monotonic_ms
+from kafkafmt.client.control_plane import ControlPlane
 from kafkafmt.client.errors import ProducerClosedError, RecordTooLargeError, UndeliveredError
+from kafkafmt.client.in_flight import InFlightBatches
+from kafkafmt.client.io_thread import CoalescedCall, IoThread
 from kafkafmt.client.limits import TopicLimits
 from kafkafmt.client.partitions import PartitionsByTopic, TopicPartitions
-from kafkafmt.client.sender import ProducerSender
-from kafkafmt.client.sender_accumulator import ProducerAccumulator, SenderAccumulator
-from kafkafmt.client.transactions import ProducerTransactions
-from kafkafmt.memory import MemoryBudget
-from kafkafmt.types import Codec, TopicPartition, milliseconds
+from kafkafmt.client.producer_accumulator import ProducerAccumulator
+from kafkafmt.client.producer_config import (
+    DEFAULT_CONFIG,
+    accumulator_options,
+    ensure_broker_takes,
+    producer_config,
+)
+from kafkafmt.client.sender import Sender, SenderOptions, SenderParts
+from kafkafmt.client.topic_metadata import await_topic, update_metadata
+from kafkafmt.client.transactions import Transactions
+from kafkafmt.types import TopicPartition, milliseconds
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from kafka.producer.record_accumulator import RecordAccumulator as KafkaPythonAccumulator
-    from kafka.producer.sender import Sender
-    from kafka.producer.transaction_manager import TransactionManager
+    from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
+    from typing_extensions import Self
 
+    from kafkafmt.client.transaction_requests import Result
     from kafkafmt.columns.write import Binary, Headers, Timestamps
 
 _BYTES = frozenset({bytes, bytearray, memoryview, type(None)})
 # An upper bound of the bytes around key, value and headers of a record in a batch of its own (61 + 21 + varints).
 _MAX_OVERHEAD = 128
 _MAX_HEADER_OVERHEAD = 10  # two varints
-_CODECS = {None: Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
-_ACKS = (0, 1, -1, "all")
-# How long `close` waits for the sender's thread to end after it has aborted the batches.
+# How long `close` waits for the I/O thread to end after it has aborted the batches.
 _ABORT_SECONDS = 10.0
+# How long a producer that was not closed has for it at the end of the program, as KafkaProducer.
+_LAST_SECONDS = 1.0
+# How long `close` waits for the connections of the control plane.
+_CLOSE_SECONDS = 1.0
 
 
-class Producer(KafkaProducer):  # type: ignore[misc]
-    """A KafkaProducer that builds batches natively, sizes them by their estimated compression, and splits large ones.
+class Producer:
+    """A producer that builds batches natively, sizes them by their estimated compression, and splits large ones.
 
-    A batch that is larger than its topic takes is split: before it is sent, if the brokers report
-    `max.message.bytes`, else when a broker refuses it. Order and exactly-once delivery hold across a split.
-    Several threads may use one Producer, as with KafkaProducer. Callbacks are called in the sender's thread.
+    It has the options, methods, futures and errors of kafka-python's KafkaProducer. A batch that is larger than its
+    topic takes is split: before it is sent, if the brokers report `max.message.bytes`, else when a broker refuses it.
+    Order and exactly-once delivery hold across a split. Several threads may use one Producer. Callbacks are called in
+    its I/O thread.
 
-    Options are those of kafka-python's KafkaProducer, and:
+    Options are those of KafkaProducer without `kafka_client`, and:
 
     buffer_memory: bytes that the batches of all partitions together may hold (default 32 MiB). `send` waits up to
         `max_block_ms` for room, then raises BufferExhaustedError. With a MemoryPlan, use its `producer_bytes`.
@@ -79,104 +92,183 @@ class Producer(KafkaProducer):  # type: ignore[misc]
     0
     """
 
-    DEFAULT_CONFIG: ClassVar[dict[str, Any]] = {
-        **KafkaProducer.DEFAULT_CONFIG,
-        "buffer_memory": AccumulatorOptions.buffer_memory,
-        "budget": None,
-        "compression_level": None,
-        "estimator": None,
-        "topic_limits": True,
-    }
-
-    # Every codec is available, because kafkafmt includes them. The numbers are those of the batch header.
-    _COMPRESSORS: ClassVar[dict[Any, Any]] = {
-        name: (lambda: True, int(codec)) for name, codec in _CODECS.items()
-    }
+    DEFAULT_CONFIG: ClassVar[dict[str, Any]] = DEFAULT_CONFIG
 
     def __init__(self, **configs: Any) -> None:
-        self._options = _accumulator_options({**self.DEFAULT_CONFIG, **configs})
-        estimator = configs.get("estimator")
-        if not isinstance(estimator, RatioEstimator | None):
-            raise TypeError(f"estimator: expected one of kafkafmt's or with its methods, found {estimator!r}")
-        budget = configs.get("budget")
-        if not isinstance(budget, MemoryBudget | None):
-            raise TypeError(f"budget: expected a MemoryBudget, found {budget!r}")
-        if configs.get("acks", "all") not in _ACKS:
-            raise ValueError(f"acks: expected 0, 1, -1 or 'all', found {configs['acks']!r}")
-        client_type = configs.get("kafka_client", KafkaNetClient)
+        self._closed = True  # until it is open
+        self._cleanup: Callable[[], None] | None = None
+        self.config = config = producer_config(configs, self.DEFAULT_CONFIG)
+        self._metrics = _open_metrics(config) if config["metrics_enabled"] else None
+        self._control = ControlPlane({**config, "metric_group_prefix": "producer"}, self._metrics)
+        self._control.start(config["bootstrap_timeout_ms"])
+        try:
+            config["api_version"] = self._control.versions.broker_version
+            ensure_broker_takes(config)
+            self._open(config)
+        except BaseException:
+            self._control.close()
+            raise
+        self._closed = False
+        self._cleanup = _cleanup_of(self)
+        atexit.register(self._cleanup)
 
-        def open_client(**client_configs: Any) -> KafkaNetClient:
-            self._client = client_type(**client_configs)
-            return self._client
+    def _open(self, config: Mapping[str, Any]) -> None:
+        """Create the accumulator and its sender, and start the I/O thread."""
+        control, self._metadata = self._control, self._control.cluster
+        self._io = io = IoThread(f"{config['client_id']}-network-thread")
+        in_flight = InFlightBatches()
+        self._transactions = _open_transactions(config, control, in_flight)
+        wakeup = CoalescedCall(io, lambda: sender.run())
 
-        super().__init__(**{**configs, "kafka_client": open_client})
-        self.config["kafka_client"] = client_type  # not a closure that refers to self
-        self._partitions = PartitionsByTopic(self._metadata, self._limits)
-        self._metadata.add_listener(self._partitions)
-        self._key_serializer = self.config["key_serializer"]
-        self._value_serializer = self.config["value_serializer"]
-        self._max_request_size = self.config["max_request_size"]
-        self._max_block_ms = self.config["max_block_ms"]
-        partitioner = self.config["partitioner"]
-        self._chooses_by_key = type(partitioner) is DefaultPartitioner
-        self._on_new_batch: Any = getattr(partitioner, "on_new_batch", None)
-        self._in_transactions = self._transactions if self.config["transactional_id"] is not None else None
+        def ask(message: Any, on_done: Callable[[Any], object]) -> None:
+            def call_back(outcome: Any) -> None:
+                on_done(outcome)
+                wakeup()  # batches may wait for the answer
 
-    # Assigned by KafkaProducer.__init__
+            control.ask(message, io, call_back)
 
-    @property
-    def _transaction_manager(self) -> ProducerTransactions | None:
-        return self._transactions
-
-    @_transaction_manager.setter
-    def _transaction_manager(self, made: TransactionManager | None) -> None:
-        self._transactions = None if made is None else ProducerTransactions.replacing(made)
-
-    @property
-    def _accumulator(self) -> SenderAccumulator:
-        return self._sender_accumulator
-
-    @_accumulator.setter
-    def _accumulator(self, made: KafkaPythonAccumulator) -> None:
-        config = self.config
-        if made.config["message_version"] < 2:
-            raise kafka_errors.UnsupportedVersionError(
-                f"kafkafmt.net.Producer writes message format v2: expected a broker of 0.11 or later, "
-                f"found {'.'.join(map(str, config['api_version']))}"
-            )
-        self._limits = limits = TopicLimits(
-            self._client,
+        self._limits = TopicLimits(
+            ask,
             is_asked_for=config["topic_limits"],
             max_age_ms=config["metadata_max_age_ms"],
             retry_backoff_ms=config["retry_backoff_ms"],
         )
         self._record_accumulator = ProducerAccumulator(
-            self._options,
+            accumulator_options(config),
             budget=config["budget"],
             estimator=config["estimator"],
-            max_message_bytes=limits.max_message_bytes,
-            held_until_ms=limits.held_until_ms,
+            max_message_bytes=self._limits.max_message_bytes,
+            held_until_ms=self._limits.held_until_ms,
             sequences=self._transactions,
-            wakeup=self._client.wakeup,
+            wakeup=wakeup,
         )
-        self._sender_accumulator = SenderAccumulator(
+        parts = SenderParts(
+            io,
+            control,
             self._record_accumulator,
-            client=self._client,
-            transactions=self._transactions,
-            limits=limits,
-            metrics=self._metrics,
-            tells_offsets=config["acks"] != 0,
+            self._limits,
+            in_flight,
+            self._transactions,
+            metrics.SenderMetrics(self._metrics),
         )
+        self._sender = sender = Sender(parts, _sender_options(config), wakeup)
         if self._metrics is not None:
-            metrics.register(self._metrics, self._record_accumulator, monotonic_ms)
+            metrics.register(self._metrics, self._record_accumulator, sender)
+        self._partitions = PartitionsByTopic(self._metadata, self._limits)
+        self._metadata.add_listener(self._partitions)
+        self._metadata.add_listener(lambda _: wakeup())
+        self._key_serializer = config["key_serializer"]
+        self._value_serializer = config["value_serializer"]
+        self._max_request_size = config["max_request_size"]
+        self._max_block_ms = config["max_block_ms"]
+        partitioner = config["partitioner"]
+        self._chooses_by_key = type(partitioner) is DefaultPartitioner
+        self._on_new_batch: Any = getattr(partitioner, "on_new_batch", None)
+        self._in_transactions = self._transactions if config["transactional_id"] else None
+        self._initialized: Result | None = None  # of `init_transactions`
+        io.start()
+        wakeup()
 
-    @property
-    def _sender(self) -> ProducerSender:
-        return self._producer_sender
+    def __enter__(self) -> Self:
+        return self
 
-    @_sender.setter
-    def _sender(self, made: Sender) -> None:
-        self._producer_sender = ProducerSender.replacing(made)
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close(timeout=_LAST_SECONDS, null_logger=True)
+
+    def __str__(self) -> str:
+        return (
+            f"<KafkaProducer client_id={self.config['client_id']} "
+            f"transactional_id={self.config['transactional_id']}>"
+        )
+
+    # Cluster and metrics
+
+    def bootstrap_connected(self) -> bool:
+        """Return whether the producer is connected to a bootstrap broker, and has no metadata yet."""
+        return bool(self._control.client.bootstrap_connected())
+
+    def partitions_for(self, topic: str) -> set[int]:
+        """Return the numbers of a topic's partitions. Waits up to `max_block_ms` for the metadata."""
+        return await_topic(self._metadata, topic, self._max_block_ms)
+
+    def metrics(self, raw: bool = False) -> dict[Any, Any] | None:
+        """Return the metrics by group and name; None without `metrics_enabled`. raw: kafka-python's objects by name."""
+        if self._metrics is None:
+            return None
+        registered = self._metrics.metrics.copy()
+        if raw:
+            return dict(registered)
+        values: dict[str, dict[str, Any]] = {}
+        for name, metric in registered.items():
+            values.setdefault(name.group, {})[name.name] = metric.value()
+        return values
+
+    # Transactions
+
+    def init_transactions(self) -> None:
+        """Get a producer id for `transactional_id`. Earlier transactions of this id are completed or aborted.
+
+        Waits up to `max_block_ms`. After a KafkaTimeoutError another call waits on. After a success it does nothing.
+
+        Raises KafkaTimeoutError, IllegalStateError without a transactional id, and KafkaError.
+        """
+        transactions = self._ensure_idempotent(
+            "Cannot call init_transactions without setting a transactional_id."
+        )
+        if self._initialized is None:
+            self._initialized = transactions.initialize()
+            self._sender.wakeup()
+        result = self._initialized
+        try:
+            if not result.wait(self._max_block_ms / 1000):
+                raise kafka_errors.KafkaTimeoutError(
+                    f"Timeout expired while initializing transactional state in {self._max_block_ms} ms."
+                )
+        finally:
+            if result.has_failed:
+                self._initialized = None
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction. Raises ProducerFencedError, and KafkaError in another state."""
+        self._ensure_idempotent("Cannot use transactional methods without enabling transactions").begin()
+
+    def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group_metadata: ConsumerGroupMetadata | str,
+    ) -> None:
+        """Commit offsets of a consumer group with the transaction. Waits until its coordinator has them.
+
+        group_metadata: of the consumer, by which a broker refuses one that has left the group (KIP-447); or a group id.
+
+        Raises KafkaError outside of a transaction, and the errors of the coordinator.
+        """
+        transactions = self._ensure_idempotent(
+            "Cannot use transactional methods without enabling transactions"
+        )
+        self._await(transactions.send_offsets(offsets, group_metadata))
+
+    def commit_transaction(self) -> None:
+        """Send what waits, and commit the transaction. Raises the error of a record that failed."""
+        transactions = self._ensure_idempotent("Cannot commit transaction since transactions are not enabled")
+        self._await(transactions.begin_commit())
+
+    def abort_transaction(self) -> None:
+        """Abort the transaction. Records that were not sent fail."""
+        transactions = self._ensure_idempotent("Cannot abort transaction since transactions are not enabled.")
+        self._await(transactions.begin_abort())
+
+    def _ensure_idempotent(self, message: str) -> Transactions:
+        if self._transactions is None:
+            raise kafka_errors.IllegalStateError(message)
+        return self._transactions
+
+    def _await(self, result: Result) -> None:
+        self._sender.wakeup()
+        result.wait()
 
     # Records
 
@@ -269,7 +361,7 @@ class Producer(KafkaProducer):  # type: ignore[misc]
         self, topic: str, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes]]
     ) -> None:
         """Raise RecordTooLargeError for a record above `max_request_size`."""
-        size = self._estimate_size_in_bytes(key, value, headers)
+        size = DefaultRecordBatchBuilder.estimate_size_in_bytes(key, value, headers)
         if size > self._max_request_size:
             raise RecordTooLargeError(
                 f"{topic}: a record of {size} bytes before compression: expected at most {self._max_request_size} "
@@ -343,24 +435,17 @@ class Producer(KafkaProducer):  # type: ignore[misc]
             partitions, max_block_ms = self._await_partitions(topic)
         topic_partition = partitions.get(partition)
         if topic_partition is None:  # the partition may be newer than the metadata
-            self._update_metadata(max_block_ms)
+            update_metadata(self._metadata, max_block_ms)
             topic_partition = self._chosen(topic, partition, None, None, None, None)
         if self._in_transactions is not None:
             self._in_transactions.maybe_add_partition_to_transaction(topic_partition)
         return topic_partition, max_block_ms
 
-    def _update_metadata(self, max_block_ms: float) -> None:
-        """Request the metadata again, and wait up to `max_block_ms` for the response."""
-        is_updated = threading.Event()
-        self._metadata.request_update().add_both(lambda _: is_updated.set())
-        self._sender.wakeup()
-        is_updated.wait(max_block_ms / 1000)
-
     def _await_partitions(self, topic: str) -> tuple[TopicPartitions, float]:
         """Wait for the metadata of a topic. Return its partitions, and the rest of `max_block_ms`."""
         began_ms = monotonic_ms()
         try:
-            self._wait_on_metadata(topic, self._max_block_ms)
+            await_topic(self._metadata, topic, self._max_block_ms)
         except kafka_errors.KafkaTimeoutError:
             raise kafka_errors.KafkaTimeoutError(
                 f"{topic}: not found within {self._max_block_ms / 1000:g} s (max_block_ms): there is no such topic, or "
@@ -374,11 +459,33 @@ class Producer(KafkaProducer):  # type: ignore[misc]
     def _chosen(
         self, topic: str, partition: int | None, key: Any, value: Any, key_bytes: Any, value_bytes: Any
     ) -> TopicPartition:
-        """Choose a partition as kafka-python does. Raises as it does if the given one does not exist."""
-        number = self._partition(topic, partition, key, value, key_bytes, value_bytes)
+        """Choose a partition as KafkaProducer does. Raises ValueError if the given one does not exist."""
+        if partition is not None:
+            if partition < 0:
+                raise ValueError("partition must be >= 0")
+            if partition not in (self._metadata.partitions_for_topic(topic) or ()):
+                raise ValueError(f"Unrecognized partition {partition} for topic {topic}")
+            return TopicPartition(topic, partition)
+        partitioner = self.config["partitioner"]
+        if isinstance(partitioner, Partitioner):
+            number = partitioner.partition(topic, key, key_bytes, value, value_bytes, self._metadata)
+        else:
+            warnings.warn(
+                "partitioner does not implement kafka.partitioner.Partitioner",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            number = partitioner.partition(topic, key_bytes, self._metadata)
         if number is None:
             raise ValueError(f"Partitioner did not assign a partition for topic {topic}!")
         return TopicPartition(topic, number)
+
+    def _serialize(self, serializer: Any, topic: str, headers: list[tuple[str, bytes]], data: Any) -> Any:
+        """Serialize a key or a value. Serializers of before kafka-python 3 do not take headers."""
+        try:
+            return serializer.serialize(topic, headers, data)
+        except TypeError:
+            return serializer.serialize(topic, data)
 
     # Flush and close
 
@@ -390,7 +497,7 @@ class Producer(KafkaProducer):  # type: ignore[misc]
         Raises KafkaTimeoutError, whose message counts the records that are not delivered. Raises IllegalStateError if
         a callback calls it: it would wait for its own thread (KIP-1118).
         """
-        if threading.current_thread() is self._sender:
+        if self._io.is_current:
             raise kafka_errors.IllegalStateError(
                 "flush: a callback must not call it: it would wait for its own thread"
             )
@@ -402,25 +509,28 @@ class Producer(KafkaProducer):  # type: ignore[misc]
             raise kafka_errors.KafkaTimeoutError(str(error)) from None
 
     def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
-        """Flush for up to `timeout` seconds (None: until all is done), then end the sender's thread.
+        """Flush for up to `timeout` seconds (None: until all is done), then end the threads.
 
         Records that are not delivered by then fail. Once their futures have failed, raises UndeliveredError with their
-        number by partition. With `null_logger`, which kafka-python sets at exit, nothing is raised. If interrupted,
-        it gives up the records that are not delivered. Raises ValueError for a negative timeout.
+        number by partition. With `null_logger`, as at exit, nothing is raised. If interrupted, it gives up the records
+        that are not delivered. Raises ValueError for a negative timeout.
         """
         if timeout is None:
             timeout = threading.TIMEOUT_MAX
         if not 0 <= timeout <= threading.TIMEOUT_MAX:
             raise ValueError(f"Invalid timeout: {timeout}")
-        self._unregister_cleanup()
         if getattr(self, "_closed", True):
             return
         self._closed = True
+        if self._cleanup is not None:
+            atexit.unregister(self._cleanup)
         try:
             undelivered = self._end_sender(timeout)
         except BaseException:  # such as KeyboardInterrupt
             self._sender.force_close()
             raise
+        finally:
+            self._control.close(_CLOSE_SECONDS)
         if self._metrics:
             self._metrics.close()
         for serializer in (self._key_serializer, self._value_serializer):
@@ -430,36 +540,69 @@ class Producer(KafkaProducer):  # type: ignore[misc]
             raise UndeliveredError(timeout, undelivered)
 
     def _end_sender(self, timeout: float) -> Undelivered:
-        """Flush for up to `timeout` seconds, then end the sender's thread. Return the records that were given up."""
-        sender = self._sender
-        is_callback = threading.current_thread() is sender
-        if timeout > 0 and not is_callback:
+        """Flush for up to `timeout` seconds, then end the I/O thread. Return the records that were given up."""
+        sender, io = self._sender, self._io
+        if timeout > 0 and not io.is_current:
             deadline = time.monotonic() + timeout
             with suppress(kafka_errors.KafkaTimeoutError):
                 self.flush(timeout)
             sender.initiate_close()
-            sender.join(max(deadline - time.monotonic(), 0))
-        if sender.is_alive():
+            io.join(min(max(deadline - time.monotonic(), 0), threading.TIMEOUT_MAX))
+        if io.is_alive:
             sender.force_close()
-            if not is_callback:
-                sender.join(_ABORT_SECONDS)
-        if sender.is_alive() and not is_callback:  # the thread waits for a connection
-            self._accumulator.abort_incomplete_batches()
-        return self._accumulator.undelivered
+            io.join(_ABORT_SECONDS)
+        if io.is_alive and not io.is_current:  # a callback keeps the thread
+            sender.abort_batches()
+        return sender.undelivered
 
 
-def _accumulator_options(config: Mapping[str, Any]) -> AccumulatorOptions:
-    """Return the options of the accumulator. Raises ValueError for a number out of range, TypeError for no number."""
-    return AccumulatorOptions(
-        batch_size=config["batch_size"],
-        buffer_memory=config["buffer_memory"],
-        linger_ms=config["linger_ms"],
-        codec=_CODECS.get(config["compression_type"], Codec.NONE),  # kafka-python refuses unknown names
-        level=config["compression_level"],
-        delivery_timeout_ms=config["delivery_timeout_ms"],
-        retry_backoff_ms=config["retry_backoff_ms"],
-        max_block_ms=config["max_block_ms"],
+def _open_metrics(config: Mapping[str, Any]) -> Metrics:
+    settings = MetricConfig(
+        samples=config["metrics_num_samples"],
+        time_window_ms=config["metrics_sample_window_ms"],
+        tags={"client-id": config["client_id"]},
     )
+    return Metrics(settings, [reporter() for reporter in config["metric_reporters"]])
+
+
+def _open_transactions(
+    config: Mapping[str, Any], control: ControlPlane, in_flight: InFlightBatches
+) -> Transactions | None:
+    if not config["enable_idempotence"]:
+        return None
+    return Transactions(
+        config["transactional_id"] or None,
+        in_flight=in_flight,
+        broker_version=config["api_version"],
+        cluster=control.cluster,
+        transaction_timeout_ms=config["transaction_timeout_ms"],
+        retry_backoff_ms=config["retry_backoff_ms"],
+    )
+
+
+def _sender_options(config: Mapping[str, Any]) -> SenderOptions:
+    is_single = config["max_in_flight_requests_per_connection"] == 1
+    return SenderOptions(
+        acks=config["acks"],
+        retries=config["retries"],
+        max_request_size=config["max_request_size"],
+        request_timeout_ms=config["request_timeout_ms"],
+        retry_backoff_ms=config["retry_backoff_ms"],
+        client_id=config["client_id"],
+        mutes=is_single and not config["enable_idempotence"],
+    )
+
+
+def _cleanup_of(producer: Producer) -> Callable[[], None]:
+    """Return the function that closes a producer at exit, and does not keep it alive."""
+    reference = weakref.ref(producer)
+
+    def close() -> None:
+        alive = reference()
+        if alive is not None:
+            alive.close(timeout=_LAST_SECONDS, null_logger=True)
+
+    return close
 
 
 def _size_of_headers(headers: list[tuple[str, bytes]]) -> int:

@@ -13,7 +13,7 @@ from kafkafmt.client.accumulator import RecordsFuture
 from kafkafmt.client.accumulator.raw_batches import RequestLimits
 from kafkafmt.client.clock import monotonic_ms
 from kafkafmt.client.producer import Producer
-from kafkafmt.client.receiving import DescriptorSelector
+from kafkafmt.client.topic_metadata import update_metadata
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ class RawProducer(Producer):
         **Producer.DEFAULT_CONFIG,
         "send_raw_bytes": True,
         "max_batches_per_request": 1,
-        "selector": DescriptorSelector,
     }
 
     def __init__(self, **configs: Any) -> None:
@@ -131,7 +130,7 @@ class RawProducer(Producer):
                     f"{TopicPartition(topic, partition)}: not found within {self._max_block_ms / 1000:g} s "
                     f"(max_block_ms): the topic has {len(self._metadata.partitions_for_topic(topic))} partitions"
                 )
-            self._update_metadata(left_ms)
+            update_metadata(self._metadata, left_ms)
             time.sleep(min(self.config["retry_backoff_ms"], left_ms) / 1000)
 
     def send_columns(self, *_: Any, **__: Any) -> RecordsFuture:

@@ -1,24 +1,52 @@
-"""kafka-python's TransactionManager, which gives the accumulator its sequence numbers.
+"""The state of an idempotent or transactional producer, which gives the accumulator its sequence numbers.
 
-It fails less than kafka-python's. A batch that a broker refused was not appended. Its sequence numbers go to the next
-records of the partition, which has no other batch in flight. A batch that failed otherwise may have been appended: an
-idempotent producer then continues with a new epoch (KIP-360), and a transaction aborts.
+States and errors are those of KafkaProducer. It opens no connection: `next_request` returns what to send, and the
+response goes to `handle_outcome` of the request.
+
+A batch that a broker refused was not appended. Its sequence numbers go to the next records of the partition. A batch
+that failed otherwise may have been appended: an idempotent producer then continues with a new epoch (KIP-360), and a
+transaction aborts. After the abort the producer gets a new epoch, too.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+import heapq
+import logging
+import threading
+from collections.abc import Collection, Mapping
+from enum import Enum
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 import kafka.errors as kafka_errors
-from kafka.producer.transaction_manager import TransactionManager, TransactionState, TxnRequestHandler
+from kafka.structs import ConsumerGroupMetadata
 
 from kafkafmt.client.accumulator import ProducerState
+from kafkafmt.client.sequence_numbers import SequenceNumbers
+from kafkafmt.client.transaction_requests import (
+    GROUP,
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    TRANSACTION,
+    AddOffsets,
+    AddPartitions,
+    EndTransaction,
+    FindCoordinator,
+    InitProducerId,
+    Result,
+    TransactionRequest,
+)
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from kafka.cluster import ClusterMetadata
+    from kafka.protocol.metadata import CoordinatorType
+    from kafka.structs import OffsetAndMetadata
 
+    from kafkafmt.client.accumulator import ProducerBatch
+    from kafkafmt.client.in_flight import InFlightBatches
     from kafkafmt.types import TopicPartition
+
+log = logging.getLogger(__name__)
 
 TOO_LARGE = (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)
 
@@ -34,109 +62,432 @@ REFUSALS = (
     kafka_errors.UnsupportedCompressionTypeError,
     kafka_errors.UnsupportedForMessageFormatError,
 )
+_FATAL = (
+    kafka_errors.ClusterAuthorizationFailedError,
+    kafka_errors.TransactionalIdAuthorizationFailedError,
+    kafka_errors.ProducerFencedError,
+    kafka_errors.InvalidTxnStateError,
+)
+# Brokers from this version on give a producer the next epoch (KIP-360).
+_BUMPS_EPOCHS = (2, 5)
 
 
-class SentBatch(Protocol):
-    """The properties of a sent batch that transactions read. kafka-python's `match` compares id and epoch."""
+class State(Enum):
+    """The state of a producer, named as KafkaProducer names it in errors."""
+
+    UNINITIALIZED = 0
+    INITIALIZING = 1
+    READY = 2
+    IN_TRANSACTION = 3
+    COMMITTING_TRANSACTION = 4
+    ABORTING_TRANSACTION = 5
+    ABORTABLE_ERROR = 6
+    FATAL_ERROR = 7
+    BUMPING_PRODUCER_EPOCH = 8
+
+
+_COMPLETING = (State.COMMITTING_TRANSACTION, State.ABORTING_TRANSACTION)
+_ERRORS = (State.ABORTABLE_ERROR, State.FATAL_ERROR)
+# The states before each state.
+_BEFORE: Mapping[State, Collection[State]] = {
+    State.UNINITIALIZED: (),
+    State.INITIALIZING: (State.UNINITIALIZED, *_COMPLETING),
+    State.READY: (State.INITIALIZING, State.BUMPING_PRODUCER_EPOCH, *_COMPLETING),
+    State.IN_TRANSACTION: (State.READY,),
+    State.COMMITTING_TRANSACTION: (State.IN_TRANSACTION,),
+    State.ABORTING_TRANSACTION: (State.IN_TRANSACTION, State.ABORTABLE_ERROR),
+    State.ABORTABLE_ERROR: (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION, State.ABORTABLE_ERROR),
+    State.FATAL_ERROR: tuple(State),
+    State.BUMPING_PRODUCER_EPOCH: (State.READY,),
+}
+
+
+class Consequence(Enum):
+    """What the final failure of a batch means for its producer."""
+
+    NONE = "only the batch fails"
+    ABORT = "the transaction aborts"
+    NEW_EPOCH = "later records get a new epoch"
+    NEW_PRODUCER_ID = "later records get a new producer id"
+    FATAL = "nothing can be sent any more"
+
+
+class Transactions:
+    """The `Sequences` of a RecordAccumulator, and the transactions of a Producer.
+
+    Any thread may call the methods that KafkaProducer has. The sender's thread calls the others.
+
+    transactional_id: None for a producer that is only idempotent.
+    broker_version: of the bootstrap broker.
+    cluster: the metadata, which keeps the addresses of coordinators.
+    """
+
+    def __init__(
+        self,
+        transactional_id: str | None,
+        *,
+        in_flight: InFlightBatches,
+        broker_version: tuple[int, ...],
+        cluster: ClusterMetadata | None = None,
+        transaction_timeout_ms: int = 60_000,
+        retry_backoff_ms: float = 100,
+    ) -> None:
+        self.transactional_id = transactional_id
+        # As kafka-python: a timeout is of no use without transactions.
+        self.transaction_timeout_ms = 0 if transactional_id is None else transaction_timeout_ms
+        self.retry_backoff_ms = retry_backoff_ms
+        self.can_bump_epoch = broker_version >= _BUMPS_EPOCHS
+        self.producer_id = NO_PRODUCER_ID
+        self.epoch = NO_EPOCH
+        self.last_error: Exception | None = None
+        self.numbers = SequenceNumbers(in_flight)
+        self._cluster = cluster
+        self._state = State.UNINITIALIZED
+        self._lock = threading.RLock()
+        self._requests: list[tuple[int, int, TransactionRequest]] = []  # a heap
+        self._request_numbers = count()
+        self._coordinators: dict[CoordinatorType, str | None] = {GROUP: None, TRANSACTION: None}
+        self._is_started = False  # a broker knows of the transaction
+        self._needs_new_epoch = False
+        self._new_partitions: set[TopicPartition] = set()
+        self._pending_partitions: set[TopicPartition] = set()
+        self._partitions: set[TopicPartition] = set()
+
+    # State
 
     @property
-    def producer_id(self) -> int: ...
+    def is_transactional(self) -> bool:
+        return self.transactional_id is not None
 
     @property
-    def producer_epoch(self) -> int: ...
+    def has_fatal_error(self) -> bool:
+        return self._state is State.FATAL_ERROR
 
     @property
-    def has_sequence(self) -> bool: ...
+    def has_abortable_error(self) -> bool:
+        return self._state is State.ABORTABLE_ERROR
 
     @property
-    def is_in_doubt(self) -> bool: ...
+    def is_completing(self) -> bool:
+        return self._state in _COMPLETING
 
+    @property
+    def is_aborting(self) -> bool:
+        return self._state is State.ABORTING_TRANSACTION
 
-class ProducerTransactions(TransactionManager):  # type: ignore[misc]
-    """The state of transactions and idempotence; the `Sequences` of a RecordAccumulator."""
+    @property
+    def is_new_transaction(self) -> bool:
+        """Whether no partition was added to the transaction yet."""
+        return not self._partitions
 
-    @classmethod
-    def replacing(cls, manager: TransactionManager) -> Self:
-        """Create a ProducerTransactions in place of a manager that was not used yet."""
-        return cls(
-            transactional_id=manager.transactional_id,
-            transaction_timeout_ms=manager.transaction_timeout_ms,
-            retry_backoff_ms=manager.retry_backoff_ms,
-            api_version=manager._api_version,
-            metadata=manager._metadata,
-        )
+    def _transition_to(self, target: State, error: Exception | None = None) -> None:
+        if self._state not in _BEFORE[target]:
+            raise kafka_errors.KafkaError(
+                f"TransactionalId {self.transactional_id}: Invalid transition attempted from state "
+                f"{self._state.name} to state {target.name}"
+            )
+        log.debug("transition from %s to %s: %s", self._state.name, target.name, error)
+        self.last_error = error
+        self._state = target
+
+    def transition_to_fatal_error(self, error: Exception) -> None:
+        """Refuse all that follows with this error."""
+        with self._lock:
+            log.error("the producer cannot continue: %s", error)
+            self._transition_to(State.FATAL_ERROR, error)
+
+    def transition_to_abortable_error(self, error: Exception) -> None:
+        """Let the open transaction end by an abort only. Does nothing without one, or if it aborts already."""
+        with self._lock:
+            if self._state in _BEFORE[State.ABORTABLE_ERROR]:
+                self._transition_to(State.ABORTABLE_ERROR, error)
+
+    # Called by the producer
+
+    def initialize(self) -> Result:
+        """Request a producer id for the transactional id, which ends its earlier transactions."""
+        with self._lock:
+            self._ensure_transactional()
+            if self.is_completing:
+                raise kafka_errors.KafkaError(f"Cannot call init_transactions in state {self._state.name}")
+            self._transition_to(State.INITIALIZING)
+            return self.enqueue(InitProducerId(self))
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        with self._lock:
+            self._ensure_transactional()
+            self._ensure_no_error()
+            self._transition_to(State.IN_TRANSACTION)
+
+    def begin_commit(self) -> Result:
+        """Commit the transaction once all its records are acknowledged."""
+        with self._lock:
+            self._ensure_transactional()
+            self._ensure_no_error()
+            self._transition_to(State.COMMITTING_TRANSACTION)
+            return self.enqueue(EndTransaction(self, commits=True))
+
+    def begin_abort(self) -> Result:
+        """Abort the transaction once no record of it is in flight."""
+        with self._lock:
+            self._ensure_transactional()
+            if self._state is not State.ABORTABLE_ERROR:
+                self._ensure_no_error()
+            self._transition_to(State.ABORTING_TRANSACTION)
+            self._new_partitions.clear()
+            return self.enqueue(EndTransaction(self, commits=False))
+
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata | str
+    ) -> Result:
+        """Commit offsets of a group with the transaction. group: its metadata, or its id."""
+        if isinstance(group, str):
+            group = ConsumerGroupMetadata(group_id=group)
+        elif not isinstance(group, ConsumerGroupMetadata):
+            raise TypeError(
+                f"send_offsets_to_transaction expects group_metadata to be a ConsumerGroupMetadata or a group_id str, "
+                f"got {type(group)!r}"
+            )
+        if group.generation_id > 0 and not group.member_id:
+            raise ValueError(
+                f"Invalid ConsumerGroupMetadata: generation_id={group.generation_id} implies a joined group but "
+                "member_id is empty"
+            )
+        with self._lock:
+            self._ensure_transactional()
+            self._ensure_no_error()
+            if self._state is not State.IN_TRANSACTION:
+                raise kafka_errors.KafkaError(
+                    "Cannot send offsets to transaction because the producer is not in an active transaction"
+                )
+            return self.enqueue(AddOffsets(self, group, offsets))
+
+    def maybe_add_partition_to_transaction(self, topic_partition: TopicPartition) -> None:
+        """Add a partition to the open transaction, unless it has it. Raises IllegalStateError without one."""
+        if self._state is State.IN_TRANSACTION and topic_partition in self._partitions:
+            return
+        with self._lock:
+            if self._state in _ERRORS:
+                raise kafka_errors.KafkaError(
+                    "Cannot perform send because at least one previous transactional or idempotent request has failed "
+                    "with errors.",
+                    self.last_error,
+                )
+            if not self.is_transactional:
+                return
+            if self.producer_id == NO_PRODUCER_ID:
+                raise kafka_errors.IllegalStateError(
+                    "Cannot perform a 'send' before completing a call to init_transactions when transactions are "
+                    "enabled."
+                )
+            if self._state is not State.IN_TRANSACTION:
+                raise kafka_errors.IllegalStateError(f"Cannot call send in state {self._state.name}")
+            if topic_partition not in self._partitions and topic_partition not in self._pending_partitions:
+                self._new_partitions.add(topic_partition)
+
+    def _ensure_transactional(self) -> None:
+        if not self.is_transactional:
+            raise kafka_errors.IllegalStateError(
+                "Transactional method invoked on a non-transactional producer."
+            )
+
+    def _ensure_no_error(self) -> None:
+        if self._state in _ERRORS:
+            raise kafka_errors.KafkaError(
+                f"Cannot execute transactional method because we are in an error state: {self.last_error}"
+            )
+
+    def close(self, error: Exception) -> None:
+        """Fail the requests that wait."""
+        with self._lock:
+            requests, self._requests = self._requests, []
+        for _, _, request in requests:
+            request.result.done(error)
+
+    # Requests
+
+    def ensure_producer_id(self) -> None:
+        """Request a producer id, if the producer is only idempotent and has none."""
+        if self._state is State.UNINITIALIZED and not self.is_transactional:
+            with self._lock:
+                self._transition_to(State.INITIALIZING)
+                self.enqueue(InitProducerId(self))
+
+    def enqueue(self, request: TransactionRequest) -> Result:
+        """Send a request, now or again, after those with a lower priority. Return its result."""
+        with self._lock:
+            heapq.heappush(self._requests, (request.priority, next(self._request_numbers), request))
+        return request.result
+
+    def next_request(self, has_incomplete: bool) -> TransactionRequest | None:
+        """Take the request to send next. has_incomplete: whether batches wait or are in flight."""
+        if not self._requests and not self._new_partitions:
+            return None
+        with self._lock:
+            if self._new_partitions:
+                self.enqueue(AddPartitions(self, self._new_partitions))
+                self._pending_partitions |= self._new_partitions
+                self._new_partitions.clear()
+            while self._requests:
+                request = self._requests[0][2]
+                is_end = isinstance(request, EndTransaction)
+                if is_end and has_incomplete:
+                    return None
+                heapq.heappop(self._requests)
+                is_harmless = self.has_abortable_error and isinstance(request, FindCoordinator)
+                if self._state in _ERRORS and not is_harmless:
+                    request.result.done(self.last_error)
+                elif is_end and not self._is_started:  # there is nothing to end
+                    self.complete(request.result)
+                else:
+                    return request
+        return None
+
+    def handle_outcome(self, request: TransactionRequest, outcome: Any) -> None:
+        """Handle the response to a request, or an error."""
+        with self._lock:
+            request.handle_outcome(outcome)
+
+    def coordinator_of(self, request: TransactionRequest) -> str | None:
+        """Return the node that a request goes to; None if it is not known."""
+        assert request.coordinator_type is not None
+        return self._coordinators[request.coordinator_type]
+
+    def forget_coordinator(self, kind: CoordinatorType) -> None:
+        """Look a coordinator up again before the next request to it."""
+        self._coordinators[kind] = None
+
+    # Called by requests, with the lock
+
+    def set_coordinator(self, kind: CoordinatorType, key: str, found: Any) -> None:
+        """Set the coordinator that was looked up. found: its address, as the response has it."""
+        assert self._cluster is not None
+        self._coordinators[kind] = self._cluster.add_coordinator(found, kind, key)
+
+    def set_producer_id(self, producer_id: int, epoch: int) -> None:
+        """Send what follows under this id and epoch, with sequence numbers from 0 on."""
+        log.info("producer id %d, epoch %d", producer_id, epoch)
+        self.producer_id, self.epoch = producer_id, epoch
+        self.numbers.reset()
+        if self._state is not State.FATAL_ERROR:
+            self._transition_to(State.READY)
+
+    def partitions_answered(self, partitions: Collection[TopicPartition], *, is_added: bool) -> None:
+        """Note that partitions were added to the transaction, or could not be."""
+        self._pending_partitions.difference_update(partitions)
+        if is_added:
+            self._partitions.update(partitions)
+            self._is_started = True
+
+    def offsets_added(self) -> None:
+        """Note that the transaction has offsets of a group."""
+        self._is_started = True
+
+    def complete(self, result: Result) -> None:
+        """End the transaction. The next one has a new epoch if batches of this one may have been appended or not."""
+        self._is_started = False
+        self._new_partitions.clear()
+        self._pending_partitions.clear()
+        self._partitions.clear()
+        if self._needs_new_epoch and self.is_aborting:
+            self._needs_new_epoch = False
+            self._transition_to(State.INITIALIZING)
+            self.enqueue(InitProducerId(self, is_bump=True, result=result))
+        else:
+            self._transition_to(State.READY)
+            result.done()
 
     # Called by the accumulator
 
     def may_send(self, topic_partition: TopicPartition) -> bool:
-        return self.producer_id_and_epoch.is_valid and bool(
-            self.is_send_to_partition_allowed(topic_partition)
+        return (
+            self.producer_id != NO_PRODUCER_ID
+            and self._state is not State.FATAL_ERROR
+            and self._state is not State.BUMPING_PRODUCER_EPOCH
+            and (self.transactional_id is None or topic_partition in self._partitions)
+            and self.numbers.may_send(topic_partition)
         )
 
     def assign(self, topic_partition: TopicPartition, count: int) -> ProducerState:
-        current = self.producer_id_and_epoch
-        sequence = self.sequence_number(topic_partition)
-        self.increment_sequence_number(topic_partition, count)
-        return ProducerState(current.producer_id, current.epoch, sequence, self.is_transactional())
+        base = self.numbers.assign(topic_partition, count)
+        return ProducerState(self.producer_id, self.epoch, base, self.is_transactional)
 
     def is_current(self, state: ProducerState) -> bool:
-        return bool(self.has_producer_id_and_epoch(state.producer_id, state.producer_epoch))
+        return state.producer_id == self.producer_id and state.producer_epoch == self.epoch
 
     def take_back(self, topic_partition: TopicPartition, state: ProducerState) -> None:
         # Under another producer id or epoch, also one that was requested, sequence numbers begin again.
-        if self.is_current(state) and not self.is_bumping_epoch():
-            self.set_sequence_number(topic_partition, state.base_sequence)
+        if self.is_current(state) and not self._is_changing_epoch:
+            self.numbers.set_next(topic_partition, state.base_sequence)
 
     def fail(self, error: Exception) -> None:
-        if self.is_transactional() and not self.has_fatal_error():
+        if self.is_transactional:
             self.transition_to_abortable_error(error)
 
-    # Called by the sender
+    # Batches
 
-    def classify_batch_error(
-        self, error: Exception | type[Exception], batch: SentBatch, log_start_offset: int = -1
-    ) -> Any:
-        """Return what the final failure of a batch means for the producer: one of the ERROR_CLASS constants."""
-        found = super().classify_batch_error(error, batch, log_start_offset)
-        error_type = error if isinstance(error, type) else type(error)
-        if self.is_transactional():
-            # kafka-python would commit a transaction without the records that failed after their retries.
-            return self.ERROR_CLASS_ABORTABLE if found == self.ERROR_CLASS_RETRIABLE else found
-        if found == self.ERROR_CLASS_FATAL and error_type in self._FATAL_ERRORS:
-            return found
-        is_refused = issubclass(error_type, REFUSALS) and not batch.is_in_doubt
-        if is_refused or not batch.has_sequence:
-            return self.ERROR_CLASS_RETRIABLE  # only this batch fails
-        if not self.producer_id_and_epoch.match(batch):
-            return self.ERROR_CLASS_RETRIABLE
-        if self._supports_epoch_bump():
-            return self.ERROR_CLASS_NEEDS_EPOCH_BUMP
-        return self.ERROR_CLASS_NEEDS_PRODUCER_ID_RESET
+    @property
+    def _is_changing_epoch(self) -> bool:
+        return self._state is State.BUMPING_PRODUCER_EPOCH or self.producer_id == NO_PRODUCER_ID
 
-    def next_request_handler(self, has_incomplete_batches: bool) -> TxnRequestHandler | None:
-        """Return the next request, or None. It is sent again after any retriable error, such as a timeout."""
-        handler = super().next_request_handler(has_incomplete_batches)
-        if handler is not None:
-            handler.on_complete = partial(_complete, handler)
-        return handler
+    def is_stale(self, batch: ProducerBatch) -> bool:
+        """Return whether a batch has numbers under another producer id or epoch than the next records."""
+        state = batch.producer_state
+        return state is not None and (not self.is_current(state) or self._is_changing_epoch)
 
-    def put_back(self, handler: TxnRequestHandler) -> None:
-        """Make a request that was not sent the next one again."""
+    def can_retry(self, batch: ProducerBatch) -> bool:
+        """Return whether a batch may be sent again with the numbers that it has.
+
+        Numbers of an earlier epoch are valid for their partition, because no others are sent to it meanwhile. But a
+        transaction does not outlive its epoch.
+        """
+        return not (self.is_transactional and self.is_stale(batch))
+
+    def consequence_of(self, error: Exception, batch: ProducerBatch) -> Consequence:
+        """Return what the final failure of a batch means for the producer."""
+        if isinstance(error, _FATAL):
+            return Consequence.FATAL
+        if self.is_transactional:
+            return Consequence.ABORT
+        known_as = batch.known_as
+        if known_as is None or not self.is_current(known_as) or _is_refused(error, batch):
+            return Consequence.NONE
+        return Consequence.NEW_EPOCH if self.can_bump_epoch else Consequence.NEW_PRODUCER_ID
+
+    def batch_failed(self, error: Exception, batch: ProducerBatch) -> None:
+        """Continue, or not, after the final failure of a batch."""
         with self._lock:
-            self._enqueue_request(handler)
+            consequence = self.consequence_of(error, batch)
+            if consequence is Consequence.FATAL:
+                self.transition_to_fatal_error(error)
+            elif consequence is Consequence.ABORT:
+                known_as = batch.known_as
+                if known_as is not None and self.is_current(known_as) and not _is_refused(error, batch):
+                    self._needs_new_epoch = self.can_bump_epoch
+                self.transition_to_abortable_error(error)
+            elif consequence is Consequence.NEW_EPOCH:
+                self.bump_epoch()
+            elif consequence is Consequence.NEW_PRODUCER_ID:
+                self.reset_producer_id()
+
+    def bump_epoch(self) -> None:
+        """Request the next epoch, unless that was done (KIP-360)."""
+        with self._lock:
+            if self._state is State.READY:
+                log.warning("producer id %d: a new epoch after %d", self.producer_id, self.epoch)
+                self._transition_to(State.BUMPING_PRODUCER_EPOCH)
+                self.enqueue(InitProducerId(self, is_bump=True))
 
     def reset_producer_id(self) -> None:
-        """Forget the producer id, and request another one, which kafka-python would not do."""
+        """Forget the producer id. `ensure_producer_id` requests another one."""
         with self._lock:
-            super().reset_producer_id()
-            self._current_state = TransactionState.UNINITIALIZED
+            if self._state is State.READY:
+                self.producer_id, self.epoch = NO_PRODUCER_ID, NO_EPOCH
+                self.numbers.reset()
+                self._state = State.UNINITIALIZED
 
 
-def _complete(handler: TxnRequestHandler, correlation_id: int, response: Any) -> None:
-    """Handle a response, and any retriable error as a lost connection.
-
-    kafka-python retries after a lost connection only: after a timeout the producer could not send any more.
-    """
-    if isinstance(response, kafka_errors.RetriableError):
-        response = kafka_errors.KafkaConnectionError(str(response))
-    type(handler).on_complete(handler, correlation_id, response)
+def _is_refused(error: Exception, batch: ProducerBatch) -> bool:
+    """Return whether a broker has certainly not appended a batch that failed with this error."""
+    return isinstance(error, REFUSALS) and batch.in_doubt is None

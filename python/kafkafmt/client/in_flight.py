@@ -1,0 +1,64 @@
+"""The batches that a sender has sent and that no broker has answered yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kafkafmt.client.accumulator import ProducerBatch
+    from kafkafmt.types import TopicPartition
+
+
+class InFlightBatches:
+    """Batches in flight by partition, in the order in which they were sent. Only the sender's thread uses it."""
+
+    def __init__(self) -> None:
+        self._by_partition: dict[TopicPartition, list[ProducerBatch]] = {}
+        self._next_expiry_ms = float("inf")
+
+    def __bool__(self) -> bool:
+        return bool(self._by_partition)
+
+    def of(self, topic_partition: TopicPartition) -> Sequence[ProducerBatch]:
+        """Return the batches of a partition."""
+        return self._by_partition.get(topic_partition, ())
+
+    def add(self, batch: ProducerBatch, expiry_ms: float) -> None:
+        """Add a batch that is sent. expiry_ms: the time at which its delivery timeout is over."""
+        batches = self._by_partition.get(batch.topic_partition)
+        if batches is None:
+            self._by_partition[batch.topic_partition] = [batch]
+        else:
+            batches.append(batch)
+        if expiry_ms < self._next_expiry_ms:
+            self._next_expiry_ms = expiry_ms
+
+    def remove(self, batch: ProducerBatch) -> None:
+        """Remove a batch that was answered or has expired. Further calls do nothing."""
+        batches = self._by_partition.get(batch.topic_partition)
+        if batches is not None and batch in batches:
+            batches.remove(batch)
+            if not batches:
+                del self._by_partition[batch.topic_partition]
+
+    @property
+    def next_expiry_ms(self) -> float:
+        """A time before which no batch expires."""
+        return self._next_expiry_ms
+
+    def take_expired(self, delivery_timeout_ms: float, now_ms: float) -> list[ProducerBatch]:
+        """Remove and return the batches whose delivery timeout is over."""
+        if now_ms < self._next_expiry_ms:
+            return []
+        expired = [batch for batch in self if batch.has_reached_delivery_timeout(delivery_timeout_ms, now_ms)]
+        for batch in expired:
+            self.remove(batch)
+        self._next_expiry_ms = min(
+            (batch.created_ms + delivery_timeout_ms for batch in self), default=float("inf")
+        )
+        return expired
+
+    def __iter__(self) -> Iterator[ProducerBatch]:
+        for batches in self._by_partition.values():
+            yield from batches

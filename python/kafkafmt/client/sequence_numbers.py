@@ -1,0 +1,147 @@
+"""The sequence numbers of an idempotent producer, and which batches of a partition may be in flight together.
+
+Up to five batches of a partition are in flight, because brokers recognise the last five of a producer as duplicates. If
+one of them fails, the others are refused as out of sequence, and return to the queue. Then one batch is sent at a
+time, in the order of their numbers, until all that have failed are resolved. A broker that knows no batch of a
+producer accepts any sequence number. So the first batch under a producer id and epoch is sent alone, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kafkafmt.client.accumulator import ProducerBatch
+    from kafkafmt.client.in_flight import InFlightBatches
+    from kafkafmt.types import TopicPartition
+
+_SEQUENCES = 2**31  # they wrap to 0
+# Kafka's NUM_BATCHES_TO_RETAIN.
+_MAX_IN_FLIGHT = 5
+
+
+class _Partition:
+    """The state of one partition under the current producer id and epoch.
+
+    is_known: whether its broker has acknowledged a batch.
+    to_retry: batches that were answered with an error and are sent again.
+    """
+
+    __slots__ = ("is_known", "last_acked_offset", "next_sequence", "to_retry")
+
+    def __init__(self) -> None:
+        self.next_sequence = 0
+        self.is_known = False
+        self.last_acked_offset = -1
+        self.to_retry: set[ProducerBatch] = set()
+
+    def has_retries(self) -> bool:
+        if self.to_retry:
+            self.to_retry = {batch for batch in self.to_retry if not batch.is_done}
+        return bool(self.to_retry)
+
+
+class SequenceNumbers:
+    """Sequence numbers by partition, under one producer id and epoch at a time. Only the sender's thread uses it."""
+
+    def __init__(self, in_flight: InFlightBatches) -> None:
+        self._in_flight = in_flight
+        self._partitions: dict[TopicPartition, _Partition] = {}
+
+    def reset(self) -> None:
+        """Begin with 0 again in all partitions, because the producer id or epoch has changed.
+
+        Batches in flight keep their numbers. No others of their partitions are sent before they are answered.
+        """
+        self._partitions.clear()
+
+    def may_send(self, topic_partition: TopicPartition) -> bool:
+        """Return whether another batch of the partition may be in flight."""
+        count = len(self._in_flight.of(topic_partition))
+        if not count:
+            return True
+        partition = self._partitions.get(topic_partition)
+        return (
+            partition is not None
+            and partition.is_known
+            and not partition.has_retries()
+            and count < _MAX_IN_FLIGHT
+        )
+
+    def assign(self, topic_partition: TopicPartition, count: int) -> int:
+        """Assign numbers to the next `count` records. Return the first one."""
+        partition = self._partition(topic_partition)
+        base = partition.next_sequence
+        partition.next_sequence = (base + count) % _SEQUENCES
+        return base
+
+    def set_next(self, topic_partition: TopicPartition, sequence: int) -> None:
+        """Assign numbers from `sequence` on."""
+        self._partition(topic_partition).next_sequence = sequence
+
+    def sent(self, batch: ProducerBatch) -> None:
+        """Continue after the numbers of a batch that is sent. They may have been taken back before it."""
+        assert batch.producer_state is not None
+        partition = self._partition(batch.topic_partition)
+        end = (batch.producer_state.base_sequence + batch.record_count) % _SEQUENCES
+        if 0 < (end - partition.next_sequence) % _SEQUENCES < _SEQUENCES // 2:
+            partition.next_sequence = end
+
+    def acknowledged(self, batch: ProducerBatch, base_offset: int) -> None:
+        """Note that a broker has a batch."""
+        partition = self._partition(batch.topic_partition)
+        partition.is_known = True
+        if partition.to_retry:
+            partition.to_retry.discard(batch)
+        if base_offset >= 0:
+            last_offset = base_offset + batch.record_count - 1
+            partition.last_acked_offset = max(partition.last_acked_offset, last_offset)
+
+    def last_acked_offset(self, topic_partition: TopicPartition) -> int:
+        """Return the offset of the last record that a broker has acknowledged; -1 for none."""
+        return self._partition(topic_partition).last_acked_offset
+
+    def will_retry(self, batch: ProducerBatch) -> None:
+        """Note that a batch failed and is sent again with its numbers."""
+        self._partition(batch.topic_partition).to_retry.add(batch)
+
+    def forget(self, batch: ProducerBatch) -> None:
+        """Note that a batch was split or has failed finally."""
+        self._partition(batch.topic_partition).to_retry.discard(batch)
+
+    def send_singly(self, topic_partition: TopicPartition) -> None:
+        """Send the batches of a partition one at a time until a broker acknowledges one."""
+        self._partition(topic_partition).is_known = False
+
+    def is_behind_another(self, batch: ProducerBatch) -> bool:
+        """Return whether an earlier batch of the partition is not resolved: so a broker refuses this one."""
+        partition = self._partition(batch.topic_partition)
+        return any(
+            other.order < batch.order and not other.is_done
+            for others in (self._in_flight.of(batch.topic_partition), partition.to_retry)
+            for other in others
+        )
+
+    def take_back_after(self, batch: ProducerBatch) -> None:
+        """Take their numbers from all batches after one that a broker has not appended and never will.
+
+        No broker has appended them, because its numbers are missing.
+        """
+        partition = self._partition(batch.topic_partition)
+        later = [one for one in self._in_flight.of(batch.topic_partition) if one.order > batch.order]
+        waiting = [one for one in partition.to_retry if one.order > batch.order]
+        for one in (*later, *waiting):
+            take_numbers(one)
+        partition.to_retry.difference_update(waiting)
+
+    def _partition(self, topic_partition: TopicPartition) -> _Partition:
+        partition = self._partitions.get(topic_partition)
+        if partition is None:
+            partition = self._partitions[topic_partition] = _Partition()
+        return partition
+
+
+def take_numbers(batch: ProducerBatch) -> None:
+    """Take the numbers from a batch that no broker has appended. It gets others when it is sent again."""
+    batch.producer_state = None
+    batch.may_have_arrived = False
