@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from kafka.errors import KafkaTimeoutError
-from kafka.net.compat import KafkaNetClient
 
 from client.cluster import LIMIT, Cluster, named_after
 from client.sending import (
@@ -29,7 +28,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("net")]
 
 BLOCK_MS = 300
 CLOSE_SECONDS = 0.5
-MAX_POLLS = 300  # of a sender that waits for 2 s; one that went round and round would come to thousands
+MAX_RUNS = 300  # of a sender that waits for 2 s; one that went round and round would come to thousands
 
 
 def send_both(sent: Sent, topic: str, count: int) -> None:
@@ -146,30 +145,38 @@ def killed(cluster: Cluster) -> Iterator[None]:
         cluster.start()
 
 
-class CountingClient(KafkaNetClient):
-    """Counts how often the sender looks around."""
+def count_runs(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """Returns a list that grows by an element each time that the sender looks for something to do."""
+    runs: list[None] = []
+    sender = sent.producer._sender
+    look = sender._run
 
-    polls = 0
+    def counted(now_ms: float) -> float:
+        runs.append(None)
+        return float(look(now_ms))
 
-    def poll(self, *args: Any, **kwargs: Any) -> None:
-        self.polls += 1
-        super().poll(*args, **kwargs)
+    monkeypatch.setattr(sender, "_run", counted)
+    return runs
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("away", [Cluster.frozen, killed], ids=["hangs", "is killed"])
 @pytest.mark.parametrize("has_id", [True, False], ids=["with a producer id", "without"])
 def test_send_when_a_producer_id_is_waited_for_then_records_expire_and_what_follows_arrives(
-    cluster: Cluster, topic: str, has_id: bool, away: Callable[[Cluster], AbstractContextManager[None]]
+    cluster: Cluster,
+    topic: str,
+    has_id: bool,
+    away: Callable[[Cluster], AbstractContextManager[None]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The first that expires with an id had numbers, which begins a new epoch: all others wait for that."""
     timeouts = {"linger_ms": 0, "request_timeout_ms": 900}
-    with sending(cluster, kafka_client=CountingClient, **timeouts, **IDEMPOTENT) as sent:
+    with sending(cluster, **timeouts, **IDEMPOTENT) as sent:
         sent.send_in_vain(topic, zeros(0)).get(ANSWER_SECONDS)
         with away(cluster), expiring(sent.producer, 1000):
             if not has_id:
-                sent.producer._transaction_manager.reset_producer_id()
-            polls = sent.producer._client.polls
+                sent.producer._transactions.reset_producer_id()
+            runs = count_runs(sent, monkeypatch)
             for _ in range(2):
                 begun = time.monotonic()
                 futures = [sent.send_in_vain(topic, zeros(number)) for number in range(5)]
@@ -177,7 +184,7 @@ def test_send_when_a_producer_id_is_waited_for_then_records_expire_and_what_foll
                     with pytest.raises(KafkaTimeoutError, match="delivery_timeout_ms: 1000"):
                         future.get(ANSWER_SECONDS)
                 assert time.monotonic() - begun >= 1
-            assert sent.producer._client.polls - polls < MAX_POLLS
+            assert len(runs) < MAX_RUNS
         after = [sent.send_in_vain(topic, hex_digits(number)) for number in range(100)]
         offsets = [future.get(ANSWER_SECONDS).offset for future in after]
     last = cluster.consume(topic)[-100:]

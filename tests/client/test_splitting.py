@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from kafka import TopicPartition
 
 import kafkafmt as kf
 from client.cluster import LIMIT, Cluster, named_after
@@ -231,8 +230,7 @@ def test_produce_when_sequence_numbers_wrap_within_a_split_then_they_go_on_at_ze
     with sending(cluster, compression_type="lz4", linger_ms=FLUSH_ALONE_MS, **IDEMPOTENT) as sent:
         sent.send(cluster.create_topic(f"{topic}other"), b"so that there is a producer id")
         sent.flush()
-        transactions = sent.producer._transaction_manager
-        transactions.set_sequence_number(TopicPartition(topic, 0), first)
+        sent.producer._transactions.numbers.set_next(kf.TopicPartition(topic, 0), first)
         for number in range(800):
             sent.send(topic, hex_digits(number))
         sent.flush()

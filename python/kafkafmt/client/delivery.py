@@ -64,8 +64,14 @@ class Delivery:
         For a duplicate batch a broker returns the batch's largest timestamp as time of the append, whatever the topic's
         timestamp type is. Then the time is not known.
         """
-        if self._transactions is not None and not self._transactions.is_stale(batch):
-            self._transactions.numbers.acknowledged(batch, base_offset)
+        transactions = self._transactions
+        if transactions is not None:
+            for earlier, offset in transactions.numbers.acknowledged(
+                batch, base_offset, is_current=not transactions.is_stale(batch)
+            ):
+                log.debug("%s: %r was delivered before it was refused", batch.topic_partition, earlier)
+                if earlier.complete(offset):
+                    self._accumulator.deallocate(earlier)
         if batch.is_done:
             return
         if (
@@ -105,8 +111,8 @@ class Delivery:
         if isinstance(error, TOO_LARGE) and batch.record_count > 1 and not is_late:
             log.warning("%s: %r is too large (%s), and is split", batch.topic_partition, batch, error)
             self._split(batch, now_ms)
-        elif self._sends_again_as_not_appended(batch, error, produced, now_ms):
-            log.debug("%s: %r was not appended, and is sent again: %s", batch.topic_partition, batch, error)
+        elif self._handle_sequence_error(batch, error, produced, now_ms):
+            log.debug("%s: %r was refused by its sequence numbers: %s", batch.topic_partition, batch, error)
         elif not is_late and self._can_retry(batch, error):
             log.warning(
                 "%s: %r failed, and is sent again (%s attempts left): %s",
@@ -132,41 +138,21 @@ class Delivery:
         transactions = self._transactions
         has_no_numbers = transactions is not None and batch.producer_state is None
         self._accumulator.reenqueue(batch, now_ms)
-        if (
-            has_no_numbers
-        ):  # they were taken back while the batch was in flight: no broker can have appended it
+        if has_no_numbers:  # they were taken back in flight: no broker can have appended it
             take_numbers(batch)
-        elif transactions is not None and not transactions.is_stale(batch):
+        elif transactions is not None:
             transactions.numbers.will_retry(batch)
 
-    def _sends_again_as_not_appended(
+    def _handle_sequence_error(
         self, batch: ProducerBatch, error: Exception, produced: ProducedPartition | None, now_ms: float
     ) -> bool:
-        """Send a batch again that its broker refused because of its numbers. Return False if it must fail.
-
-        The broker has not appended it: for a batch that it has, it answers otherwise.
-        """
+        """Send a batch again that its broker refused because of its numbers. Return False if it must fail."""
         transactions = self._transactions
         if transactions is None:
             return False
-        numbers = transactions.numbers
         if isinstance(error, kafka_errors.OutOfOrderSequenceNumberError):
-            was_in_doubt = batch.may_have_arrived
-            if batch.producer_state is None:
-                self._accumulator.reenqueue(batch, now_ms)
-                take_numbers(batch)
-            elif transactions.is_stale(batch):
-                if transactions.is_transactional or batch.in_doubt not in (None, batch):
-                    return False
-                self._accumulator.reenqueue(batch, now_ms)
-                take_numbers(batch)
-            elif numbers.is_behind_another(batch):
-                self._accumulator.reenqueue(batch, now_ms)
-                batch.may_have_arrived = was_in_doubt
-                numbers.will_retry(batch)
-            else:
-                return False
-            return True
+            return self._handle_out_of_order(transactions, batch, now_ms)
+        numbers = transactions.numbers
         if not isinstance(error, kafka_errors.UnknownProducerIdError) or transactions.is_stale(batch):
             return False
         # The broker has deleted all records of the producer by retention, and begins with 0 again (KAFKA-5793).
@@ -181,12 +167,32 @@ class Delivery:
         take_numbers(batch)
         return True
 
+    def _handle_out_of_order(self, transactions: Transactions, batch: ProducerBatch, now_ms: float) -> bool:
+        """Send a batch again that was refused as out of sequence, or suspend it. Return False if it must fail."""
+        numbers = transactions.numbers
+        is_in_doubt = batch.may_have_arrived
+        if batch.producer_state is None:
+            self._accumulator.reenqueue(batch, now_ms)
+            take_numbers(batch)
+        elif numbers.is_behind_another(batch):
+            self._accumulator.reenqueue(batch, now_ms)
+            batch.may_have_arrived = is_in_doubt
+            numbers.will_retry(batch)
+        elif batch.in_doubt is batch and numbers.has_later(batch):
+            numbers.suspend(batch, batch.created_ms + self._accumulator.options.delivery_timeout_ms)
+        elif batch.in_doubt is None and transactions.is_stale(batch) and not transactions.is_transactional:
+            self._accumulator.reenqueue(batch, now_ms)
+            take_numbers(batch)
+        else:
+            return False
+        return True
+
     def _split(self, batch: ProducerBatch, now_ms: float) -> None:
         transactions = self._transactions
         if transactions is not None:
             if batch.in_doubt is not None:
                 transactions.numbers.send_singly(batch.topic_partition)
-            elif batch.producer_state is not None and not transactions.is_stale(batch):
+            elif batch.producer_state is not None:
                 transactions.numbers.take_back_after(batch)
             transactions.numbers.forget(batch)
         self._limits.invalidate(batch.topic_partition.topic)
@@ -200,14 +206,12 @@ class Delivery:
         if transactions is not None:
             transactions.batch_failed(error, batch)
             transactions.numbers.forget(batch)
-            if (
-                isinstance(error, REFUSALS)
-                and batch.in_doubt is None
-                and batch.producer_state is not None
-                and not transactions.is_stale(batch)
-            ):
+            if isinstance(error, REFUSALS) and batch.in_doubt is None and batch.producer_state is not None:
                 transactions.numbers.take_back_after(batch)
                 transactions.take_back(batch.topic_partition, batch.producer_state)
+            for earlier in transactions.numbers.take_suspended(batch.topic_partition):
+                if earlier.complete_exceptionally(self._accumulator.possibly_delivered(earlier)):
+                    self._accumulator.deallocate(earlier)
         if self._complete_exceptionally(batch, error, produced):
             self._accumulator.deallocate(batch)
         self._metrics.failed(batch)

@@ -11,14 +11,15 @@ if TYPE_CHECKING:
 
 
 class InFlightBatches:
-    """Batches in flight by partition, in the order in which they were sent. Only the sender's thread uses it."""
+    """Batches in flight by partition, in the order in which they were sent. Only the sender's thread uses it.
+
+    A batch is suspended if the answer for a later one will tell its outcome.
+    """
 
     def __init__(self) -> None:
         self._by_partition: dict[TopicPartition, list[ProducerBatch]] = {}
+        self._suspended: dict[TopicPartition, list[ProducerBatch]] = {}
         self._next_expiry_ms = float("inf")
-
-    def __bool__(self) -> bool:
-        return bool(self._by_partition)
 
     def of(self, topic_partition: TopicPartition) -> Sequence[ProducerBatch]:
         """Return the batches of a partition."""
@@ -42,6 +43,17 @@ class InFlightBatches:
             if not batches:
                 del self._by_partition[batch.topic_partition]
 
+    def suspend(self, batch: ProducerBatch, expiry_ms: float) -> None:
+        """Keep a batch that was answered until a later one is. It expires meanwhile, as others do."""
+        self._suspended.setdefault(batch.topic_partition, []).append(batch)
+        self._next_expiry_ms = min(self._next_expiry_ms, expiry_ms)
+
+    def take_suspended(self, topic_partition: TopicPartition) -> list[ProducerBatch]:
+        """Remove and return the suspended batches of a partition."""
+        if not self._suspended:
+            return []
+        return [batch for batch in self._suspended.pop(topic_partition, ()) if not batch.is_done]
+
     @property
     def next_expiry_ms(self) -> float:
         """A time before which no batch expires."""
@@ -54,11 +66,14 @@ class InFlightBatches:
         expired = [batch for batch in self if batch.has_reached_delivery_timeout(delivery_timeout_ms, now_ms)]
         for batch in expired:
             self.remove(batch)
+            if batch in self._suspended.get(batch.topic_partition, ()):
+                self._suspended[batch.topic_partition].remove(batch)
         self._next_expiry_ms = min(
             (batch.created_ms + delivery_timeout_ms for batch in self), default=float("inf")
         )
         return expired
 
     def __iter__(self) -> Iterator[ProducerBatch]:
-        for batches in self._by_partition.values():
-            yield from batches
+        for by_partition in (self._by_partition, self._suspended):
+            for batches in by_partition.values():
+                yield from batches

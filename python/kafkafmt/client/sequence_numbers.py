@@ -4,6 +4,10 @@ Up to five batches of a partition are in flight, because brokers recognise the l
 one of them fails, the others are refused as out of sequence, and return to the queue. Then one batch is sent at a
 time, in the order of their numbers, until all that have failed are resolved. A broker that knows no batch of a
 producer accepts any sequence number. So the first batch under a producer id and epoch is sent alone, too.
+
+A broker that restarts remembers the last batch only. It then refuses a batch that it has as out of sequence, if it has
+a later one. Such a batch is suspended until the later ones are answered: if the broker acknowledges one, it has all
+before it.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kafkafmt.client.accumulator import ProducerBatch
+    from kafkafmt.client.accumulator import ProducerBatch, ProducerState
     from kafkafmt.client.in_flight import InFlightBatches
     from kafkafmt.types import TopicPartition
 
@@ -21,19 +25,23 @@ _MAX_IN_FLIGHT = 5
 
 
 class _Partition:
-    """The state of one partition under the current producer id and epoch.
+    """The state of one partition.
 
-    is_known: whether its broker has acknowledged a batch.
+    is_known: whether its broker has acknowledged a batch under the current producer id and epoch.
+    last_acked: the producer state after the last batch that a broker has acknowledged, and the offset after it.
     to_retry: batches that were answered with an error and are sent again.
     """
 
-    __slots__ = ("is_known", "last_acked_offset", "next_sequence", "to_retry")
+    __slots__ = ("is_known", "last_acked", "next_sequence", "to_retry")
 
     def __init__(self) -> None:
+        self.to_retry: set[ProducerBatch] = set()
+        self.last_acked: tuple[ProducerState, int] | None = None
+        self.reset()
+
+    def reset(self) -> None:
         self.next_sequence = 0
         self.is_known = False
-        self.last_acked_offset = -1
-        self.to_retry: set[ProducerBatch] = set()
 
     def has_retries(self) -> bool:
         if self.to_retry:
@@ -53,7 +61,8 @@ class SequenceNumbers:
 
         Batches in flight keep their numbers. No others of their partitions are sent before they are answered.
         """
-        self._partitions.clear()
+        for partition in self._partitions.values():
+            partition.reset()
 
     def may_send(self, topic_partition: TopicPartition) -> bool:
         """Return whether another batch of the partition may be in flight."""
@@ -87,19 +96,32 @@ class SequenceNumbers:
         if 0 < (end - partition.next_sequence) % _SEQUENCES < _SEQUENCES // 2:
             partition.next_sequence = end
 
-    def acknowledged(self, batch: ProducerBatch, base_offset: int) -> None:
-        """Note that a broker has a batch."""
-        partition = self._partition(batch.topic_partition)
-        partition.is_known = True
+    def acknowledged(
+        self, batch: ProducerBatch, base_offset: int, *, is_current: bool
+    ) -> list[tuple[ProducerBatch, int]]:
+        """Note that a broker has a batch. Return suspended batches, which it has, too, with their offsets.
+
+        Their offsets are -1 if another producer may have written between them.
+
+        is_current: whether the batch has the current producer id and epoch.
+        """
+        partition, state = self._partition(batch.topic_partition), batch.producer_state
+        partition.is_known = partition.is_known or is_current
         if partition.to_retry:
             partition.to_retry.discard(batch)
-        if base_offset >= 0:
-            last_offset = base_offset + batch.record_count - 1
-            partition.last_acked_offset = max(partition.last_acked_offset, last_offset)
+        suspended = self._in_flight.take_suspended(batch.topic_partition)
+        delivered = [(one, _offset_of(one, batch, base_offset, partition.last_acked)) for one in suspended]
+        if state is not None:
+            end = (state.base_sequence + batch.record_count) % _SEQUENCES
+            partition.last_acked = (state._replace(base_sequence=end), base_offset + batch.record_count)
+            if base_offset < 0:
+                partition.last_acked = None
+        return delivered
 
     def last_acked_offset(self, topic_partition: TopicPartition) -> int:
         """Return the offset of the last record that a broker has acknowledged; -1 for none."""
-        return self._partition(topic_partition).last_acked_offset
+        last_acked = self._partition(topic_partition).last_acked
+        return -1 if last_acked is None else last_acked[1] - 1
 
     def will_retry(self, batch: ProducerBatch) -> None:
         """Note that a batch failed and is sent again with its numbers."""
@@ -121,6 +143,26 @@ class SequenceNumbers:
             for others in (self._in_flight.of(batch.topic_partition), partition.to_retry)
             for other in others
         )
+
+    def has_later(self, batch: ProducerBatch) -> bool:
+        """Return whether a later batch of the partition, with numbers after this one's, will be answered."""
+        state = batch.producer_state
+        assert state is not None
+        others = (self._in_flight.of(batch.topic_partition), self._partition(batch.topic_partition).to_retry)
+        return any(
+            one.order > batch.order and not one.is_done and _is_same_producer(one.producer_state, state)
+            for ones in others
+            for one in ones
+        )
+
+    def suspend(self, batch: ProducerBatch, expiry_ms: float) -> None:
+        """Wait for the answer for a later batch."""
+        self.forget(batch)
+        self._in_flight.suspend(batch, expiry_ms)
+
+    def take_suspended(self, topic_partition: TopicPartition) -> list[ProducerBatch]:
+        """Remove and return the suspended batches of a partition: no later one was acknowledged."""
+        return self._in_flight.take_suspended(topic_partition)
 
     def take_back_after(self, batch: ProducerBatch) -> None:
         """Take their numbers from all batches after one that a broker has not appended and never will.
@@ -145,3 +187,26 @@ def take_numbers(batch: ProducerBatch) -> None:
     """Take the numbers from a batch that no broker has appended. It gets others when it is sent again."""
     batch.producer_state = None
     batch.may_have_arrived = False
+
+
+def _is_same_producer(one: ProducerState | None, other: ProducerState) -> bool:
+    return one is not None and one[:2] == other[:2]
+
+
+def _offset_of(
+    batch: ProducerBatch, later: ProducerBatch, later_offset: int, before: tuple[ProducerState, int] | None
+) -> int:
+    """Return the offset of a batch between two batches that were acknowledged; -1 if it is not certain.
+
+    before: the producer state after the first of them, and the offset after it.
+    """
+    state, end = batch.producer_state, later.producer_state
+    if before is None or state is None or end is None or later_offset < 0:
+        return -1
+    start, start_offset = before
+    if not (_is_same_producer(start, state) and _is_same_producer(end, state)):
+        return -1
+    records = (end.base_sequence - start.base_sequence) % _SEQUENCES
+    if later_offset - start_offset != records:
+        return -1
+    return start_offset + (state.base_sequence - start.base_sequence) % _SEQUENCES
