@@ -10,21 +10,16 @@ import pytest
 from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.consumer import FetchRequest as KafkaFetchRequest
 from kafka.protocol.parser import KafkaProtocol
-from kafka.protocol.producer import ProduceRequest as KafkaProduceRequest
 from kafka.structs import TopicPartition
 
 from _kafkafmt.client.fetch import FetchEncoder, FetchSession
-from _kafkafmt.client.produce import ProduceEncoder
-from kafkafmt.client.requests import FetchPartition, FetchRequest, ProduceRequest
+from kafkafmt.client.requests import FetchPartition, FetchRequest
 from kernels.wire_messages import (
     TOPIC_ID,
     encoded,
     fetch_request,
     fetch_response,
     fetch_sample,
-    produce_request,
-    produce_response,
-    produce_sample,
 )
 
 SIZE_BYTES = 4
@@ -37,11 +32,6 @@ SETTINGS: dict[str, Any] = {
     "isolation_level": 0,
     "rack_id": "rack",
 }
-
-
-def produce(acks: int = -1) -> ProduceRequest:
-    records = [(A0, b"one"), (B0, memoryview(b"two")), (A1, bytearray(b"three"))]
-    return ProduceRequest(ProduceEncoder(b"id", acks, 30000), records, acks=acks)
 
 
 def fetch(topic_ids: dict[str, UUID] | None = None, min_version: int = 0) -> FetchRequest:
@@ -73,13 +63,6 @@ def framed(response: bytes) -> bytes:
     return len(response).to_bytes(SIZE_BYTES, "big") + response
 
 
-@pytest.mark.parametrize("version", [3, 8, 9])
-def test_produce_when_sent_then_the_bytes_are_kafka_pythons(version: int) -> None:
-    topics = [("a", TOPIC_ID, [(0, b"one"), (1, b"three")]), ("b", TOPIC_ID, [(0, b"two")])]
-    _, data = sent(produce(), version)
-    assert data == encoded(produce_request("id", -1, 30000, topics), version, 1)
-
-
 @pytest.mark.parametrize("version", range(13))
 def test_fetch_when_sent_by_name_then_the_bytes_are_kafka_pythons(version: int) -> None:
     topics = [("a", TOPIC_ID, [(0, 5, 1, 2, 100), (1, 7, 1, 2, 100)]), ("b", TOPIC_ID, [(0, 6, 1, 2, 100)])]
@@ -98,7 +81,6 @@ def test_fetch_when_sent_by_id_then_the_bytes_are_kafka_pythons() -> None:
 @pytest.mark.parametrize(
     ("request_", "theirs", "newest"),
     [
-        (produce(), KafkaProduceRequest(max_version=9), 9),
         (fetch(), KafkaFetchRequest(max_version=12), 12),
         (fetch({"a": TOPIC_ID}, min_version=4), KafkaFetchRequest(min_version=4, max_version=13), 13),
     ],
@@ -115,37 +97,6 @@ def test_version_when_a_broker_is_asked_then_it_is_that_of_kafka_pythons_request
 def test_version_when_a_broker_is_too_old_then_kafka_pythons_error_names_the_request() -> None:
     with pytest.raises(kafka_errors.IncompatibleBrokerVersion, match="FetchRequest"):
         BrokerVersionData((0, 10)).api_version(fetch(min_version=4))
-
-
-def test_produce_when_acks_is_0_then_no_response_is_expected() -> None:
-    assert produce(acks=1).expect_response()
-    request = produce(acks=0)
-    assert not request.expect_response()
-    protocol, _ = sent(request, 9)
-    assert not protocol.in_flight_requests
-
-
-@pytest.mark.parametrize("version", [8, 9])
-def test_produce_when_answered_then_the_partitions_have_what_the_sender_reads(version: int) -> None:
-    errors = [(2, "bad"), (3, None)]
-    topics = [
-        ("a", TOPIC_ID, [(0, 0, 5, 6, 7, [], None, None), (1, 87, -1, -1, 3, errors, "all", None)]),
-        ("b", TOPIC_ID, [(0, 0, 1, 2, 3, [], "", None)]),
-    ]
-    response = answered(produce(), version, encoded(produce_response(topics, 9), version, 1))
-    assert response.throttle_time_ms == 9
-    assert [tuple(one) for one in response.partitions] == [
-        ("a", 0, 0, 5, 6, 7, [], None),
-        ("a", 1, 87, -1, -1, 3, errors, "all"),
-        ("b", 0, 0, 1, 2, 3, [], ""),
-    ]
-
-
-def test_produce_when_a_message_is_not_utf_8_then_it_is_read_with_replacements() -> None:
-    topics = [("a", TOPIC_ID, [(0, 87, -1, -1, 3, [], "marker", None)])]
-    data = encoded(produce_response(topics), 9, 1).replace(b"marker", b"mark\xff\xfe")
-    (partition,) = answered(produce(), 9, data).partitions
-    assert partition.error_message == "mark\ufffd\ufffd"
 
 
 @pytest.mark.parametrize("version", [4, 12])
@@ -176,16 +127,9 @@ def test_fetch_when_answered_by_id_then_the_topics_have_ids() -> None:
     assert (topic.topic, topic.topic_id) == ("", IDS["b"])
 
 
-@pytest.mark.parametrize(
-    ("request_", "version", "data"),
-    [(produce(), 9, produce_sample(9)), (fetch(), 12, fetch_sample(12))],
-    ids=["produce", "fetch"],
-)
-def test_response_when_it_is_malformed_then_kafka_pythons_protocol_error_has_the_position(
-    request_: Any, version: int, data: bytes
-) -> None:
-    protocol, _ = sent(request_, version)
-    malformed = (1).to_bytes(4, "big") + data[4:-1]
+def test_response_when_it_is_malformed_then_kafka_pythons_protocol_error_has_the_position() -> None:
+    protocol, _ = sent(fetch(), 12)
+    malformed = (1).to_bytes(4, "big") + fetch_sample(12)[4:-1]
     with pytest.raises(kafka_errors.KafkaProtocolError, match="at byte"):
         protocol.receive_bytes(framed(malformed))
 

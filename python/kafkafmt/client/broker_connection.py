@@ -240,7 +240,12 @@ class BrokerConnection:
     async def _wait(self, add: Callable[..., None], remove: Callable[..., object]) -> None:
         """Wait until the socket can be read or written."""
         can_continue = self._io.loop.create_future()
-        add(self._socket, lambda: can_continue.done() or can_continue.set_result(None))
+
+        def proceed() -> None:
+            if not can_continue.done():
+                can_continue.set_result(None)
+
+        add(self._socket, proceed)
         try:
             await can_continue
         finally:
@@ -466,6 +471,6 @@ class BrokerConnection:
 
 def _connection_error(connection: BrokerConnection, error: Exception) -> Exception:
     """Return an error of kafka-python, which retries those of connections."""
-    if isinstance(error, kafka_errors.KafkaError):
-        return error
-    return kafka_errors.KafkaConnectionError(f"{connection}: {error or type(error).__name__}")
+    if not isinstance(error, kafka_errors.KafkaError):
+        error = kafka_errors.KafkaConnectionError(f"{connection}: {error or type(error).__name__}")
+    return error

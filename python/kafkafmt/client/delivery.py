@@ -136,12 +136,20 @@ class Delivery:
 
     def _retry(self, batch: ProducerBatch, now_ms: float) -> None:
         transactions = self._transactions
-        has_no_numbers = transactions is not None and batch.producer_state is None
         self._accumulator.reenqueue(batch, now_ms)
-        if has_no_numbers:  # they were taken back in flight: no broker can have appended it
-            take_numbers(batch)
-        elif transactions is not None:
+        if transactions is None:
+            return
+        if (
+            batch.producer_state is None
+        ):  # its numbers were taken back in flight: no broker can have appended it
+            self._number_again(transactions, batch)
+        else:
             transactions.numbers.will_retry(batch)
+
+    def _number_again(self, transactions: Transactions, batch: ProducerBatch) -> None:
+        """Give a batch that was not appended the next numbers when it is sent again."""
+        take_numbers(batch)
+        transactions.numbers.forget(batch)
 
     def _handle_sequence_error(
         self, batch: ProducerBatch, error: Exception, produced: ProducedPartition | None, now_ms: float
@@ -160,11 +168,10 @@ class Delivery:
         if produced is None or produced.log_start_offset <= last_acked_offset:
             return False
         numbers.take_back_after(batch)
-        numbers.forget(batch)
         numbers.set_next(batch.topic_partition, 0)
         numbers.send_singly(batch.topic_partition)
         self._accumulator.reenqueue(batch, now_ms)
-        take_numbers(batch)
+        self._number_again(transactions, batch)
         return True
 
     def _handle_out_of_order(self, transactions: Transactions, batch: ProducerBatch, now_ms: float) -> bool:
@@ -173,7 +180,7 @@ class Delivery:
         is_in_doubt = batch.may_have_arrived
         if batch.producer_state is None:
             self._accumulator.reenqueue(batch, now_ms)
-            take_numbers(batch)
+            self._number_again(transactions, batch)
         elif numbers.is_behind_another(batch):
             self._accumulator.reenqueue(batch, now_ms)
             batch.may_have_arrived = is_in_doubt
@@ -182,7 +189,7 @@ class Delivery:
             numbers.suspend(batch, batch.created_ms + self._accumulator.options.delivery_timeout_ms)
         elif batch.in_doubt is None and transactions.is_stale(batch) and not transactions.is_transactional:
             self._accumulator.reenqueue(batch, now_ms)
-            take_numbers(batch)
+            self._number_again(transactions, batch)
         else:
             return False
         return True
@@ -238,12 +245,14 @@ class Delivery:
 
 
 def _error_of(batch: ProducerBatch, produced: ProducedPartition) -> Exception:
-    error_type: type[Exception] = kafka_errors.for_code(produced.error_code)
+    error_type = kafka_errors.for_code(produced.error_code)
+    message = produced.error_message
     if error_type is kafka_errors.TopicAuthorizationFailedError:
-        return error_type(batch.topic_partition.topic)
-    if error_type is kafka_errors.ClusterAuthorizationFailedError:
-        return error_type("The producer is not authorized to do idempotent sends")
-    return error_type(produced.error_message)
+        message = batch.topic_partition.topic
+    elif error_type is kafka_errors.ClusterAuthorizationFailedError:
+        message = "The producer is not authorized to do idempotent sends"
+    error: Exception = error_type() if message is None else error_type(message)
+    return error
 
 
 def _error_by_record(error: Exception, produced: ProducedPartition | None) -> Callable[[int], Exception]:
@@ -259,11 +268,13 @@ def _record_errors(
     messages = dict(record_errors)
     error_type: type[Exception] = type(error) if len(record_errors) == 1 else kafka_errors.InvalidRecordError
 
+    part_of_invalid: Exception = kafka_errors.KafkaError(
+        "Failed to append record because it was part of a batch which had one more more invalid records"
+    )
+
     def error_of(index: int) -> Exception:
         if index not in messages:
-            return kafka_errors.KafkaError(
-                "Failed to append record because it was part of a batch which had one more more invalid records"
-            )
+            return part_of_invalid
         return error_type(messages[index] or error_message or getattr(error, "description", str(error)))
 
     return error_of

@@ -175,8 +175,11 @@ def _register(
     measured: dict[str, tuple[str, Callable[[Traffic, float], float]]],
     traffic: Traffic,
 ) -> None:
+    def measured_now(measure: Callable[[Traffic, float], float]) -> Callable[[], float]:
+        return lambda: measure(traffic, monotonic_ms())
+
     for name, (description, measure) in measured.items():
-        add(registry, group, name, description, lambda measure=measure: measure(traffic, monotonic_ms()))
+        add(registry, group, name, description, measured_now(measure))
 
 
 def add(registry: Metrics, group: str, name: str, description: str, measure: Callable[[], float]) -> None:

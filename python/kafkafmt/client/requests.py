@@ -1,13 +1,13 @@
-"""Produce and Fetch requests for kafka-python's connections, encoded and decoded natively.
+"""Fetch requests for kafka-python's connections, encoded and decoded natively.
 
 A connection asks three objects: the request, its header, and the class of its response. Here one object is all three.
-The kernels `client/produce` and `client/fetch` know the fields of each version. A response becomes the objects that
-kafka-python's sender and fetcher read, and its records stay in the bytes that were received.
+The kernel `client/fetch` knows the fields of each version. A response becomes the objects that kafka-python's fetcher
+reads, and its records stay in the bytes that were received.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
@@ -15,7 +15,7 @@ from uuid import UUID
 
 import kafka.errors as kafka_errors
 
-from _kafkafmt.client import fetch, produce
+from _kafkafmt.client import fetch
 from _kafkafmt.client.messages import RequestHeader
 from _kafkafmt.wire.status import MalformedResponseError
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from _kafkafmt.client.fetch import FetchEncoder, FetchSession
-    from _kafkafmt.client.produce import ProduceEncoder
 
 _CORRELATION_ID_BYTES = 4
 _TOPIC = itemgetter(0)
@@ -91,108 +90,6 @@ class _Request:
 
     def _decoded(self, response: memoryview) -> Any:
         raise NotImplementedError
-
-
-# Produce
-
-
-class ProducedPartition(NamedTuple):
-    """What a broker answered for one partition. record_errors: numbers of records, and messages (KIP-467)."""
-
-    topic: str
-    partition: int
-    error_code: int
-    base_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
-    record_errors: Sequence[tuple[int, str | None]]
-    error_message: str | None
-
-
-class ProduceResponse(NamedTuple):
-    throttle_time_ms: int
-    partitions: list[ProducedPartition]
-
-
-class ProduceRequest(_Request):
-    """The records of some partitions, in any buffers. acks: 0 if the broker does not answer."""
-
-    API_KEY = 0
-    name = "ProduceRequest"
-    # Later versions add nothing that kafka-python's sender reads. From 12 on they begin a transaction's partition, too.
-    min_version, max_version = produce.OLDEST_VERSION, 9
-
-    def __init__(
-        self, encoder: ProduceEncoder, records: Iterable[tuple[TopicPartition, Buffer]], *, acks: int
-    ) -> None:
-        super().__init__(self.min_version, self.max_version)
-        self._encoder = encoder
-        self._acks = acks
-        numbers: dict[str, int] = {}
-        sized = [
-            (
-                numbers.setdefault(partition.topic, len(numbers)),
-                partition.partition,
-                memoryview(buffer).nbytes,
-                buffer,
-            )
-            for partition, buffer in records
-        ]
-        if len(numbers) > 1:
-            sized.sort(key=_TOPIC)
-        self._topics = [topic.encode() for topic in numbers]
-        self._rows = [row[:3] for row in sized]
-        self._buffers = [row[3] for row in sized]
-
-    def expect_response(self) -> bool:
-        return self._acks != 0
-
-    def _encoded(self, header: RequestHeader) -> bytes:
-        around = self._encoder.encode(header, self._topics, self._rows)
-        pieces: list[Buffer] = [b""] * (len(around) + len(self._buffers))
-        pieces[::2] = around
-        pieces[1::2] = self._buffers
-        return b"".join(pieces)
-
-    def _decoded(self, response: memoryview) -> ProduceResponse:
-        decoded = produce.decode_produce_response(response, self.API_VERSION)
-        return ProduceResponse(decoded.throttle_time_ms, list(_produced(response, decoded)))
-
-
-def _produced(response: memoryview, decoded: produce.ProduceResponse) -> Iterator[ProducedPartition]:
-    topics = [topic.decode() for topic in decoded.topics]
-    record_errors = [
-        (index, _text(response, position, size)) for position, size, index in decoded.record_errors.tolist()
-    ]
-    for (
-        base_offset,
-        log_append_time_ms,
-        log_start_offset,
-        message_position,
-        message_size,
-        topic,
-        partition,
-        _leader_id,
-        _leader_epoch,
-        first,
-        count,
-        error_code,
-        _reserved,
-    ) in decoded.partitions.tolist():
-        yield ProducedPartition(
-            topics[topic],
-            partition,
-            error_code,
-            base_offset,
-            log_append_time_ms,
-            log_start_offset,
-            record_errors[first : first + count],
-            _text(response, message_position, message_size),
-        )
-
-
-def _text(response: memoryview, position: int, size: int) -> str | None:
-    return None if size < 0 else str(response[position : position + size], "utf-8", "replace")
 
 
 # Fetch

@@ -175,6 +175,7 @@ class SequenceNumbers:
         for one in (*later, *waiting):
             take_numbers(one)
         partition.to_retry.difference_update(waiting)
+        partition.to_retry.update(later)  # nothing else is sent before they have returned
 
     def _partition(self, topic_partition: TopicPartition) -> _Partition:
         partition = self._partitions.get(topic_partition)
