@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from kafka.metrics import Metrics
 
     from kafkafmt.client.accumulator import ProducerBatch, RecordAccumulator
-    from kafkafmt.client.sender import Sender
 
 GROUP = "producer-metrics"
 _TOPIC_GROUP = "producer-topic-metrics."
@@ -187,8 +186,8 @@ def add(registry: Metrics, group: str, name: str, description: str, measure: Cal
     registry.add_metric(registry.metric_name(name, group, description), AnonMeasurable(lambda *_: measure()))
 
 
-def register(registry: Metrics, accumulator: RecordAccumulator, sender: Sender) -> None:
-    """Add the batches and the memory budget of an accumulator, and its sender, to the metrics of the producer."""
+def register(registry: Metrics, accumulator: RecordAccumulator, requests: Callable[[], float]) -> None:
+    """Add the batches and the memory budget of an accumulator, and the requests in flight, to a producer's metrics."""
     budget = accumulator.budget
 
     def counted(name: str) -> Callable[[], float]:
@@ -217,7 +216,7 @@ def register(registry: Metrics, accumulator: RecordAccumulator, sender: Sender) 
             "Nanoseconds that callers of send waited for memory (KIP-773)",
             lambda: budget.waited_seconds * 1e9,
         ),
-        "requests-in-flight": ("Requests that wait for a response", lambda: sender.in_flight_count),
+        "requests-in-flight": ("Requests that wait for a response", requests),
         "waiting-threads": ("Threads in send that wait for memory now", lambda: budget.waiting),
     }
     for name, (description, measure) in measured.items():

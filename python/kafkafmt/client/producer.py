@@ -16,40 +16,27 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import kafka.errors as kafka_errors
-from kafka.metrics import MetricConfig, Metrics
 from kafka.partitioner import DefaultPartitioner, Partitioner
 from kafka.producer.future import FutureProduceResult
 from kafka.producer.future import FutureRecordMetadata as FailedSend
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from kafkafmt.client import metrics
 from kafkafmt.client.accumulator import RecordFuture, RecordsFuture, Undelivered
 from kafkafmt.client.clock import monotonic_ms
 from kafkafmt.client.control_plane import ControlPlane
 from kafkafmt.client.errors import ProducerClosedError, RecordTooLargeError, UndeliveredError
-from kafkafmt.client.in_flight import InFlightBatches
-from kafkafmt.client.io_thread import CoalescedCall, IoThread
-from kafkafmt.client.limits import TopicLimits
 from kafkafmt.client.partitions import PartitionsByTopic, TopicPartitions
-from kafkafmt.client.producer_accumulator import ProducerAccumulator
-from kafkafmt.client.producer_config import (
-    DEFAULT_CONFIG,
-    accumulator_options,
-    ensure_broker_takes,
-    producer_config,
-)
-from kafkafmt.client.sender import Sender, SenderOptions, SenderParts
+from kafkafmt.client.producer_config import DEFAULT_CONFIG, ensure_broker_takes, producer_config
+from kafkafmt.client.producer_parts import open_metrics, open_parts
 from kafkafmt.client.topic_metadata import await_topic, update_metadata
-from kafkafmt.client.transactions import Transactions
+from kafkafmt.client.transactional import Transactional
 from kafkafmt.types import TopicPartition, milliseconds
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
     from typing_extensions import Self
 
-    from kafkafmt.client.transaction_requests import Result
     from kafkafmt.columns.write import Binary, Headers, Timestamps
 
 _BYTES = frozenset({bytes, bytearray, memoryview, type(None)})
@@ -64,7 +51,7 @@ _LAST_SECONDS = 1.0
 _CLOSE_SECONDS = 1.0
 
 
-class Producer:
+class Producer(Transactional):
     """A producer that builds batches natively, sizes them by their estimated compression, and splits large ones.
 
     It has the options, methods, futures and errors of kafka-python's KafkaProducer. A batch that is larger than its
@@ -98,7 +85,7 @@ class Producer:
         self._closed = True  # until it is open
         self._cleanup: Callable[[], None] | None = None
         self.config = config = producer_config(configs, self.DEFAULT_CONFIG)
-        self._metrics = _open_metrics(config) if config["metrics_enabled"] else None
+        self._metrics = open_metrics(config)
         self._control = ControlPlane({**config, "metric_group_prefix": "producer"}, self._metrics)
         self._control.start(config["bootstrap_timeout_ms"])
         try:
@@ -114,49 +101,11 @@ class Producer:
 
     def _open(self, config: Mapping[str, Any]) -> None:
         """Create the accumulator and its sender, and start the I/O thread."""
-        control, self._metadata = self._control, self._control.cluster
-        self._io = io = IoThread(f"{config['client_id']}-network-thread")
-        in_flight = InFlightBatches()
-        self._transactions = _open_transactions(config, control, in_flight)
-        wakeup = CoalescedCall(io, lambda: sender.run())
-
-        def ask(message: Any, on_done: Callable[[Any], object]) -> None:
-            def call_back(outcome: Any) -> None:
-                on_done(outcome)
-                wakeup()  # batches may wait for the answer
-
-            control.ask(message, io, call_back)
-
-        self._limits = TopicLimits(
-            ask,
-            is_asked_for=config["topic_limits"],
-            max_age_ms=config["metadata_max_age_ms"],
-            retry_backoff_ms=config["retry_backoff_ms"],
-        )
-        self._record_accumulator = ProducerAccumulator(
-            accumulator_options(config),
-            budget=config["budget"],
-            estimator=config["estimator"],
-            max_message_bytes=self._limits.max_message_bytes,
-            held_until_ms=self._limits.held_until_ms,
-            sequences=self._transactions,
-            wakeup=wakeup,
-        )
-        parts = SenderParts(
-            io,
-            control,
-            self._record_accumulator,
-            self._limits,
-            in_flight,
-            self._transactions,
-            metrics.SenderMetrics(self._metrics),
-        )
-        self._sender = sender = Sender(parts, _sender_options(config), wakeup)
-        if self._metrics is not None:
-            metrics.register(self._metrics, self._record_accumulator, sender)
+        self._metadata = self._control.cluster
+        parts = open_parts(config, self._control, self._metrics)
+        self._io, self._limits, self._transactions, self._record_accumulator, self._sender = parts
         self._partitions = PartitionsByTopic(self._metadata, self._limits)
         self._metadata.add_listener(self._partitions)
-        self._metadata.add_listener(lambda _: wakeup())
         self._key_serializer = config["key_serializer"]
         self._value_serializer = config["value_serializer"]
         self._max_request_size = config["max_request_size"]
@@ -165,9 +114,8 @@ class Producer:
         self._chooses_by_key = type(partitioner) is DefaultPartitioner
         self._on_new_batch: Any = getattr(partitioner, "on_new_batch", None)
         self._in_transactions = self._transactions if config["transactional_id"] else None
-        self._initialized: Result | None = None  # of `init_transactions`
-        io.start()
-        wakeup()
+        self._io.start()
+        self._sender.wakeup()
 
     def __enter__(self) -> Self:
         return self
@@ -205,70 +153,6 @@ class Producer:
         for name, metric in registered.items():
             values.setdefault(name.group, {})[name.name] = metric.value()
         return values
-
-    # Transactions
-
-    def init_transactions(self) -> None:
-        """Get a producer id for `transactional_id`. Earlier transactions of this id are completed or aborted.
-
-        Waits up to `max_block_ms`. After a KafkaTimeoutError another call waits on. After a success it does nothing.
-
-        Raises KafkaTimeoutError, IllegalStateError without a transactional id, and KafkaError.
-        """
-        transactions = self._ensure_idempotent(
-            "Cannot call init_transactions without setting a transactional_id."
-        )
-        if self._initialized is None:
-            self._initialized = transactions.initialize()
-            self._sender.wakeup()
-        result = self._initialized
-        try:
-            if not result.wait(self._max_block_ms / 1000):
-                raise kafka_errors.KafkaTimeoutError(
-                    f"Timeout expired while initializing transactional state in {self._max_block_ms} ms."
-                )
-        finally:
-            if result.has_failed:
-                self._initialized = None
-
-    def begin_transaction(self) -> None:
-        """Begin a transaction. Raises ProducerFencedError, and KafkaError in another state."""
-        self._ensure_idempotent("Cannot use transactional methods without enabling transactions").begin()
-
-    def send_offsets_to_transaction(
-        self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        group_metadata: ConsumerGroupMetadata | str,
-    ) -> None:
-        """Commit offsets of a consumer group with the transaction. Waits until its coordinator has them.
-
-        group_metadata: of the consumer, by which a broker refuses one that has left the group (KIP-447); or a group id.
-
-        Raises KafkaError outside of a transaction, and the errors of the coordinator.
-        """
-        transactions = self._ensure_idempotent(
-            "Cannot use transactional methods without enabling transactions"
-        )
-        self._await(transactions.send_offsets(offsets, group_metadata))
-
-    def commit_transaction(self) -> None:
-        """Send what waits, and commit the transaction. Raises the error of a record that failed."""
-        transactions = self._ensure_idempotent("Cannot commit transaction since transactions are not enabled")
-        self._await(transactions.begin_commit())
-
-    def abort_transaction(self) -> None:
-        """Abort the transaction. Records that were not sent fail."""
-        transactions = self._ensure_idempotent("Cannot abort transaction since transactions are not enabled.")
-        self._await(transactions.begin_abort())
-
-    def _ensure_idempotent(self, message: str) -> Transactions:
-        if self._transactions is None:
-            raise kafka_errors.IllegalStateError(message)
-        return self._transactions
-
-    def _await(self, result: Result) -> None:
-        self._sender.wakeup()
-        result.wait()
 
     # Records
 
@@ -554,43 +438,6 @@ class Producer:
         if io.is_alive and not io.is_current:  # a callback keeps the thread
             sender.abort_batches()
         return sender.undelivered
-
-
-def _open_metrics(config: Mapping[str, Any]) -> Metrics:
-    settings = MetricConfig(
-        samples=config["metrics_num_samples"],
-        time_window_ms=config["metrics_sample_window_ms"],
-        tags={"client-id": config["client_id"]},
-    )
-    return Metrics(settings, [reporter() for reporter in config["metric_reporters"]])
-
-
-def _open_transactions(
-    config: Mapping[str, Any], control: ControlPlane, in_flight: InFlightBatches
-) -> Transactions | None:
-    if not config["enable_idempotence"]:
-        return None
-    return Transactions(
-        config["transactional_id"] or None,
-        in_flight=in_flight,
-        broker_version=config["api_version"],
-        cluster=control.cluster,
-        transaction_timeout_ms=config["transaction_timeout_ms"],
-        retry_backoff_ms=config["retry_backoff_ms"],
-    )
-
-
-def _sender_options(config: Mapping[str, Any]) -> SenderOptions:
-    is_single = config["max_in_flight_requests_per_connection"] == 1
-    return SenderOptions(
-        acks=config["acks"],
-        retries=config["retries"],
-        max_request_size=config["max_request_size"],
-        request_timeout_ms=config["request_timeout_ms"],
-        retry_backoff_ms=config["retry_backoff_ms"],
-        client_id=config["client_id"],
-        mutes=is_single and not config["enable_idempotence"],
-    )
 
 
 def _cleanup_of(producer: Producer) -> Callable[[], None]:

@@ -1,12 +1,11 @@
 """The requests of idempotence and transactions (KIP-98, KIP-360, KIP-447): their messages, and what responses mean.
 
-A request reads the state of `Transactions` when its message is built, and changes it when the response is handled. It
+A request reads the `TransactionState` when its message is built, and changes it when the response is handled. It
 opens no connection: the sender sends the message, and passes the response on.
 """
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,14 +20,14 @@ from kafka.protocol.producer import (
     TxnOffsetCommitRequest,
 )
 
+from kafkafmt.client.transaction_state import NO_EPOCH, NO_PRODUCER_ID, Result, TransactionState
+
 if TYPE_CHECKING:
     from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
 
-    from kafkafmt.client.transactions import Transactions
     from kafkafmt.types import TopicPartition
 
 GROUP, TRANSACTION = CoordinatorType.GROUP, CoordinatorType.TRANSACTION
-NO_PRODUCER_ID = NO_EPOCH = -1
 # Later versions are for brokers, or belong to KIP-890, which adds partitions without a request.
 _NEWEST_VERSION = 3
 _NEWEST_INIT_VERSION = 4
@@ -39,32 +38,6 @@ _MARKERS_BACKOFF_MS = 20
 
 _LOST_COORDINATOR = (kafka_errors.CoordinatorNotAvailableError, kafka_errors.NotCoordinatorError)
 _FENCED = (kafka_errors.InvalidProducerEpochError, kafka_errors.ProducerFencedError)
-
-
-class Result:
-    """The outcome of a request, for the thread that waits for it."""
-
-    def __init__(self) -> None:
-        self._done = threading.Event()
-        self.error: Exception | None = None
-
-    def done(self, error: Exception | None = None) -> None:
-        """Set the outcome, unless it was set before."""
-        if not self._done.is_set():
-            self.error = error
-            self._done.set()
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether the request has failed."""
-        return self.error is not None
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait up to `timeout` seconds. Return whether the request is done. Raises its error."""
-        is_done = self._done.wait(timeout)
-        if self.error is not None:
-            raise self.error
-        return is_done
 
 
 class TransactionRequest:
@@ -78,7 +51,7 @@ class TransactionRequest:
     priority: ClassVar[int]
     coordinator_type: CoordinatorType | None = TRANSACTION
 
-    def __init__(self, transactions: Transactions, result: Result | None = None) -> None:
+    def __init__(self, transactions: TransactionState, result: Result | None = None) -> None:
         self.transactions = transactions
         self.result = result or Result()
         self.retry_backoff_ms: float | None = None
@@ -184,7 +157,7 @@ class InitProducerId(TransactionRequest):
     priority = 1
 
     def __init__(
-        self, transactions: Transactions, *, is_bump: bool = False, result: Result | None = None
+        self, transactions: TransactionState, *, is_bump: bool = False, result: Result | None = None
     ) -> None:
         super().__init__(transactions, result)
         self._is_bump = is_bump
@@ -219,7 +192,7 @@ class AddPartitions(TransactionRequest):
 
     priority = 2
 
-    def __init__(self, transactions: Transactions, partitions: Iterable[TopicPartition]) -> None:
+    def __init__(self, transactions: TransactionState, partitions: Iterable[TopicPartition]) -> None:
         super().__init__(transactions)
         self.partitions = frozenset(partitions)
 
@@ -278,7 +251,7 @@ class AddOffsets(TransactionRequest):
 
     def __init__(
         self,
-        transactions: Transactions,
+        transactions: TransactionState,
         group: ConsumerGroupMetadata,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
     ) -> None:
@@ -323,7 +296,7 @@ class CommitOffsets(TransactionRequest):
 
     def __init__(
         self,
-        transactions: Transactions,
+        transactions: TransactionState,
         group: ConsumerGroupMetadata,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         result: Result,
@@ -400,7 +373,7 @@ class EndTransaction(TransactionRequest):
 
     priority = 3
 
-    def __init__(self, transactions: Transactions, *, commits: bool) -> None:
+    def __init__(self, transactions: TransactionState, *, commits: bool) -> None:
         super().__init__(transactions)
         self._commits = commits
 
@@ -417,6 +390,13 @@ class EndTransaction(TransactionRequest):
     def handle(self, response: Any) -> None:
         error_type = kafka_errors.for_code(response.error_code)
         if error_type is kafka_errors.NoError:
-            self.transactions.complete(self.result)
+            self.complete()
         else:
             self.handle_error(error_type, "EndTxnResponse")
+
+    def complete(self) -> None:
+        """End the transaction without a request. The lock is held."""
+        if self.transactions.complete():
+            self.transactions.enqueue(InitProducerId(self.transactions, is_bump=True, result=self.result))
+        else:
+            self.result.done()

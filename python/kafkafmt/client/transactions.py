@@ -12,38 +12,35 @@ from __future__ import annotations
 
 import heapq
 import logging
-import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from enum import Enum
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import kafka.errors as kafka_errors
 from kafka.structs import ConsumerGroupMetadata
 
 from kafkafmt.client.accumulator import ProducerState
-from kafkafmt.client.sequence_numbers import SequenceNumbers
 from kafkafmt.client.transaction_requests import (
-    GROUP,
-    NO_EPOCH,
-    NO_PRODUCER_ID,
-    TRANSACTION,
     AddOffsets,
     AddPartitions,
     EndTransaction,
     FindCoordinator,
     InitProducerId,
-    Result,
     TransactionRequest,
+)
+from kafkafmt.client.transaction_state import (
+    ERRORS,
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    Result,
+    State,
+    TransactionState,
 )
 
 if TYPE_CHECKING:
-    from kafka.cluster import ClusterMetadata
-    from kafka.protocol.metadata import CoordinatorType
     from kafka.structs import OffsetAndMetadata
 
     from kafkafmt.client.accumulator import ProducerBatch
-    from kafkafmt.client.in_flight import InFlightBatches
     from kafkafmt.types import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -68,38 +65,6 @@ _FATAL = (
     kafka_errors.ProducerFencedError,
     kafka_errors.InvalidTxnStateError,
 )
-# Brokers from this version on give a producer the next epoch (KIP-360).
-_BUMPS_EPOCHS = (2, 5)
-
-
-class State(Enum):
-    """The state of a producer, named as KafkaProducer names it in errors."""
-
-    UNINITIALIZED = 0
-    INITIALIZING = 1
-    READY = 2
-    IN_TRANSACTION = 3
-    COMMITTING_TRANSACTION = 4
-    ABORTING_TRANSACTION = 5
-    ABORTABLE_ERROR = 6
-    FATAL_ERROR = 7
-    BUMPING_PRODUCER_EPOCH = 8
-
-
-_COMPLETING = (State.COMMITTING_TRANSACTION, State.ABORTING_TRANSACTION)
-_ERRORS = (State.ABORTABLE_ERROR, State.FATAL_ERROR)
-# The states before each state.
-_BEFORE: Mapping[State, Collection[State]] = {
-    State.UNINITIALIZED: (),
-    State.INITIALIZING: (State.UNINITIALIZED, *_COMPLETING),
-    State.READY: (State.INITIALIZING, State.BUMPING_PRODUCER_EPOCH, *_COMPLETING),
-    State.IN_TRANSACTION: (State.READY,),
-    State.COMMITTING_TRANSACTION: (State.IN_TRANSACTION,),
-    State.ABORTING_TRANSACTION: (State.IN_TRANSACTION, State.ABORTABLE_ERROR),
-    State.ABORTABLE_ERROR: (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION, State.ABORTABLE_ERROR),
-    State.FATAL_ERROR: tuple(State),
-    State.BUMPING_PRODUCER_EPOCH: (State.READY,),
-}
 
 
 class Consequence(Enum):
@@ -112,95 +77,13 @@ class Consequence(Enum):
     FATAL = "nothing can be sent any more"
 
 
-class Transactions:
+class Transactions(TransactionState):
     """The `Sequences` of a RecordAccumulator, and the transactions of a Producer.
 
     Any thread may call the methods that KafkaProducer has. The sender's thread calls the others.
 
-    transactional_id: None for a producer that is only idempotent.
-    broker_version: of the bootstrap broker.
-    cluster: the metadata, which keeps the addresses of coordinators.
+    Its arguments are those of TransactionState.
     """
-
-    def __init__(
-        self,
-        transactional_id: str | None,
-        *,
-        in_flight: InFlightBatches,
-        broker_version: tuple[int, ...],
-        cluster: ClusterMetadata | None = None,
-        transaction_timeout_ms: int = 60_000,
-        retry_backoff_ms: float = 100,
-    ) -> None:
-        self.transactional_id = transactional_id
-        # As kafka-python: a timeout is of no use without transactions.
-        self.transaction_timeout_ms = 0 if transactional_id is None else transaction_timeout_ms
-        self.retry_backoff_ms = retry_backoff_ms
-        self.can_bump_epoch = broker_version >= _BUMPS_EPOCHS
-        self.producer_id = NO_PRODUCER_ID
-        self.epoch = NO_EPOCH
-        self.last_error: Exception | None = None
-        self.numbers = SequenceNumbers(in_flight)
-        self._cluster = cluster
-        self._state = State.UNINITIALIZED
-        self._lock = threading.RLock()
-        self._requests: list[tuple[int, int, TransactionRequest]] = []  # a heap
-        self._request_numbers = count()
-        self._coordinators: dict[CoordinatorType, str | None] = {GROUP: None, TRANSACTION: None}
-        self._is_started = False  # a broker knows of the transaction
-        self._needs_new_epoch = False
-        self._new_partitions: set[TopicPartition] = set()
-        self._pending_partitions: set[TopicPartition] = set()
-        self._partitions: set[TopicPartition] = set()
-
-    # State
-
-    @property
-    def is_transactional(self) -> bool:
-        return self.transactional_id is not None
-
-    @property
-    def has_fatal_error(self) -> bool:
-        return self._state is State.FATAL_ERROR
-
-    @property
-    def has_abortable_error(self) -> bool:
-        return self._state is State.ABORTABLE_ERROR
-
-    @property
-    def is_completing(self) -> bool:
-        return self._state in _COMPLETING
-
-    @property
-    def is_aborting(self) -> bool:
-        return self._state is State.ABORTING_TRANSACTION
-
-    @property
-    def is_new_transaction(self) -> bool:
-        """Whether no partition was added to the transaction yet."""
-        return not self._partitions
-
-    def _transition_to(self, target: State, error: Exception | None = None) -> None:
-        if self._state not in _BEFORE[target]:
-            raise kafka_errors.KafkaError(
-                f"TransactionalId {self.transactional_id}: Invalid transition attempted from state "
-                f"{self._state.name} to state {target.name}"
-            )
-        log.debug("transition from %s to %s: %s", self._state.name, target.name, error)
-        self.last_error = error
-        self._state = target
-
-    def transition_to_fatal_error(self, error: Exception) -> None:
-        """Refuse all that follows with this error."""
-        with self._lock:
-            log.error("the producer cannot continue: %s", error)
-            self._transition_to(State.FATAL_ERROR, error)
-
-    def transition_to_abortable_error(self, error: Exception) -> None:
-        """Let the open transaction end by an abort only. Does nothing without one, or if it aborts already."""
-        with self._lock:
-            if self._state in _BEFORE[State.ABORTABLE_ERROR]:
-                self._transition_to(State.ABORTABLE_ERROR, error)
 
     # Called by the producer
 
@@ -268,7 +151,7 @@ class Transactions:
         if self._state is State.IN_TRANSACTION and topic_partition in self._partitions:
             return
         with self._lock:
-            if self._state in _ERRORS:
+            if self._state in ERRORS:
                 raise kafka_errors.KafkaError(
                     "Cannot perform send because at least one previous transactional or idempotent request has failed "
                     "with errors.",
@@ -293,7 +176,7 @@ class Transactions:
             )
 
     def _ensure_no_error(self) -> None:
-        if self._state in _ERRORS:
+        if self._state in ERRORS:
             raise kafka_errors.KafkaError(
                 f"Cannot execute transactional method because we are in an error state: {self.last_error}"
             )
@@ -314,12 +197,6 @@ class Transactions:
                 self._transition_to(State.INITIALIZING)
                 self.enqueue(InitProducerId(self))
 
-    def enqueue(self, request: TransactionRequest) -> Result:
-        """Send a request, now or again, after those with a lower priority. Return its result."""
-        with self._lock:
-            heapq.heappush(self._requests, (request.priority, next(self._request_numbers), request))
-        return request.result
-
     def next_request(self, has_incomplete: bool) -> TransactionRequest | None:
         """Take the request to send next. has_incomplete: whether batches wait or are in flight."""
         if not self._requests and not self._new_partitions:
@@ -330,16 +207,15 @@ class Transactions:
                 self._pending_partitions |= self._new_partitions
                 self._new_partitions.clear()
             while self._requests:
-                request = self._requests[0][2]
-                is_end = isinstance(request, EndTransaction)
-                if is_end and has_incomplete:
+                request: TransactionRequest = self._requests[0][2]
+                if isinstance(request, EndTransaction) and has_incomplete:
                     return None
                 heapq.heappop(self._requests)
                 is_harmless = self.has_abortable_error and isinstance(request, FindCoordinator)
-                if self._state in _ERRORS and not is_harmless:
+                if self._state in ERRORS and not is_harmless:
                     request.result.done(self.last_error)
-                elif is_end and not self._is_started:  # there is nothing to end
-                    self.complete(request.result)
+                elif isinstance(request, EndTransaction) and not self._is_started:
+                    request.complete()
                 else:
                     return request
         return None
@@ -352,51 +228,7 @@ class Transactions:
     def coordinator_of(self, request: TransactionRequest) -> str | None:
         """Return the node that a request goes to; None if it is not known."""
         assert request.coordinator_type is not None
-        return self._coordinators[request.coordinator_type]
-
-    def forget_coordinator(self, kind: CoordinatorType) -> None:
-        """Look a coordinator up again before the next request to it."""
-        self._coordinators[kind] = None
-
-    # Called by requests, with the lock
-
-    def set_coordinator(self, kind: CoordinatorType, key: str, found: Any) -> None:
-        """Set the coordinator that was looked up. found: its address, as the response has it."""
-        assert self._cluster is not None
-        self._coordinators[kind] = self._cluster.add_coordinator(found, kind, key)
-
-    def set_producer_id(self, producer_id: int, epoch: int) -> None:
-        """Send what follows under this id and epoch, with sequence numbers from 0 on."""
-        log.info("producer id %d, epoch %d", producer_id, epoch)
-        self.producer_id, self.epoch = producer_id, epoch
-        self.numbers.reset()
-        if self._state is not State.FATAL_ERROR:
-            self._transition_to(State.READY)
-
-    def partitions_answered(self, partitions: Collection[TopicPartition], *, is_added: bool) -> None:
-        """Note that partitions were added to the transaction, or could not be."""
-        self._pending_partitions.difference_update(partitions)
-        if is_added:
-            self._partitions.update(partitions)
-            self._is_started = True
-
-    def offsets_added(self) -> None:
-        """Note that the transaction has offsets of a group."""
-        self._is_started = True
-
-    def complete(self, result: Result) -> None:
-        """End the transaction. The next one has a new epoch if batches of this one may have been appended or not."""
-        self._is_started = False
-        self._new_partitions.clear()
-        self._pending_partitions.clear()
-        self._partitions.clear()
-        if self._needs_new_epoch and self.is_aborting:
-            self._needs_new_epoch = False
-            self._transition_to(State.INITIALIZING)
-            self.enqueue(InitProducerId(self, is_bump=True, result=result))
-        else:
-            self._transition_to(State.READY)
-            result.done()
+        return self._coordinators.get(request.coordinator_type)
 
     # Called by the accumulator
 

@@ -1,0 +1,87 @@
+"""The methods of a producer that begin and end transactions, as KafkaProducer has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import kafka.errors as kafka_errors
+
+if TYPE_CHECKING:
+    from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
+
+    from kafkafmt.client.sender import Sender
+    from kafkafmt.client.transaction_state import Result
+    from kafkafmt.client.transactions import Transactions
+    from kafkafmt.types import TopicPartition
+
+
+class Transactional:
+    """The transactions of a Producer. They need the option `transactional_id`."""
+
+    _transactions: Transactions | None
+    _sender: Sender
+    _max_block_ms: float
+    _initialized: Result | None = None  # of `init_transactions`
+
+    def init_transactions(self) -> None:
+        """Get a producer id for `transactional_id`. Earlier transactions of this id are completed or aborted.
+
+        Waits up to `max_block_ms`. After a KafkaTimeoutError another call waits on. After a success it does nothing.
+
+        Raises KafkaTimeoutError, IllegalStateError without a transactional id, and KafkaError.
+        """
+        transactions = self._ensure_idempotent(
+            "Cannot call init_transactions without setting a transactional_id."
+        )
+        if self._initialized is None:
+            self._initialized = transactions.initialize()
+            self._sender.wakeup()
+        result = self._initialized
+        try:
+            if not result.wait(self._max_block_ms / 1000):
+                raise kafka_errors.KafkaTimeoutError(
+                    f"Timeout expired while initializing transactional state in {self._max_block_ms} ms."
+                )
+        finally:
+            if result.has_failed:
+                self._initialized = None
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction. Raises ProducerFencedError, and KafkaError in another state."""
+        self._ensure_idempotent("Cannot use transactional methods without enabling transactions").begin()
+
+    def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group_metadata: ConsumerGroupMetadata | str,
+    ) -> None:
+        """Commit offsets of a consumer group with the transaction. Waits until its coordinator has them.
+
+        group_metadata: of the consumer, by which a broker refuses one that has left the group (KIP-447); or a group id.
+
+        Raises KafkaError outside of a transaction, and the errors of the coordinator.
+        """
+        transactions = self._ensure_idempotent(
+            "Cannot use transactional methods without enabling transactions"
+        )
+        self._await(transactions.send_offsets(offsets, group_metadata))
+
+    def commit_transaction(self) -> None:
+        """Send what waits, and commit the transaction. Raises the error of a record that failed."""
+        transactions = self._ensure_idempotent("Cannot commit transaction since transactions are not enabled")
+        self._await(transactions.begin_commit())
+
+    def abort_transaction(self) -> None:
+        """Abort the transaction. Records that were not sent fail."""
+        transactions = self._ensure_idempotent("Cannot abort transaction since transactions are not enabled.")
+        self._await(transactions.begin_abort())
+
+    def _ensure_idempotent(self, message: str) -> Transactions:
+        if self._transactions is None:
+            raise kafka_errors.IllegalStateError(message)
+        return self._transactions
+
+    def _await(self, result: Result) -> None:
+        self._sender.wakeup()
+        result.wait()
