@@ -111,8 +111,11 @@ class Broker:
         config: Mapping[str, Any] | None = None,
         jvm_options: Sequence[str] = JVM_OPTIONS,
         kafka: Kafka = KAFKA_3,
+        listeners: Sequence[str] = (),
     ) -> None:
         self.folder = folder
+        self.ports = dict.fromkeys(listeners, -1)
+        """Of further listeners, by the names of their protocols."""
         self.log_dir = folder / "data"
         self.log_file = folder / "broker.log"
         self.port = -1
@@ -258,10 +261,12 @@ class Broker:
             properties.write_text(f"version=1\ncluster.id={self._cluster_id}\nnode.id={NODE_ID}\n")
 
     def _launch(self) -> None:
-        self.port, controller_port = _free_ports(2)
+        self.port, controller_port, *ports = _free_ports(2 + len(self.ports))
+        self.ports = dict(zip(self.ports, ports, strict=True))
+        all_ports = {"PLAINTEXT": self.port, "CONTROLLER": controller_port, **self.ports}
         settings = {
             **self._config,
-            "listeners": f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{HOST}:{controller_port}",
+            "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in all_ports.items()),
             "controller.quorum.voters": f"{NODE_ID}@{HOST}:{controller_port}",
             "log.dirs": self.log_dir,
         }
