@@ -94,12 +94,11 @@ def secured(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
     with Broker(folder, config, kafka=KAFKA_4, listeners=protocols) as broker:
         broker.create_topic(TOPIC.topic)
         admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-        admin.alter_user_scram_credentials(
-            [
-                UserScramCredentialUpsertion(USER, mechanism, PASSWORD)
-                for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
-            ]
-        )
+        for scram in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+            refused = admin.alter_user_scram_credentials(
+                [UserScramCredentialUpsertion(USER, scram, PASSWORD)]
+            )
+            assert refused == {USER: None}
         admin.close()
         yield broker
 
@@ -162,11 +161,14 @@ class Client:
         """pieces: makes a request with that correlation id."""
         answer = Answer()
 
-        def call() -> None:
+        def call() -> bool:
+            if not connection.can_send:
+                return False
             correlation_id = connection.next_correlation_id()
             connection.send(pieces(correlation_id), correlation_id, answer.set)
+            return True
 
-        self.run(call)
+        self.wait_until(lambda: bool(self.run(call)))
         return answer
 
     def produce(self, connection: BrokerConnection, data: bytes) -> ProducedPartition:
@@ -290,7 +292,6 @@ def test_a_session_is_renewed_before_it_ends_while_requests_are_sent(
     data = batch_of(b"value")
     while client.changes.count((True, False)) < 3:  # connected, and renewed twice
         assert time.monotonic() < began + SECONDS
-        client.wait_until(lambda: connection.can_send)
         assert client.produce(connection, data).error_code == 0
         count += 1
     assert time.monotonic() - began > SESSION_MS / 1000

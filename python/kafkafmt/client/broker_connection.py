@@ -98,6 +98,7 @@ class BrokerConnection:
         self._is_ready = False
         self._parser: KafkaProtocol | None = None  # while messages of kafka-python are exchanged
         self._exchanged: asyncio.Future[Any] | None = None
+        self._lost: Exception | None = None  # how it ended while messages were exchanged
         self._drained: asyncio.Future[None] | None = None
         self._in_flight: deque[_InFlight] = deque()
         self._max_in_flight = config["max_in_flight_requests_per_connection"]
@@ -263,9 +264,13 @@ class BrokerConnection:
             if again_in_s is not None:
                 self._set_timer("authenticate", again_in_s, self._begin_authentication)
         self._parser = None
+        if self._lost is not None:
+            raise self._lost
 
     async def _exchange(self, request: Any) -> Any:
         assert self._parser is not None
+        if self._lost is not None:
+            raise self._lost
         self._parser.send_request(request)
         self._exchanged = self._io.loop.create_future()
         self._enqueue([self._parser.send_bytes()])
@@ -350,7 +355,7 @@ class BrokerConnection:
                 )
                 count = self._socket.recv_into(target)
                 if not count:
-                    self.close(kafka_errors.KafkaConnectionError(f"{self}: the broker closed the connection"))
+                    self._lose(kafka_errors.KafkaConnectionError(f"{self}: the broker closed the connection"))
                     return
                 self._take(count)
                 if self.is_closed or (count < len(target) and not isinstance(self._socket, ssl.SSLSocket)):
@@ -358,7 +363,7 @@ class BrokerConnection:
         except _WAITS:
             return
         except (OSError, kafka_errors.KafkaError) as error:
-            self.close(_connection_error(self, error))
+            self._lose(_connection_error(self, error))
             return
         # The selector does not report bytes that TLS has decrypted already.
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
@@ -367,6 +372,19 @@ class BrokerConnection:
     def _read_pending(self) -> None:
         if not self.is_closed:
             self._on_readable()
+
+    def _lose(self, error: Exception) -> None:
+        """Close the connection, which the broker has ended.
+
+        While messages are exchanged, their last response may tell why. So it is handled first.
+        """
+        if self._parser is None:
+            self.close(error)
+            return
+        self._io.loop.remove_reader(self._socket)
+        self._lost = error
+        if self._exchanged is not None and not self._exchanged.done():
+            self._exchanged.set_exception(error)
 
     def _take(self, count: int) -> None:
         """Handle the bytes that were read."""
