@@ -5,12 +5,10 @@ The floor mirrors nothing: it receives and sends as many bytes.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from bench.mirror.ends import ends
@@ -60,11 +58,9 @@ COMMANDS: dict[str, Callable[[Route, Work], list[str]]] = {
 NAMES = (FLOOR, *COMMANDS)
 
 
-@cache
 def present() -> tuple[str, ...]:
     """The names of the contenders that this version has: the mirror is adaptive once it makes batches of a size."""
-    done = subprocess.run([KAFKAFMT, "mirror", "--help"], capture_output=True, text=True, check=True)
-    return tuple(name for name in NAMES if name != ADAPTIVE or "--batch-size" in done.stdout)
+    return tuple(name for name in NAMES if name != ADAPTIVE or hasattr(MirrorOptions, "batch_size"))
 
 
 def floor_command(work: Work, stack: ExitStack, *, is_empty: bool) -> list[str]:
