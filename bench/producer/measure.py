@@ -20,7 +20,7 @@ from bench.segments import stored
 CONTENDERS = (OURS, KAFKA_PYTHON, LIBRDKAFKA)
 # kafka-python is a tenth as fast: what it sends in a run is less, and it runs in one turn.
 TURNS = {OURS: 2, KAFKA_PYTHON: 1, LIBRDKAFKA: 2}
-_LEAST_MEBIBYTES = 16
+_KAFKA_PYTHON_MEBIBYTES = 16
 _SENDING = "bench.peers.sending"
 
 
@@ -69,7 +69,7 @@ def _senders(server: str, mebibytes: int) -> Contenders:
     size = str(mebibytes)
     commands = {
         OURS: own(_SENDING, OURS, server, size),
-        KAFKA_PYTHON: peer(_SENDING, KAFKA_PYTHON, server, str(min(mebibytes, _LEAST_MEBIBYTES))),
+        KAFKA_PYTHON: peer(_SENDING, KAFKA_PYTHON, server, str(min(mebibytes, _KAFKA_PYTHON_MEBIBYTES))),
         LIBRDKAFKA: own(_SENDING, LIBRDKAFKA, server, size),
     }
     return Contenders(commands, "sending")
