@@ -260,6 +260,24 @@ cdef class BatchRun:
             self._view = memoryview(self.buffer).cast("B")
         return self._view[start:stop]
 
+    def first_reaching(self, int64_t offset):
+        """Return the number of the first batch that ends at `offset` or later; None if none does."""
+        cdef Py_ssize_t i
+        for i in range(self.count):
+            if self.rows[i].last_offset >= offset:
+                return i
+        return None
+
+    def sizes_by_codec(self):
+        """Return the bytes of all batches with each codec, by the codec's number."""
+        cdef int64_t[CODEC_MASK + 1] sizes
+        cdef Py_ssize_t i
+        for i in range(CODEC_MASK + 1):
+            sizes[i] = 0
+        for i in range(self.count):
+            sizes[self.rows[i].codec & CODEC_MASK] += self.rows[i].size
+        return {i: sizes[i] for i in range(CODEC_MASK + 1) if sizes[i]}
+
     def batch(self, Py_ssize_t row):
         """Return the bytes of one batch, as a view."""
         self.check_range(row, row + 1)

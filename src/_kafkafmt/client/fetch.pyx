@@ -11,6 +11,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t
 
 from ..wire.bytes cimport put_int32
+from ..wire.fetch_versions cimport *
 from ..wire.fields cimport (
     FRAME_SIZE_BYTES,
     INT32_LENGTH,
@@ -65,17 +66,6 @@ cdef enum:
     API_KEY = 1
     # Versions
     OLDEST = 0
-    THROTTLE_TIME = 1
-    MAX_BYTES = 3
-    ISOLATION_LEVEL = 4     # and aborted transactions (KIP-98)
-    LOG_START_OFFSET = 5
-    SESSIONS = 7            # KIP-227
-    LEADER_EPOCH = 9        # KIP-320
-    RACK = 11               # KIP-392
-    FLEXIBLE = 12           # and the epoch that was fetched last
-    TOPIC_IDS = 13          # KIP-516
-    NO_REPLICA_ID = 15      # KIP-903
-    ENDPOINTS = 16          # KIP-951
     NEWEST = 17
     # Tags
     DIVERGING_EPOCH_TAG = 0

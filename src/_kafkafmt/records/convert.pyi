@@ -14,6 +14,8 @@ NEEDS_ROOM: Final[int]
 _Decompress = Callable[[memoryview, int], Buffer]
 _Compress = Callable[[memoryview, int | None, int], Buffer]
 
+def first_kept(run: BatchRun, first: int, to_magic: int, first_offset: int) -> int: ...
+
 @final
 class RunConverter:
     position: int

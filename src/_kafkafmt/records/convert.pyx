@@ -49,6 +49,25 @@ cdef inline int64_t room_for(const BatchRow* row, int to_magic) noexcept nogil:
     return 0 if row.is_control else room_for_messages(row, row.size - RECORD_BATCH_OVERHEAD)
 
 
+def first_kept(BatchRun run not None, Py_ssize_t first, int to_magic, int64_t first_offset):
+    """Return the number of the next batch, from `first` on, that conversion does not drop by its header alone.
+
+    That is the number of batches in the run if it drops all of them.
+    """
+    cdef Py_ssize_t i
+    cdef const BatchRow* row
+    run.check_range(first, run.count)
+    for i in range(first, run.count):
+        row = &run.rows[i]
+        if row.magic <= to_magic or to_magic == 2:
+            return i
+        if row.is_control or row.count == 0:
+            continue
+        if row.codec or not row.base_offset <= row.last_offset < first_offset:  # or the header is damaged
+            return i
+    return run.count
+
+
 @cython.final
 @cython.no_gc
 cdef class RunConverter:
