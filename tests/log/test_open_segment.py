@@ -101,6 +101,17 @@ def test_sound_end_of_what_was_checked_reads_nothing(tmp_path: Path, monkeypatch
             assert finish(segment.sound_end_steps(STARTS[start], STARTS[stop])) == STARTS[stop]
 
 
+def test_sound_end_within_a_batch_when_it_was_found_before_then_reads_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment = opened(put_segment(tmp_path, 0, DATA))
+    for end in (STARTS[9] + 1, STARTS[10] - 1):
+        assert finish(segment.sound_end_steps(STARTS[4], end)) == end
+    monkeypatch.setattr(SegmentRecords, "read_at", None)
+    for end in range(STARTS[9] + 1, STARTS[10]):
+        assert finish(segment.sound_end_steps(STARTS[4], end)) == end
+
+
 def test_offset_bound_is_above_all_in_front_of_a_position(tmp_path: Path) -> None:
     segment = opened(put_segment(tmp_path, 0, DATA))
     assert segment.offset_bound(STARTS[5]) is None

@@ -15,6 +15,8 @@ reappear unnoticed, so this module raises an error instead.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import lru_cache
+from typing import NamedTuple
 
 from kafkafmt._util.files import NotRegularFileError
 from kafkafmt.errors import KafkaFormatError
@@ -25,6 +27,8 @@ LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 _VERSION = 0
 _Stamp = tuple[int, ...]
 _MAX_PARTITION, _MAX_OFFSET = 2**31 - 1, 2**63 - 1
+# Folders whose place is kept.
+_MOST_PLACES = 16 * 1024
 
 
 class CheckpointError(KafkaFormatError):
@@ -84,6 +88,24 @@ def read_log_start_offsets(directory: StoragePath) -> dict[TopicPartition, int]:
         return {}
 
 
+class _Place(NamedTuple):
+    """Where the log start offset of a folder is looked up. It costs more than the look at the file, at each fetch."""
+
+    directory: StoragePath
+    file: StoragePath
+    topic_partition: TopicPartition | None
+    is_unnamed: bool
+
+
+def _place_of(folder: StoragePath) -> _Place:
+    directory, name = folder.parent, folder.name
+    file = directory / LOG_START_OFFSET_CHECKPOINT
+    return _Place(directory, file, TopicPartition.from_folder_name(name), name in ("", ".."))
+
+
+_known_place_of = lru_cache(maxsize=_MOST_PLACES)(_place_of)
+
+
 class LogStartOffsets:
     """Look up the log start offsets of partitions by their folders. Two threads may read the same file twice.
 
@@ -100,22 +122,24 @@ class LogStartOffsets:
         Raises as `read_log_start_offsets`.
         """
         path = folder.absolute()
-        start = self._at(path)
-        if path.is_symlink() or path.name in ("", ".."):
-            start = max(start, self._at(path.resolve()))
+        # A remote path is not kept: it refers to a listing.
+        place = _place_of(path) if isinstance(path, RemotePath) else _known_place_of(path)
+        start = self._at(place)
+        if place.is_unnamed or path.is_symlink():
+            start = max(start, self._at(_place_of(path.resolve())))
         return start
 
     def load(self, directories: Collection[RemotePath]) -> None:
         """Read the checkpoint files of remote log directories in parallel. Raises as `read_log_start_offsets`."""
         side_by_side(self._in, directories, in_parallel=True)
 
-    def _at(self, folder: StoragePath) -> int:
-        topic_partition = TopicPartition.from_folder_name(folder.name)
-        return 0 if topic_partition is None else self._in(folder.parent).get(topic_partition, 0)
+    def _at(self, place: _Place) -> int:
+        partition = place.topic_partition
+        return 0 if partition is None else self._in(place.directory, place.file).get(partition, 0)
 
-    def _in(self, directory: StoragePath) -> dict[TopicPartition, int]:
+    def _in(self, directory: StoragePath, file: StoragePath | None = None) -> dict[TopicPartition, int]:
         try:
-            stamp = storage_of(directory).stamp(directory / LOG_START_OFFSET_CHECKPOINT)
+            stamp = storage_of(directory).stamp(file or directory / LOG_START_OFFSET_CHECKPOINT)
         except (FileNotFoundError, NotADirectoryError):
             self._known.pop(directory, None)
             return {}

@@ -95,6 +95,11 @@ class EndTracker:
         """Read the last segment at the next `follow_steps`, even if its file has not changed."""
         self._file_stamp = None
 
+    def is_current(self, files: SegmentFiles) -> bool:
+        """Whether the last segment has not changed since its end was found. Raises FileNotFoundError if it is gone."""
+        segments, stamp = self.read.segments, self._file_stamp
+        return stamp is not None and bool(segments) and files.state(segments[-1]).stamp == stamp
+
     def follow_listed(self, log: LogSnapshot, *, follows_transactions: bool) -> None:
         """Read what is new in a log that was just listed.
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
-from bisect import bisect_left, bisect_right, insort
+import sys
+from bisect import bisect_right, insort
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from _kafkafmt.batches.places import BatchPlaces
 from _kafkafmt.wire.layout import CRC_LENGTH, CRC_OFFSET, LOG_OVERHEAD
 from kafkafmt._util.steps import LargeRead, Steps
 from kafkafmt.errors import KafkaFormatError
@@ -71,13 +72,14 @@ class OpenSegment:
         self._may_grow = end is None
         self._memory = bytearray(READ_BYTES) if memory is None else memory
         self.records = segment.open(end=end, max_decompressed_bytes=max_decompressed_bytes)
-        # (offset, position): a batch begins at the position, and all batches before it have lower offsets. Sorted.
-        self._places: list[tuple[int, int]] = [(segment.base_offset, 0)]
-        self._remembering = threading.Lock()  # conversions remember places in their own threads
+        # Conversions remember places in their own threads.
+        self._places = BatchPlaces(segment.base_offset, most=_MOST_PLACES, stride_bytes=_PLACE_BYTES)
         self.has_zstd = False  # whether one of the batches that were found sound has this codec
         # By target magic and fetch offset: the position where reading continues, as earlier batches have no records.
         self.passed: dict[tuple[int, int], int] = {}
         self._sound: list[tuple[int, int]] = []  # (start, end) of sound ranges that do not touch, sorted
+        # By the end of a sound range: a position up to which no whole batch follows, and no zeros.
+        self._partial: dict[int, int] = {}
 
     def is_at_path(self) -> bool:
         """Whether the path still leads to this file: compaction replaces files."""
@@ -162,9 +164,7 @@ class OpenSegment:
         The steps yield a function for a long search through the segment. Raises KafkaFormatError if damage prevents the
         search.
         """
-        with self._remembering:
-            number = bisect_right(self._places, offset, key=lambda place: place[0]) - 1
-            _, position = self._places[max(number, 0)]
+        position = self._places.position_for(offset)
         row = None
         with contextlib.suppress(KafkaFormatError):  # the index may lead past the damage
             row = self._find_from(position, position + _NEAR_BYTES, self.records.end_position, offset)
@@ -177,24 +177,11 @@ class OpenSegment:
 
     def remember(self, offset: int, position: int) -> None:
         """Remember that a batch begins at `position`, and that all batches before it end below `offset`."""
-        place, places = (offset, position), self._places
-        with self._remembering:
-            number = bisect_right(places, place)
-            fits = places[number - 1][1] < position and (
-                number == len(places) or position < places[number][1]
-            )
-            if fits:  # a damaged header may say otherwise
-                places.insert(number, place)
-                if len(places) > _MOST_PLACES:
-                    del places[1::2]
+        self._places.remember(offset, position)
 
     def remember_run(self, run: BatchRun) -> None:
         """Remember positions of a run's batches, one for each `_PLACE_BYTES`, and the position after the run."""
-        rows = run.index
-        strides = rows["position"] // _PLACE_BYTES
-        for number in (strides[1:] != strides[:-1]).nonzero()[0].tolist():
-            self.remember(int(rows["last_offset"][number]) + 1, int(rows["position"][number + 1]))
-        self.remember(int(rows["last_offset"][-1]) + 1, run.end_position)
+        self._places.remember_run(run)
 
     def _find_from(self, position: int, stop: int, end: int, offset: int) -> np.void | None:
         """Find the row of the first batch that ends at `offset` or later; None if the search ends before.
@@ -202,13 +189,13 @@ class OpenSegment:
         The search ends shortly after `stop`, at `end`, and before a large batch.
         """
         records = self.between(position, end)
-        while position < stop and not self._large_size(position):
-            run = records.first_run(position, _SEARCH_BYTES, self._memory)
+        while position < stop:
+            run = records.first_run(position, _SEARCH_BYTES, self._memory, LARGE_BATCH_BYTES)
             if run is None:
                 break
-            reaches = run.index["last_offset"] >= offset
-            if reaches.any():
-                row: np.void = run.index[reaches.argmax()]
+            number = run.first_reaching(offset)
+            if number is not None:
+                row: np.void = run.index[number]
                 return row
             position = run.end_position
         return None
@@ -228,9 +215,7 @@ class OpenSegment:
 
     def offset_bound(self, position: int) -> int | None:
         """Return an offset above those of all records before `position`; None if none is known."""
-        with self._remembering:
-            number = bisect_left(self._places, position, key=lambda place: place[1])
-            return self._places[number][0] if number < len(self._places) else None
+        return self._places.offset_above(position)
 
     def sound_end_steps(self, start: int, end: int) -> Steps[int]:
         """Find the position up to which the batches from `start` are sound: `end`, or where damage or zeros begin.
@@ -240,7 +225,7 @@ class OpenSegment:
         """
         number = bisect_right(self._sound, (start, self.records.end_position)) - 1
         known = self._sound[number][1] if number >= 0 else 0
-        if known >= end:
+        if known >= end or (known > start and self._partial.get(known, 0) >= end):
             return end
         position = max(start, known)
         reached = position
@@ -260,7 +245,13 @@ class OpenSegment:
             end = reached
         if reached > position:
             self._add_sound(start, reached)
-        return reached if reached < end and self.is_over(reached) else end
+        if reached < end and self.is_over(reached):
+            return reached
+        if start < reached < end:
+            if len(self._partial) >= _MOST_RANGES:
+                self._partial.clear()
+            self._partial[reached] = max(end, self._partial.get(reached, 0))
+        return end
 
     def _add_sound(self, start: int, end: int) -> None:
         """Add a sound range, and join it with the ranges that it touches."""
@@ -285,8 +276,10 @@ class _RememberedRange(RecordsRange):
         super().__init__(segment.records, start, end)
         self._segment = segment
 
-    def first_run(self, position: int, run_bytes: int, memory: bytearray) -> BatchRun | None:
-        run = super().first_run(position, run_bytes, memory)
+    def first_run(
+        self, position: int, run_bytes: int, memory: bytearray, most_bytes: int = sys.maxsize
+    ) -> BatchRun | None:
+        run = super().first_run(position, run_bytes, memory, most_bytes)
         if run is not None:
             self._segment.remember_run(run)
         return run

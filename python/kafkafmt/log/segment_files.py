@@ -62,7 +62,7 @@ class SegmentCache:
         with self._lock:
             found = self._open.get(segment.path)
         # After a roll `is_active` differs: the segment may have grown before, and its tail is now checked.
-        if found is None or found.segment != segment:
+        if found is None or (found.segment is not segment and found.segment != segment):
             found = OpenSegment(segment, max_decompressed_bytes=max_decompressed_bytes, memory=self._memory)
         with self._lock:
             self._open[segment.path] = found

@@ -30,6 +30,8 @@ from kafkafmt.storage import RemotePath, StoragePath, storage_of
 if TYPE_CHECKING:
     from datetime import datetime
 
+    import numpy as np
+
     from _kafkafmt.batches.scan import BatchRun
 
 
@@ -42,13 +44,17 @@ class UnreadTail(NamedTuple):
 
 
 class FoundBatch(NamedTuple):
-    """A batch in a segment: its format, its position and size in bytes, and where the segment's whole batches end."""
+    """A batch in a segment: its format, its position and size in bytes, and where the segment's whole batches end.
+
+    row: its index row.
+    """
 
     segment: OpenSegment
     magic: int
     position: int
     size: int
     end_position: int
+    row: np.void
 
 
 class _Listing(NamedTuple):
@@ -168,6 +174,17 @@ class LogTail:
         """Read what is new. Returns whether offsets have changed. Raises FileNotFoundError if the folder is gone."""
         return finish(self.refresh_steps())
 
+    def is_current(self) -> bool:
+        """Whether a refresh would find nothing new. Raises CheckpointError as `refresh` does."""
+        tracker = self._tracker
+        with contextlib.suppress(OSError):  # a refresh finds out what is gone
+            return (
+                self._log.log_start_offset == tracker.log_start
+                and not self._must_list(storage_of(self._log.path).changed_ns(self._log.path))
+                and tracker.is_current(self._files)
+            )
+        return False
+
     def refresh_steps(self) -> Steps[bool]:
         """Do `refresh` in steps of `READ_BYTES`. They yield functions to list the folder and to read large batches.
 
@@ -206,7 +223,7 @@ class LogTail:
                 position, size = int(row["position"]), int(row["size"])
                 end = self._end_in(opened)
                 return (
-                    FoundBatch(opened, int(row["magic"]), position, size, end)
+                    FoundBatch(opened, int(row["magic"]), position, size, end, row)
                     if position + size <= end
                     else None
                 )
@@ -270,13 +287,8 @@ class LogTail:
     def _list(self) -> Steps[None]:
         """List the segments if the folder has changed."""
         changed, now = storage_of(self._log.path).changed_ns(self._log.path), time.time_ns()
-        is_last_read = self._last_segment is None or self._segments[-1:] == [self._last_segment]
-        if (
-            self._folder_stamp is not None and is_last_read
-        ):  # otherwise the last segment may have grown past the earlier ones
-            known, listed_at = self._folder_stamp
-            if changed == known and listed_at - changed > SETTLED_NS:
-                return
+        if not self._must_list(changed):
+            return
         listed: _Listing = yield self._listing
         self._folder_stamp, self._last_segment = (changed, now), listed.last
         self._tracker.read = listed.read
@@ -284,6 +296,15 @@ class LogTail:
             self._tracker.forget_state()
             self._tracker.forget_before(self.start_offset)
         self._cache.forget_replaced(listed.read.segments)
+
+    def _must_list(self, changed_ns: int) -> bool:
+        """Whether a folder that was last modified at this time may have other segments than the known ones."""
+        if self._last_segment is not None and self._segments[-1:] != [self._last_segment]:
+            return True  # the last segment may have grown past the earlier ones
+        if self._folder_stamp is None:
+            return True
+        known, listed_at = self._folder_stamp
+        return changed_ns != known or listed_at - changed_ns <= SETTLED_NS
 
     def _listing(self) -> _Listing:
         """List the segments; known ones are kept. Another thread may call it, as many segments take long."""

@@ -10,6 +10,7 @@ a preallocated segment. Any other bytes that are not a batch are an error, which
 from __future__ import annotations
 
 import functools
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -172,15 +173,19 @@ class Records(ABC):
         memory = self._memory(min(run_bytes, self.end_position - position)) if reuse_memory else None
         yield from self._runs(position, run_bytes, memory)
 
-    def first_run(self, position: int, run_bytes: int, memory: bytearray) -> BatchRun | None:
+    def first_run(
+        self, position: int, run_bytes: int, memory: bytearray, most_bytes: int = sys.maxsize
+    ) -> BatchRun | None:
         """Return the first of `whole_runs` from `position`, or None if there is no whole batch.
 
-        A file is read into `memory` if that is large enough. The run is valid until the memory is used again.
-        Raises as `whole_runs` does.
+        A file is read into `memory` if that is large enough. The run is valid until the memory is used again. A batch
+        of more than `most_bytes` is not read; the result is then None. Raises as `whole_runs` does.
         """
-        return next(self._filtered(self._runs(position, run_bytes, memory)), None)
+        return next(self._filtered(self._runs(position, run_bytes, memory, most_bytes)), None)
 
-    def _runs(self, position: int, run_bytes: int, memory: bytearray | None) -> Iterator[BatchRun]:
+    def _runs(
+        self, position: int, run_bytes: int, memory: bytearray | None, most_bytes: int = sys.maxsize
+    ) -> Iterator[BatchRun]:
         wanted = run_bytes
         while position < self.end_position:
             data = self.read_at(position, min(wanted, self.end_position - position), memory)
@@ -197,7 +202,7 @@ class Records(ABC):
             if len(run):
                 if error is not None:
                     return
-            elif wanted < needed <= self.end_position - position:
+            elif wanted < needed <= min(self.end_position - position, most_bytes):
                 wanted = needed
             else:
                 return

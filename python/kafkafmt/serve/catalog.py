@@ -104,6 +104,9 @@ class Partition:
 
     async def follow(self) -> LogTail:
         """Refresh the log and return it. Yields to other tasks during long reads."""
+        log = self._log
+        if log is not None and not self.is_remote and not self._following.locked() and log.is_current():
+            return log
         async with self._following:
             log = self._unread_log() if self._log is None else self._log
             listed_ns = storage_of(self.folder).changed_ns(self.folder) if self.is_remote else 0
