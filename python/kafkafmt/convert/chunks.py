@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 import threading
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +30,7 @@ _LEAST_USED = 0.25
 # Converting this many bytes takes about 10 ms, however small the records are.
 QUICK_BYTES = 1024 * 1024
 # The most bytes that one compressed byte can decompress to, by the codec's format. zstd has no such bound.
-_MAX_RATIOS = {Codec.NONE: 1, Codec.GZIP: 1032, Codec.SNAPPY: 22, Codec.LZ4: 255}
+_MAX_RATIOS: Mapping[int, int] = {Codec.NONE: 1, Codec.GZIP: 1032, Codec.SNAPPY: 22, Codec.LZ4: 255}
 _NO_MEMORY = np.empty(0, np.uint8)
 
 
@@ -110,9 +112,10 @@ class ConvertedChunks:
         self._owns_memory = memory is None and not reuse_memory
         self._memory = memory
         self._buffer: NDArray[np.uint8] | None = None
-        self._runs = records.runs(position, run_bytes=self._chunk_size, reuse_memory=True)
+        self._runs: Iterator[BatchRun] | None = None
         self._run: BatchRun | None = None
         self._row = 0
+        self._is_over = False  # no whole batch follows
         self._error: KafkaFormatError | None = None
         self._running = threading.Lock()
 
@@ -130,7 +133,7 @@ class ConvertedChunks:
     def _next(self) -> memoryview:
         try:
             while self._error is None:
-                if self._run is None and not self._read():
+                if self._run is None and (self._is_over or not self._read()):
                     raise StopIteration
                 if output := self._convert_run():
                     return output
@@ -149,21 +152,24 @@ class ConvertedChunks:
         Source bytes of more than `QUICK_BYTES` are not read; the result is then True, and the caller should make the
         chunk in another thread. Only with `memory`: no other conversion may read into it before this chunk is made.
         """
-        if self._error is None and self._run is None:
+        if self._error is None and self._run is None and not self._is_over:
             try:
-                if self._is_large():
+                left = self._records.end_position - self._position
+                if min(self._chunk_size, left) > QUICK_BYTES:
                     return True
-                self._read()
+                if not self._read(QUICK_BYTES):
+                    is_large = left > QUICK_BYTES and self._is_large()
+                    self._is_over = not is_large
+                    return is_large
             except KafkaFormatError as error:
                 self._error = error
         if self._error is not None or self._run is None:
             return False
-        return may_take_long(self._run.index)
+        return may_take_long(self._run.sizes_by_codec())
 
     def _is_large(self) -> bool:
-        """Return whether the source of the next chunk is larger than `QUICK_BYTES`."""
-        size = self._records.size_at(self._position) or 0
-        return max(size, min(self._chunk_size, self._records.end_position - self._position)) > QUICK_BYTES
+        """Return whether the next batch is larger than `QUICK_BYTES`."""
+        return (self._records.size_at(self._position) or 0) > QUICK_BYTES
 
     def release(self) -> None:
         """Give the buffer back to `memory`. The next chunk takes another one."""
@@ -175,20 +181,24 @@ class ConvertedChunks:
         """Release the current chunk, and convert it again at the next request. Only with `memory`."""
         self.release()
         self._position, self._run, self._error = self._chunk_position, None, None
+        self._is_over = False
 
     def _give_back(self, memory: ChunkMemory) -> None:
         if self._buffer is not None:
             memory.give_back(self._buffer)
             self._buffer = None
 
-    def _read(self) -> bool:
-        """Read the next run. Returns False if there is none."""
+    def _read(self, most_bytes: int = sys.maxsize) -> bool:
+        """Read the next run. Returns False if there is none, or if it is one batch of more than `most_bytes`."""
         if self._memory is None:
+            if self._runs is None:
+                size = self._chunk_size
+                self._runs = self._records.runs(self._position, run_bytes=size, reuse_memory=True)
             self._run = next(self._runs, None)
         else:
             self._chunk_position = self._position
             source = self._memory.to_read_into(self._chunk_size)
-            self._run = self._records.first_run(self._position, self._chunk_size, source)
+            self._run = self._records.first_run(self._position, self._chunk_size, source, most_bytes)
         self._row = 0
         return self._run is not None
 
@@ -238,14 +248,12 @@ class ConvertedChunks:
         return output
 
 
-def may_take_long(rows: NDArray[np.void]) -> bool:
+def may_take_long(sizes: Mapping[int, int]) -> bool:
     """Return whether converting batches may take more than about 10 ms, by the most that they can decompress to.
 
-    rows: the index rows of the batches.
+    sizes: the bytes of batches by codec, as `BatchRun.sizes_by_codec`.
     """
-    sizes = np.bincount(rows["codec"], weights=rows["size"])
-    most = sum(size * _MAX_RATIOS.get(Codec(codec), math.inf) for codec, size in enumerate(sizes) if size)
-    return bool(most > QUICK_BYTES)
+    return sum(size * _MAX_RATIOS.get(codec, math.inf) for codec, size in sizes.items()) > QUICK_BYTES
 
 
 def chunk_memory_bytes(chunk_size: int) -> int:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -32,7 +32,7 @@ from _kafkafmt.records.decode import LocatedRecords
 from _kafkafmt.records.encode import encode_messages, encode_records, seal_batch, wrap_messages
 from _kafkafmt.wire.layout import MESSAGE_OVERHEAD_V0, MESSAGE_OVERHEAD_V1, RECORD_BATCH_OVERHEAD
 from kafkafmt import codecs
-from kafkafmt.convert.options import ConversionOptions, ConversionStats
+from kafkafmt.convert.options import ConversionOptions, ConversionStats, target_codec
 from kafkafmt.errors import InvalidRecordError, KafkaFormatError, UnsupportedCompressionTypeError
 from kafkafmt.records.batch import seal
 from kafkafmt.records.decoding import Payload, ascending_offsets, locate
@@ -51,19 +51,22 @@ _OWN_MAGIC = 127
 _MAX_SPARE_BYTES = 64 * 1024 * 1024
 
 
-def _codec_functions(options: ConversionOptions) -> dict[int, tuple[Any, int, Any]]:
+@lru_cache(maxsize=64)
+def _codec_functions(
+    codec: Codec | None, zstd_fallback: Codec | None, level: int | None
+) -> dict[int, tuple[Any, int, Any]]:
     """Return for each codec: the function that decompresses, the target codec, and the function that compresses.
 
     A codec without a target, such as zstd without a fallback, is missing.
     """
     functions: dict[int, tuple[Any, int, Any]] = {}
-    for codec, implementation in codecs.CODECS.items():
-        target = options.codec_of(codec)
+    for number, implementation in codecs.CODECS.items():
+        target = target_codec(number, codec, zstd_fallback)
         if target is not None:
             compress = codecs.CODECS[target].compress
-            if options.level is not None:
-                compress = _at_level(compress, options.level)
-            functions[int(codec)] = implementation.decompress, int(target), compress
+            if level is not None:
+                compress = _at_level(compress, level)
+            functions[int(number)] = implementation.decompress, int(target), compress
     return functions
 
 
@@ -101,7 +104,7 @@ class Converter:
         self._kernel = RunConverter(
             self._to_magic,
             options.first_offset,
-            _codec_functions(options),
+            _codec_functions(options.codec, options.zstd_fallback, options.level),
             partial(_refuse, to_magic=self._to_magic),
             options.max_decompressed_bytes,
             verify=options.verify,
@@ -142,10 +145,9 @@ class Converter:
         kernel, stats = self._kernel, self.stats
         records, temporary_bytes = kernel.records, kernel.temporary_bytes
         stop = len(run) if stop is None else stop
-        recoded = self._recoded(run.index[first:stop]).nonzero()[0] + first
         kernel.start(run, first, first)
         try:
-            for number in (*recoded.tolist(), stop):
+            for number in (*self._recoded(run, first, stop), stop):
                 if kernel.next < number and not self._convert_by_kernel(run, number):
                     break
                 if kernel.next == number < stop:
@@ -181,18 +183,21 @@ class Converter:
         position = self._kernel.position
         return position > 0 and position + more > self._max_output_bytes
 
-    def _recoded(self, rows: NDArray[np.void]) -> NDArray[np.bool_]:
-        """Return a mask of the batches that are compressed again here.
+    def _recoded(self, run: BatchRun, first: int, stop: int) -> list[int]:
+        """Return the numbers of the batches that are compressed again here.
 
         Excluded are batches that the kernel converts down, those it may copy, and those that are converted up.
         """
         if self.options.codec is None:
-            return np.zeros(len(rows), np.bool_)
+            return []
+        rows = run.index[first:stop]
         is_plain = rows["codec"] == Codec.NONE
         goes_up = (rows["magic"] < 2) & (self._to_magic == 2)
         stays_plain = is_plain & (rows["is_control"] | (rows["count"] == 0))
         is_ours = (is_plain | (rows["magic"] <= self._to_magic)) & ~goes_up & ~stays_plain
-        return np.asarray(is_ours & (rows["codec"] != self.options.codec))
+        recoded = (is_ours & (rows["codec"] != self.options.codec)).nonzero()[0] + first
+        numbers: list[int] = recoded.tolist()
+        return numbers
 
     def expect(self, size: int) -> None:
         """Reserve memory for an output of about `size` bytes in all, and 3 % more."""

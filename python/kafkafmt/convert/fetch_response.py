@@ -42,16 +42,22 @@ class SendStats:
 
 
 class FetchResponse:
-    """The parts of a response, including header and metadata. Records must stay readable until all is sent."""
+    """The parts of a response, including header and metadata. Records must stay readable until all is sent.
+
+    Attributes:
+        size_in_bytes: the bytes of all parts.
+        converts: whether a part is converted while it is sent.
+    """
 
     def __init__(self, parts: Sequence[ResponsePart]) -> None:
-        self.parts = [part for part in parts if _size(part)]
-        self.size_in_bytes = sum(map(_size, self.parts))
-
-    @property
-    def converts(self) -> bool:
-        """Whether a part is converted while it is sent."""
-        return any(isinstance(part, LazyDownConvertRecords) for part in self.parts)
+        self.parts: list[ResponsePart] = []
+        self.size_in_bytes = 0
+        self.converts = False
+        for part in parts:
+            if size := _size(part):
+                self.parts.append(part)
+                self.size_in_bytes += size
+                self.converts = self.converts or isinstance(part, LazyDownConvertRecords)
 
     def to_send(self, memory: ChunkMemory | None = None) -> FetchSend:
         """Return a new send of this response. memory: memory for chunks, which many sends may share."""
@@ -141,12 +147,12 @@ class FetchSend(SizedSend):
     def _write_stored(self, channel: Channel | socket.socket) -> int:
         part = self._parts[0]
         assert not isinstance(part, LazyDownConvertRecords)
-        if isinstance(part, Records):
-            taken = part.write_to(channel, part.start_position + self._position)
-            self.stats.unconverted_bytes += taken
-        else:
+        if isinstance(part, bytes):
             is_followed = len(self._parts) > 1
             taken = write_bytes(channel, memoryview(part)[self._position :], is_followed=is_followed)
+        else:
+            taken = part.write_to(channel, part.start_position + self._position)
+            self.stats.unconverted_bytes += taken
         self._position += taken
         if self._position == _size(part):
             self._position = 0
@@ -159,12 +165,16 @@ def _size(part: ResponsePart) -> int:
 
 
 def _is_remote(part: ResponsePart) -> bool:
+    if isinstance(part, bytes):
+        return False
     records = part.records if isinstance(part, LazyDownConvertRecords) else part
-    return isinstance(records, Records) and records.is_remote
+    return records.is_remote
 
 
 def _waiting_bytes(part: ResponsePart) -> int:
     """Return the bytes of records that are in memory before their part is sent."""
+    if isinstance(part, bytes):
+        return 0
     if isinstance(part, LazyDownConvertRecords):
         return part.first_bytes
     return part.size_in_bytes if isinstance(part, MemoryRecords) else 0

@@ -16,6 +16,7 @@ import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from _kafkafmt.records.convert import first_kept
 from _kafkafmt.records.encode import padding_header
 from _kafkafmt.wire.layout import LOG_OVERHEAD
 from kafkafmt.convert.chunks import DEFAULT_CHUNK_SIZE, ChunkMemory, ConvertedChunks
@@ -24,12 +25,12 @@ from kafkafmt.convert.options import ConversionOptions, ConversionStats
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.records.base import Records
 from kafkafmt.records.channel import Channel, SizedSend, write_bytes
-from kafkafmt.types import Codec, CodecLike, TopicPartition, check_int
+from kafkafmt.types import CodecLike, TopicPartition, check_int
 
 if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
 
-_FILLER = memoryview(bytes(16 * 1024))
+_FILLER = bytes(16 * 1024)
 # A run that is read to find the first batch with a result has at most this many bytes.
 _FIRST_BYTES = 64 * 1024
 _NOTHING = memoryview(b"")
@@ -74,6 +75,7 @@ class LazyDownConvertRecords:
         self.records = records
         self.topic_partition = topic_partition if topic_partition is not None else records.topic_partition
         self.chunk_size = chunk_size
+        self._to_magic = to_magic
         self._options = ConversionOptions(
             to_magic,
             first_offset,
@@ -128,19 +130,20 @@ class LazyDownConvertRecords:
 
     def _convert_first(self) -> None:
         """Find and convert the first batch with a result."""
+        to_magic, first_offset = self._to_magic, self._options.first_offset
         converter = Converter(self._options, self._first_stats)
         try:
             for run in self.records.runs(run_bytes=min(self.chunk_size, _FIRST_BYTES), reuse_memory=True):
-                passed = 0
-                for number in self._may_yield(run):
+                passed = number = 0
+                while (number := first_kept(run, number, to_magic, first_offset)) < len(run):
                     self._check_passed(run, passed, number)
-                    passed = number + 1
                     converter.convert(run, number, number + 1)
                     self._start = int(run.index["position"][number])
                     self._rest_position = self._start + int(run.index["size"][number])
                     if len(converter.output):
                         self._first = bytes(converter.output)
                         return
+                    passed = number = number + 1
                 self._check_passed(run, passed, len(run))
                 self._start = self._rest_position = run.end_position
         except KafkaFormatError as error:
@@ -148,19 +151,8 @@ class LazyDownConvertRecords:
 
     def _check_passed(self, run: BatchRun, first: int, stop: int) -> None:
         """Check the CRCs of batches that are skipped by their headers alone."""
-        if self._options.verify:
+        if self._options.verify and first < stop:
             run.ensure_valid(first, stop)
-
-    def _may_yield(self, run: BatchRun) -> list[int]:
-        """Return the row numbers of the batches that conversion does not drop by their headers alone."""
-        rows, options = run.index, self._options
-        if options.to_magic == 2:
-            return list(range(len(run)))
-        ascends = rows["base_offset"] <= rows["last_offset"]  # otherwise the header is damaged
-        below = (rows["codec"] == Codec.NONE) & ascends & (rows["last_offset"] < options.first_offset)
-        dropped = rows["is_control"] | (rows["count"] == 0) | below
-        yields = ~dropped | (rows["magic"] <= options.to_magic)
-        return [int(number) for number in yields.nonzero()[0]]
 
     def chunks(
         self, stats: ConversionStats | None = None, *, reuse_memory: bool = False
@@ -296,7 +288,7 @@ class LazyDownConvertSend(SizedSend):
         if self._failure is not None:
             raise self._failure
         if self._chunks is None:
-            return _FILLER
+            return memoryview(_FILLER)
         try:
             return next(self._chunks)
         except StopIteration:
@@ -308,4 +300,4 @@ class LazyDownConvertSend(SizedSend):
             raise
         self._chunks.release()
         self._chunks = None
-        return memoryview(padding_header(self._remaining))
+        return memoryview(padding_header(self._remaining) + _FILLER)

@@ -10,6 +10,13 @@ from kafkafmt import codecs
 from kafkafmt.types import Codec, CodecField, check_int
 
 
+def target_codec(codec: int, wanted: Codec | None, zstd_fallback: Codec | None) -> Codec | None:
+    """Return the codec for a batch with `codec`: `wanted` if it is given; None if the batch cannot be converted."""
+    if wanted is not None:
+        return wanted
+    return zstd_fallback if codec == Codec.ZSTD else Codec(codec)
+
+
 @dataclass
 class ConversionStats:
     """Statistics of a conversion, as defined by KIP-188 and KIP-283.
@@ -90,6 +97,4 @@ class ConversionOptions:
 
     def codec_of(self, codec: int) -> Codec | None:
         """Return the codec for a batch with `codec` that is converted below v2; None if it cannot be converted."""
-        if self.codec is not None:
-            return self.codec
-        return self.zstd_fallback if codec == Codec.ZSTD else Codec(codec)
+        return target_codec(codec, self.codec, self.zstd_fallback)
