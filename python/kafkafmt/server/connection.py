@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import structlog
 from kafka.protocol.api_key import ApiKey
+from kafka.protocol.consumer import FetchRequest
 
 from kafkafmt.memory import MemoryBudget
 from kafkafmt.records.channel import write_bytes
 from kafkafmt.server.batch_work import BatchWork
 from kafkafmt.server.down_conversion_memory import DownConversionMemory, Lease
 from kafkafmt.server.errors import UnsupportedRequestError
-from kafkafmt.server.frames import Measured, TooManyElementsError, measure
+from kafkafmt.server.frames import Measured, TooManyElementsError, measure, measure_fetch_request
 from kafkafmt.server.metrics import Metrics, Outcome, Refusal
 from kafkafmt.server.options import ServerOptions
 from kafkafmt.server.request import AnswerMemory, Handler, Request
@@ -47,6 +48,7 @@ from kafkafmt.server.wire import (
     HEAD_BYTES,
     Frame,
     api_name,
+    decode_fetch_request,
     decode_request,
     encode_response_yielding,
     request_class_of,
@@ -138,6 +140,7 @@ class Connection:
         )
         self._lease = service.memory.lease()
         self._memory = service.request_memory.lease()
+        self._client_id: str | None = None  # as logs have it
         self._is_draining = False
         self.is_busy = False
 
@@ -196,6 +199,12 @@ class Connection:
         request_class, version, is_version_known = request_class_of(head)
         self._check_allowed(request_class.API_KEY, size)
         frame = await self._read_frame(size)
+        if request_class is FetchRequest and size <= _LARGE_FRAME_BYTES:
+            if size > _SMALL_FRAME_BYTES:
+                await self._take_for(size, measure_fetch_request(frame))
+            request = decode_fetch_request(frame, self._stream.host)
+            if request is not None:
+                return request
         if size > _SMALL_FRAME_BYTES and is_version_known:
             measured = await self._measured(frame, request_class, version)
             await self._take_for(size, measured)
@@ -248,7 +257,9 @@ class Connection:
             await self._write(_SIZE.pack(len(answer)) + answer, self._memory)
 
     async def _answer(self, request: Request) -> None:
-        bind_client_id(request.client_id)
+        if request.client_id != self._client_id:
+            self._client_id = request.client_id
+            bind_client_id(request.client_id)
         outcome: Outcome = "failed"
         try:
             if request.api_key == ApiKey.Fetch:
@@ -312,9 +323,12 @@ class Connection:
                         await work.convert(send.convert_next)
                     else:
                         send.convert_next()
-            write = partial(send.write_to, channel)
-            taken = await work.request(write) if send.is_remote else write()
-            self._lease.resize(send.held_bytes)
+            if send.is_remote:
+                taken = await work.request(partial(send.write_to, channel))
+            else:
+                taken = send.write_to(channel)
+            if needed or self._lease.held:
+                self._lease.resize(send.held_bytes)
             if not taken and not send.completed:
                 await self._wait_writable(send)
                 yields = YieldBudget()

@@ -11,6 +11,7 @@ import struct
 from functools import cache
 from typing import Any, NamedTuple
 
+from _kafkafmt.server import fetching
 from kafkafmt.server.errors import MalformedRequestError
 
 _HEADER_BYTES = 8  # API key, version, correlation ID
@@ -73,6 +74,12 @@ def measure(
     except (struct.error, IndexError):
         pass
     return Measured(walk.decoded_bytes, walk.elements, walk.payload_bytes)
+
+
+def measure_fetch_request(frame: bytes) -> Measured:
+    """Measure what a frame takes once `decode_fetch_request` has decoded it."""
+    decoded_bytes, elements = fetching.measure_fetch_request(frame)
+    return Measured(decoded_bytes, elements, 0)
 
 
 class _Field(NamedTuple):

@@ -114,7 +114,12 @@ class Stream:
         task = asyncio.current_task()
         assert task is not None
         descriptor = self.socket.fileno()
-        is_gone = False
+        is_gone = is_watching = False
+
+        def watch() -> None:
+            nonlocal is_watching
+            is_watching = True
+            self._loop.add_reader(descriptor, look)
 
         def look() -> None:
             nonlocal is_gone
@@ -131,7 +136,7 @@ class Stream:
             if is_gone or len(self._received) >= _WATCHED_BYTES:
                 self._loop.remove_reader(descriptor)
 
-        timer = self._loop.call_later(_UNWATCHED_SECONDS, self._loop.add_reader, descriptor, look)
+        timer = self._loop.call_later(_UNWATCHED_SECONDS, watch)
         try:
             yield
         except asyncio.CancelledError:
@@ -140,7 +145,8 @@ class Stream:
             raise
         finally:
             timer.cancel()
-            self._loop.remove_reader(descriptor)
+            if is_watching:
+                self._loop.remove_reader(descriptor)
 
     async def _wait(self, watch: _Watch, unwatch: _Unwatch, deadline: float, what: str) -> None:
         descriptor = self.socket.fileno()

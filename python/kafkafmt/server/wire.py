@@ -22,6 +22,7 @@ from kafka.protocol.api_key import ApiKey
 from kafka.protocol.schemas.fields.codecs import Int32, UnsignedVarInt32
 from kafka.protocol.schemas.fields.codecs.encode_buffer import EncodeBuffer
 
+from _kafkafmt.server import fetching
 from kafkafmt.server.errors import MalformedRequestError, UnsupportedRequestError
 from kafkafmt.server.request import Message, Request
 
@@ -84,12 +85,12 @@ def request_class_of(head: bytes) -> tuple[Any, int, bool]:
     if len(head) < HEAD_BYTES:
         raise MalformedRequestError(f"a request of {len(head)} bytes: no room for API and version")
     api_key, version = struct.unpack_from(">hh", head)
-    name = f"{api_name(api_key)} v{version}"
     request_class = _REQUESTS.get(api_key)
     if request_class is None:
-        raise UnsupportedRequestError(f"{name}: this API is not served")
+        raise UnsupportedRequestError(f"{api_name(api_key)} v{version}: this API is not served")
     known = version in SUPPORTED[api_key]
     if not known and not (request_class is metadata.ApiVersionsRequest and version > 0):
+        name = f"{api_name(api_key)} v{version}"
         raise UnsupportedRequestError(f"{name}: expected versions 0 to {SUPPORTED[api_key][-1]}")
     return request_class, version, known
 
@@ -121,6 +122,18 @@ def decode_request(frame: bytes | bytearray | memoryview, client_host: str) -> R
         raise MalformedRequestError(f"{name} of {len(data)} bytes: {found}") from error
     key = request_class.API_KEY
     return Request(key, version, header.correlation_id, header.client_id, body, client_host, len(data))
+
+
+def decode_fetch_request(frame: Frame, client_host: str) -> Request | None:
+    """Decode a Fetch request by the kernel. Its body has kafka-python's names.
+
+    Returns None for a frame that the kernel does not understand: `decode_request` decodes it, or raises.
+    """
+    body = fetching.decode_fetch_request(frame)
+    if body is None:
+        return None
+    key, found = int(ApiKey.Fetch), body.correlation_id
+    return Request(key, body.version, found, body.client_id, body, client_host, len(frame))
 
 
 class _EncodeBuffer(EncodeBuffer):  # type: ignore[misc]

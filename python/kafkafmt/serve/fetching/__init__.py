@@ -19,6 +19,8 @@ from kafka.errors import (
 )
 from kafka.protocol.consumer import FetchResponse as FetchMessage
 
+from _kafkafmt.server.fetching import FetchedPartition
+from _kafkafmt.server.fetching import encode_fetch_response as encode_partitions
 from kafkafmt.convert.fetch_response import FetchResponse
 from kafkafmt.convert.lazy import LazyDownConvertRecords
 from kafkafmt.serve.catalog import Catalog, Partition, Topic
@@ -47,6 +49,7 @@ _SESSION_VERSION = 7
 # Epochs of full fetch requests, which name all their partitions and belong to no existing session (KIP-227).
 _FULL_EPOCHS = (-1, 0)
 _READ_COMMITTED = 1
+_NO_TOPIC_ID = bytes(16)
 _GONE = (UnknownTopicOrPartitionError.errno, KafkaStorageError.errno)
 
 
@@ -54,7 +57,7 @@ _GONE = (UnknownTopicOrPartitionError.errno, KafkaStorageError.errno)
 class _Plan:
     """The answers for all partitions of a request, in its order, from the logs as they are now."""
 
-    topics: list[tuple[Message, Topic | None, list[tuple[Message, PartitionAnswer]]]]
+    topics: list[tuple[bytes, list[tuple[int, PartitionAnswer]]]]
     max_bytes: int
     seen: dict[Partition, int]
     size: int = 0
@@ -77,7 +80,7 @@ class _Plan:
         return self.is_urgent or self.size >= min(min_bytes, self.max_bytes) or not self.seen
 
     def answers(self) -> list[PartitionAnswer]:
-        return [answer for _, _, partitions in self.topics for _, answer in partitions]
+        return [answer for _, partitions in self.topics for _, answer in partitions]
 
 
 class Fetching:
@@ -125,7 +128,7 @@ class Fetching:
         if first is not None and not lease.try_extend(first.first_bytes):
             first.forget_first()
         codes = [answer.error_code for answer in plan.answers() if answer.error_code]
-        if sum(1 + len(partitions) for _, _, partitions in plan.topics) > _MANY_ELEMENTS:
+        if sum(1 + len(partitions) for _, partitions in plan.topics) > _MANY_ELEMENTS:
             return await asyncio.to_thread(self._response, request, plan), codes
         return self._response(request, plan), codes
 
@@ -154,10 +157,11 @@ class Fetching:
         for wanted in body.topics:
             await yields.checkpoint()
             topic = await self._topic(wanted, version)
+            name = _encoded_name(wanted, version)
             answers = []
             for spec in wanted.partitions:
                 await yields.checkpoint()
-                place = (wanted.topic, wanted.topic_id, spec.partition)
+                place = (name, spec.partition)
                 if place in asked:  # answered once, as by Kafka
                     continue
                 asked.add(place)
@@ -174,8 +178,8 @@ class Fetching:
                     await yields.checkpoint(RECORDS_BYTES)
                 plan.add(answer)
                 left = max(left - answer.size, 0)
-                answers.append((spec, answer))
-            plan.topics.append((wanted, topic, answers))
+                answers.append((spec.partition, answer))
+            plan.topics.append((name, answers))
         return plan
 
     async def _topic(self, wanted: Message, version: int) -> Topic | None:
@@ -202,40 +206,36 @@ class Fetching:
 
     def _response(self, request: Request, plan: _Plan) -> FetchResponse:
         version = request.version
-        answers = plan.answers()
-        message = FetchMessage[version](
-            responses=[
-                FetchMessage.FetchableTopicResponse(
-                    topic=wanted.topic,
-                    topic_id=wanted.topic_id,
-                    partitions=[
-                        _partition_message(version, spec, answer, request) for spec, answer in partitions
-                    ],
-                )
-                for wanted, _, partitions in plan.topics
-            ]
-        )
-        pieces = encode_fetch_response(request.correlation_id, message, [answer.size for answer in answers])
+        is_committed = version >= _ISOLATION_VERSION and request.body.isolation_level == _READ_COMMITTED
+        topics = [
+            (name, [_fetched(number, answer, is_committed) for number, answer in partitions])
+            for name, partitions in plan.topics
+        ]
+        pieces = encode_partitions(version, request.correlation_id, topics)
+        sent = [answer.records for answer in plan.answers() if answer.size]
         parts: list[bytes | SentRecords] = [pieces[0]]
-        for piece, answer in zip(pieces[1:], answers, strict=True):
-            if answer.records is not None:
-                parts.append(answer.records)
-            parts.append(piece)
+        for piece, records in zip(pieces[1:], sent, strict=True):
+            assert records is not None
+            parts += (records, piece)
         return FetchResponse(parts)
 
 
-def _partition_message(version: int, spec: Message, answer: PartitionAnswer, request: Request) -> Message:
-    aborted = None
-    if version >= _ISOLATION_VERSION and request.body.isolation_level == _READ_COMMITTED:
-        entry = FetchMessage.FetchableTopicResponse.PartitionData.AbortedTransaction
-        aborted = [
-            entry(producer_id=one.producer_id, first_offset=one.first_offset) for one in answer.aborted
-        ]
-    return FetchMessage.FetchableTopicResponse.PartitionData(
-        partition_index=spec.partition,
-        error_code=answer.error_code,
-        high_watermark=answer.high_watermark,
-        last_stable_offset=answer.stable_offset,
-        log_start_offset=answer.start_offset,
-        aborted_transactions=aborted,
+def _encoded_name(wanted: Message, version: int) -> bytes:
+    """Return the name or the ID of a topic as a response has it."""
+    if version < _TOPIC_ID_VERSION:
+        name: bytes = wanted.topic.encode()
+        return name
+    return _NO_TOPIC_ID if wanted.topic_id is None else bytes(wanted.topic_id.bytes)
+
+
+def _fetched(number: int, answer: PartitionAnswer, is_committed: bool) -> FetchedPartition:
+    aborted = [(one.producer_id, one.first_offset) for one in answer.aborted] if is_committed else None
+    return FetchedPartition(
+        number,
+        answer.error_code,
+        answer.high_watermark,
+        answer.stable_offset,
+        answer.start_offset,
+        aborted,
+        answer.size,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kafka.errors import (
     OffsetOutOfRangeError,
@@ -17,7 +17,7 @@ from kafka.errors import (
     UnsupportedVersionError,
 )
 
-from kafkafmt.convert.chunks import QUICK_BYTES, may_take_long
+from kafkafmt.convert.chunks import may_take_long
 from kafkafmt.convert.lazy import LazyDownConvertRecords
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.errors import UnsupportedCompressionTypeError as NoSuchCodecError
@@ -30,6 +30,8 @@ from kafkafmt.serve.partition_errors import error_code, leader_epoch_error_code,
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from kafkafmt._util.steps import Steps
     from kafkafmt.log.open_segment import OpenSegment
     from kafkafmt.serve.options import ServeOptions
@@ -44,12 +46,9 @@ _MAGIC = {0: 0, 1: 0, 2: 1, 3: 1}
 _ZSTD_VERSION = 10  # the first whose consumers support zstd (KIP-110)
 # The most bytes of zstd batches that are recompressed for a v2 client at a time, before the response is sent.
 _RECODED_BYTES = 128 * 1024
-# Bytes that are read for the header of a batch.
-_HEAD_BYTES = 4 * 1024
 
 
-@dataclass(frozen=True)
-class PartitionFetch:
+class PartitionFetch(NamedTuple):
     """What a client fetches from a partition. max_bytes: the limit, from the partition's and the response's.
 
     gets_one: return at least one whole batch, however large (KIP-74).
@@ -190,7 +189,8 @@ class FetchPlanner:
                     zstd_fallback=self._options.zstd_fallback,
                 )
                 # The constructor converts the first batch that results in records.
-                is_quick = not partition.is_remote and _is_quick(opened, position, end, fetch.offset)
+                is_first = position == found.position
+                is_quick = is_first and not partition.is_remote and _is_quick(found.row, fetch.offset)
                 converted = convert() if is_quick else await self._work.convert(convert)
                 if converted.passed_position is None:
                     return converted
@@ -216,17 +216,10 @@ class FetchPlanner:
         return recoded
 
 
-def _is_quick(opened: OpenSegment, position: int, end: int, offset: int) -> bool:
-    """Does the first batch convert to records, and within some milliseconds?"""
-    with contextlib.suppress(KafkaFormatError):
-        if (opened.records.size_at(position) or 0) > QUICK_BYTES:
-            return False
-        run = opened.run_at(position, end, run_bytes=_HEAD_BYTES)
-        if run is not None:
-            rows = run.index[:1]
-            is_converted = (rows["count"] > 0) & ~rows["is_control"] & (rows["last_offset"] >= offset)
-            return bool(is_converted.all()) and not may_take_long(rows)
-    return False
+def _is_quick(row: np.void, offset: int) -> bool:
+    """Does a batch convert to records, by its index row, and within some milliseconds?"""
+    is_converted = row["count"] > 0 and not row["is_control"] and row["last_offset"] >= offset
+    return bool(is_converted) and not may_take_long({int(row["codec"]): int(row["size"])})
 
 
 def _known_end_steps(opened: OpenSegment, position: int, end: int, version: int) -> Steps[int]:
