@@ -217,16 +217,24 @@ class OpenSegment:
         """Return an offset above those of all records before `position`; None if none is known."""
         return self._places.offset_above(position)
 
+    def is_known_sound(self, start: int, end: int) -> bool:
+        """Whether `sound_end_steps` has found all batches from `start` to `end` sound before."""
+        known = self._known_sound_end(start)
+        return known >= end or (known > start and self._partial.get(known, 0) >= end)
+
+    def _known_sound_end(self, start: int) -> int:
+        number = bisect_right(self._sound, (start, self.records.end_position)) - 1
+        return self._sound[number][1] if number >= 0 else 0
+
     def sound_end_steps(self, start: int, end: int) -> Steps[int]:
         """Find the position up to which the batches from `start` are sound: `end`, or where damage or zeros begin.
 
         Headers and CRCs are checked once, in steps of `READ_BYTES`; the steps yield a function to read a large batch. A
         batch that extends past `end` is not checked. Raises KafkaFormatError if the batch at `start` is damaged.
         """
-        number = bisect_right(self._sound, (start, self.records.end_position)) - 1
-        known = self._sound[number][1] if number >= 0 else 0
-        if known >= end or (known > start and self._partial.get(known, 0) >= end):
+        if self.is_known_sound(start, end):
             return end
+        known = self._known_sound_end(start)
         position = max(start, known)
         reached = position
         try:

@@ -74,7 +74,7 @@ async def run_steps(steps: Steps[_Item], work: BatchWork, *, is_remote: bool = F
     is_remote: each step may request from a remote store, so it runs in a thread, too.
     """
     yields, lease = None, None
-    take: Callable[[], Callable[[], Any] | None] = partial(next, steps)
+    take: Callable[[], Callable[[], Any] | None] = steps.__next__
     try:
         while True:
             try:

@@ -51,7 +51,7 @@ class LocalStorage:
         return stamp_of(os.stat(path))  # noqa: PTH116 - faster; called at each fetch
 
     def changed_ns(self, folder: Path) -> int:
-        return folder.stat().st_mtime_ns
+        return os.stat(folder).st_mtime_ns  # noqa: PTH116 - as above
 
 
 def _is_loop(entry: os.DirEntry[str]) -> bool:

@@ -137,8 +137,11 @@ class FetchPlanner:
                 answer.error_code = refusal_code(partition, UnsupportedCompressionTypeError, fetch.version)
             return
         end = min(found.position + max(fetch.max_bytes, found.size), found.end_position)
-        end = await partition.run(opened.sound_end_steps(found.position, end))
-        known_end = await partition.run(_known_end_steps(opened, found.position, end, fetch.version))
+        if not opened.is_known_sound(found.position, end):
+            end = await partition.run(opened.sound_end_steps(found.position, end))
+        known_end = end
+        if to_magic < 2 or (opened.has_zstd and fetch.version < _ZSTD_VERSION):
+            known_end = await partition.run(_known_end_steps(opened, found.position, end, fetch.version))
         if known_end > found.position:
             answer.records = opened.between(found.position, known_end)
         elif self._options.zstd_fallback is None:
@@ -225,8 +228,6 @@ def _is_quick(row: np.void, offset: int) -> bool:
 def _known_end_steps(opened: OpenSegment, position: int, end: int, version: int) -> Steps[int]:
     """Return where the first batch begins that consumers of this version of Fetch cannot read; `end` without one."""
     to_magic, knows_zstd = _MAGIC.get(version, 2), version >= _ZSTD_VERSION
-    if to_magic == 2 and (knows_zstd or not opened.has_zstd):
-        return end
     with contextlib.suppress(KafkaFormatError):
         while (run := (yield from opened.run_steps(position, end))) is not None:
             rows = run.index
