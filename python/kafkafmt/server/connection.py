@@ -291,7 +291,9 @@ class Connection:
             with self._stream.watched():
                 response, error_codes = await self._service.fetching.answer(request, self._lease)
             if response.converts:
-                self._lease.begin()
+                self._lease.begin()  # what the system buffers of chunks takes none of their memory
+            else:
+                self._stream.limit_send_buffer()
             request.body = None
             size, send = response.size_in_bytes, response.to_send(self._service.memory.chunks)
             self._memory.keep(sum(map(_held_bytes, response.parts)))
