@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -33,6 +32,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from _kafkafmt.records.decode import LocatedRecords
+    from kafkafmt.build.combining import BatchCombiner
+
+# How batches are forwarded: as they are, except for their headers; combined with others; or decompressed and written
+# again.
+Way: TypeAlias = Literal["raw", "combined", "opened"]
 
 
 class RefusalReason(Enum):
@@ -156,19 +160,42 @@ class ForwardedRun:
     """Batches that a broker accepts, and the offsets of their records in the source.
 
     run: v2 batches without gaps in their offsets. The sender must set their base offsets to 0. Until then a batch that
-    was not opened has its base offset of the source. A batch that was opened is alone in its run.
+    was forwarded as it is has its base offset of the source. A batch that was opened or combined is alone in its run.
+    way: how they are forwarded.
+    source_batches, source_bytes: of how many batches of the source they were made, and the bytes of these. The parts of
+    a batch that was split count as batches of the source.
     """
 
-    def __init__(self, run: BatchRun, opened_ranges: list[SourceRange] | None = None) -> None:
+    def __init__(
+        self,
+        run: BatchRun,
+        ranges: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+        *,
+        way: Way = "raw",
+        source_rows: NDArray[np.void] | None = None,
+    ) -> None:
         self.run = run
-        self._opened_ranges = opened_ranges
+        self.way = way
+        rows = run.index if source_rows is None else source_rows
+        self.source_batches = len(rows)
+        self.source_bytes = int(rows["size"].sum())
+        self._ranges = ranges
 
     def source_ranges(self, number: int) -> list[SourceRange]:
         """Return the offset ranges in the source of the records of batch `number`, in order."""
-        if self._opened_ranges is not None:
-            return self._opened_ranges
+        if self._ranges is not None:
+            return [
+                SourceRange(*one) for one in zip(*(array.tolist() for array in self._ranges), strict=True)
+            ]
         row = self.run.index[number]
         return [SourceRange(int(row["base_offset"]), int(row["count"]))]
+
+    def source_arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the ranges of all batches, in order: their first offsets, and their numbers of records."""
+        if self._ranges is not None:
+            return self._ranges
+        rows = self.run.index
+        return rows["base_offset"].astype(np.int64), rows["count"].astype(np.int64)
 
 
 @dataclass
@@ -176,7 +203,8 @@ class ForwardingStats:
     """Counts of a BatchForwarder.
 
     batches, bytes: all batches of the source, and their bytes.
-    opened: batches that were decompressed or converted up, by the reason why a broker would refuse them.
+    opened: batches that were decompressed or converted up, by the reason why a broker would refuse them. Those that a
+        broker would have accepted, and that were combined, are not among them.
     opened_bytes: the bytes of these batches in the source.
     left_out: batches that are not forwarded, by reason.
     """
@@ -199,6 +227,7 @@ class BatchForwarder:
     clears_producer_state: False if the sender writes its own producer into the batches.
     verify: check CRCs; False if the caller has checked them.
     max_decompressed_bytes: the most bytes that one batch may decompress to.
+    combiner: combines small batches; None to forward them one by one.
 
     >>> builder = RecordBatchBuilder(codec=Codec.GZIP, base_offset=40, producer_id=7, producer_epoch=0, base_sequence=3)
     >>> builder.append(1_700_000_000_000, b"key", b"value")
@@ -218,6 +247,7 @@ class BatchForwarder:
         clears_producer_state: bool = True,
         verify: bool = True,
         max_decompressed_bytes: int = codecs.DEFAULT_MAX_DECOMPRESSED_BYTES,
+        combiner: BatchCombiner | None = None,
     ) -> None:
         self.max_message_bytes = max_message_bytes
         self._is_log_append_time = is_log_append_time
@@ -226,6 +256,7 @@ class BatchForwarder:
         self._verify = verify
         self._opening = _OPENED if is_log_append_time else (*_OPENED, RefusalReason.TIMESTAMP_TYPE)
         self._max_decompressed_bytes = max_decompressed_bytes
+        self._combiner = combiner
 
     def forward(self, run: BatchRun) -> Iterator[ForwardedRun]:
         """Iterate the batches to forward of a run, in order. Batches are opened one by one, when they are requested.
@@ -250,19 +281,69 @@ class BatchForwarder:
             is_left_out |= refused[reason]
             self.stats.left_out[reason] += int(refused[reason].sum())
         opens = {reason: refused[reason] & ~is_left_out for reason in self._opening}
-        edges = np.logical_or.reduce(list(opens.values())).nonzero()[0].tolist()
         first = 0
-        for number in [*edges, len(rows)]:
+        if self._combiner is not None:
+            for numbers in self._combiner.groups(rows, is_left_out, self.max_message_bytes):
+                yield from self._forward_each(run, first, int(numbers[0]), is_left_out, opens)
+                yield from self._combined(self._combiner, run, numbers, is_left_out, opens)
+                first = int(numbers[-1]) + 1
+        yield from self._forward_each(run, first, len(rows), is_left_out, opens)
+
+    def _combined(
+        self,
+        combiner: BatchCombiner,
+        run: BatchRun,
+        numbers: NDArray[np.int64],
+        is_left_out: NDArray[np.bool_],
+        opens: dict[RefusalReason, NDArray[np.bool_]],
+    ) -> Iterator[ForwardedRun]:
+        """Iterate the batches that are made of a group of small ones."""
+        parts = combiner.combine(
+            run,
+            numbers,
+            max_message_bytes=self.max_message_bytes,
+            log_append_time=not self._is_log_append_time,
+        )
+        for part, made in parts:
+            if made is None:
+                yield from self._forward_each(run, int(part[0]), int(part[-1]) + 1, is_left_out, opens)
+                continue
+            is_counted = np.zeros(len(part), np.bool_)
+            for reason, mask in opens.items():
+                counted = mask[part] & ~is_counted
+                if counted.any():
+                    self._count_opened(select_batches(run, part[counted]), reason)
+                    is_counted |= counted
+            yield ForwardedRun(
+                made.run, (made.sources, made.counts), way="combined", source_rows=run.index[part]
+            )
+
+    def _forward_each(
+        self,
+        run: BatchRun,
+        first: int,
+        end: int,
+        is_left_out: NDArray[np.bool_],
+        opens: dict[RefusalReason, NDArray[np.bool_]],
+    ) -> Iterator[ForwardedRun]:
+        """Iterate the batches to forward from `first` to `end` (exclusive) of a run. None of them is combined.
+
+        is_left_out: a mask of the batches to leave out. opens: masks of those to open, by reason.
+        """
+        edges = (
+            np.logical_or.reduce([mask[first:end] for mask in opens.values()]).nonzero()[0] + first
+        ).tolist()
+        for number in [*edges, end]:
             if number < first:  # converted up together with an older message before it
                 continue
             passed = select_batches(slice_run(run, first, number), ~is_left_out[first:number])
             if len(passed):
                 yield ForwardedRun(self._cleared(passed))
-            if number == len(rows):
+            if number == end:
                 return
             first = number + 1
             if opens[RefusalReason.MAGIC][number]:
-                first = _end_of(opens[RefusalReason.MAGIC], number)
+                first = min(_end_of(opens[RefusalReason.MAGIC], number), end)
                 yield from self._converted_up(slice_run(run, number, first))
                 continue
             reason = next(reason for reason, mask in opens.items() if mask[number])
@@ -295,9 +376,13 @@ class BatchForwarder:
             clears_producer_state=False,
             verify=False,
             max_decompressed_bytes=self._max_decompressed_bytes,
+            combiner=self._combiner,
         )
         for converted in MemoryRecords(converter.output).runs():
-            yield from forwarder.forward(converted)
+            for forwarded in forwarder.forward(converted):
+                if forwarded.way == "raw":
+                    forwarded.way = "opened"
+                yield forwarded
 
     def _rewritten(self, batch: RecordBatch, reason: RefusalReason) -> Iterator[ForwardedRun]:
         """Write the records of a batch again, in parts if one batch would be too large.
@@ -314,7 +399,7 @@ class BatchForwarder:
             count = part.batch.count
             if part.fits:
                 ranges = _source_ranges(offsets[part.first : part.first + count])
-                yield ForwardedRun(self._cleared(part.batch.run), ranges)
+                yield ForwardedRun(self._cleared(part.batch.run), ranges, way="opened")
             elif too_large is None:
                 too_large = TooLargeRecord(part.first, int(offsets[part.first]), part.batch.size_in_bytes)
         if too_large is not None:
@@ -347,7 +432,7 @@ def _renumbered(batch: RecordBatch, located: LocatedRecords) -> RecordBatch:
         raise with_batch(InvalidRecordError(str(error)), batch.run, batch.number) from None
 
 
-def _source_ranges(offsets: NDArray[np.int64]) -> list[SourceRange]:
-    """Return ascending offsets as ranges without gaps."""
-    edges = [0, *((np.diff(offsets) != 1).nonzero()[0] + 1).tolist(), len(offsets)]
-    return [SourceRange(int(offsets[first]), stop - first) for first, stop in pairwise(edges)]
+def _source_ranges(offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return ascending offsets as ranges without gaps: their first offsets and lengths."""
+    firsts = np.flatnonzero(np.diff(offsets, prepend=offsets[:1] - 2) != 1)
+    return offsets[firsts], np.diff(firsts, append=len(offsets))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,6 +49,18 @@ def slice_run(run: BatchRun, first: int, stop: int) -> BatchRun:
 def select_batches(run: BatchRun, wanted: NDArray[Any] | list[int]) -> BatchRun:
     """Return a run of some batches of a run. wanted: a boolean per batch, or the numbers of the batches."""
     return BatchRun(run.buffer, run.index[wanted], run.origin)
+
+
+def joined_runs(runs: Iterable[BatchRun]) -> list[BatchRun]:
+    """Join neighbours in the same buffer, such as those between which batches were left out."""
+    groups = groupby(runs, key=lambda run: (id(run.buffer), run.origin))
+    return [_joined(list(group)) for _, group in groups]
+
+
+def _joined(runs: list[BatchRun]) -> BatchRun:
+    if len(runs) == 1:
+        return runs[0]
+    return BatchRun(runs[0].buffer, np.concatenate([run.index for run in runs]), runs[0].origin)
 
 
 def chunk_ranges(sizes: NDArray[Any], max_bytes: int) -> Iterator[tuple[int, int]]:
