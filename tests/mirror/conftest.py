@@ -49,7 +49,7 @@ def mirrored(direction: Direction, tmp_path_factory: pytest.TempPathFactory) -> 
     """The summary of a mirror that was told to carry every scenario's topic once."""
     log = tmp_path_factory.mktemp("clusters") / "mirror.log"
     source, target = address(direction.source, direction.pattern), address(direction.target)
-    with Mirror(source, target, "--once", log=log) as mirror:
+    with Mirror(source, target, "--once", "--use-raw-bytes", log=log) as mirror:
         return mirror.summary()
 
 

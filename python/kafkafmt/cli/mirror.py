@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from kafkafmt._util.addresses import host_and_port
-from kafkafmt._util.sizes import GIB, size_text
+from kafkafmt._util.sizes import GIB, KIB, MIB, size_text
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.options import (
     Decorator,
@@ -120,10 +120,26 @@ class _MirrorCommand(HelpCommand):
 @click.argument("source", metavar="SRC", type=_MirrorAddressType())
 @click.argument("target", metavar="DST", type=_MirrorAddressType())
 @click.option(
-    "--use-raw-bytes/--deep",
-    "is_raw",
-    default=True,
-    help="Copy batches as they are, or decode them and make new ones.  [default: as they are]",
+    "--adaptive",
+    "way",
+    flag_value="adaptive",
+    help="Combine small batches, and copy the others as they are.  [default between clusters, without --handler]",
+)
+@click.option(
+    "--use-raw-bytes",
+    "way",
+    flag_value="raw",
+    help="Copy all batches as they are.  [default otherwise]",
+)
+@click.option(
+    "--deep", "way", flag_value="deep", help="Decode all batches, and make new ones of their records."
+)
+@click.option(
+    "--batch-size",
+    type=Size(least=KIB, most=32 * MIB),
+    default=size_text(MirrorOptions.batch_size),
+    help="The most bytes of a batch that is combined, or with --deep made. A batch is small below 1/4 of it, or if it"
+    " is compressed below 1/64.",
 )
 @click.option("--group", help="The consumer group at the source.  [default: derived from SRC and DST]")
 @click.option(
@@ -219,7 +235,7 @@ class _MirrorCommand(HelpCommand):
 def mirror(
     source: MirrorAddress,
     target: MirrorAddress,
-    is_raw: bool,
+    way: str | None,
     is_once: bool | None,
     handler: str | None,
     topic_config: tuple[str, ...],
@@ -235,7 +251,7 @@ def mirror(
 ) -> int:
     """Copy batches from SRC to DST as they are (KIP-712).
 
-    Only batches that DST would refuse are decompressed.
+    Only batches that DST would refuse are decompressed, and small batches between clusters, which are combined.
 
     \b
     kafkafmt mirror kafka://east:9092/orders,clicks-.* kafka://west:9092
@@ -271,7 +287,8 @@ def mirror(
             source,
             target,
             follows=None if is_once is None else not is_once,
-            is_deep=not is_raw,
+            adapts=None if way is None else way == "adaptive",
+            is_deep=way == "deep",
             handler=None if handler is None else load_handler(handler),
             source_config=client_settings(source_config, source_config_file),
             target_config=client_settings(target_config, target_config_file),
@@ -414,6 +431,9 @@ def _print_summary(statistics: Statistics, *, as_json: bool) -> None:
         f"{in_words(total.batches, 'batch')}, {in_words(total.records, 'record')}, {size_in_words(total.bytes)}"
         f" in {summary['seconds']:.1f} s"
     ]
+    if statistics.combined_into:
+        combined = in_words(statistics.ways["combined"].batches, "batch")
+        parts.append(f"combined: {combined} into {statistics.combined_into:,}")
     for word, counts in (("opened", statistics.opened), ("left out", statistics.left_out)):
         if counts:
             reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts.items())

@@ -41,6 +41,14 @@ class _Statistics(Collector):
             yield _filled(
                 CounterMetricFamily(f"kafkafmt_mirror_{name}", help_text, labels=_PARTITION), counts
             )
+        for name, help_text in (
+            ("way_batches", "Acknowledged batches, by the way in which they were moved."),
+            ("way_records", "Acknowledged records, by the way in which they were moved."),
+            ("way_bytes", "Bytes of acknowledged batches, by the way in which they were moved."),
+        ):
+            field = name.removeprefix("way_")
+            ways = [((way,), getattr(known, field)) for way, known in statistics.ways.items()]
+            yield _filled(CounterMetricFamily(f"kafkafmt_mirror_{name}", help_text, labels=["way"]), ways)
         for name, help_text, by_reason in (
             ("opened_batches", "Batches that had to be decompressed, by reason.", statistics.opened),
             ("left_out_batches", "Batches that were left out, by reason.", statistics.left_out),
@@ -58,6 +66,11 @@ class _Statistics(Collector):
             value=len(statistics.stopped),
         )
         for name, help_text, count in (
+            (
+                "combined_into_batches",
+                "Batches that were made of combined ones.",
+                statistics.combined_into,
+            ),
             ("skipped_stretches", "Damaged ranges that were skipped.", len(statistics.skipped)),
             (
                 "gone_offsets",

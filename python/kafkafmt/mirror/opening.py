@@ -43,7 +43,6 @@ _log = structlog.get_logger()
 _TOPIC = "topic:"
 _FOREVER_MS = 2**31 - 1
 _LINGER_MS = 5
-_BATCH_BYTES = 256 * 1024
 # Batches fetched before the target became full are sent in addition, and one batch may be very large. They are in
 # memory already, so the producer's budget must have room. Records of `--deep` are made only as there is room.
 _MAX_BEYOND_BYTES = 2**31
@@ -143,7 +142,7 @@ def _open_sender(cluster: MirrorCluster, options: MirrorOptions, statistics: Sta
         "linger_ms": 0 if not options.is_deep else _LINGER_MS,
         "metrics_enabled": False,  # as for the source's consumer
         "max_request_size": memory.max_request_bytes,
-        "batch_size": _BATCH_BYTES,
+        "batch_size": options.batch_size,
     }
     fixed: dict[str, Any] = {
         "acks": "all",
@@ -154,7 +153,7 @@ def _open_sender(cluster: MirrorCluster, options: MirrorOptions, statistics: Sta
     }
     if not options.is_deep:
         config = {**defaults, **cluster.config_of(RawProducer), **fixed}
-        return BatchSender(config, statistics, memory.max_decompressed_bytes)
+        return BatchSender(config, statistics, options)
     fixed["max_block_ms"] = _FOREVER_MS  # for memory, which records may hold during an outage
     if options.codec is not None:
         fixed["compression_type"] = None if options.codec == Codec.NONE else options.codec.name.lower()

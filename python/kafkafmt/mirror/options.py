@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from kafkafmt._util.sizes import MIB
+from kafkafmt._util.sizes import KIB, MIB
 from kafkafmt.memory.errors import MemoryPlanError
 from kafkafmt.mirror.addresses import OFFSET_MAP_TOPIC, Address, ClusterAddress
 from kafkafmt.mirror.errors import MirrorError
@@ -32,7 +32,10 @@ class MirrorOptions:
     isolation: None: read_committed into a cluster; read_uncommitted with control batches into a folder.
     on_corrupt: whether damage stops its partition (fail), or is skipped and reported (skip).
     from_segment_start: mirror records below the log start offset of a folder, too.
+    adapts: combine small batches, and copy the others as they are; None: between clusters, without `is_deep` and a
+        handler. A target that takes many batches of a partition in a request gets them as they are.
     is_deep: mirror records instead of batches.
+    batch_size: the most bytes of a batch that is combined, or with `is_deep` made.
     codec: the codec of the new batches, with `is_deep`.
     repartitions: choose partitions by key, with `is_deep`.
     handler: called with each batch, or with `is_deep` each record; see `kafkafmt.mirror.handlers`.
@@ -57,7 +60,9 @@ class MirrorOptions:
     isolation: Isolation | None = None
     on_corrupt: OnCorrupt = "fail"
     from_segment_start: bool = False
+    adapts: bool | None = None
     is_deep: bool = False
+    batch_size: int = 256 * KIB
     codec: Codec | None = None
     repartitions: bool = False
     handler: Callable[..., Any] | None = None
@@ -85,6 +90,11 @@ class MirrorOptions:
             )
         if self.appends and not self.into_cluster:
             raise MirrorError("--append needs a cluster as target: a folder keeps the source's offsets")
+        if self.adapts and (not self.into_cluster or self.is_deep or self.handler is not None):
+            raise MirrorError(
+                "--adaptive needs a cluster as target, and no --handler: a folder gets the source's batches, and a "
+                "handler chooses the batches itself"
+            )
         if not self.is_deep and (self.codec is not None or self.repartitions):
             raise MirrorError(
                 "--codec and --repartition need --deep: without it batches are copied as they are"
@@ -114,6 +124,14 @@ class MirrorOptions:
     def into_cluster(self) -> bool:
         """Whether the target is a cluster."""
         return isinstance(self.target, ClusterAddress)
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether small batches are combined."""
+        if self.adapts is not None:
+            return self.adapts
+        between_clusters = isinstance(self.source, ClusterAddress) and self.into_cluster
+        return between_clusters and not self.is_deep and self.handler is None
 
     @property
     def is_following(self) -> bool:

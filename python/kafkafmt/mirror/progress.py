@@ -37,6 +37,7 @@ class Progress:
             lag=sum(statistics.lag.values()),
             bytes_per_second=round(total.bytes / seconds),
             batches_per_second=round(total.batches / seconds),
+            batches_by_way={way: known.batches for way, known in statistics.ways.items() if known.batches},
             opened=statistics.opened,
             left_out=statistics.left_out,
             partitions_stopped=len(statistics.stopped),

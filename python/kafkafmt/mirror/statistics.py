@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from kafkafmt.build.forwarding import ForwardingStats, RefusalReason
 
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from kafkafmt.log.gaps import OffsetsGone, SourceDamage
     from kafkafmt.memory import MemoryBudget
     from kafkafmt.types import TopicPartition
+
+# How batches are moved: as they are; combined with others; decompressed, because the target would refuse them; or as
+# records.
+Way: TypeAlias = Literal["raw", "combined", "opened", "deep"]
 
 
 @dataclass(frozen=True)
@@ -61,12 +65,16 @@ class Statistics:
     """The statistics of a mirror.
 
     budget: the bytes that the mirror holds.
+    ways: what was moved in each way, over all partitions.
+    combined_into: the number of batches that were made of combined ones.
     forwarding: the counts of the forwarders, which change batches so that a broker accepts them.
     possibly_doubled: the number of records that may be at the target twice.
     """
 
     budget: MemoryBudget
     moved: defaultdict[TopicPartition, Moved] = field(default_factory=lambda: defaultdict(Moved))
+    ways: dict[Way, Moved] = field(default_factory=lambda: {way: Moved() for way in get_args(Way)})
+    combined_into: int = 0
     forwarding: list[ForwardingStats] = field(default_factory=list)
     skipped: list[SourceDamage] = field(default_factory=list)
     stopped: dict[TopicPartition, Stopped] = field(default_factory=dict)
@@ -75,6 +83,12 @@ class Statistics:
     possibly_doubled: int = 0
     lag: dict[TopicPartition, int] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
+
+    def count(self, topic_partition: TopicPartition, moved: Moved, way: Way) -> None:
+        """Count batches that have arrived, or one batch that was made of combined ones."""
+        for counted in (self.moved[topic_partition], self.ways[way]):
+            counted.add(moved.batches, moved.records, moved.bytes)
+        self.combined_into += way == "combined"
 
     @property
     def total(self) -> Moved:
@@ -106,6 +120,8 @@ class Statistics:
             "batches": total.batches,
             "records": total.records,
             "bytes": total.bytes,
+            "ways": {way: asdict(moved) for way, moved in self.ways.items()},
+            "combined_into": self.combined_into,
             "opened": self.opened,
             "left_out": self.left_out,
             "skipped": [

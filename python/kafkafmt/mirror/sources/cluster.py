@@ -30,7 +30,7 @@ from kafkafmt.mirror.clusters import MirrorCluster
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.protocols import Source, SourceRun, SourceTopic
-from kafkafmt.records.runs import first_offset
+from kafkafmt.records.runs import first_offset, joined_runs
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ class ClusterSource(Source):
         self._handed_out_bytes = sum(int(run.index["size"].sum()) for runs in polled.values() for run in runs)
         for kafka_partition, runs in polled.items():
             topic_partition = TopicPartition(*kafka_partition)
-            for run in runs:
+            for run in joined_runs(runs):
                 expected = self._positions[topic_partition]
                 # If the log was truncated, the consumer begins at its start again.
                 if run.index["last_offset"][0] < expected:

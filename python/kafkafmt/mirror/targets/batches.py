@@ -1,4 +1,4 @@
-"""Send batches as they are, except those that a broker would refuse (KIP-712)."""
+"""Send batches as they are, except those that a broker would refuse (KIP-712), and small ones, which are combined."""
 
 from __future__ import annotations
 
@@ -6,32 +6,37 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from kafkafmt.build.combining import BatchCombiner, record_combiner
 from kafkafmt.build.forwarding import BatchForwarder
+from kafkafmt.client.limits import MAX_BATCHES_PER_REQUEST
 from kafkafmt.log.topic_configs import TopicConfig
-from kafkafmt.mirror.statistics import Statistics
+from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.mirror.statistics import Moved, Statistics
 from kafkafmt.mirror.targets.cluster import Sent
 from kafkafmt.net import RawProducer, UndeliveredError
 from kafkafmt.records.runs import first_offset
 
 if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
-    from kafkafmt.build.forwarding import ForwardedRun
-    from kafkafmt.types import TopicPartition
+    from kafkafmt.types import Isolation, TopicPartition
 
 
 class BatchSender:
     """Sends batches with a RawProducer and a BatchForwarder for each topic.
 
+    Small batches are combined if the options say so, and if the target takes one batch of a partition in a request.
+    A target that takes many, such as `kafkafmt serve`, gets them as they are, because they cost no requests there.
+
     config: keyword arguments of the producer.
-    max_decompressed_bytes: the most bytes that a batch may decompress to, if it must be opened.
     """
 
-    def __init__(self, config: dict[str, Any], statistics: Statistics, max_decompressed_bytes: int) -> None:
+    def __init__(self, config: dict[str, Any], statistics: Statistics, options: MirrorOptions) -> None:
+        self._batch_size = int(config["batch_size"])
         self._producer = RawProducer(**{**config, "max_batches_per_request": "auto"})
         self._statistics = statistics
-        self._max_decompressed_bytes = max_decompressed_bytes
+        self._options = options
+        self._max_decompressed_bytes = options.memory.max_decompressed_bytes
+        self._kernel = record_combiner(self._max_decompressed_bytes) if options.is_adaptive else None
         self._forwarders: dict[str, BatchForwarder] = {}
 
     keeps_partitions = True
@@ -44,22 +49,29 @@ class BatchSender:
             clears_producer_state=False,
             verify=False,
             max_decompressed_bytes=self._max_decompressed_bytes,
+            combiner=self._combiner(config),
         )
         self._forwarders[topic] = forwarder
         self._statistics.forwarding.append(forwarder.stats)
 
+    def _combiner(self, config: TopicConfig) -> BatchCombiner | None:
+        takes_many = int(config.configs.get(MAX_BATCHES_PER_REQUEST, 1)) > 1
+        if self._kernel is None or takes_many:
+            return None
+        isolation: Isolation = "read_committed" if self._options.is_committed else "read_uncommitted"
+        return BatchCombiner(self._batch_size, isolation=isolation, kernel=self._kernel)
+
     def send(self, topic_partition: TopicPartition, run: BatchRun) -> Iterator[Sent]:
         topic, partition = topic_partition
         for forwarded in self._forwarders[topic].forward(run):
-            sent, rows = forwarded.run, forwarded.run.index
-            sources, counts = _source_ranges(forwarded)
+            sources, counts = forwarded.source_arrays()
             number = int(run.index["last_offset"].searchsorted(sources[0]))
             yield Sent(
                 first_offset(run, number),
                 int(sources[-1] + counts[-1]),
-                [self._producer.send_run(topic, sent, partition=partition, verify=False)],
-                len(sent),
-                int(rows["size"].sum()),
+                [self._producer.send_run(topic, forwarded.run, partition=partition, verify=False)],
+                Moved(forwarded.source_batches, int(counts.sum()), forwarded.source_bytes),
+                forwarded.way,
                 sources,
                 counts,
             )
@@ -67,12 +79,3 @@ class BatchSender:
     def close(self, timeout: float) -> None:
         with suppress(UndeliveredError):  # the target knows which batches are under way
             self._producer.close(timeout)
-
-
-def _source_ranges(forwarded: ForwardedRun) -> tuple[Any, Any]:
-    """Return the source's offsets of the records: first offsets and counts of ranges."""
-    rows = forwarded.run.index
-    if len(rows) > 1:  # a run of several batches has only unchanged ones
-        return rows["base_offset"].astype(np.int64), rows["count"].astype(np.int64)
-    ranges = forwarded.source_ranges(0)
-    return np.array([one.first_offset for one in ranges]), np.array([one.length for one in ranges])

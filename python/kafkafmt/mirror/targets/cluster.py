@@ -22,7 +22,7 @@ from kafkafmt.mirror.clusters import MirrorCluster
 from kafkafmt.mirror.offset_map import OffsetMap, PartitionMap
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.protocols import FROM_START, PartitionError, SourceTopic, Target
-from kafkafmt.mirror.statistics import Statistics, Stopped
+from kafkafmt.mirror.statistics import Moved, Statistics, Stopped, Way
 from kafkafmt.mirror.targets.topic_messages import recreated_message, warn_of_unknown
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ class Sent:
     first_offset: the first offset of the source's batch in which it begins.
     next_offset: the source's offset after it.
     futures: the producer's futures, which have the target's offsets.
+    moved: the batches, records and bytes, as the source counts them.
+    way: how the batches were moved.
     sources, counts: ranges of records, each within one batch, in the order of the futures' offsets. sources has the
         source's first offset of each; None if records go to other partitions.
     """
@@ -65,8 +67,8 @@ class Sent:
     first_offset: int
     next_offset: int
     futures: list[RecordsFuture]
-    batches: int
-    size_bytes: int
+    moved: Moved
+    way: Way
     sources: NDArray[np.int64] | None
     counts: NDArray[np.int64]
 
@@ -281,7 +283,7 @@ class ClusterTarget(Target):
         try:
             for sent in self._sender.send(topic_partition, run):
                 under_way.append(sent)
-                self._count_held(topic_partition, sent.size_bytes)
+                self._count_held(topic_partition, sent.moved.bytes)
         except kafka_errors.KafkaError as error:
             raise PartitionError(f"{type(error).__name__}: {error}") from None
 
@@ -297,7 +299,7 @@ class ClusterTarget(Target):
                     message = f"sending to the target failed: {type(error).__name__}: {error}"
                     yield Stopped(topic_partition, under_way[0].first_offset, message)
                     break
-                self._count_held(topic_partition, -under_way.popleft().size_bytes)
+                self._count_held(topic_partition, -under_way.popleft().moved.bytes)
 
     def held_bytes(self, topic_partition: TopicPartition | None = None) -> int:
         if topic_partition is not None:
@@ -368,5 +370,5 @@ class ClusterTarget(Target):
             targets = np.concatenate([outcome.offsets for outcome in outcomes])
             firsts = targets[np.cumsum(sent.counts) - sent.counts]
             known.add(sent.sources, firsts, sent.counts)
-        self.statistics.moved[topic_partition].add(sent.batches, int(sent.counts.sum()), sent.size_bytes)
+        self.statistics.count(topic_partition, sent.moved, sent.way)
         return None

@@ -34,7 +34,7 @@ from kafkafmt.mirror.protocols import (
     contiguous_ranges,
     record_count,
 )
-from kafkafmt.mirror.statistics import Statistics
+from kafkafmt.mirror.statistics import Moved, Statistics, Way
 from kafkafmt.mirror.targets.positions import keep_position, read_position
 from kafkafmt.mirror.targets.topic_messages import recreated_message, warn_of_unknown
 
@@ -60,6 +60,7 @@ class DirectoryTarget(Target):
         self._lock = lock_log_directory(path)
         self._path = path
         self.statistics = statistics
+        self._way: Way = "deep" if options.is_deep else "raw"
         self._settings = options.topic_settings
         self._restarts_recreated = options.restarts_recreated
         self._topic_ids: dict[TopicPartition, UUID] = {}
@@ -153,7 +154,8 @@ class DirectoryTarget(Target):
         except KafkaFormatError as error:
             raise PartitionError(str(error)) from None
         self._unflushed.add(topic_partition)
-        self.statistics.moved[topic_partition].add(len(run), record_count(run), int(run.index["size"].sum()))
+        moved = Moved(len(run), record_count(run), int(run.index["size"].sum()))
+        self.statistics.count(topic_partition, moved, self._way)
 
     def make_durable(self) -> None:
         while self._unflushed:

@@ -17,6 +17,7 @@ from kafkafmt.mirror.deep import columns_of, contiguous_records
 from kafkafmt.mirror.handlers import HandlerError, NewRecord, handled_record
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.protocols import PartitionError
+from kafkafmt.mirror.statistics import Moved
 from kafkafmt.mirror.targets.cluster import Sent
 from kafkafmt.net import Producer, UndeliveredError
 from kafkafmt.records.runs import chunk_ranges, first_offset, slice_run
@@ -76,8 +77,8 @@ class RecordSender:
             first_offset(run),
             int(run.index["last_offset"][-1]) + 1,
             futures,
-            len(run),
-            int(run.index["size"].sum()),
+            Moved(len(run), len(sources), int(run.index["size"].sum())),
+            "deep",
             None if self._repartitions else np.array(sources),
             np.ones(len(sources), np.int64),
         )
@@ -108,8 +109,8 @@ class RecordSender:
                         first_offset(run, number),
                         position,
                         [future],
-                        batches,
-                        size,
+                        Moved(batches, len(offsets), size),
+                        "deep",
                         offsets.copy(),
                         np.ones(len(offsets), np.int64),
                     )
