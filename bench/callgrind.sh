@@ -12,7 +12,7 @@ mkdir -p "$out"
 run() {  # RUNS
     PYTHONHASHSEED=0 OPENBLAS_NUM_THREADS=1 valgrind --tool=callgrind --callgrind-out-file="$out/$1" "$python" -c "
 from bench.peers.ours import works
-from bench.segments import MIB, Segment, stored
+from bench.segments import MIB, ONE_RECORD, Segment, stored
 from kafkafmt import Codec
 segment = stored($segment)
 run = dict(works())['$work'](segment.path.read_bytes())

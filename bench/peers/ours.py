@@ -13,6 +13,7 @@ from bench.peers.protocol import Prepare, Run, Tally, serve
 from bench.segments import BATCH_BYTES
 from kafkafmt import (
     AccumulatorOptions,
+    BatchForwarder,
     BinaryColumn,
     Codec,
     ConversionStats,
@@ -22,9 +23,12 @@ from kafkafmt import (
     RecordBatchBuilder,
     build_batches,
 )
+from kafkafmt.build.combining import BatchCombiner
 
 TO_MAGIC = 1
 COLUMN_RECORDS = 8192
+# The default `--batch-size` of `kafkafmt mirror`.
+COMBINED_BYTES = 256 * 1024
 
 
 def convert(data: bytes, *, verify: bool = False) -> Run:
@@ -170,6 +174,43 @@ def build_from_columns(data: bytes) -> Run:
     return run
 
 
+def combine(data: bytes) -> Run:
+    """What an adaptive mirror does with small batches before it sends them."""
+    runs = list(MemoryRecords(data).runs())
+    combiner = BatchCombiner(COMBINED_BYTES)
+
+    def run() -> Tally:
+        forwarder = BatchForwarder(verify=False, clears_producer_state=False, combiner=combiner)
+        count = size = 0
+        for batches in runs:
+            for forwarded in forwarder.forward(batches):
+                count += int(forwarded.source_arrays()[1].sum())
+                size += int(forwarded.run.index["size"].sum())
+        return Tally(count, size)
+
+    return run
+
+
+def rebuild_columns(data: bytes) -> Run:
+    """What `kafkafmt mirror --deep` does with the same: columns, and new batches of these."""
+    records = MemoryRecords(data)
+
+    def run() -> Tally:
+        count = size = 0
+        for columns in records.numpy_batches(
+            ["timestamp", "key", "value", "headers", "offset"], verify=False
+        ):
+            timestamps, keys, values, headers = (
+                columns[name] for name in ("timestamp", "key", "value", "headers")
+            )
+            batches = build_batches(timestamps, keys, values, headers, batch_size=COMBINED_BYTES)
+            count += len(timestamps)
+            size += sum(map(len, batches))
+        return Tally(count, size)
+
+    return run
+
+
 def accumulate(codec: Codec) -> Prepare:
     """What `kafkafmt.net.Producer` does between `send` and its sockets: each full batch is drained at once."""
 
@@ -275,6 +316,8 @@ def works() -> Iterator[tuple[str, Prepare]]:
         ("build_from_rows", build_from_rows),
         ("build_from_columns", build_from_columns),
     )
+    for prepare in (combine, rebuild_columns):
+        yield prepare.__name__, prepare
     for codec in (Codec.NONE, Codec.LZ4):
         yield f"accumulate_{codec.name.lower()}", accumulate(codec)
         yield f"accumulate_columns_{codec.name.lower()}", accumulate_columns(codec)

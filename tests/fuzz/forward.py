@@ -2,7 +2,8 @@
 
 Input: a byte of options, then a record set. Whatever the bytes are:
 
-- a broker would take every batch that comes out, and knows where each record of it stood;
+- a broker would take every batch that comes out, and knows where each record of it stood, small batches combined or
+  not;
 - where the reference reads it all, what comes out are its records but for markers, in order, with their offsets;
 - damage is an error behind what stands in front of it; but records under a right CRC are looked at only where
   their batch is opened.
@@ -23,20 +24,27 @@ from fuzz.oracle import (
     trusting_codecs,
     until_error,
 )
+from kafkafmt.build.combining import BatchCombiner, record_combiner
 from kafkafmt.build.forwarding import ForwardedRun
+from kafkafmt.types import Isolation
 from records.samples import as_rows
 
 OPTIONS_LENGTH = 1
 LIMITS = (None, 100, 200, 1000)
+BATCH_SIZE = 64 * 1024  # most of the batches are small beside it, compressed or not
+ISOLATIONS: tuple[Isolation | None, ...] = (None, "read_committed", "read_uncommitted", "read_committed")
 
 
 def check(data: bytes) -> None:
     options, data = data[0] if data else 0, data[OPTIONS_LENGTH:]
     limit, keeps_timestamps = LIMITS[options % len(LIMITS)], not options & 4
+    isolation = ISOLATIONS[options // 8 % len(ISOLATIONS)]
+    kernel = record_combiner(MAX_DECOMPRESSED_BYTES)
     forwarder = kf.BatchForwarder(
         max_message_bytes=limit,
         is_log_append_time=not keeps_timestamps,
         max_decompressed_bytes=MAX_DECOMPRESSED_BYTES,
+        combiner=BatchCombiner(BATCH_SIZE, isolation=isolation, kernel=kernel) if isolation else None,
     )
     with trusting_codecs():
         forwarded, error = until_error(
@@ -50,6 +58,8 @@ def check(data: bytes) -> None:
         for batch, offsets in batches:
             assert not kf.check_produce(batch, max_message_bytes=limit)
             assert len(offsets) == batch.count
+        for one in forwarded:
+            one.run.ensure_valid()
         _, is_damaged = rows_before_damage(data, verify=True)
         if not is_damaged and error is None:
             _check_records(data, batches, keeps_timestamps=keeps_timestamps)

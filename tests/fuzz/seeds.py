@@ -57,7 +57,7 @@ def inputs(target: str) -> list[bytes]:
             for to_magic, fallback in ((0, 0), (1, 1), (2, 0))
         ]
     if target == "forward":
-        return [bytes([number % 8]) + one for number, one in enumerate(sets)]
+        return [bytes([number % 32]) + one for number, one in enumerate(sets)]
     if target == "produce":
         return [bytes([version]) + one for one in sets for version in (2, 9)]
     if target == "log":
