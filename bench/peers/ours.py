@@ -177,7 +177,7 @@ def build_from_columns(data: bytes) -> Run:
 def combine(data: bytes) -> Run:
     """What an adaptive mirror does with small batches before it sends them."""
     runs = list(MemoryRecords(data).runs())
-    combiner = BatchCombiner(COMBINED_BYTES)
+    combiner = BatchCombiner(COMBINED_BYTES, reuses_memory=True)
 
     def run() -> Tally:
         forwarder = BatchForwarder(verify=False, clears_producer_state=False, combiner=combiner)

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 import kafkafmt as kf
 import reference as ref
 from _kafkafmt.batches.scan import BatchRun, scan
-from kafkafmt.build.combining import BatchCombiner, record_combiner
+from kafkafmt.build.combining import SMALL_FRACTIONS, BatchCombiner, record_combiner
 from kafkafmt.build.forwarding import BatchForwarder, ForwardedRun
 from kafkafmt.build.forwarding import RefusalReason as Reason
 from records.samples import DAY, GAPS, ROWS, WITH_HEADERS, empty_batch, end_marker, rows_of
 from reference import Row
 
-BATCH_SIZE = 16 * 1024
+BATCH_SIZE = 64 * 1024
 LOG_APPEND = {"attributes": ref.TIMESTAMP_TYPE, "max_timestamp": DAY + 99}
 TRANSACTIONAL = {"attributes": ref.TRANSACTIONAL}
 
@@ -108,7 +108,7 @@ def test_combine_when_a_batch_between_is_too_large_for_the_target_then_it_is_spl
     assert forwarder.stats.opened == {Reason.SIZE: 1}
 
 
-@pytest.mark.parametrize(("codec", "fraction"), [(ref.NONE, 4), (ref.ZSTD, 64)])
+@pytest.mark.parametrize(("codec", "fraction"), SMALL_FRACTIONS.items())
 def test_small_when_a_batch_takes_a_fraction_of_the_batch_size_then_is_not(codec, fraction):
     batches = [small(0, 20, codec=codec), small(20, 20, codec=codec)]
     size = max(map(len, batches))
@@ -135,23 +135,24 @@ def test_combine_when_codecs_change_then_a_batch_of_each():
 @pytest.mark.parametrize("limit", [None, 3000])
 def test_combine_when_all_is_too_much_for_a_batch_then_several_that_fit(codec, limit):
     random = np.random.default_rng(1)
-    rows = [Row(n, DAY, None, random.bytes(80)) for n in range(800)]
-    batches = [ref.batch_of(rows[n : n + 2], codec=codec) for n in range(0, 800, 2)]
+    rows = [Row(n, DAY, None, random.bytes(80)) for n in range(4000)]
+    batches = [ref.batch_of(rows[n : n + 2], codec=codec) for n in range(0, 4000, 2)]
     runs, _ = combined(*batches, max_message_bytes=limit)
     most = limit or BATCH_SIZE
     sizes = [int(one.run.index["size"][0]) for one in runs]
     assert max(sizes) <= most
     assert min(sizes[1:-1]) > 0.8 * most
     assert data_of(rows_in(runs)) == data_of(rows)
-    assert source_offsets(runs) == list(range(800))
+    assert source_offsets(runs) == list(range(4000))
 
 
 def test_combine_when_deltas_take_more_bytes_than_before_then_the_limit_is_kept():
     """One record a batch has deltas of one byte; in a combined batch they take more."""
     rows = [Row(n, DAY + n * 1000, None, None) for n in range(2000)]
-    runs, _ = combined(*(ref.batch_of([row]) for row in rows))
+    batch_size = 16 * 1024
+    runs, _ = combined(*(ref.batch_of([row]) for row in rows), batch_size=batch_size)
     sizes = [int(one.run.index["size"][0]) for one in runs]
-    assert 0.99 * BATCH_SIZE < max(sizes) <= BATCH_SIZE
+    assert 0.99 * batch_size < max(sizes) <= batch_size
     assert data_of(rows_in(runs)) == data_of(rows)
 
 
@@ -320,7 +321,7 @@ def test_combine_when_a_payload_is_no_payload_then_its_batch_goes_on_as_it_is():
 def test_combine_when_a_batch_decompresses_to_too_much_then_it_goes_on_as_it_is():
     bomb = ref.batch_of([Row(6, DAY, None, bytes(100_000))], codec=ref.ZSTD)
     batches = [small(0, codec=ref.ZSTD), small(3, codec=ref.ZSTD), bomb]
-    assert len(bomb) < BATCH_SIZE // 64
+    assert len(bomb) < BATCH_SIZE // SMALL_FRACTIONS[ref.ZSTD]
     runs, _ = combined(*batches)
     assert [one.way for one in runs] == ["combined", "raw"]
 
@@ -336,6 +337,16 @@ def test_combine_when_a_crc_is_wrong_then_what_stands_before_it_goes_on_and_the_
 
 
 # The kernel
+
+
+def test_combine_when_memory_is_reused_then_a_batch_is_valid_until_the_next_one():
+    batches = [small(n, 1, size=1000) for n in range(100)]
+    combiner = BatchCombiner(32 * 1024, reuses_memory=True)
+    forwarding = BatchForwarder(combiner=combiner).forward(run_of(*batches))
+    rows = [row for one in forwarding for row in rows_in([one])]
+    assert data_of(rows) == data_of([row for batch in batches for row in rows_of(batch)])
+    first, second, *_ = BatchForwarder(combiner=combiner).forward(run_of(*batches))
+    assert bytes(first.run.buffer) == bytes(second.run.buffer)
 
 
 def test_gather_when_batches_are_not_of_its_kind_then_value_error():

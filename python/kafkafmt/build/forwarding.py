@@ -8,7 +8,7 @@ by reason.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
@@ -172,13 +172,13 @@ class ForwardedRun:
         ranges: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
         *,
         way: Way = "raw",
-        source_rows: NDArray[np.void] | None = None,
+        source_sizes: NDArray[np.uint32] | None = None,
     ) -> None:
         self.run = run
         self.way = way
-        rows = run.index if source_rows is None else source_rows
-        self.source_batches = len(rows)
-        self.source_bytes = int(rows["size"].sum())
+        sizes = run.index["size"] if source_sizes is None else source_sizes
+        self.source_batches = len(sizes)
+        self.source_bytes = int(sizes.sum())
         self._ranges = ranges
 
     def source_ranges(self, number: int) -> list[SourceRange]:
@@ -304,19 +304,30 @@ class BatchForwarder:
             max_message_bytes=self.max_message_bytes,
             log_append_time=not self._is_log_append_time,
         )
+        opened = [
+            (reason, mask) for reason, mask in opens.items() if mask[numbers[0] : numbers[-1] + 1].any()
+        ]
         for part, made in parts:
             if made is None:
                 yield from self._forward_each(run, int(part[0]), int(part[-1]) + 1, is_left_out, opens)
                 continue
-            is_counted = np.zeros(len(part), np.bool_)
-            for reason, mask in opens.items():
-                counted = mask[part] & ~is_counted
-                if counted.any():
-                    self._count_opened(select_batches(run, part[counted]), reason)
-                    is_counted |= counted
-            yield ForwardedRun(
-                made.run, (made.sources, made.counts), way="combined", source_rows=run.index[part]
-            )
+            self._count_combined(run, part, opened)
+            sizes = run.index["size"][part]
+            yield ForwardedRun(made.run, (made.sources, made.counts), way="combined", source_sizes=sizes)
+
+    def _count_combined(
+        self,
+        run: BatchRun,
+        numbers: NDArray[np.int64],
+        opens: Sequence[tuple[RefusalReason, NDArray[np.bool_]]],
+    ) -> None:
+        """Count those batches that would have been opened without a combiner, each for its first reason."""
+        is_counted = np.zeros(len(numbers), np.bool_)
+        for reason, mask in opens:
+            counted = mask[numbers] & ~is_counted
+            if counted.any():
+                self._count_opened(select_batches(run, numbers[counted]), reason)
+                is_counted |= counted
 
     def _forward_each(
         self,
@@ -330,6 +341,8 @@ class BatchForwarder:
 
         is_left_out: a mask of the batches to leave out. opens: masks of those to open, by reason.
         """
+        if first == end:
+            return
         edges = (
             np.logical_or.reduce([mask[first:end] for mask in opens.values()]).nonzero()[0] + first
         ).tolist()

@@ -11,7 +11,7 @@ import numpy as np
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from libc.stdint cimport INT32_MAX, int8_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
@@ -333,20 +333,25 @@ cdef class RecordCombiner:
         return first_offsets, lengths
 
     def build(self, int codec, compress=None):
-        """Return the batch of the gathered records, as a bytearray. Nothing is gathered afterwards.
+        """Return the batch of the gathered records. Nothing is gathered afterwards.
 
         compress: called with a view of the records, if the codec is not 0. The view is valid during the call.
+
+        The result is a buffer. Without `compress` it is a view of this object's memory, which the next `gather`
+        overwrites: fresh memory would cost more than combining.
 
         Raises ValueError if nothing was gathered.
         """
         cdef BatchRow row
-        cdef bytearray batch
+        cdef bytearray memory
+        cdef Py_ssize_t size
         self.enter()
         if not self.done.count:
             raise ValueError("a combined batch: expected records, found none")
         self.busy = True
         try:
-            batch = self.plain_batch() if compress is None else self.compressed_batch(compress)
+            memory = self.scratch if compress is None else self.compressed_batch(compress)
+            size = self.done.size if compress is None else len(memory)
             memset(&row, 0, sizeof(row))
             row.codec = <int8_t>(codec if compress is not None else 0)
             row.timestamp_type = CREATE_TIME
@@ -358,18 +363,11 @@ cdef class RecordCombiner:
             row.producer_id = NO_PRODUCER_ID
             row.producer_epoch = NO_PRODUCER_EPOCH
             row.base_sequence = NO_SEQUENCE
-            seal(<uint8_t*>PyByteArray_AS_STRING(batch), len(batch), &row)
+            seal(<uint8_t*>PyByteArray_AS_STRING(memory), size, &row)
             self.begin()
         finally:
             self.busy = False
-        return batch
-
-    cdef bytearray plain_batch(self):
-        """Return the memory of the records itself, so that they are not copied."""
-        cdef bytearray batch = self.scratch
-        self.use_scratch(RECORD_BATCH_OVERHEAD)
-        PyByteArray_Resize(batch, self.done.size)
-        return batch
+        return memoryview(memory)[:size]
 
     cdef bytearray compressed_batch(self, object compress):
         cdef bytearray batch

@@ -59,7 +59,7 @@ class BatchSender:
         if self._kernel is None or takes_many:
             return None
         isolation: Isolation = "read_committed" if self._options.is_committed else "read_uncommitted"
-        return BatchCombiner(self._batch_size, isolation=isolation, kernel=self._kernel)
+        return BatchCombiner(self._batch_size, isolation=isolation, kernel=self._kernel, reuses_memory=True)
 
     def send(self, topic_partition: TopicPartition, run: BatchRun) -> Iterator[Sent]:
         topic, partition = topic_partition
