@@ -51,17 +51,17 @@ def test_version_when_a_broker_is_too_old_then_is_kafka_pythons_error() -> None:
 
 @pytest.mark.parametrize("version", [8, 9])
 def test_response_when_decoded_then_has_what_the_sender_reads(version: int) -> None:
-    errors = [(2, "bad"), (3, None)]
+    errors = ((2, "bad"), (3, None))
     topics = [
-        ("a", TOPIC_ID, [(0, 0, 5, 6, 7, [], None, None), (1, 87, -1, -1, 3, errors, "all", None)]),
+        ("a", TOPIC_ID, [(0, 0, 5, 6, 7, [], None, None), (1, 87, -1, -1, 3, [*errors], "all", None)]),
         ("b", TOPIC_ID, [(0, 0, 1, 2, 3, [], "", None)]),
     ]
     throttle_time_ms, answers = requests().decode(encoded(produce_response(topics, 9), version, 1), version)
     assert throttle_time_ms == 9
     assert [tuple(one) for one in answers] == [
-        (b"a", 0, 0, 5, 6, 7, [], None, -1, -1),
+        (b"a", 0, 0, 5, 6, 7, (), None, -1, -1),
         (b"a", 1, 87, -1, -1, 3, errors, "all", -1, -1),
-        (b"b", 0, 0, 1, 2, 3, [], "", -1, -1),
+        (b"b", 0, 0, 1, 2, 3, (), "", -1, -1),
     ]
 
 

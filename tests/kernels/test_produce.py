@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 
 from _kafkafmt.client.messages import RequestHeader
-from _kafkafmt.client.produce import TOPIC_IDS_VERSION, ProduceEncoder, decode_produce_response
+from _kafkafmt.client.produce import (
+    PRODUCE_DTYPE,
+    TOPIC_IDS_VERSION,
+    ProduceEncoder,
+    decode_produce_response,
+)
 from _kafkafmt.wire.status import MalformedResponseError
 from kernels.wire_messages import (
     CORRELATION_ID,
@@ -84,6 +90,16 @@ def test_request_when_rows_of_a_topic_are_apart_then_it_has_the_topic_twice():
     apart = encoder.encode(header, [b"a", b"b"], [(0, 0, 1), (1, 0, 1), (0, 1, 1)])
     thrice = encoder.encode(header, [b"a", b"b", b"a"], [(0, 0, 1), (1, 0, 1), (2, 1, 1)])
     assert apart == thrice
+
+
+def test_request_when_rows_are_bytes_then_it_is_that_of_tuples():
+    encoder, header = ProduceEncoder(None, 1, 0), RequestHeader(9, 0, None)
+    rows = [(0, 0, 1), (0, 7, 300)]
+    assert encoder.encode(header, [b"a"], np.array(rows, PRODUCE_DTYPE).tobytes()) == encoder.encode(
+        header, [b"a"], rows
+    )
+    with pytest.raises(ValueError, match="expected a multiple of 12 bytes, found 11"):
+        encoder.encode(header, [b"a"], bytes(11))
 
 
 @pytest.mark.parametrize(

@@ -302,6 +302,12 @@ def produced_by_kernel(data: bytes, version: int) -> Any:
                 (int(row["leader_id"]), int(row["leader_epoch"])),
             )
         )
+    flat = [
+        (topic, *row[:5], tuple(row[5]), row[6], *row[7])
+        for topic, partitions in topics
+        for row in partitions
+    ]
+    assert produce.produced_partitions(data, version) == (found.throttle_time_ms, flat)
     return found.correlation_id, found.throttle_time_ms, topics, _texts(found.endpoints)
 
 

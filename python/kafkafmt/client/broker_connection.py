@@ -21,6 +21,7 @@ import kafka.errors as kafka_errors
 from kafka.protocol.parser import KafkaProtocol
 
 from kafkafmt.client.handshake import authenticate, negotiate_versions, uses_sasl
+from kafkafmt.client.tls import handshake
 
 if TYPE_CHECKING:
     from kafka.protocol.broker_version_data import BrokerVersionData
@@ -111,6 +112,7 @@ class BrokerConnection:
         self._sent_callbacks: deque[tuple[int, OnSent]] = deque()
         self._bytes_queued = self._bytes_sent = 0
         self._is_writer = False
+        self._is_corked = False
         self._received = memoryview(bytearray(_RECEIVE_BYTES))
         self._start = self._end = 0  # of the received bytes that are not parsed
         self._frame: memoryview | None = None  # a response that is larger than `_received`
@@ -217,40 +219,13 @@ class BrokerConnection:
         self._on_change(self)
 
     async def _open(self) -> None:
-        self._socket = await self._open_socket()
+        connected = await self._open_socket()
         context = self._config["ssl_context"]
         if context is not None:
-            await self._wrap(context)
+            connected = await handshake(self._io.loop, context, connected, self._host)
+        self._socket = connected
         self._io.loop.add_reader(self._socket, self._on_readable)
         await self._negotiate()
-
-    async def _wrap(self, context: ssl.SSLContext) -> None:
-        wrapped = context.wrap_socket(
-            self._socket, server_hostname=self._host.rstrip("."), do_handshake_on_connect=False
-        )
-        self._socket = wrapped
-        while True:
-            try:
-                wrapped.do_handshake()
-                return
-            except ssl.SSLWantReadError:
-                await self._wait(self._io.loop.add_reader, self._io.loop.remove_reader)
-            except ssl.SSLWantWriteError:
-                await self._wait(self._io.loop.add_writer, self._io.loop.remove_writer)
-
-    async def _wait(self, add: Callable[..., None], remove: Callable[..., object]) -> None:
-        """Wait until the socket can be read or written."""
-        can_continue = self._io.loop.create_future()
-
-        def proceed() -> None:
-            if not can_continue.done():
-                can_continue.set_result(None)
-
-        add(self._socket, proceed)
-        try:
-            await can_continue
-        finally:
-            remove(self._socket)
 
     async def _negotiate(self) -> None:
         """Exchange the messages that come before the requests of `send`: at first, and when a SASL session ends."""
@@ -300,7 +275,17 @@ class BrokerConnection:
             view = memoryview(piece).cast("B")
             self._unsent.append(view)
             self._bytes_queued += len(view)
-        if not self._is_writer:
+        if not self._is_writer and not self._is_corked:
+            self._write()
+
+    def cork(self) -> None:
+        """Keep what is sent from now on until `uncork`, which writes it together."""
+        self._is_corked = True
+
+    def uncork(self) -> None:
+        """Write what was kept since `cork`."""
+        self._is_corked = False
+        if self._unsent and not self._is_writer and not self.is_closed:
             self._write()
 
     def _write(self) -> None:
@@ -455,7 +440,7 @@ class BrokerConnection:
             return
         self.is_closed, self._is_ready, self.error = True, False, error
         if error is not None:
-            log.warning("%s", error)
+            log.warning("connection to %s: %s", self, error)
         for timer in self._timers.values():
             timer.cancel()
         self._task.cancel()

@@ -152,4 +152,5 @@ class ControlPlane:
         if is_closed.wait(timeout):
             self._net.close()
         else:
-            self._net.stop(timeout_ms=0)
+            with suppress(RuntimeError):  # this is the thread
+                self._net.stop(timeout_ms=0)

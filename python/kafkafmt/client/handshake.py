@@ -82,7 +82,7 @@ async def authenticate(
     lifetime_ms = 0
     while not mechanism.is_done():
         # A token may come from another server, and SCRAM hashes a password thousands of times.
-        token = await asyncio.to_thread(mechanism.auth_bytes)
+        token = await _in_thread(mechanism.auth_bytes)
         if framing < _FRAMED_TOKENS:
             response = await exchange(SaslBytesRequest(token))
             if mechanism.is_done():
@@ -97,13 +97,22 @@ async def authenticate(
                 raise kafka_errors.SaslAuthenticationFailedError(f"{error}: {response.error_message}")
             if version >= _SESSION_LIFETIME:
                 lifetime_ms = response.session_lifetime_ms
-        await asyncio.to_thread(mechanism.receive, response.auth_bytes)
+        await _in_thread(mechanism.receive, response.auth_bytes)
     if not mechanism.is_authenticated():
         raise kafka_errors.SaslAuthenticationFailedError(f"the broker did not prove its identity ({name})")
     if lifetime_ms <= 0:
         return None
     # As Kafka's clients: not all at once, and before the broker closes the connection.
     return max(lifetime_ms, _LEAST_LIFETIME_MS) / 1000 * random.uniform(0.85, 0.95)
+
+
+async def _in_thread(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function in another thread; in this one at the end of the program, when no others can be started."""
+    try:
+        call = asyncio.get_running_loop().run_in_executor(None, function, *args)
+    except RuntimeError:
+        return function(*args)
+    return await call
 
 
 def _raise_for(error_code: int) -> None:

@@ -72,6 +72,7 @@ class TopicLimits:
         self._retry_backoff_ms = retry_backoff_ms
         self._limits: dict[str, _Limit] = {}
         self._lock = threading.Lock()
+        self._next_due_ms = 0.0  # before this time `ask` has nothing to do
 
     def want(self, topic: str) -> None:
         """Ask for the limits of a topic at the next `ask`, unless they were wanted before."""
@@ -79,6 +80,7 @@ class TopicLimits:
             if self._is_asked_for and topic not in self._limits:
                 now_ms = monotonic_ms()
                 self._limits[topic] = _Limit(now_ms, now_ms + MAX_PAUSE_MS)
+                self._next_due_ms = 0.0
 
     def await_answer(self, topic: str) -> None:
         """Wait until the limits of a topic are known, at most while its batches are held back for them."""
@@ -92,6 +94,7 @@ class TopicLimits:
         if limit is not None and limit.value is not None:
             limit.due_ms = monotonic_ms()
             limit.held_until_ms = limit.due_ms + MAX_PAUSE_MS
+            self._next_due_ms = 0.0
 
     def max_message_bytes(self, topic: str) -> int | None:
         """Return the largest batch that the topic takes, in bytes; None if that is not known."""
@@ -110,8 +113,11 @@ class TopicLimits:
 
     def ask(self, now_ms: float) -> float:
         """Request all limits that are due. Return in how many ms to call again for topics whose batches wait."""
+        if now_ms < self._next_due_ms:
+            return float("inf")
         with self._lock:
             limits = list(self._limits.items())
+            self._next_due_ms = float("inf")
         due = [topic for topic, limit in limits if limit.due_ms <= now_ms and not limit.is_asked]
         if due:
             self._send(due, now_ms)
@@ -120,6 +126,9 @@ class TopicLimits:
             for _, limit in limits
             if limit.held_until_ms > now_ms and not limit.is_asked
         ]
+        next_due_ms = min((limit.due_ms for _, limit in limits if not limit.is_asked), default=float("inf"))
+        with self._lock:
+            self._next_due_ms = min(self._next_due_ms, 0.0 if waits_ms else next_due_ms)
         return min(waits_ms, default=float("inf"))
 
     def _send(self, due: list[str], now_ms: float) -> None:
@@ -171,6 +180,7 @@ class TopicLimits:
                     self._retry_backoff_ms * 2 ** min(limit.failures, 32), self._max_age_ms
                 )
                 limit.failures += 1
+                self._next_due_ms = 0.0
                 continue
             limit = self._set_answered(topic, asked_ms + self._max_age_ms)
             if not limit.was_reported:
@@ -185,5 +195,6 @@ class TopicLimits:
         limit.failures = 0
         limit.due_ms = due_ms
         limit.held_until_ms = 0.0
+        self._next_due_ms = 0.0
         limit.is_answered.set()
         return limit

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafka.protocol.producer import ProduceRequest
 
 from _kafkafmt.client.messages import RequestHeader
-from _kafkafmt.client.produce import OLDEST_VERSION, ProduceEncoder, decode_produce_response
+from _kafkafmt.client.produce import OLDEST_VERSION, PRODUCE_DTYPE, ProduceEncoder, produced_partitions
 
 if TYPE_CHECKING:
     from kafka.protocol.broker_version_data import BrokerVersionData
     from typing_extensions import Buffer
 
-    from _kafkafmt.client import produce
     from kafkafmt.client.accumulator import ProducerBatch
 
 # From version 12 on the request itself adds partitions to a transaction (KIP-890), which `Transactions` does not do.
 _NEWEST_VERSION = 11
 _TOPIC = attrgetter("topic_partition.topic")
+# A row of PRODUCE_DTYPE: numbers of topic and partition, size of the records.
+_ROW = struct.Struct("<iii")
+assert _ROW.size == PRODUCE_DTYPE.itemsize
 
 
 class ProducedPartition(NamedTuple):
@@ -55,13 +58,17 @@ class ProduceRequests:
         transaction = None if transactional_id is None else transactional_id.encode()
         self._encoder = ProduceEncoder(transaction, acks, timeout_ms)
         self._names: dict[str, bytes] = {}
+        self._versions: BrokerVersionData | None = None  # for which `_version` was found
+        self._version = OLDEST_VERSION
 
     def version_for(self, versions: BrokerVersionData) -> int:
         """Return the version to use with a broker. Raises IncompatibleBrokerVersion for one before 0.11."""
-        version: int = versions.api_version(
-            ProduceRequest, min_version=OLDEST_VERSION, max_version=_NEWEST_VERSION
-        )
-        return version
+        if versions is not self._versions:
+            self._version = versions.api_version(
+                ProduceRequest, min_version=OLDEST_VERSION, max_version=_NEWEST_VERSION
+            )
+            self._versions = versions
+        return self._version
 
     def encode(
         self, batches: Sequence[ProducerBatch], version: int, correlation_id: int
@@ -69,7 +76,7 @@ class ProduceRequests:
         """Return the batches in the order of the request, and its bytes: the data of the batches is not copied."""
         ordered = sorted(batches, key=_TOPIC) if len(batches) > 1 else list(batches)
         topics: list[bytes] = []
-        rows: list[tuple[int, int, int]] = []
+        rows = b""
         pieces: list[Buffer] = []
         last = None
         for batch in ordered:
@@ -78,7 +85,7 @@ class ProduceRequests:
                 topics.append(self.name_of(topic))
                 last = topic
             data = batch.data
-            rows.append((len(topics) - 1, partition, len(data)))  # type: ignore[arg-type]
+            rows += _ROW.pack(len(topics) - 1, partition, len(data))  # type: ignore[arg-type]
             pieces.append(data)
         header = RequestHeader(version, correlation_id, self._client_id)
         around = self._encoder.encode(header, topics, rows)
@@ -94,47 +101,10 @@ class ProduceRequests:
             name = self._names[topic] = topic.encode()
         return name
 
-    def decode(self, response: Buffer, version: int) -> tuple[int, Iterator[ProducedPartition]]:
+    def decode(self, response: Buffer, version: int) -> tuple[int, Iterable[ProducedPartition]]:
         """Return for how many milliseconds the broker throttles the client, and the answer for each partition.
 
         Raises MalformedResponseError and UnicodeDecodeError.
         """
-        decoded = decode_produce_response(response, version)
-        return decoded.throttle_time_ms, _produced(memoryview(response), decoded)
-
-
-def _produced(response: memoryview, decoded: produce.ProduceResponse) -> Iterator[ProducedPartition]:
-    record_errors = [
-        (index, _text(response, position, size)) for position, size, index in decoded.record_errors.tolist()
-    ]
-    for (
-        base_offset,
-        log_append_time_ms,
-        log_start_offset,
-        message_position,
-        message_size,
-        topic,
-        partition,
-        leader_id,
-        leader_epoch,
-        first,
-        count,
-        error_code,
-        _reserved,
-    ) in decoded.partitions.tolist():
-        yield ProducedPartition(
-            decoded.topics[topic],
-            partition,
-            error_code,
-            base_offset,
-            log_append_time_ms,
-            log_start_offset,
-            record_errors[first : first + count],
-            _text(response, message_position, message_size),
-            leader_id,
-            leader_epoch,
-        )
-
-
-def _text(response: memoryview, position: int, size: int) -> str | None:
-    return None if size < 0 else str(response[position : position + size], "utf-8", "replace")
+        throttle_time_ms, partitions = produced_partitions(response, version)
+        return throttle_time_ms, map(ProducedPartition._make, partitions)

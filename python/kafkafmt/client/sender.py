@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -228,29 +228,38 @@ class Sender:
 
     def _send_batches(self, now_ms: float) -> float:
         """Send what is ready while connections take it. Return the time at which to call again."""
-        for _ in range(_MAX_ROUNDS):
-            check = self._accumulator.ready(self._cluster, now_ms)
-            connections = {
-                node: connection
-                for node in check.nodes
-                if (connection := self._connections.ready(node)) is not None
-            }
-            if not connections:
-                break
-            drained = self._accumulator.drain(
-                self._cluster, connections, self._options.max_request_size, now_ms
-            )
-            if not any(drained.values()):
-                break
-            for node, batches in drained.items():
-                if batches:
-                    self._send(connections[node], batches, now_ms)
-            now_ms = monotonic_ms()
-        else:
-            self.wakeup()
+        corked: set[BrokerConnection] = set()
+        try:
+            for _ in range(_MAX_ROUNDS):
+                check = self._accumulator.ready(self._cluster, now_ms)
+                if not self._send_ready(check.nodes, corked, now_ms):
+                    break
+                now_ms = monotonic_ms()
+            else:
+                self.wakeup()
+        finally:
+            for connection in corked:
+                connection.uncork()
         if check.unknown_leaders_exist and not self._cluster.need_update:
             self._cluster.request_update()
         return now_ms + check.next_check_ms
+
+    def _send_ready(self, nodes: Iterable[int], corked: set[BrokerConnection], now_ms: float) -> bool:
+        """Send a request to each node whose connection takes one, and cork these. Return False if there is none."""
+        connections = {
+            node: connection for node in nodes if (connection := self._connections.ready(node)) is not None
+        }
+        if not connections:
+            return False
+        drained = self._accumulator.drain(self._cluster, connections, self._options.max_request_size, now_ms)
+        is_sent = False
+        for node, batches in drained.items():
+            if batches:
+                is_sent = True
+                connections[node].cork()
+                corked.add(connections[node])
+                self._send(connections[node], batches, now_ms)
+        return is_sent
 
     def _send(self, connection: BrokerConnection, batches: Sequence[ProducerBatch], now_ms: float) -> None:
         """Send a request. `drain` has taken at most one batch of each partition."""

@@ -1,9 +1,11 @@
-"""The TLS settings of kafka-python's clients as one SSL context, for its connections and for our own."""
+"""TLS: the settings of kafka-python's clients as one SSL context, and the handshake of connections of our own."""
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 _PROTOCOLS = ("SSL", "SASL_SSL")
@@ -27,6 +29,8 @@ def ssl_context(config: Mapping[str, Any]) -> ssl.SSLContext | None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = config["ssl_check_hostname"]
+    if config.get("ssl_ciphers"):
+        context.set_ciphers(config["ssl_ciphers"])
     if config["ssl_cafile"]:
         context.load_verify_locations(config["ssl_cafile"])
     else:
@@ -37,3 +41,42 @@ def ssl_context(config: Mapping[str, Any]) -> ssl.SSLContext | None:
         context.load_verify_locations(config["ssl_crlfile"])
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     return context
+
+
+async def handshake(
+    loop: asyncio.AbstractEventLoop, context: ssl.SSLContext, connected: socket.socket, host: str
+) -> ssl.SSLSocket:
+    """Return a connected, non-blocking socket with TLS, after the handshake. Closes the socket if that fails."""
+    wrapped = context.wrap_socket(connected, server_hostname=host.rstrip("."), do_handshake_on_connect=False)
+    try:
+        while True:
+            try:
+                wrapped.do_handshake()
+                return wrapped
+            except ssl.SSLWantReadError:
+                await _wait(loop, wrapped, loop.add_reader, loop.remove_reader)
+            except ssl.SSLWantWriteError:
+                await _wait(loop, wrapped, loop.add_writer, loop.remove_writer)
+    except BaseException:
+        wrapped.close()
+        raise
+
+
+async def _wait(
+    loop: asyncio.AbstractEventLoop,
+    waiting: ssl.SSLSocket,
+    add: Callable[..., object],
+    remove: Callable[..., object],
+) -> None:
+    """Wait until the socket can be read or written."""
+    can_continue: asyncio.Future[None] = loop.create_future()
+
+    def proceed() -> None:
+        if not can_continue.done():
+            can_continue.set_result(None)
+
+    add(waiting, proceed)
+    try:
+        await can_continue
+    finally:
+        remove(waiting)

@@ -125,7 +125,11 @@ cdef class Topics:
 
 
 cdef object rows_of(object rows, object dtype):
-    """Return the bytes of rows: an array of `dtype`, or what numpy makes one of, such as a list of tuples."""
+    """Return the bytes of rows: an array of `dtype`, what numpy makes one of, such as a list of tuples, or bytes."""
+    if isinstance(rows, bytes):
+        if len(rows) % dtype.itemsize:
+            raise ValueError(f"rows: expected a multiple of {dtype.itemsize} bytes, found {len(rows)}")
+        return rows
     return np.ascontiguousarray(rows, dtype).view(np.uint8)
 
 

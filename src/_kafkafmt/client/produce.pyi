@@ -17,7 +17,10 @@ RECORD_ERROR_DTYPE: np.dtype[np.void]
 class ProduceEncoder:
     def __init__(self, transactional_id: bytes | None, acks: int, timeout_ms: int) -> None: ...
     def encode(
-        self, header: RequestHeader, topics: list[bytes], partitions: ArrayLike | list[tuple[int, int, int]]
+        self,
+        header: RequestHeader,
+        topics: list[bytes],
+        partitions: ArrayLike | list[tuple[int, int, int]] | bytes,
     ) -> list[bytes]: ...
 
 @final
@@ -36,3 +39,9 @@ class ProduceResponse:
     def endpoints(self) -> list[tuple[int, bytes, int, bytes | None]]: ...
 
 def decode_produce_response(response: Buffer, version: int) -> ProduceResponse: ...
+def produced_partitions(
+    response: Buffer, version: int
+) -> tuple[
+    int,
+    list[tuple[bytes, int, int, int, int, int, tuple[tuple[int, str | None], ...], str | None, int, int]],
+]: ...

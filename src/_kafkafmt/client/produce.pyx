@@ -260,9 +260,17 @@ cdef class ProduceResponse:
     cdef readonly int32_t correlation_id
     cdef readonly int32_t throttle_time_ms
     cdef readonly list topics
-    cdef readonly object partitions
-    cdef readonly object record_errors
     cdef readonly list endpoints
+    cdef bytearray partition_rows
+    cdef bytearray record_error_rows
+
+    @property
+    def partitions(self):
+        return np.frombuffer(self.partition_rows, PRODUCED_DTYPE)
+
+    @property
+    def record_errors(self):
+        return np.frombuffer(self.record_error_rows, RECORD_ERROR_DTYPE)
 
 
 def decode_produce_response(const uint8_t[::1] response not None, int version):
@@ -272,28 +280,82 @@ def decode_produce_response(const uint8_t[::1] response not None, int version):
     """
     check_version(version, OLDEST, NEWEST, "Produce")
     cdef const uint8_t* start = &response[0] if response.shape[0] else NULL
-    cdef Py_ssize_t size = response.shape[0]
+    return decode(start, response.shape[0], version)
+
+
+def produced_partitions(const uint8_t[::1] response not None, int version):
+    """Decode a response as `decode_produce_response` does. Return its throttle time, and a list of its partitions.
+
+    A partition is a tuple: the topic's name or id, the partition's number, error code, base offset, log append time in
+    milliseconds, log start offset, errors of records, error message, and the leader's id and epoch. The errors of
+    records are tuples of the record's number in its batch and a message. A message is a str or None.
+    """
+    check_version(version, OLDEST, NEWEST, "Produce")
+    cdef const uint8_t* start = &response[0] if response.shape[0] else NULL
+    cdef ProduceResponse decoded = decode(start, response.shape[0], version)
+    cdef const ProducedRow* row = <const ProducedRow*>PyByteArray_AS_STRING(decoded.partition_rows)
+    cdef const RecordErrorRow* errors = <const RecordErrorRow*>PyByteArray_AS_STRING(decoded.record_error_rows)
+    cdef Py_ssize_t count = len(decoded.partition_rows) // <Py_ssize_t>sizeof(ProducedRow)
+    cdef Py_ssize_t error_count = len(decoded.record_error_rows) // <Py_ssize_t>sizeof(RecordErrorRow)
+    cdef Py_ssize_t i
+    cdef list partitions = []
+    for i in range(count):
+        partitions.append(
+            (
+                decoded.topics[row[i].topic],
+                row[i].partition,
+                row[i].error_code,
+                row[i].base_offset,
+                row[i].log_append_time_ms,
+                row[i].log_start_offset,
+                messages_of(start, errors, error_count, row[i].first_record_error, row[i].record_errors),
+                text_of(start, row[i].message_position, row[i].message_size),
+                row[i].leader_id,
+                row[i].leader_epoch,
+            )
+        )
+    return decoded.throttle_time_ms, partitions
+
+
+cdef object messages_of(
+    const uint8_t* start, const RecordErrorRow* errors, Py_ssize_t error_count, int32_t first, int32_t count
+):
+    cdef Py_ssize_t i
+    # The caller may have changed the bytes while they were read. Then there are fewer errors than they say.
+    if count <= 0 or first < 0 or count > error_count - first:
+        return ()
+    found = []
+    for i in range(first, first + count):
+        found.append((errors[i].index, text_of(start, errors[i].message_position, errors[i].message_size)))
+    return tuple(found)
+
+
+cdef object text_of(const uint8_t* start, int64_t position, int32_t size):
+    if size < 0:
+        return None
+    return PyBytes_FromStringAndSize(<const char*>start + position, size).decode("utf-8", "replace")
+
+
+cdef ProduceResponse decode(const uint8_t* start, Py_ssize_t size, int version):
     cdef Failure failure
     cdef ProduceTables tables
+    cdef ProduceResponse decoded = ProduceResponse()
     tables.topics = tables.partitions = tables.record_errors = tables.endpoints = empty_table()
     with nogil:
         read_response(start, size, version, &tables, &failure)
     if failure.status != Status.OK:
         raise_malformed_response(&failure, "Produce")
     _topics = allocate_rows(&tables.topics, sizeof(Span))
-    partitions = allocate_rows(&tables.partitions, sizeof(ProducedRow))
-    record_errors = allocate_rows(&tables.record_errors, sizeof(RecordErrorRow))
+    decoded.partition_rows = allocate_rows(&tables.partitions, sizeof(ProducedRow))
+    decoded.record_error_rows = allocate_rows(&tables.record_errors, sizeof(RecordErrorRow))
     _endpoints = allocate_rows(&tables.endpoints, sizeof(EndpointRow))
     with nogil:
         read_response(start, size, version, &tables, &failure)
     if failure.status != Status.OK:  # the caller has changed the bytes meanwhile
         raise_malformed_response(&failure, "Produce")
-    cdef ProduceResponse decoded = ProduceResponse()
     decoded.correlation_id = tables.correlation_id
     decoded.throttle_time_ms = tables.throttle_time_ms
     decoded.topics = spans_of(start, &tables.topics)
-    decoded.partitions = np.frombuffer(partitions, PRODUCED_DTYPE)
-    decoded.record_errors = np.frombuffer(record_errors, RECORD_ERROR_DTYPE)
     decoded.endpoints = endpoints_of(start, &tables.endpoints)
     return decoded
 
