@@ -192,6 +192,20 @@ class RecordBatchBuilder(RecordEncoder):
         return codecs.compress(self.codec, records, level=self._level, magic=self.magic)
 
 
+def empty_copy(
+    builder: RecordBatchBuilder,
+    *,
+    batch_size: int | None,
+    estimated_ratio: float,
+    contingency_factor: float,
+    capacity: int,
+) -> RecordBatchBuilder:
+    """Return a builder without records and with the other options of `builder`. It is faster than the constructor."""
+    made = builder._empty(batch_size, estimated_ratio, contingency_factor, capacity)
+    made.__dict__.update(builder.__dict__)
+    return made
+
+
 def _optional_milliseconds(name: str, value: int | datetime | None) -> int | None:
     return None if value is None else milliseconds(value, name)
 

@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,11 +21,14 @@ from kafka.producer.future import FutureProduceResult
 from kafka.producer.future import FutureRecordMetadata as FailedSend
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from _kafkafmt.client.partitions import TopicPartitions
+from _kafkafmt.client.sending import ManyRecords, RecordSender
 from kafkafmt.client.accumulator import RecordFuture, RecordsFuture, Undelivered
+from kafkafmt.client.accumulator.future import RecordSpan
 from kafkafmt.client.clock import monotonic_ms
 from kafkafmt.client.control_plane import ControlPlane
 from kafkafmt.client.errors import ProducerClosedError, RecordTooLargeError, UndeliveredError
-from kafkafmt.client.partitions import PartitionsByTopic, TopicPartitions
+from kafkafmt.client.partitions import PartitionsByTopic
 from kafkafmt.client.producer_config import DEFAULT_CONFIG, ensure_broker_takes, producer_config
 from kafkafmt.client.producer_parts import open_metrics, open_parts
 from kafkafmt.client.topic_metadata import await_topic, update_metadata
@@ -51,7 +54,7 @@ _LAST_SECONDS = 1.0
 _CLOSE_SECONDS = 1.0
 
 
-class Producer(Transactional):
+class Producer(RecordSender, Transactional):
     """A producer that builds batches natively, sizes them by their estimated compression, and splits large ones.
 
     It has the options, methods, futures and errors of kafka-python's KafkaProducer. A batch that is larger than its
@@ -114,6 +117,12 @@ class Producer(Transactional):
         self._chooses_by_key = type(partitioner) is DefaultPartitioner
         self._on_new_batch: Any = getattr(partitioner, "on_new_batch", None)
         self._in_transactions = self._transactions if config["transactional_id"] else None
+        if self._chooses_by_key and not (
+            self._key_serializer or self._value_serializer or self._in_transactions
+        ):
+            self._begin_sending_natively(
+                self._record_accumulator, self._partitions, self._sender.wakeup, self._max_request_size
+            )
         self._io.start()
         self._sender.wakeup()
 
@@ -156,27 +165,18 @@ class Producer(Transactional):
 
     # Records
 
-    def send(
+    send = RecordSender.send
+
+    def _send(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
-        headers: list[tuple[str, bytes]] | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | datetime | None = None,
+        value: Any,
+        key: Any,
+        headers: list[tuple[str, bytes]] | None,
+        partition: int | None,
+        timestamp_ms: int | datetime | None,
     ) -> RecordFuture | FailedSend:
-        """Append a record to a batch, which the sender's thread sends, and return its future. As KafkaProducer.send.
-
-        value, key: bytes, bytearray, memoryview or None; with a serializer, any object that it takes.
-        headers: a list of (str, bytes) tuples.
-        partition: the number of the partition; None for the partitioner's choice.
-        timestamp_ms: milliseconds since the epoch or an aware datetime; None for now.
-
-        Raises KafkaTimeoutError if there is no metadata within `max_block_ms`, and its subclass BufferExhaustedError
-        if there is no room. Raises TypeError or ValueError for a record that is not valid, RecordTooLargeError for one
-        above `max_request_size`, and ProducerClosedError after `close`. If a broker refuses the topic's metadata, the
-        returned future has failed.
-        """
+        """Send a record that the native `send` does not take."""
         if self._closed:
             raise ProducerClosedError("KafkaProducer already closed!")
         if value is None and key is None:
@@ -241,6 +241,23 @@ class Producer(Transactional):
             self._sender.wakeup()
         return future
 
+    def _append(
+        self,
+        topic_partition: TopicPartition,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[tuple[str, bytes]] | None,
+    ) -> RecordFuture:
+        """Append a record that the native `send` has checked, and for which there is no batch or no room."""
+        appended = self._record_accumulator._append(
+            topic_partition, timestamp_ms, key, value, headers or (), monotonic_ms(), self._max_block_ms, False
+        )
+        assert appended is not None
+        if appended[1]:
+            self._sender.wakeup()
+        return appended[0]
+
     def _ensure_fits(
         self, topic: str, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes]]
     ) -> None:
@@ -275,6 +292,43 @@ class Producer(Transactional):
         )
         assert appended is not None
         return appended
+
+    def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        keys: Iterable[Any] | None = None,
+        headers: Iterable[list[tuple[str, bytes]] | None] | None = None,
+        timestamps_ms: Iterable[int | datetime | None] | None = None,
+        *,
+        partition: int | None = None,
+    ) -> RecordsFuture:
+        """Send one record per value, as `send` does, and return one future for all.
+
+        values, keys, headers, timestamps_ms: what `send` takes, one for each record; None if no record has any.
+        partition: the number of the partition for all records; None for the partitioner's choice for each.
+
+        The future's `get` returns the offset of each record, int64, or raises the error of the first record that
+        failed.
+
+        Raises as `send` does, for the first record that cannot be sent; the error has the future of the records before
+        it, as `appended`. Raises the broker's error if it refuses the topic's metadata, and ValueError if lengths
+        differ.
+        """
+        records = ManyRecords(values, keys, headers, timestamps_ms)
+        try:
+            while True:
+                self._send_next(topic, records, partition)
+                if records.count == len(records):
+                    return _future_of(records)
+                value, key, record_headers, timestamp_ms = records.next_record()
+                future = self._send(topic, value, key, record_headers, partition, timestamp_ms)
+                if not isinstance(future, RecordFuture):
+                    raise future.exception
+                records.add(future)
+        except Exception as error:
+            error.appended = _future_of(records)  # type: ignore[attr-defined]
+            raise
 
     def send_columns(
         self,
@@ -467,6 +521,11 @@ def _size_of_headers(headers: list[tuple[str, bytes]]) -> int:
             raise TypeError("All headers items must be (str, bytes) tuples")
         size += 4 * len(item[0]) + len(item[1]) + _MAX_HEADER_OVERHEAD
     return size
+
+
+def _future_of(records: ManyRecords) -> RecordsFuture:
+    """Return the future of the records that were appended."""
+    return RecordsFuture([RecordSpan(*span) for span in records.spans_of_batches()], records.order())
 
 
 def _failed_send(topic_partition: TopicPartition, error: Exception) -> FailedSend:

@@ -133,6 +133,10 @@ class RawProducer(Producer):
             update_metadata(self._metadata, left_ms)
             time.sleep(min(self.config["retry_backoff_ms"], left_ms) / 1000)
 
+    def send_many(self, *_: Any, **__: Any) -> RecordsFuture:
+        """Raise TypeError: a RawProducer sends batches only."""
+        raise TypeError(_NO_BATCH)
+
     def send_columns(self, *_: Any, **__: Any) -> RecordsFuture:
         """Raise TypeError: a RawProducer sends batches only."""
         raise TypeError(_NO_BATCH)

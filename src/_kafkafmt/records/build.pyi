@@ -1,12 +1,14 @@
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
-from typing_extensions import Buffer, disjoint_base
+from typing_extensions import Buffer, Self, disjoint_base
 
 from _kafkafmt.columns.column_rows import ColumnRows
 from _kafkafmt.records.decode import LocatedRecords
 from _kafkafmt.streams.merge import MergedRecords
 from _kafkafmt.types import Codec
+
+__pyx_capi__: dict[str, object]
 
 @disjoint_base
 class RecordEncoder:
@@ -50,6 +52,9 @@ class RecordEncoder:
         contingency_factor: float = 1.05,
         capacity: int = 4096,
     ) -> None: ...
+    def _empty(
+        self, batch_size: int | None, estimated_ratio: float, contingency_factor: float, capacity: int
+    ) -> Self: ...
     def __len__(self) -> int: ...
     def append(
         self,
@@ -76,6 +81,7 @@ class RecordEncoder:
     @property
     def missing_bytes(self) -> int: ...
     def grow(self, capacity: int) -> None: ...
+    def shrink(self, capacity: int) -> None: ...
     def has_room_for(
         self,
         timestamp: int | datetime,

@@ -66,7 +66,8 @@ cdef class RecordEncoder:
     """
 
     cdef readonly object codec
-    cdef public object batch_size
+    cdef object _batch_size
+    cdef int64_t _limit            # `batch_size`, or the largest number if there is none
     cdef double _estimated_ratio
     cdef double _contingency_factor
     cdef BatchRow header           # the fields that do not depend on records; `done` has the others
@@ -119,16 +120,32 @@ cdef class RecordEncoder:
         header.is_control = is_control
         self.estimated_ratio = estimated_ratio
         self.contingency_factor = contingency_factor
+        self.batch_size = batch_size
         # No Python callback runs below this line.
         self.grow_to(max(capacity, RECORD_BATCH_OVERHEAD))
         self.codec = codec
-        self.batch_size = batch_size
         self.log_append_time = log_append_time
         self.header = header
         self.begin()
 
     def __dealloc__(self):
         PyMem_RawFree(self.memory)
+
+    def _empty(self, batch_size, double estimated_ratio, double contingency_factor, Py_ssize_t capacity):
+        """Return an encoder of the same class without records. Its other options are those of this one.
+
+        `__init__` is not called, and attributes of a subclass are not copied.
+        """
+        cdef RecordEncoder made = type(self).__new__(type(self))
+        made.batch_size = batch_size
+        made.estimated_ratio = estimated_ratio
+        made.contingency_factor = contingency_factor
+        made.grow_to(max(capacity, RECORD_BATCH_OVERHEAD))
+        made.codec = self.codec
+        made.log_append_time = self.log_append_time
+        made.header = self.header
+        made.begin()
+        return made
 
     @cython.final
     cdef void begin(self) noexcept:
@@ -180,6 +197,17 @@ cdef class RecordEncoder:
         """
         self.grow_to(capacity)
 
+    def shrink(self, Py_ssize_t capacity):
+        """Shrink the memory to `capacity` bytes, or to what the records take if that is more. It never grows."""
+        cdef uint8_t* memory
+        self.check_idle()
+        capacity = max(capacity, self.done.size, <Py_ssize_t>RECORD_BATCH_OVERHEAD)
+        if capacity < self.capacity:
+            memory = <uint8_t*>PyMem_RawRealloc(self.memory, capacity)
+            if memory != NULL:
+                self.memory = memory
+                self.capacity = capacity
+
     @cython.final
     cdef int grow_to(self, Py_ssize_t capacity) except -1:
         self.check_idle()
@@ -214,12 +242,22 @@ cdef class RecordEncoder:
     @property
     def is_full(self):
         """Whether `estimated_size` has reached `batch_size`. Never without a record or without a `batch_size`."""
-        return self.done.count > 0 and self.estimated() >= self.limit()
+        return self.done.count > 0 and self.estimated() >= self._limit
 
     @property
     def estimated_size(self):
         """The bytes that `build` is expected to return. With a codec this depends on ratio and contingency factor."""
         return self.estimated()
+
+    @property
+    def batch_size(self):
+        """The limit of `has_room_for`, in bytes; None if there is none."""
+        return self._batch_size
+
+    @batch_size.setter
+    def batch_size(self, batch_size):
+        self._limit = INT64_MAX if batch_size is None else max(<int64_t>batch_size, 0)
+        self._batch_size = batch_size
 
     @property
     def estimated_ratio(self):
@@ -336,16 +374,11 @@ cdef class RecordEncoder:
         missing: call `grow`, and try again. If that is 0, the batch is full or would take 2 GiB. Raises as `append`
         does, but OverflowError only for the first record.
         """
-        cdef int64_t limit = self.limit(), at = as_milliseconds(timestamp, milliseconds)
+        cdef int64_t limit = self._limit, at = as_milliseconds(timestamp, milliseconds)
         cdef int64_t count
         count = self.append_row(wrapping_add(self.done.last_offset, 1), at, key, value, headers, limit, False)
         self.missing_bytes = -count if count < 0 else 0
         return max(count, 0)
-
-    @cython.final
-    cdef int64_t limit(self) except -1:
-        """Return the limit for `fits`: `batch_size`, or the largest number if there is none."""
-        return INT64_MAX if self.batch_size is None else max(self.batch_size, 0)
 
     @cython.final
     cdef int64_t append_row(
@@ -404,6 +437,22 @@ cdef class RecordEncoder:
         return self.done.count
 
     @cython.final
+    cdef int64_t put_at_once(self, RecordRow* row) noexcept:
+        """Write a record at the next offset, as `append_at_once` does."""
+        cdef int64_t body_size, size
+        row.offset = wrapping_add(self.done.last_offset, 1)
+        if self.busy or row.timestamp < NO_TIMESTAMP or row.offset < self.header.base_offset:
+            return NO_ROOM
+        if row.offset - self.header.base_offset > INT32_MAX or (row.header_count > 0 and self.header.magic < 2):
+            return NO_ROOM
+        body_size = self.body_size(row)
+        size = self.whole_size(body_size)
+        if not self.fits(size, self._limit) or size > self.capacity - self.done.size:
+            return NO_ROOM
+        self.write(row, body_size)
+        return self.done.count
+
+    @cython.final
     cdef int encode_headers(self, object headers, RecordRow* row) except -1:
         """Encode headers as in v2, into scratch memory. `row` points there until the next call."""
         cdef bytearray out = self.headers
@@ -432,7 +481,7 @@ cdef class RecordEncoder:
         The size of the new record counts uncompressed, as in Kafka's MemoryRecordsBuilder.
         """
         cdef RecordRow row
-        cdef int64_t limit = self.limit()
+        cdef int64_t limit = self._limit
         if limit == INT64_MAX or not self.done.count:
             return True
         row.offset = wrapping_add(self.done.last_offset, 1)
@@ -481,7 +530,7 @@ cdef class RecordEncoder:
         2^31 or more above that. Returns the number of the first record that was not appended. Raises as
         `_append_columns` does.
         """
-        cdef int64_t limit = self.limit()
+        cdef int64_t limit = self._limit
         if not 0 <= first <= stop <= columns.count:
             raise ValueError(f"first and stop: expected 0 to {columns.count}, found {first} and {stop}")
         self.check_idle()
@@ -568,7 +617,7 @@ cdef class RecordEncoder:
 
         Returns the number of the first record that was not appended. Raises ValueError for a timestamp below -1.
         """
-        cdef int64_t limit = self.limit()
+        cdef int64_t limit = self._limit
         cdef RecordRow row
         cdef Misfit found
         located.check_range(first, stop)
@@ -593,7 +642,7 @@ cdef class RecordEncoder:
         It stops before a record that cannot be appended. Raises ValueError only if that is record `first`, so that the
         caller knows its number.
         """
-        cdef int64_t limit = self.limit()
+        cdef int64_t limit = self._limit
         cdef Py_ssize_t number = first
         cdef RecordRow row
         cdef Misfit found
@@ -685,6 +734,22 @@ cdef class RecordEncoder:
             self.header.base_offset = offset
             self.header.last_offset = wrapping_sub(offset, 1)
             self.begin()
+
+
+cdef int64_t append_at_once(object encoder, RecordRow* row, bint* is_full) noexcept:
+    """Append a record at the next offset, if `encoder` is a RecordEncoder that can take it as it is.
+
+    Return the number of records; 0 if the record was not appended: the encoder is busy, has no room or no memory for
+    it, or must raise an error. No Python code runs. is_full: set if `estimated_size` has reached `batch_size`.
+    """
+    cdef RecordEncoder into
+    cdef int64_t count
+    if not isinstance(encoder, RecordEncoder):
+        return NO_ROOM
+    into = <RecordEncoder>encoder
+    count = into.put_at_once(row)
+    is_full[0] = count != NO_ROOM and into.estimated() >= into._limit
+    return count
 
 
 cdef bytes headed(const uint8_t[::1] payload):

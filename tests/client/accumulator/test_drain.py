@@ -250,7 +250,6 @@ def test_drain_when_it_fails_then_all_is_drained_the_next_time_with_the_numbers_
 
 def test_batch_when_it_cannot_be_compressed_then_it_fails_and_those_behind_it_go(monkeypatch):
     accumulator = accumulator_of(batch_size=0, codec=kf.Codec.LZ4)
-    futures = [append(accumulator, value) for value in (b"bad", b"good")]
     build = kf.RecordBatchBuilder.build
 
     def build_or_fail(builder: kf.RecordBatchBuilder) -> bytes:
@@ -260,6 +259,7 @@ def test_batch_when_it_cannot_be_compressed_then_it_fails_and_those_behind_it_go
         return data
 
     monkeypatch.setattr(kf.RecordBatchBuilder, "build", build_or_fail)
+    futures = [append(accumulator, value) for value in (b"bad", b"good")]
     sender = Sender(accumulator)
     sender.send()
     assert isinstance(futures[0].exception, MemoryError)

@@ -97,7 +97,8 @@ class AccumulatorMachine(RuleBasedStateMachine):
                 tp, DAY, None, record.value, now_ms=self.now_ms, abort_on_new_batch=is_sticky
             )
         except BufferExhaustedError:
-            assert self.accumulator.budget.available_bytes == held
+            # It keeps nothing. A full batch that it has closed may hold less than before.
+            assert self.accumulator.budget.available_bytes >= held
             return
         if appended is None:
             assert is_sticky

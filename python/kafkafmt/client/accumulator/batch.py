@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from _kafkafmt.batches.producer_state import set_producer_state
+from _kafkafmt.client.appending import BatchState
 from _kafkafmt.wire.layout import RECORD_BATCH_OVERHEAD
 from kafkafmt.client.accumulator.sequences import ProducerState
 
@@ -47,7 +48,7 @@ class Outcome(NamedTuple):
         return self.error(index) if self.error is not None else None
 
 
-class ProducerBatch:
+class ProducerBatch(BatchState):
     """Records for one partition that are sent together.
 
     created_ms: the time of the first append, from which the delivery timeout counts. Parts of a split batch keep it.
@@ -56,7 +57,22 @@ class ProducerBatch:
     attempts: how often it, or the batch that it is a part of, was sent without success.
     may_have_arrived: whether an attempt of this batch itself may have arrived.
     whole: the batch that it is a part of, if that one may have arrived.
+    producer_state: the producer state in its bytes; None if they have none.
+    builder: takes records; None once no more may be appended.
+    is_closing: whether a thread compresses it now.
+    was_half_full: by the estimated size, when it was closed.
+    max_record_size: in bytes, uncompressed, a record's varints included.
     """
+
+    order: tuple[int, ...]
+    reservation: Reservation | None
+    whole: ProducerBatch | None
+    producer_state: ProducerState | None
+    builder: RecordBatchBuilder | None
+    outcome: Outcome | None
+    _builder: RecordBatchBuilder | None
+    _data: Buffer | None
+    _parts: list[ProducerBatch]
 
     def __init__(
         self,
@@ -68,26 +84,12 @@ class ProducerBatch:
     ) -> None:
         self.topic_partition = topic_partition
         self.begin(created_ms)
-        self.order: tuple[int, ...] = ()
-        self.reservation: Reservation | None = None
-        self.attempts = 0
-        self.may_have_arrived = False
-        self.whole: ProducerBatch | None = None
-        self.producer_state: ProducerState | None = None
-        self.compression_ratio = 1.0
-        self.was_half_full = True  # by the estimated size, when it was closed
-        self.max_record_size = 0  # bytes, uncompressed, a record's varints included
-        self.outcome: Outcome | None = None
-        self._builder = None if isinstance(records, bytes) else records
-        self.builder = self._builder  # None once no more records may be appended
-        self._data: Buffer | None = records if isinstance(records, bytes) else None
-        self._size = len(records) if isinstance(records, bytes) else 0
-        self._count = count
-        self._parts: list[ProducerBatch] = []
-        self._first_of_parts: list[int] = []
-        self._listeners: list[tuple[int, Callable[[], None]]] = []
-        self._lock = threading.Lock()
-        self._finished = threading.Event()
+        if isinstance(records, bytes):
+            self._data = records
+            self._size = len(records)
+            self._count = count
+        else:
+            self.builder = self._builder = records
 
     @property
     def reserved_bytes(self) -> int:
@@ -124,13 +126,16 @@ class ProducerBatch:
         if builder is None:
             return False
         data = builder.build()
+        size = len(data)
         self.was_half_full = 2 * builder.estimated_size >= (builder.batch_size or 0)
-        self.compression_ratio = (len(data) - RECORD_BATCH_OVERHEAD) / builder.size_in_bytes
+        self.compression_ratio = (size - RECORD_BATCH_OVERHEAD) / builder.size_in_bytes
         self.max_record_size = builder.max_record_size
         self._count = len(builder)
+        self._size = size
         self._data = data
-        self._size = len(data)
         self._builder = None
+        if self.outcome is not None:  # it was aborted meanwhile
+            self._data = None
         return True
 
     # Closed
@@ -233,13 +238,10 @@ class ProducerBatch:
             starts.append(first)
             first += part.record_count
         assert first == self.record_count, "a split keeps every record"
-        with self._lock:
-            self._first_of_parts = starts
-            self._parts = list(parts)
-            listeners, self._listeners = self._listeners, []
-        for index, listener in listeners:
+        self._first_of_parts = starts
+        for index, listener in self._replace(list(parts)):
             self.add_listener(index, listener)
-        self._finished.set()
+        self._finish_waits()
 
     def part_of(self, index: int) -> tuple[ProducerBatch, int]:
         """Return the batch, or part, that has the record at `index` now, and the record's index there."""
@@ -260,7 +262,7 @@ class ProducerBatch:
         while batches:
             batch = batches.pop()
             left = threading.TIMEOUT_MAX if deadline is None else max(deadline - time.monotonic(), 0)
-            if not batch._finished.wait(min(left, threading.TIMEOUT_MAX)):
+            if not batch._await_finish(min(left, threading.TIMEOUT_MAX)):
                 return False
             if batch._parts and index is not None:
                 number = bisect_right(batch._first_of_parts, index) - 1
@@ -274,12 +276,10 @@ class ProducerBatch:
         """Call `listener` when the record at `index` is done; now if it is done already."""
         while True:
             batch, place = self.part_of(index)
-            with batch._lock:
-                if not batch._parts:
-                    if batch.outcome is None:
-                        batch._listeners.append((place, listener))
-                        return
-                    break
+            if batch._listen((place, listener)):
+                return
+            if batch.outcome is not None:
+                break
         _call(listener)
 
     def put_offsets(self, offsets: NDArray[np.int64], first: int = 0) -> dict[int, Exception]:
@@ -306,20 +306,33 @@ class ProducerBatch:
         )
 
     def _finish(self, outcome: Outcome) -> bool:
-        with self._lock:
-            if self.outcome is not None or self._parts:
-                return False
-            self.outcome = outcome
-            listeners, self._listeners = self._listeners, []
-            self._count = self.record_count
-            self.builder = None
-            self._builder = None
+        count = self.record_count
+        listeners = self._end(outcome)
+        if listeners is None:
+            return False
+        self._count = count
+        self.builder = None
+        self._builder = None
         try:
             for _, listener in listeners:
                 _call(listener)
         finally:
-            self._finished.set()
+            self._finish_waits()
         return True
+
+    def _await_finish(self, timeout: float) -> bool:
+        """Wait until it is done and its callbacks have returned, or until it was split."""
+        if self._is_finished:
+            return True
+        # The event is kept before the flag is read, and `_finish_waits` reads it after it has set the flag.
+        event: threading.Event = self.__dict__.setdefault("_event", threading.Event())
+        return self._is_finished or event.wait(timeout)
+
+    def _finish_waits(self) -> None:
+        self._is_finished = True
+        event = self.__dict__.get("_event")
+        if event is not None:
+            event.set()
 
     def __repr__(self) -> str:
         return f"<ProducerBatch of {self.record_count} records for {self.topic_partition}>"

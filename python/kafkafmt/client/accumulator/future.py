@@ -156,10 +156,14 @@ class RecordSpan(NamedTuple):
 
 
 class RecordsFuture:
-    """The outcome of records that were appended in one call, as columns or as whole batches."""
+    """The outcome of records that were appended in one call: one by one, as columns or as whole batches.
 
-    def __init__(self, spans: list[RecordSpan]) -> None:
+    order: the number of each record among the records of all spans; None if it is the same.
+    """
+
+    def __init__(self, spans: list[RecordSpan], order: NDArray[np.int64] | None = None) -> None:
         self._spans = spans
+        self._order = order
 
     def __len__(self) -> int:
         """Return the number of records."""
@@ -196,4 +200,9 @@ class RecordsFuture:
             errors = batch.put_offsets(offsets[done : done + count], first)
             exceptions.update((done + index, error) for index, error in errors.items())
             done += count
-        return RecordsOutcome(offsets, exceptions)
+        if self._order is None:
+            return RecordsOutcome(offsets, exceptions)
+        failed = [int(number) for number in np.flatnonzero(np.isin(self._order, list(exceptions)))]
+        return RecordsOutcome(
+            offsets[self._order], {number: exceptions[int(self._order[number])] for number in failed}
+        )

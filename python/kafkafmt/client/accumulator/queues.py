@@ -26,6 +26,8 @@ class BatchQueues:
         self.lock = threading.Lock()
         # The last batch of each partition, while it is open for records.
         self.open: dict[TopicPartition, ProducerBatch] = {}
+        # The memory that the last batch of each partition needed, with which the next one begins.
+        self.capacities: dict[TopicPartition, int] = {}
         self._queues: dict[TopicPartition, deque[ProducerBatch]] = {}
         self._incomplete: set[ProducerBatch] = set()
         self._enqueued = 0
@@ -66,6 +68,11 @@ class BatchQueues:
         """Close the last batch of a partition for appends. The lock is held."""
         batch = self.open.pop(topic_partition, None)
         if batch is not None:
+            builder = batch.builder
+            if builder is not None:
+                capacity = builder.capacity
+                is_spacious = 2 * builder.size_in_bytes < capacity
+                self.capacities[topic_partition] = capacity // 2 if is_spacious else capacity
             batch.end_appends()
 
     def put_back(self, batches: Iterable[ProducerBatch]) -> None:
@@ -95,7 +102,8 @@ class BatchQueues:
     ) -> ProducerBatch | None:
         """Remove and return the first batch of a partition, if `is_wanted`. It takes no more records."""
         with self.lock:
-            return next(self._taken(topic_partition, is_wanted), None)
+            queue = self._queues.get(topic_partition)
+            return self._take(topic_partition, queue) if queue and is_wanted(queue[0]) else None
 
     def take_all(self, is_wanted: Callable[[ProducerBatch], bool]) -> list[ProducerBatch]:
         """Remove and return the batches of every partition before the first that is not wanted."""
@@ -107,11 +115,14 @@ class BatchQueues:
     ) -> Iterator[ProducerBatch]:
         queue = self._queues.get(topic_partition)
         while queue and is_wanted(queue[0]):
-            batch = queue.popleft()
-            if not queue:
-                del self._queues[topic_partition]
-                self.end_appends(topic_partition)
-            yield batch
+            yield self._take(topic_partition, queue)
+
+    def _take(self, topic_partition: TopicPartition, queue: deque[ProducerBatch]) -> ProducerBatch:
+        batch = queue.popleft()
+        if not queue:
+            del self._queues[topic_partition]
+            self.end_appends(topic_partition)
+        return batch
 
     def take_incomplete(self) -> tuple[list[ProducerBatch], list[ProducerBatch]]:
         """Remove all batches. Return those that waited, and those in flight."""

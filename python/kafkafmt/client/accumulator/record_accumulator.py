@@ -1,16 +1,19 @@
 """The half of the accumulator that appends records to the batches of each partition. A sender drains the other half.
 
-Any thread may append. An append is fast: one look-up of the partition's open batch, one native call that encodes the
-record, and one small native object as its future.
+Any thread may append. Most appends are one native call: a look-up of the partition's open batch, the encoding of the
+record, and one small native object as its future. The code here is for the others: it begins batches, makes room, and
+closes full batches in the caller's thread.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kafkafmt.build.builder import DEFAULT_CAPACITY, MAX_CAPACITY, RecordBatchBuilder
+from _kafkafmt.client.appending import RecordAppender
+from kafkafmt.build.builder import DEFAULT_CAPACITY, MAX_CAPACITY, RecordBatchBuilder, empty_copy
 from kafkafmt.build.estimator import CompressionRatioEstimator
 from kafkafmt.client.accumulator.batch import ProducerBatch
 from kafkafmt.client.accumulator.errors import AccumulatorClosedError, BufferExhaustedError
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
 _NAME = "accumulator"
 
 
-class RecordAccumulator(SenderSide):
+class RecordAccumulator(RecordAppender, SenderSide):
     """Batches that share one budget in bytes, in the order of their records (Kafka's RecordAccumulator, KIP-126).
 
     options: None for the defaults.
@@ -94,65 +97,135 @@ class RecordAccumulator(SenderSide):
         # Waiting callers get bytes once batches are delivered: the sender must not wait for `linger_ms`.
         self.budget.on_pressure(lambda wanted: wakeup())
         self._open = self._queues.open
+        self._begin_appending(self._open, self.future_type)
+        self._template = RecordBatchBuilder(codec=options.codec, level=options.level, capacity=0)
 
-    def append(
+    append = RecordAppender.append
+
+    def _append(
         self,
         topic_partition: TopicPartition,
         timestamp: int | datetime,
         key: bytes | None,
         value: bytes | None,
-        headers: Collection[tuple[str | bytes, bytes | None]] = (),
-        *,
+        headers: Collection[tuple[str | bytes, bytes | None]],
         now_ms: float,
-        max_block_ms: float | None = None,
-        abort_on_new_batch: bool = False,
+        max_block_ms: float | None,
+        abort_on_new_batch: bool,
     ) -> tuple[RecordFuture, bool] | None:
-        """Append a record. Return its future, and whether to wake the sender: a batch became full, or was begun.
-
-        timestamp: milliseconds since the epoch, -1 for none, or an aware datetime.
-        headers: keys are str, or bytes that need not be UTF-8.
-        max_block_ms: how long to wait for memory; None for the option's value.
-        abort_on_new_batch: return None if the record would begin a batch, so that a sticky partitioner may choose
-            again (KIP-480).
-
-        Raises BufferExhaustedError if there is no memory in time, AccumulatorClosedError after `close`,
-        RecordTooLargeError if the record is larger than the whole budget, and as `RecordBatchBuilder.append`.
-        """
+        """Append a record that the native `append` does not take: it needs memory, or is not of the usual types."""
         if type(timestamp) is not int:
             timestamp = milliseconds(timestamp)
         if headers and not hasattr(headers, "__len__"):
             raise TypeError("headers: expected a sequence, found an iterator, which can be read only once")
         new: ProducerBatch | None = None
+        ended: list[ProducerBatch] = []
+        is_news = False
         try:
             while True:
+                future = None
                 with self._lock:
                     batch = self._open.get(topic_partition)
                     if batch is not None:
-                        builder = batch.builder
-                        assert builder is not None
-                        count = builder.try_append(timestamp, key, value, headers)
-                        if not count and self._makes_room(batch, builder, builder.missing_bytes):
-                            count = builder.try_append(timestamp, key, value, headers)
+                        count = self._append_to(batch, timestamp, key, value, headers)
                         if count:
                             future = self.future_type(batch, count - 1, timestamp, key, value)
-                            return future, builder.is_full
-                    if new is not None:
+                        if not count or batch.is_full:
+                            ended.append(batch)
+                            self._end(batch)
+                    if future is None and new is not None:
                         self._enqueue(new)
-                        begun, new = new, None
-                        return self.future_type(begun, 0, timestamp, key, value), True
+                        future = self.future_type(new, 0, timestamp, key, value)
+                        is_news = True
+                        if new.is_full:
+                            ended.append(new)
+                            self._end(new)
+                        new = None
+                if future is None and not abort_on_new_batch:
+                    new = self._begin(topic_partition, timestamp, key, value, headers, now_ms)
+                while ended:
+                    is_news = True
+                    self._close_ended(ended[-1])
+                    ended.pop()
+                if future is not None:
+                    return future, is_news
                 if abort_on_new_batch:
-                    if batch is not None:  # it is full
+                    if is_news:
                         self._wakeup()
                     return None
-                builder = self._begin_builder(topic_partition.topic)
-                if not builder.try_append(timestamp, key, value, headers):
-                    builder.grow(builder.capacity + builder.missing_bytes)
-                    builder.try_append(timestamp, key, value, headers)
-                new = ProducerBatch(topic_partition, builder, created_ms=now_ms)
-                self._reserve(new, builder.capacity, max_block_ms)
+                assert new is not None
+                self._reserve_memory(new, max_block_ms)
+        except BaseException:
+            for batch in ended:
+                batch.is_closing = False
+            if is_news or ended:
+                self._wakeup()
+            raise
         finally:
             if new is not None and new.reservation is not None:
                 new.reservation.release()  # another thread has begun a batch, or the record is not valid
+
+    def _append_to(
+        self,
+        batch: ProducerBatch,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Collection[tuple[str | bytes, bytes | None]],
+    ) -> int:
+        """Append a record to an open batch. Return the number of records; 0 if there is no room. The lock is held."""
+        builder = batch.builder
+        assert builder is not None
+        count = builder.try_append(timestamp, key, value, headers)
+        if not count and self._makes_room(batch, builder, builder.missing_bytes):
+            count = builder.try_append(timestamp, key, value, headers)
+        return count
+
+    def _end(self, batch: ProducerBatch) -> None:
+        """Close an open batch for appends. The caller must then call `_close_ended`. The lock is held."""
+        self._queues.end_appends(batch.topic_partition)
+        batch.is_closing = True
+
+    def _close_ended(self, batch: ProducerBatch) -> None:
+        """Compress a batch after `_end`, in the caller's thread: the sender leaves it alone meanwhile.
+
+        The caller must wake the sender then. If the batch cannot be compressed, the sender tries again, and fails it.
+        """
+        try:
+            with suppress(Exception):
+                batch.is_unobserved = self._compress(batch)
+        finally:
+            batch.is_closing = False
+
+    def _finish_full(self, batch: ProducerBatch) -> None:
+        """Close a batch that the native `append` has filled. Then the sender must be woken."""
+        is_mine = False
+        try:
+            with self._lock:
+                if batch.builder is not None:  # no other thread has ended it
+                    is_mine = True
+                    self._end(batch)
+            if is_mine:
+                self._close_ended(batch)
+        finally:
+            if is_mine:
+                batch.is_closing = False
+
+    def _begin(
+        self,
+        topic_partition: TopicPartition,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Collection[tuple[str | bytes, bytes | None]],
+        now_ms: float,
+    ) -> ProducerBatch:
+        """Return a new batch with its first record, whose memory is not reserved yet."""
+        builder = self._begin_builder(topic_partition.topic, self._queues.capacities.get(topic_partition, 0))
+        if not builder.try_append(timestamp, key, value, headers):
+            builder.grow(builder.capacity + builder.missing_bytes)
+            builder.try_append(timestamp, key, value, headers)
+        return ProducerBatch(topic_partition, builder, created_ms=now_ms)
 
     def append_columns(
         self,
@@ -254,8 +327,7 @@ class RecordAccumulator(SenderSide):
     def _makes_room(self, batch: ProducerBatch, builder: RecordBatchBuilder, missing: int) -> bool:
         """Double the capacity of an open batch, or add `missing` bytes, if the budget has them now.
 
-        Returns False, and closes the batch for appends, if the budget has no room or `missing` is 0, which means that
-        the batch is full. The lock is held.
+        Returns False if it has not, or if `missing` is 0, which means that the batch is full. The lock is held.
         """
         assert batch.reservation is not None
         double = min(max(missing, builder.capacity), MAX_CAPACITY - builder.capacity)
@@ -263,20 +335,31 @@ class RecordAccumulator(SenderSide):
             if missing > 0 and batch.reservation.try_resize(batch.reserved_bytes + more):
                 builder.grow(builder.capacity + more)
                 return True
-        self._queues.end_appends(batch.topic_partition)
         return False
 
-    def _begin_builder(self, topic: str) -> RecordBatchBuilder:
-        options = self.options
-        limits = (options.batch_size, self._max_message_bytes(topic), self.budget.total_bytes)
-        return RecordBatchBuilder(
-            codec=options.codec,
-            level=options.level,
-            batch_size=min(limit for limit in limits if limit is not None),
-            estimated_ratio=self.estimator.estimate(topic, options.codec),
-            contingency_factor=self.estimator.contingency_factor,
-            capacity=min(DEFAULT_CAPACITY, *(limit for limit in limits if limit is not None)),
+    def _begin_builder(self, topic: str, capacity: int = 0) -> RecordBatchBuilder:
+        """Return a builder with as much memory, or with `DEFAULT_CAPACITY` if that is more and a batch needs it."""
+        options, estimator = self.options, self.estimator
+        total_bytes, max_message_bytes = self.budget.total_bytes, self._max_message_bytes(topic)
+        batch_size = min(options.batch_size, total_bytes)
+        if max_message_bytes is not None:
+            batch_size = min(batch_size, max_message_bytes)
+        return empty_copy(
+            self._template,
+            batch_size=batch_size,
+            estimated_ratio=estimator.estimate(topic, options.codec),
+            contingency_factor=estimator.contingency_factor,
+            capacity=max(min(capacity, total_bytes), min(DEFAULT_CAPACITY, batch_size)),
         )
+
+    def _reserve_memory(self, batch: ProducerBatch, max_block_ms: float | None) -> None:
+        """Reserve the memory of a new batch. If it is not free, reserve less: the batch can grow later."""
+        builder = batch.builder
+        assert builder is not None
+        batch.reservation = self.budget.try_reserve(builder.capacity)
+        if batch.reservation is None:
+            builder.shrink(min(DEFAULT_CAPACITY, builder.batch_size or 0))
+            self._reserve(batch, builder.capacity, max_block_ms)
 
     def _reserve(self, batch: ProducerBatch, size: int, max_block_ms: float | None) -> None:
         if size > self.budget.total_bytes:

@@ -3,7 +3,8 @@
 Only the sender's thread calls it, except for flush, close and abort. Callers pass the time, in milliseconds of any
 monotonic clock.
 
-Batches are closed, and so compressed, here, outside the lock. Then the size is known: a batch that is larger than its
+A full batch was closed, and so compressed, by the thread that filled it. Other batches are closed here, outside the
+lock. Then the size is known: a batch that is larger than its
 topic takes is split before it is sent. A batch that a broker refuses as too large is split, too (KIP-126).
 """
 
@@ -101,8 +102,11 @@ class SenderSide:
                 if leader is None or leader == -1:
                     unknown_leaders_exist = True
                 elif leader not in nodes and topic_partition not in self.muted:
-                    is_sendable = is_urgent or len(queue) > 1 or queue[0].is_full
-                    left_ms = self._wait_left_ms(queue[0], now_ms, is_sendable)
+                    batch = queue[0]
+                    if batch.is_closing:
+                        continue  # the thread that compresses it wakes the sender then
+                    is_sendable = is_urgent or len(queue) > 1 or batch.is_full
+                    left_ms = self._wait_left_ms(batch, now_ms, is_sendable)
                     if left_ms > 0:
                         next_check_ms = min(next_check_ms, left_ms)
                     elif self._may_send(topic_partition):
@@ -184,7 +188,7 @@ class SenderSide:
             return None
         while True:
             batch = self._queues.take_first(
-                topic_partition, lambda batch: self._kept_back_ms(batch, now_ms) <= 0
+                topic_partition, lambda batch: not batch.is_closing and self._kept_back_ms(batch, now_ms) <= 0
             )
             if batch is None:
                 return None
@@ -203,13 +207,21 @@ class SenderSide:
             self.deallocate(batch)
 
     def _close_batch(self, batch: ProducerBatch) -> None:
-        if batch.close():
+        """Compress a batch unless that was done, and let the estimator learn from it unless it has."""
+        if self._compress(batch) or batch.is_unobserved:
+            batch.is_unobserved = False
             if self.options.codec != Codec.NONE and batch.was_half_full:
                 topic = batch.topic_partition.topic
                 self.estimator.observe(topic, self.options.codec, batch.compression_ratio)
-            with self._lock:
-                if batch.reservation is not None and not batch.reservation.is_released:
-                    batch.reservation.resize(batch.size_in_bytes)
+
+    def _compress(self, batch: ProducerBatch) -> bool:
+        """Close a batch, and release the memory that it does not need then. Return False if that was done before."""
+        if not batch.close():
+            return False
+        with self._lock:
+            if batch.reservation is not None and not batch.reservation.is_released:
+                batch.reservation.resize(batch.size_in_bytes)
+        return True
 
     def _ensure_sent_once(self, batch: ProducerBatch) -> None:
         """Raise PossiblyDeliveredError for a part of a batch in doubt, if the producer id or epoch has changed since.

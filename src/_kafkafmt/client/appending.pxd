@@ -1,0 +1,55 @@
+# The batches of a producer that take records, and the native append to them.
+
+from libc.stdint cimport int64_t, uint8_t
+
+from ..wire.rows cimport RecordRow
+from .record_place cimport RecordPlace
+
+cdef struct Fields:
+    # The fields of a record that a Python caller passes, while they are held.
+    RecordRow row
+    Py_buffer key_view
+    Py_buffer value_view
+
+
+cdef class BatchState:
+    cdef public object topic_partition
+    cdef public object builder              # takes records while it is not None
+    cdef public object reservation
+    cdef public object producer_state
+    cdef public object whole
+    cdef public object order
+    cdef public double created_ms
+    cdef public double last_attempt_ms
+    cdef public double compression_ratio
+    cdef public Py_ssize_t max_record_size
+    cdef public Py_ssize_t attempts
+    cdef public bint may_have_arrived
+    cdef public bint was_half_full
+    cdef public bint is_closing
+    cdef public bint is_unobserved
+    cdef public bint _is_finished
+    cdef readonly object outcome
+    cdef public object _builder
+    cdef public object _data
+    cdef public Py_ssize_t _size
+    cdef public Py_ssize_t _count
+    cdef readonly list _parts
+    cdef list listeners
+
+
+cdef class RecordAppender:
+    cdef dict batches                       # the open batch by TopicPartition
+    cdef type place_class
+    cdef uint8_t* headers
+    cdef Py_ssize_t headers_capacity
+
+    cdef BatchState open_batch(self, object topic_partition)
+    cdef bint hold(self, object key, object value, object headers, Fields* fields) noexcept
+    cdef bint hold_headers(self, object headers, RecordRow* row) noexcept
+    cdef bint reserve_headers(self, Py_ssize_t used, Py_ssize_t key_size, Py_ssize_t value_size) noexcept
+
+
+cdef bint append_held(BatchState batch, Fields* fields, RecordPlace place, bint* is_full) noexcept
+cdef bint is_int64(object number, int64_t* value) noexcept
+cdef void let_go(Fields* fields) noexcept

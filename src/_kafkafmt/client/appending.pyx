@@ -1,0 +1,258 @@
+"""Append a record to the open batch of its partition, by one native call and without a lock.
+
+The GIL takes the lock's place. From the moment that a batch is looked up until its record is written no Python code
+runs and the GIL is not released, so no other thread runs either:
+
+- A thread that closes a batch sets its `builder` to None first, and builds it afterwards. An append comes before that
+  assignment, and its record is in the batch; or it comes after it, and finds no builder.
+- A builder that runs Python code, for an unusual buffer or header, is busy meanwhile. An append leaves it alone.
+
+Whatever would run Python code, such as making an object, which may collect garbage, comes before or after. A record
+that cannot be appended so is left to the caller, which takes the general path.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_CheckExact, PyByteArray_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_GetItem
+from cpython.exc cimport PyErr_Clear
+from cpython.list cimport PyList_CheckExact, PyList_GET_SIZE
+from cpython.long cimport PyLong_CheckExact
+from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from cpython.memoryview cimport PyMemoryView_Check
+from cpython.object cimport PyObject
+from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
+from cpython.unicode cimport PyUnicode_CheckExact
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.string cimport memcpy
+
+from ..records.build cimport append_at_once
+from ..wire.python_fields cimport MAX_VARINT_SIZE, NOT_HELD
+from ..wire.rows cimport RecordRow
+from ..wire.varint cimport write_varlong
+from .record_place cimport RecordPlace, new_place
+
+cdef extern from "Python.h":
+    # cpython.pxd declares that these raise. Here an error is cleared, and the general path raises its own.
+    int get_buffer "PyObject_GetBuffer"(object source, Py_buffer* view, int flags) noexcept
+    const char* utf8_of "PyUnicode_AsUTF8AndSize"(object text, Py_ssize_t* size) noexcept
+    long long as_long_long "PyLong_AsLongLongAndOverflow"(object number, int* overflow) noexcept
+
+
+cdef class BatchState:
+    """The fields of a `ProducerBatch`, which has most of its methods, and the changes that two threads may race for.
+
+    A change is one call that runs no Python code before it is done. So it needs no lock.
+    """
+
+    def __cinit__(self):
+        self.order = ()
+        self.compression_ratio = 1.0
+        self.was_half_full = True
+        self._parts = []
+        self.listeners = []
+
+    def _end(self, outcome):
+        """Set the outcome, and return the listeners to call; None if it was done or split before."""
+        cdef list listeners = self.listeners
+        if self.outcome is not None or self._parts:
+            return None
+        self.outcome = outcome
+        self.listeners = []
+        return listeners
+
+    def _replace(self, list parts not None):
+        """Set the parts that it was split into, and return the listeners to pass to them."""
+        cdef list listeners = self.listeners
+        self._parts = parts
+        self.listeners = []
+        return listeners
+
+    def _listen(self, listener):
+        """Keep a listener for `_end` or `_replace`. Return False if one of them came before."""
+        if self.outcome is not None or self._parts:
+            return False
+        self.listeners.append(listener)
+        return True
+
+
+cdef void let_go(Fields* fields) noexcept:
+    """Release the buffers that `RecordAppender.hold` acquired."""
+    if fields.key_view.len != NOT_HELD:
+        PyBuffer_Release(&fields.key_view)
+    if fields.value_view.len != NOT_HELD:
+        PyBuffer_Release(&fields.value_view)
+
+
+cdef bint hold_bytes(object source, const uint8_t** data, int32_t* size, Py_buffer* view) noexcept:
+    """Point at the bytes of a key or value. Return False for an object that the general path must look at.
+
+    A bytearray can be neither changed nor resized before the GIL is released.
+    """
+    cdef Py_ssize_t length
+    view.len = NOT_HELD
+    if source is None:
+        size[0] = -1
+        return True
+    if PyBytes_CheckExact(source):
+        data[0] = <const uint8_t*>PyBytes_AS_STRING(source)
+        length = PyBytes_GET_SIZE(source)
+    elif PyByteArray_CheckExact(source):
+        data[0] = <const uint8_t*>PyByteArray_AS_STRING(source)
+        length = PyByteArray_GET_SIZE(source)
+    elif PyMemoryView_Check(source):
+        if get_buffer(source, view, PyBUF_SIMPLE) < 0:  # it is released or not contiguous
+            PyErr_Clear()
+            view.len = NOT_HELD
+            return False
+        data[0] = <const uint8_t*>view.buf
+        length = view.len
+    else:
+        return False
+    size[0] = <int32_t>length
+    return length <= INT32_MAX
+
+
+cdef bint is_int64(object number, int64_t* value) noexcept:
+    """Read an exact int. Return False for any other object, and for a number of more bits."""
+    cdef int overflow = 0
+    if not PyLong_CheckExact(number):
+        return False
+    value[0] = as_long_long(number, &overflow)
+    return overflow == 0
+
+
+cdef class RecordAppender:
+    """Appends records to the open batches of partitions. `RecordAccumulator` and its native callers append by it."""
+
+    def __cinit__(self):
+        self.batches = {}
+        self.place_class = RecordPlace
+        self.headers = NULL
+        self.headers_capacity = 0
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.headers)
+
+    def _begin_appending(self, dict batches not None, type place_class not None):
+        """Append to the batches that a partition has in the dictionary. place_class: the type of futures."""
+        self.batches = batches
+        self.place_class = place_class
+
+    def append(
+        self, topic_partition, timestamp, key, value, headers=(), *, double now_ms, max_block_ms=None,
+        bint abort_on_new_batch=False,
+    ):
+        """Append a record. Return its future, and whether to wake the sender: a batch became full, or was begun.
+
+        timestamp: milliseconds since the epoch, -1 for none, or an aware datetime.
+        headers: pairs of a key and a value; keys are str, or bytes that need not be UTF-8.
+        max_block_ms: how long to wait for memory; None for the option's value.
+        abort_on_new_batch: return None if the record would begin a batch, so that a sticky partitioner may choose
+            again (KIP-480).
+
+        Raises BufferExhaustedError if there is no memory in time, AccumulatorClosedError after `close`,
+        RecordTooLargeError if the record is larger than the whole budget, and as `RecordBatchBuilder.append`.
+        """
+        cdef Fields fields
+        cdef RecordPlace place = new_place(self.place_class)
+        cdef BatchState batch = self.open_batch(topic_partition)
+        cdef bint is_full = False
+        cdef bint is_appended = False
+        if batch is not None and is_int64(timestamp, &fields.row.timestamp):
+            is_appended = self.hold(key, value, headers, &fields) and append_held(batch, &fields, place, &is_full)
+            let_go(&fields)
+        if not is_appended:
+            return self._append(
+                topic_partition, timestamp, key, value, headers, now_ms, max_block_ms, abort_on_new_batch
+            )
+        if is_full:
+            self._finish_full(batch)
+        return place, is_full
+
+    cdef BatchState open_batch(self, object topic_partition):
+        """Return the batch of a partition that takes records; None without one."""
+        cdef PyObject* found = PyDict_GetItem(self.batches, topic_partition)
+        return None if found == NULL else <BatchState?><object>found
+
+    cdef bint hold(self, object key, object value, object headers, Fields* fields) noexcept:
+        """Read key, value and headers. Return False if the general path must read them. `let_go` releases them."""
+        fields.key_view.len = fields.value_view.len = NOT_HELD
+        return (
+            hold_bytes(key, &fields.row.key, &fields.row.key_size, &fields.key_view)
+            and hold_bytes(value, &fields.row.value, &fields.row.value_size, &fields.value_view)
+            and self.hold_headers(headers, &fields.row)
+        )
+
+    cdef bint hold_headers(self, object headers, RecordRow* row) noexcept:
+        """Encode a list of (str, bytes) as in v2, into memory that the next record uses again.
+
+        Return False for other headers, for a key that has surrogates, and without memory.
+        """
+        cdef Py_ssize_t key_size = 0, size = 0
+        cdef const char* key
+        row.header_count = row.headers_size = 0
+        if headers is None:
+            return True
+        if not PyList_CheckExact(headers):
+            return PyTuple_CheckExact(headers) and PyTuple_GET_SIZE(headers) == 0
+        for pair in <list>headers:
+            if not PyTuple_CheckExact(pair) or PyTuple_GET_SIZE(pair) != 2:
+                return False
+            name, data = (<tuple>pair)[0], (<tuple>pair)[1]
+            if not PyUnicode_CheckExact(name) or not PyBytes_CheckExact(data):
+                return False
+            key = utf8_of(name, &key_size)
+            if key == NULL:
+                PyErr_Clear()
+                return False
+            if not self.reserve_headers(size, key_size, PyBytes_GET_SIZE(data)):
+                return False
+            size = put_sized(self.headers, size, key, key_size)
+            size = put_sized(self.headers, size, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+        row.headers = self.headers
+        row.headers_size = <int32_t>size
+        row.header_count = <int32_t>PyList_GET_SIZE(headers)
+        return True
+
+    cdef bint reserve_headers(self, Py_ssize_t used, Py_ssize_t key_size, Py_ssize_t value_size) noexcept:
+        """Make room for one more header after `used` bytes. Return False without memory, and from 2 GiB on."""
+        cdef Py_ssize_t capacity
+        cdef uint8_t* memory
+        if key_size > INT32_MAX or value_size > INT32_MAX:
+            return False
+        capacity = used + key_size + value_size + 2 * MAX_VARINT_SIZE
+        if capacity <= self.headers_capacity:
+            return True
+        if capacity > INT32_MAX:
+            return False
+        capacity = 2 * capacity
+        memory = <uint8_t*>PyMem_RawRealloc(self.headers, capacity)
+        if memory == NULL:
+            return False
+        self.headers = memory
+        self.headers_capacity = capacity
+        return True
+
+
+cdef Py_ssize_t put_sized(uint8_t* memory, Py_ssize_t used, const char* data, Py_ssize_t size) noexcept:
+    """Write a size and as many bytes after `used` bytes of memory. Return the bytes used then."""
+    cdef uint8_t* at = write_varlong(memory + used, size)
+    memcpy(at, data, size)
+    return at - memory + size
+
+
+cdef bint append_held(BatchState batch, Fields* fields, RecordPlace place, bint* is_full) noexcept:
+    """Append a record whose fields are held, and set its place. Return False if the general path must append it.
+
+    is_full: set if the batch has reached its target size.
+    """
+    cdef int64_t count = append_at_once(batch.builder, &fields.row, is_full)
+    if count == 0:
+        return False
+    place.batch = batch
+    place.index = count - 1
+    place.timestamp = fields.row.timestamp
+    place.key_size = fields.row.key_size
+    place.value_size = fields.row.value_size
+    return True
