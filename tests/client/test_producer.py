@@ -162,6 +162,72 @@ def test_columns_are_sent_as_records(broker: Broker, topic: str, producer: Produ
     assert [(r.timestamp, r.value) for r in stored(broker, topic, 1)] == list(enumerate(values.to_pylist()))
 
 
+@pytest.mark.parametrize("options", [{}, {"value_serializer": bytes.upper}], ids=["bytes", "serialized"])
+def test_many_are_sent_as_one_by_one(broker: Broker, topic: str, options: dict[str, Any]) -> None:
+    with Producer(bootstrap_servers=broker.bootstrap, batch_size=1000, **options) as producer:
+        values = [b"VALUE %d" % number for number in range(500)]
+        keys = [b"%d" % (number % 20) for number in range(500)]
+        headers = [[("h", b"%d" % number)] for number in range(500)]
+        future = producer.send_many(topic, values, keys, headers, list(range(500)))
+        offsets = future.get(SECONDS)
+        alone = [producer.send(topic, b"", key=key).get(SECONDS).partition for key in keys[:20]]
+    assert len(future) == 500
+    for number in range(500):
+        partition = alone[number % 20]
+        record = stored(broker, topic, partition)[offsets[number]] if number % 50 == 0 else None
+        if record is not None:
+            assert (record.value, record.key, record.headers, record.timestamp) == (
+                values[number],
+                keys[number],
+                headers[number],
+                number,
+            )
+    assert sum(len(stored(broker, topic, partition)) for partition in range(2)) == 520
+
+
+def test_many_of_which_one_cannot_be_sent_have_a_future_of_those_before_it(
+    topic: str, producer: Producer
+) -> None:
+    with pytest.raises(TypeError, match="value") as raised:
+        producer.send_many(topic, [b"a", b"b", "text", b"c"], partition=1)
+    appended = raised.value.appended  # type: ignore[attr-defined]
+    assert appended.get(SECONDS).tolist() == [0, 1]
+    with pytest.raises(ValueError, match="keys: expected 1"):
+        producer.send_many(topic, [b"a"], [])
+
+
+def test_many_to_a_topic_that_does_not_exist_time_out(broker: Broker) -> None:
+    with (
+        Producer(bootstrap_servers=broker.bootstrap, max_block_ms=200) as producer,
+        pytest.raises(kafka.errors.KafkaTimeoutError, match="net-absent: not found") as raised,
+    ):
+        producer.send_many("net-absent", [b"value"])
+    assert len(raised.value.appended) == 0
+
+
+def test_many_of_which_some_are_too_large_for_the_topic_have_the_errors_of_these(
+    small_topic: str, producer: Producer
+) -> None:
+    values = [bytes(2 * SMALL) if number in (3, 7) else b"small" for number in range(10)]
+    future = producer.send_many(small_topic, values)
+    with pytest.raises(RecordTooLargeError):
+        future.get(SECONDS)
+    offsets, errors = future.outcome(SECONDS)
+    assert sorted(errors) == [3, 7]
+    assert [offset for number, offset in enumerate(offsets) if number not in errors] == list(range(8))
+
+
+def test_many_in_a_transaction_are_committed_with_it(broker: Broker, topic: str) -> None:
+    with Producer(bootstrap_servers=broker.bootstrap, transactional_id=topic) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        future = producer.send_many(topic, [b"a", b"b"], partition=0)
+        producer.commit_transaction()
+        assert future.get(SECONDS).tolist() == [0, 1]
+        with pytest.raises(kafka.errors.IllegalStateError):
+            producer.send_many(topic, [b"outside"])
+
+
 def test_records_of_many_threads_arrive_once_and_each_threads_in_order(broker: Broker, topic: str) -> None:
     options = {"batch_size": 1000, "buffer_memory": 20_000, "compression_type": "lz4"}
     with Producer(bootstrap_servers=broker.bootstrap, **options) as producer:

@@ -192,6 +192,11 @@ class RecordBatchBuilder(RecordEncoder):
         return codecs.compress(self.codec, records, level=self._level, magic=self.magic)
 
 
+def build_writable(builder: RecordBatchBuilder) -> bytearray:
+    """Return the bytes of a v2 batch that has records, as `build` does, in memory that the caller may change."""
+    return builder._build(None if builder.codec == Codec.NONE else builder._compress, True)
+
+
 def empty_copy(
     builder: RecordBatchBuilder,
     *,

@@ -65,8 +65,7 @@ class CompressionRatioEstimator:
 
     def estimate(self, topic: str, codec: CodecLike) -> float:
         """Return the expected ratio of the next batch."""
-        with self._lock:
-            return self._ratios.get((topic, as_codec(codec)), 1.0)
+        return self._ratios.get((topic, as_codec(codec)), 1.0)
 
     def observe(self, topic: str, codec: CodecLike, ratio: float) -> float:
         """Record the ratio of a batch; return the new estimate. Raises ValueError if it is negative or not finite."""

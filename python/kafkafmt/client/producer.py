@@ -251,7 +251,14 @@ class Producer(RecordSender, Transactional):
     ) -> RecordFuture:
         """Append a record that the native `send` has checked, and for which there is no batch or no room."""
         appended = self._record_accumulator._append(
-            topic_partition, timestamp_ms, key, value, headers or (), monotonic_ms(), self._max_block_ms, False
+            topic_partition,
+            timestamp_ms,
+            key,
+            value,
+            headers or (),
+            monotonic_ms(),
+            self._max_block_ms,
+            False,
         )
         assert appended is not None
         if appended[1]:

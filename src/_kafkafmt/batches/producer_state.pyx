@@ -6,6 +6,10 @@ from ..wire.bytes cimport get_int32, put_int16, put_int32, put_int64
 from ..records.encode cimport check_producer, check_range, put_crc
 from ..wire.layout cimport *
 
+cdef enum:
+    # A sender that releases the GIL for less waits for a busy thread for longer than a CRC takes.
+    LEAST_BYTES_WITHOUT_GIL = 256 * 1024
+
 
 def set_producer_state(
     uint8_t[::1] batches not None, int64_t producer_id, int64_t producer_epoch, int64_t base_sequence,
@@ -21,8 +25,7 @@ def set_producer_state(
     Raises ValueError for a state that no producer has, and if the buffer is not whole v2 batches. Then nothing is
     written.
     """
-    cdef Py_ssize_t pos = 0, size
-    cdef int64_t sequence = base_sequence
+    cdef Py_ssize_t pos = 0
     cdef uint8_t* at
     while True:
         at = &batches[pos]
@@ -33,21 +36,32 @@ def set_producer_state(
         )
         if pos == batches.shape[0]:
             break
-    pos = 0
+    if batches.shape[0] < LEAST_BYTES_WITHOUT_GIL:
+        write_state(&batches[0], batches.shape[0], producer_id, producer_epoch, base_sequence, is_transactional)
+        return
     with nogil:
-        while pos < batches.shape[0]:
-            at = &batches[pos]
-            size = LOG_OVERHEAD + get_int32(at + LENGTH_OFFSET)
-            put_int64(at + PRODUCER_ID_OFFSET, producer_id)
-            put_int16(at + PRODUCER_EPOCH_OFFSET, <int16_t>producer_epoch)
-            put_int32(at + BASE_SEQUENCE_OFFSET, <int32_t>sequence)
-            at[ATTRIBUTES_OFFSET + 1] &= ~TRANSACTIONAL_MASK
-            if is_transactional:
-                at[ATTRIBUTES_OFFSET + 1] |= TRANSACTIONAL_MASK
-            put_crc(at, size)
-            if sequence != NO_SEQUENCE:
-                sequence = (sequence + get_int32(at + LAST_OFFSET_DELTA_OFFSET) + 1) & INT32_MAX
-            pos += size
+        write_state(&batches[0], batches.shape[0], producer_id, producer_epoch, base_sequence, is_transactional)
+
+
+cdef void write_state(
+    uint8_t* batches, Py_ssize_t total_size, int64_t producer_id, int64_t producer_epoch, int64_t sequence,
+    bint is_transactional,
+) noexcept nogil:
+    cdef Py_ssize_t pos = 0, size
+    cdef uint8_t* at
+    while pos < total_size:
+        at = batches + pos
+        size = LOG_OVERHEAD + get_int32(at + LENGTH_OFFSET)
+        put_int64(at + PRODUCER_ID_OFFSET, producer_id)
+        put_int16(at + PRODUCER_EPOCH_OFFSET, <int16_t>producer_epoch)
+        put_int32(at + BASE_SEQUENCE_OFFSET, <int32_t>sequence)
+        at[ATTRIBUTES_OFFSET + 1] &= ~TRANSACTIONAL_MASK
+        if is_transactional:
+            at[ATTRIBUTES_OFFSET + 1] |= TRANSACTIONAL_MASK
+        put_crc(at, size)
+        if sequence != NO_SEQUENCE:
+            sequence = (sequence + get_int32(at + LAST_OFFSET_DELTA_OFFSET) + 1) & INT32_MAX
+        pos += size
 
 
 cdef Py_ssize_t whole_size(const uint8_t* at, Py_ssize_t left) except -1:

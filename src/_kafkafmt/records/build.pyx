@@ -6,6 +6,7 @@ compress: its caller passes a codec's function to `_build`.
 
 cimport cython
 from cpython.buffer cimport PyBuffer_Release
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_CheckExact, PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from libc.stdint cimport (
@@ -137,9 +138,9 @@ cdef class RecordEncoder:
         `__init__` is not called, and attributes of a subclass are not copied.
         """
         cdef RecordEncoder made = type(self).__new__(type(self))
-        made.batch_size = batch_size
-        made.estimated_ratio = estimated_ratio
-        made.contingency_factor = contingency_factor
+        made.set_limit(batch_size)
+        made.set_ratio(estimated_ratio)
+        made.set_factor(contingency_factor)
         made.grow_to(max(capacity, RECORD_BATCH_OVERHEAD))
         made.codec = self.codec
         made.log_append_time = self.log_append_time
@@ -235,6 +236,11 @@ cdef class RecordEncoder:
         return self.records_size()
 
     @property
+    def next_capacity(self):
+        """The memory that suffices for a batch like this one: its capacity, or half of it if the records take less."""
+        return self.capacity if self.done.size > self.capacity // 2 else self.capacity // 2
+
+    @property
     def max_record_size(self):
         """The uncompressed bytes of the largest record so far; 0 if there is none."""
         return self.done.max_record_size
@@ -256,8 +262,7 @@ cdef class RecordEncoder:
 
     @batch_size.setter
     def batch_size(self, batch_size):
-        self._limit = INT64_MAX if batch_size is None else max(<int64_t>batch_size, 0)
-        self._batch_size = batch_size
+        self.set_limit(batch_size)
 
     @property
     def estimated_ratio(self):
@@ -266,9 +271,29 @@ cdef class RecordEncoder:
 
     @estimated_ratio.setter
     def estimated_ratio(self, double ratio):
+        self.set_ratio(ratio)
+
+    @cython.final
+    cdef int set_limit(self, batch_size) except -1:
+        self._limit = INT64_MAX if batch_size is None else max(<int64_t>batch_size, 0)
+        self._batch_size = batch_size
+        return 0
+
+    @cython.final
+    cdef int set_ratio(self, double ratio) except -1:
         if not 0 <= ratio <= MAX_ESTIMATED_RATIO:
             raise ValueError(f"estimated_ratio: expected 0 to {MAX_ESTIMATED_RATIO:.0f}, found {ratio}")
         self._estimated_ratio = ratio
+        return 0
+
+    @cython.final
+    cdef int set_factor(self, double factor) except -1:
+        if not 0 < factor <= MAX_ESTIMATED_RATIO:
+            raise ValueError(
+                f"contingency_factor: expected more than 0, to {MAX_ESTIMATED_RATIO:.0f}, found {factor}"
+            )
+        self._contingency_factor = factor
+        return 0
 
     @property
     def contingency_factor(self):
@@ -277,11 +302,7 @@ cdef class RecordEncoder:
 
     @contingency_factor.setter
     def contingency_factor(self, double factor):
-        if not 0 < factor <= MAX_ESTIMATED_RATIO:
-            raise ValueError(
-                f"contingency_factor: expected more than 0, to {MAX_ESTIMATED_RATIO:.0f}, found {factor}"
-            )
-        self._contingency_factor = factor
+        self.set_factor(factor)
 
     @cython.final
     cdef Py_ssize_t records_size(self) noexcept nogil:
@@ -675,18 +696,18 @@ cdef class RecordEncoder:
 
     # Building the batch
 
-    def _build(self, compress):
+    def _build(self, compress, bint is_writable=False):
         """Return the bytes of the batch. compress: a function that compresses the records, or None.
 
         In v0 and v1 the result is a wrapper message, or with None the messages themselves. Without records `compress`
-        is not called.
+        is not called. is_writable: return a v2 batch as a bytearray.
         """
         self.check_idle()
         self.busy = True  # a codec releases the GIL, and no record may be added between its payload and the header
         try:
             if compress is not None and self.done.count > 0:
-                return self.sealed_batch(compress(self.encoded_records()))
-            return self.sealed_batch(None) if self.header.magic >= 2 else self.encoded_records()
+                return self.sealed_batch(compress(self.encoded_records()), is_writable)
+            return self.sealed_batch(None, is_writable) if self.header.magic >= 2 else self.encoded_records()
         finally:
             self.busy = False
 
@@ -699,20 +720,20 @@ cdef class RecordEncoder:
         return PyBytes_FromStringAndSize(<char*>self.memory + start, self.records_size())
 
     @cython.final
-    cdef bytes sealed_batch(self, payload):
+    cdef object sealed_batch(self, payload, bint is_writable):
+        """Return the whole batch. payload: the compressed records, or None if they are not compressed."""
         cdef BatchRow row = self.header
-        cdef bytes batch
         row.last_offset = max(row.last_offset, self.done.last_offset)
         row.base_timestamp = self.done.base_timestamp
         row.max_timestamp = self.done.max_timestamp
         row.count = self.done.count
         if row.magic < 2:
             return wrap(payload, &row)
-        if payload is None:
-            batch = PyBytes_FromStringAndSize(<char*>self.memory, self.done.size)
-        else:
-            batch = headed(payload)
-        seal(<uint8_t*>PyBytes_AS_STRING(batch), len(batch), &row)
+        if payload is not None:
+            return headed(payload, &row, is_writable)
+        batch = allocated(self.done.size, is_writable)
+        memcpy(memory_of(batch) + RECORD_BATCH_OVERHEAD, self.memory + RECORD_BATCH_OVERHEAD, self.records_size())
+        seal(memory_of(batch), self.done.size, &row)
         return batch
 
     def _begin_next(self):
@@ -752,8 +773,22 @@ cdef int64_t append_at_once(object encoder, RecordRow* row, bint* is_full) noexc
     return count
 
 
-cdef bytes headed(const uint8_t[::1] payload):
-    """Return bytes with room for the header of a batch, followed by `payload`."""
-    cdef bytes batch = PyBytes_FromStringAndSize(NULL, RECORD_BATCH_OVERHEAD + payload.shape[0])
-    memcpy(PyBytes_AS_STRING(batch) + RECORD_BATCH_OVERHEAD, &payload[0], payload.shape[0])
+cdef object headed(const uint8_t[::1] payload, const BatchRow* row, bint is_writable):
+    """Return a batch of a header and a payload."""
+    cdef Py_ssize_t size = RECORD_BATCH_OVERHEAD + payload.shape[0]
+    batch = allocated(size, is_writable)
+    memcpy(memory_of(batch) + RECORD_BATCH_OVERHEAD, &payload[0], payload.shape[0])
+    seal(memory_of(batch), size, row)
     return batch
+
+
+cdef object allocated(Py_ssize_t size, bint is_writable):
+    """Return bytes, or a bytearray, whose content is not set."""
+    return PyByteArray_FromStringAndSize(NULL, size) if is_writable else PyBytes_FromStringAndSize(NULL, size)
+
+
+cdef uint8_t* memory_of(object batch) noexcept:
+    """Return the memory of an object that `allocated` made."""
+    if PyByteArray_CheckExact(batch):
+        return <uint8_t*>PyByteArray_AS_STRING(batch)
+    return <uint8_t*>PyBytes_AS_STRING(batch)

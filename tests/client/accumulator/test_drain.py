@@ -20,6 +20,7 @@ from client.accumulator.partitions import (
     partitions,
     values_in,
 )
+from kafkafmt.build.builder import build_writable
 from kafkafmt.client.accumulator import ReadyCheck
 
 NEVER = float("inf")
@@ -250,15 +251,14 @@ def test_drain_when_it_fails_then_all_is_drained_the_next_time_with_the_numbers_
 
 def test_batch_when_it_cannot_be_compressed_then_it_fails_and_those_behind_it_go(monkeypatch):
     accumulator = accumulator_of(batch_size=0, codec=kf.Codec.LZ4)
-    build = kf.RecordBatchBuilder.build
 
-    def build_or_fail(builder: kf.RecordBatchBuilder) -> bytes:
-        data = build(builder)
+    def build_or_fail(builder: kf.RecordBatchBuilder) -> bytearray:
+        data = build_writable(builder)
         if values_in_bytes(data) == [b"bad"]:
             raise MemoryError
         return data
 
-    monkeypatch.setattr(kf.RecordBatchBuilder, "build", build_or_fail)
+    monkeypatch.setattr("kafkafmt.client.accumulator.batch.build_writable", build_or_fail)
     futures = [append(accumulator, value) for value in (b"bad", b"good")]
     sender = Sender(accumulator)
     sender.send()

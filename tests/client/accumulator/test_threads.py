@@ -20,6 +20,7 @@ from client.accumulator.partitions import (
     assert_nothing_left,
     partitions,
 )
+from client.native_sending import TOPIC, LocalSender
 from kafkafmt.client.accumulator import AccumulatorClosedError, RecordAccumulator
 
 PARTITIONS = partitions(3)
@@ -202,6 +203,68 @@ def test_abort_when_others_append_and_send_then_each_record_has_one_outcome_and_
     assert len(outcomes) == len(futures)
     succeeded = [future.get(0) for future in futures if future.succeeded()]
     assert len({(metadata.topic_partition, metadata.offset) for metadata in succeeded}) == len(succeeded)
+    assert_nothing_left(accumulator)
+
+
+class SwitchingHeaders(list):
+    """Headers that let other threads run while they are encoded."""
+
+    def __iter__(self):
+        for item in super().__iter__():
+            time.sleep(0)
+            yield item
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("batch_size", [200, 3000])
+def test_native_sends_when_others_end_the_same_batches_then_all_arrive_once_in_the_order_of_each(batch_size):
+    """Some append natively, one through Python code in the midst of an append, and the sender takes open batches."""
+    running = RunningSender(
+        lambda **more: accumulator_of(
+            batch_size=batch_size, buffer_memory=20_000, codec=kf.Codec.LZ4, **more
+        ),
+        2**31,
+    )
+    accumulator = running.accumulator
+    ends = threading.Event()
+
+    def sender() -> LocalSender:
+        return LocalSender(accumulator, len(PARTITIONS), tell=running.tell)
+
+    def one_by_one(caller: int) -> None:
+        send = sender().send
+        for value in values_of(caller):
+            send(TOPIC, value, partition=caller % 2)
+
+    def many(caller: int) -> None:
+        values, mine = values_of(caller), sender()
+        for first in range(0, RECORDS, 50):
+            assert mine.send_many(values[first : first + 50], partition=caller % 2).count == 50
+
+    def through_python(caller: int) -> None:
+        for value in values_of(caller):
+            headers = SwitchingHeaders([("name", b"1")] * 3)
+            accumulator.append(PARTITIONS[caller % 2], DAY, None, value, headers, now_ms=0)
+            running.tell()
+
+    def draining() -> None:
+        while not ends.is_set():
+            accumulator.begin_flush()
+            running.tell()
+            accumulator.await_flush_completion(30)
+
+    drainer = threading.Thread(target=draining)
+    drainer.start()
+    callers = {0: one_by_one, 1: one_by_one, 2: one_by_one, 3: many, 4: many, 5: through_python}
+    try:
+        in_threads(*(lambda number=number: callers[number](number) for number in callers))
+    finally:
+        ends.set()
+        drainer.join(30)
+    running.end()
+    for number in callers:
+        log = running.sender.logs[PARTITIONS[number % 2]]
+        assert [value for value in log.values if value.startswith(b"%d:" % number)] == values_of(number)
     assert_nothing_left(accumulator)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from _kafkafmt.batches.producer_state import set_producer_state
 from _kafkafmt.client.appending import BatchState
 from _kafkafmt.wire.layout import RECORD_BATCH_OVERHEAD
+from kafkafmt.build.builder import build_writable
 from kafkafmt.client.accumulator.sequences import ProducerState
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class ProducerBatch(BatchState):
         builder = self._builder
         if builder is None:
             return False
-        data = builder.build()
+        data = build_writable(builder)
         size = len(data)
         self.was_half_full = 2 * builder.estimated_size >= (builder.batch_size or 0)
         self.compression_ratio = (size - RECORD_BATCH_OVERHEAD) / builder.size_in_bytes
@@ -158,8 +159,13 @@ class ProducerBatch(BatchState):
         return self.size_in_bytes
 
     def set_producer_state(self, state: ProducerState) -> None:
-        """Write producer id, epoch and base sequence into a copy of the bytes: a sender may still read the old ones."""
-        data = bytearray(self.data)
+        """Write producer id, epoch and base sequence into the bytes.
+
+        If they had another state, into a copy: a sender may still read the old bytes.
+        """
+        data = self._data
+        if self.producer_state is not None or not isinstance(data, bytearray):
+            data = bytearray(self.data)
         set_producer_state(data, *state)
         self._data = data
         self.producer_state = state

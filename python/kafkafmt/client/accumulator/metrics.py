@@ -17,17 +17,24 @@ class Sampled:
 
     def __init__(self) -> None:
         self._samples: deque[_Sample] = deque()
+        self._last: _Sample | None = None
 
     def record(self, value: float, now_ms: float) -> None:
         """Add a value."""
-        while self._samples and not _is_recent(self._samples[0], now_ms):
-            self._samples.popleft()
-        if not self._samples or now_ms - self._samples[-1].began_ms >= WINDOW_MS:
-            self._samples.append(_Sample(now_ms))
-        sample = self._samples[-1]
+        sample = self._last
+        if sample is None or now_ms - sample.began_ms >= WINDOW_MS:
+            sample = self._last = self._begin_sample(now_ms)
         sample.count += 1
         sample.total += value
-        sample.largest = max(sample.largest, value)
+        if value > sample.largest:
+            sample.largest = value
+
+    def _begin_sample(self, now_ms: float) -> _Sample:
+        while self._samples and not _is_recent(self._samples[0], now_ms):
+            self._samples.popleft()
+        sample = _Sample(now_ms)
+        self._samples.append(sample)
+        return sample
 
     def average(self, now_ms: float) -> float:
         """Return the average of the recent values; 0 without values."""
@@ -57,7 +64,7 @@ def _is_recent(sample: _Sample, now_ms: float) -> bool:
     return now_ms - sample.began_ms < WINDOWS * WINDOW_MS
 
 
-@dataclass
+@dataclass(slots=True)
 class _Sample:
     began_ms: float
     count: int = 0

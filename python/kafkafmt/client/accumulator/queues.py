@@ -56,13 +56,18 @@ class BatchQueues:
 
     def enqueue(self, batch: ProducerBatch) -> None:
         """Append a new batch to its partition's queue. It takes records if it is open. The lock is held."""
-        self.end_appends(batch.topic_partition)
-        self._enqueued += 1
-        batch.order = (self._enqueued,)
-        self._queues.setdefault(batch.topic_partition, deque()).append(batch)
+        topic_partition = batch.topic_partition
+        self.end_appends(topic_partition)
+        self._enqueued = number = self._enqueued + 1
+        batch.order = (number,)
+        queue = self._queues.get(topic_partition)
+        if queue is None:
+            self._queues[topic_partition] = deque((batch,))
+        else:
+            queue.append(batch)
         self._incomplete.add(batch)
         if batch.builder is not None:
-            self.open[batch.topic_partition] = batch
+            self.open[topic_partition] = batch
 
     def end_appends(self, topic_partition: TopicPartition) -> None:
         """Close the last batch of a partition for appends. The lock is held."""
@@ -70,9 +75,7 @@ class BatchQueues:
         if batch is not None:
             builder = batch.builder
             if builder is not None:
-                capacity = builder.capacity
-                is_spacious = 2 * builder.size_in_bytes < capacity
-                self.capacities[topic_partition] = capacity // 2 if is_spacious else capacity
+                self.capacities[topic_partition] = builder.next_capacity
             batch.end_appends()
 
     def put_back(self, batches: Iterable[ProducerBatch]) -> None:
@@ -137,10 +140,11 @@ class BatchQueues:
 
     def forget(self, batch: ProducerBatch) -> None:
         """Forget a batch that is done or was split, and release the bytes that it holds."""
+        reservation = batch.reservation
         with self.lock:
             self._incomplete.discard(batch)
-            if batch.reservation is not None:
-                batch.reservation.release()
+            if reservation is not None:
+                reservation.release()
 
     def incomplete(self) -> list[ProducerBatch]:
         """Return the batches that wait or are in flight, oldest first."""

@@ -7,9 +7,9 @@ closes full batches in the caller's thread.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from _kafkafmt.client.appending import RecordAppender
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from kafkafmt.columns.write import Binary, Headers, Timestamps
     from kafkafmt.types import TopicPartition
 
+
+log = logging.getLogger(__name__)
 
 _NAME = "accumulator"
 
@@ -177,7 +179,8 @@ class RecordAccumulator(RecordAppender, SenderSide):
         builder = batch.builder
         assert builder is not None
         count = builder.try_append(timestamp, key, value, headers)
-        if not count and self._makes_room(batch, builder, builder.missing_bytes):
+        missing = 0 if count else builder.missing_bytes
+        if missing and self._makes_room(batch, builder, missing):
             count = builder.try_append(timestamp, key, value, headers)
         return count
 
@@ -192,8 +195,9 @@ class RecordAccumulator(RecordAppender, SenderSide):
         The caller must wake the sender then. If the batch cannot be compressed, the sender tries again, and fails it.
         """
         try:
-            with suppress(Exception):
-                batch.is_unobserved = self._compress(batch)
+            batch.is_unobserved = self._compress(batch)
+        except Exception:
+            log.debug("%r: the sender closes it, as this thread cannot", batch, exc_info=True)
         finally:
             batch.is_closing = False
 
@@ -207,9 +211,11 @@ class RecordAccumulator(RecordAppender, SenderSide):
                     self._end(batch)
             if is_mine:
                 self._close_ended(batch)
-        finally:
+        except BaseException:  # such as KeyboardInterrupt: the sender closes it
             if is_mine:
                 batch.is_closing = False
+                self._wakeup()
+            raise
 
     def _begin(
         self,
@@ -327,12 +333,12 @@ class RecordAccumulator(RecordAppender, SenderSide):
     def _makes_room(self, batch: ProducerBatch, builder: RecordBatchBuilder, missing: int) -> bool:
         """Double the capacity of an open batch, or add `missing` bytes, if the budget has them now.
 
-        Returns False if it has not, or if `missing` is 0, which means that the batch is full. The lock is held.
+        Returns False if it has not. The lock is held.
         """
         assert batch.reservation is not None
         double = min(max(missing, builder.capacity), MAX_CAPACITY - builder.capacity)
         for more in (double, missing):
-            if missing > 0 and batch.reservation.try_resize(batch.reserved_bytes + more):
+            if batch.reservation.try_resize(batch.reserved_bytes + more):
                 builder.grow(builder.capacity + more)
                 return True
         return False

@@ -95,27 +95,25 @@ class SenderSide:
         nodes: set[int] = set()
         next_check_ms = float("inf")
         unknown_leaders_exist = False
+        leader_of, muted = cluster.leader_for_partition, self.muted
         with self._lock:
             is_urgent = self.budget.is_awaited or self._flushes > 0 or self._closed
             for topic_partition, queue in self._queues.items():
-                leader = cluster.leader_for_partition(topic_partition)
+                leader = leader_of(topic_partition)
                 if leader is None or leader == -1:
                     unknown_leaders_exist = True
-                elif leader not in nodes and topic_partition not in self.muted:
+                elif leader not in nodes and topic_partition not in muted:
                     batch = queue[0]
                     if batch.is_closing:
                         continue  # the thread that compresses it wakes the sender then
-                    is_sendable = is_urgent or len(queue) > 1 or batch.is_full
-                    left_ms = self._wait_left_ms(batch, now_ms, is_sendable)
+                    left_ms = self._kept_back_ms(batch, now_ms)
+                    if not (is_urgent or len(queue) > 1 or batch.is_full):
+                        left_ms = max(left_ms, self.options.linger_ms - (now_ms - batch.last_attempt_ms))
                     if left_ms > 0:
                         next_check_ms = min(next_check_ms, left_ms)
                     elif self._may_send(topic_partition):
                         nodes.add(leader)
         return ReadyCheck(nodes, next_check_ms, unknown_leaders_exist)
-
-    def _wait_left_ms(self, batch: ProducerBatch, now_ms: float, is_sendable: bool) -> float:
-        linger_ms = 0 if is_sendable else self.options.linger_ms - (now_ms - batch.last_attempt_ms)
-        return max(linger_ms, self._kept_back_ms(batch, now_ms))
 
     def _kept_back_ms(self, batch: ProducerBatch, now_ms: float) -> float:
         """Return for how many ms a batch must not be sent, even if it is urgent."""
@@ -149,7 +147,7 @@ class SenderSide:
         now_ms: float,
         drained: list[ProducerBatch],
     ) -> None:
-        size = 0
+        size = records = 0
         for topic_partition in partitions:
             batch = self._take_first(topic_partition, now_ms)
             if batch is None:
@@ -161,20 +159,26 @@ class SenderSide:
             drained.append(batch)
             self._number(batch)
             size += batch.size_in_bytes
+            records += batch.record_count
             self.metrics.record_batch(batch.compression_ratio, now_ms - batch.created_ms, now_ms)
         if drained:
-            self.metrics.record_request(sum(batch.record_count for batch in drained), now_ms)
+            self.metrics.record_request(records, now_ms)
 
     def _partitions_by_leader(
         self, cluster: PartitionLeaders, nodes: Iterable[int]
-    ) -> dict[int, Sequence[TopicPartition]]:
+    ) -> dict[int, list[TopicPartition]]:
         """Return the partitions with waiting batches, by leading node, from the one whose turn it is."""
         led: dict[int, list[TopicPartition]] = {node: [] for node in nodes}
+        if not led:
+            return {}
+        leader_of, muted = cluster.leader_for_partition, self.muted
         with self._lock:
             for topic_partition in self._queues.partitions():
-                leader = cluster.leader_for_partition(topic_partition)
-                if leader in led and topic_partition not in self.muted:
+                leader = leader_of(topic_partition)
+                if leader in led and topic_partition not in muted:
                     led[leader].append(topic_partition)
+        if not self._drain_first:
+            return led
         return {node: self._in_turn(node, partitions) for node, partitions in led.items()}
 
     def _in_turn(self, node: int, partitions: list[TopicPartition]) -> list[TopicPartition]:
@@ -194,7 +198,7 @@ class SenderSide:
                 return None
             try:
                 self._close_batch(batch)
-                if not batch.is_done:  # `abort` may have completed it meanwhile
+                if batch.outcome is None:  # `abort` may have completed it meanwhile
                     self._ensure_sent_once(batch)
                     limit = self._max_message_bytes(topic_partition.topic)
                     # A batch that may have arrived is sent unchanged: the response tells whether it has.
@@ -208,7 +212,7 @@ class SenderSide:
 
     def _close_batch(self, batch: ProducerBatch) -> None:
         """Compress a batch unless that was done, and let the estimator learn from it unless it has."""
-        if self._compress(batch) or batch.is_unobserved:
+        if batch.is_unobserved or self._compress(batch):
             batch.is_unobserved = False
             if self.options.codec != Codec.NONE and batch.was_half_full:
                 topic = batch.topic_partition.topic
@@ -218,9 +222,10 @@ class SenderSide:
         """Close a batch, and release the memory that it does not need then. Return False if that was done before."""
         if not batch.close():
             return False
+        reservation = batch.reservation
         with self._lock:
-            if batch.reservation is not None and not batch.reservation.is_released:
-                batch.reservation.resize(batch.size_in_bytes)
+            if reservation is not None and not reservation.is_released:
+                reservation.resize(batch.size_in_bytes)
         return True
 
     def _ensure_sent_once(self, batch: ProducerBatch) -> None:
@@ -228,10 +233,10 @@ class SenderSide:
 
         A broker that has the whole batch refuses the part only under the old id and epoch.
         """
-        known_as = batch.known_as
-        if batch.producer_state is not None or known_as is None or self._sequences is None:
+        if self._sequences is None or batch.producer_state is not None:
             return
-        if not self._sequences.is_current(known_as):
+        known_as = batch.known_as
+        if known_as is not None and not self._sequences.is_current(known_as):
             raise self.possibly_delivered(batch)
 
     def possibly_delivered(self, batch: ProducerBatch) -> PossiblyDeliveredError:
