@@ -19,7 +19,6 @@ import kafka.errors as kafka_errors
 from kafka.partitioner import DefaultPartitioner, Partitioner
 from kafka.producer.future import FutureProduceResult
 from kafka.producer.future import FutureRecordMetadata as FailedSend
-from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from _kafkafmt.client.partitions import TopicPartitions
 from _kafkafmt.client.sending import ManyRecords, RecordSender
@@ -27,10 +26,11 @@ from kafkafmt.client.accumulator import RecordFuture, RecordsFuture, Undelivered
 from kafkafmt.client.accumulator.future import RecordSpan
 from kafkafmt.client.clock import monotonic_ms
 from kafkafmt.client.control_plane import ControlPlane
-from kafkafmt.client.errors import ProducerClosedError, RecordTooLargeError, UndeliveredError
+from kafkafmt.client.errors import ProducerClosedError, UndeliveredError
 from kafkafmt.client.partitions import PartitionsByTopic
 from kafkafmt.client.producer_config import DEFAULT_CONFIG, ensure_broker_takes, producer_config
 from kafkafmt.client.producer_parts import open_metrics, open_parts
+from kafkafmt.client.record_size import MAX_OVERHEAD, ensure_fits, most_bytes_of_headers
 from kafkafmt.client.topic_metadata import await_topic, update_metadata
 from kafkafmt.client.transactional import Transactional
 from kafkafmt.types import TopicPartition, milliseconds
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from kafkafmt.columns.write import Binary, Headers, Timestamps
 
 _BYTES = frozenset({bytes, bytearray, memoryview, type(None)})
-# An upper bound of the bytes around key, value and headers of a record in a batch of its own (61 + 21 + varints).
-_MAX_OVERHEAD = 128
-_MAX_HEADER_OVERHEAD = 10  # two varints
 # How long `close` waits for the I/O thread to end after it has aborted the batches.
 _ABORT_SECONDS = 10.0
 # How long a producer that was not closed has for it at the end of the program, as KafkaProducer.
@@ -183,11 +180,11 @@ class Producer(RecordSender, Transactional):
             raise ValueError("Need at least one: key or value")
         if timestamp_ms is not None and type(timestamp_ms) is not int:
             timestamp_ms = milliseconds(timestamp_ms, "timestamp_ms")
-        size = _MAX_OVERHEAD
+        size = MAX_OVERHEAD
         if headers is None:
             headers = []
         else:
-            size += _size_of_headers(headers)
+            size += most_bytes_of_headers(headers)
         serializer = self._key_serializer
         key_bytes = key if serializer is None else self._serialize(serializer, topic, headers, key)
         serializer = self._value_serializer
@@ -201,7 +198,7 @@ class Producer(RecordSender, Transactional):
         if value_bytes is not None:
             size += len(value_bytes)
         if size > self._max_request_size:
-            self._ensure_fits(topic, key_bytes, value_bytes, headers)
+            ensure_fits(topic, key_bytes, value_bytes, headers, self._max_request_size)
 
         max_block_ms = self._max_block_ms
         partitions = self._partitions.get(topic)
@@ -264,17 +261,6 @@ class Producer(RecordSender, Transactional):
         if appended[1]:
             self._sender.wakeup()
         return appended[0]
-
-    def _ensure_fits(
-        self, topic: str, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes]]
-    ) -> None:
-        """Raise RecordTooLargeError for a record above `max_request_size`."""
-        size = DefaultRecordBatchBuilder.estimate_size_in_bytes(key, value, headers)
-        if size > self._max_request_size:
-            raise RecordTooLargeError(
-                f"{topic}: a record of {size} bytes before compression: expected at most {self._max_request_size} "
-                "(max_request_size)"
-            )
 
     def _append_to(
         self,
@@ -511,23 +497,6 @@ def _cleanup_of(producer: Producer) -> Callable[[], None]:
             alive.close(timeout=_LAST_SECONDS, null_logger=True)
 
     return close
-
-
-def _size_of_headers(headers: list[tuple[str, bytes]]) -> int:
-    """Return the most bytes that headers can take. Raises TypeError unless they are a list of (str, bytes) tuples."""
-    if not isinstance(headers, list):
-        raise TypeError("headers must be list-type")
-    size = 0
-    for item in headers:
-        if not (
-            isinstance(item, tuple)
-            and len(item) == 2
-            and isinstance(item[0], str)
-            and isinstance(item[1], bytes)
-        ):
-            raise TypeError("All headers items must be (str, bytes) tuples")
-        size += 4 * len(item[0]) + len(item[1]) + _MAX_HEADER_OVERHEAD
-    return size
 
 
 def _future_of(records: ManyRecords) -> RecordsFuture:

@@ -29,6 +29,7 @@ cdef class BatchState:
     cdef public bint is_closing
     cdef public bint is_unobserved
     cdef public bint _is_finished
+    cdef public bint _was_numbered
     cdef readonly object outcome
     cdef public object _builder
     cdef public object _data

@@ -24,6 +24,7 @@ class BatchState:
     is_closing: bool
     is_unobserved: bool
     _is_finished: bool
+    _was_numbered: bool
     _builder: Any
     _data: Any
     _size: int

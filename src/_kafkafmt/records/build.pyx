@@ -237,8 +237,11 @@ cdef class RecordEncoder:
 
     @property
     def next_capacity(self):
-        """The memory that suffices for a batch like this one: its capacity, or half of it if the records take less."""
-        return self.capacity if self.done.size > self.capacity // 2 else self.capacity // 2
+        """The memory that suffices for a batch like this one: its capacity, halved as often as the records allow."""
+        cdef Py_ssize_t capacity = self.capacity
+        while capacity // 2 >= self.done.size and capacity > RECORD_BATCH_OVERHEAD:
+            capacity //= 2
+        return capacity
 
     @property
     def max_record_size(self):

@@ -77,6 +77,29 @@ def test_open_batch_when_one_small_record_is_in_it_then_no_more_than_batch_size_
     assert accumulator.budget.held_bytes == held
 
 
+def test_open_batch_when_the_last_one_took_more_memory_then_it_begins_with_as_much():
+    accumulator = accumulator_of(linger_ms=1000)
+    sender = Sender(accumulator)
+    held = []
+    for count in (20, 1, 1):
+        for _ in range(count):
+            append(accumulator, bytes(1000))
+        held.append(accumulator._queues.last(TP).reserved_bytes)
+        accumulator.begin_flush()
+        sender.send()
+        accumulator.await_flush_completion(0)
+    assert held == [16384, 8192, 4096]
+    assert_nothing_left(accumulator)
+
+
+def test_open_batch_when_so_much_memory_is_not_free_then_it_begins_with_less():
+    accumulator = accumulator_of(buffer_memory=30_000, linger_ms=1000)
+    for _ in range(16):
+        append(accumulator, bytes(1000))
+    append(accumulator, b"next", max_block_ms=0)
+    assert accumulator._queues.last(TP).reserved_bytes == 4096
+
+
 def test_batches_when_the_topic_takes_less_than_batch_size_then_they_end_by_that():
     limits = {"clicks": 300}
     accumulator = accumulator_of(max_message_bytes=limits.get)

@@ -161,12 +161,13 @@ class ProducerBatch(BatchState):
     def set_producer_state(self, state: ProducerState) -> None:
         """Write producer id, epoch and base sequence into the bytes.
 
-        If they had another state, into a copy: a sender may still read the old bytes.
+        If they ever had a state, into a copy: a sender may still read the old bytes.
         """
         data = self._data
-        if self.producer_state is not None or not isinstance(data, bytearray):
+        if self._was_numbered or not isinstance(data, bytearray):
             data = bytearray(self.data)
         set_producer_state(data, *state)
+        self._was_numbered = True
         self._data = data
         self.producer_state = state
 
