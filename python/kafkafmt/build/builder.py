@@ -188,7 +188,7 @@ class RecordBatchBuilder(RecordEncoder):
             return b""
         return self._build(None if self.codec == Codec.NONE else self._compress)
 
-    def _compress(self, records: bytes) -> bytes:
+    def _compress(self, records: memoryview) -> bytes:
         return codecs.compress(self.codec, records, level=self._level, magic=self.magic)
 
 

@@ -51,7 +51,7 @@ _LAST_SECONDS = 1.0
 _CLOSE_SECONDS = 1.0
 
 
-class Producer(RecordSender, Transactional):
+class Producer(RecordSender["RecordFuture | FailedSend"], Transactional):
     """A producer that builds batches natively, sizes them by their estimated compression, and splits large ones.
 
     It has the options, methods, futures and errors of kafka-python's KafkaProducer. A batch that is larger than its

@@ -1,6 +1,6 @@
 from collections.abc import Callable, Collection
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from typing_extensions import Buffer, disjoint_base
 
@@ -37,9 +37,13 @@ class BatchState:
     def _replace(self, parts: list[Any]) -> list[tuple[int, Callable[[], None]]]: ...
     def _listen(self, listener: tuple[int, Callable[[], None]]) -> bool: ...
 
+_Future = TypeVar("_Future")
+
 @disjoint_base
-class RecordAppender:
-    def _begin_appending(self, batches: dict[Any, Any], place_class: type) -> None: ...
+class RecordAppender(Generic[_Future]):
+    @classmethod
+    def __class_getitem__(cls, _: object) -> type[RecordAppender[Any]]: ...
+    def _begin_appending(self, batches: dict[Any, Any], place_class: type[_Future]) -> None: ...
     def append(
         self,
         topic_partition: tuple[str, int],
@@ -51,4 +55,4 @@ class RecordAppender:
         now_ms: float,
         max_block_ms: float | None = None,
         abort_on_new_batch: bool = False,
-    ) -> tuple[Any, bool] | None: ...
+    ) -> tuple[_Future, bool] | None: ...

@@ -123,7 +123,14 @@ cdef bint is_int64(object number, int64_t* value) noexcept:
 
 
 cdef class RecordAppender:
-    """Appends records to the open batches of partitions. `RecordAccumulator` and its native callers append by it."""
+    """Appends records to the open batches of partitions. `RecordAccumulator` and its native callers append by it.
+
+    For type checkers it is generic in the type of its futures.
+    """
+
+    @classmethod
+    def __class_getitem__(cls, _):
+        return cls
 
     def __cinit__(self):
         self.batches = {}

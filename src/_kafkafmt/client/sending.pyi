@@ -1,6 +1,6 @@
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, final
+from typing import Any, Generic, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +27,16 @@ class ManyRecords:
     def spans_of_batches(self) -> list[tuple[Any, int, int]]: ...
     def order(self) -> NDArray[np.int64] | None: ...
 
+_Sent = TypeVar("_Sent")
+
 @disjoint_base
-class RecordSender:
+class RecordSender(Generic[_Sent]):
+    @classmethod
+    def __class_getitem__(cls, _: object) -> type[RecordSender[Any]]: ...
     _closed: bool
     def _begin_sending_natively(
         self,
-        appender: RecordAppender,
+        appender: RecordAppender[Any],
         topics: KnownTopics,
         wakeup: Callable[[], object],
         max_request_size: int,
@@ -45,5 +49,5 @@ class RecordSender:
         headers: list[tuple[str, bytes]] | None = None,
         partition: int | None = None,
         timestamp_ms: int | datetime | None = None,
-    ) -> Any: ...
+    ) -> _Sent: ...
     def _send_next(self, topic: str, records: ManyRecords, partition: int | None) -> None: ...

@@ -176,7 +176,10 @@ cdef object partition_of(TopicPartitions partitions, object number, const Fields
 
 
 cdef class RecordSender:
-    """Sends records by native calls. `Producer` derives from it, and has the general path."""
+    """Sends records by native calls. `Producer` derives from it, and has the general path.
+
+    For type checkers it is generic in what `send` returns.
+    """
 
     cdef public bint _closed                # the constructor of a producer sets it to False, `close` to True
     cdef RecordAppender appender
@@ -184,6 +187,10 @@ cdef class RecordSender:
     cdef object wakeup
     cdef int64_t max_size
     cdef bint is_native                     # no serializers, kafka-python's default partitioner, no transactions
+
+    @classmethod
+    def __class_getitem__(cls, _):
+        return cls
 
     def __cinit__(self):
         self._closed = True

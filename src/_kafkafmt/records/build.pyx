@@ -5,10 +5,11 @@ compress: its caller passes a codec's function to `_build`.
 """
 
 cimport cython
-from cpython.buffer cimport PyBuffer_Release
+from cpython.buffer cimport PyBUF_READ, PyBuffer_Release
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_CheckExact, PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport (
     INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t,
 )
@@ -709,18 +710,25 @@ cdef class RecordEncoder:
         self.busy = True  # a codec releases the GIL, and no record may be added between its payload and the header
         try:
             if compress is not None and self.done.count > 0:
-                return self.sealed_batch(compress(self.encoded_records()), is_writable)
-            return self.sealed_batch(None, is_writable) if self.header.magic >= 2 else self.encoded_records()
+                records = self.encoded_records()
+                try:
+                    return self.sealed_batch(compress(records), is_writable)
+                finally:
+                    records.release()
+            return self.sealed_batch(None, is_writable) if self.header.magic >= 2 else bytes(self.encoded_records())
         finally:
             self.busy = False
 
     @cython.final
-    cdef bytes encoded_records(self):
-        """Return the bytes to compress: v2 records, or sealed messages of v0 or v1."""
+    cdef object encoded_records(self):
+        """Return a view of the bytes to compress: v2 records, or sealed messages of v0 or v1. No copy is made.
+
+        The memory must not change before the view is released: the encoder is busy.
+        """
         cdef Py_ssize_t start = self.done.size - self.records_size()
         if self.header.magic < 2:
             seal_messages(self.memory, self.done.size)
-        return PyBytes_FromStringAndSize(<char*>self.memory + start, self.records_size())
+        return PyMemoryView_FromMemory(<char*>self.memory + start, self.records_size(), PyBUF_READ)
 
     @cython.final
     cdef object sealed_batch(self, payload, bint is_writable):

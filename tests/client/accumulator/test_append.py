@@ -96,7 +96,7 @@ def test_open_batch_when_so_much_memory_is_not_free_then_it_begins_with_less():
     accumulator = accumulator_of(buffer_memory=30_000, linger_ms=1000)
     for _ in range(16):
         append(accumulator, bytes(1000))
-    append(accumulator, b"next", max_block_ms=0)
+    append(accumulator, bytes(1000), max_block_ms=0)
     assert accumulator._queues.last(TP).reserved_bytes == 4096
 
 

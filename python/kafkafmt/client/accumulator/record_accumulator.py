@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 _NAME = "accumulator"
 
 
-class RecordAccumulator(RecordAppender, SenderSide):
+class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
     """Batches that share one budget in bytes, in the order of their records (Kafka's RecordAccumulator, KIP-126).
 
     options: None for the defaults.
