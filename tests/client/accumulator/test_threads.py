@@ -227,6 +227,7 @@ def test_native_sends_when_others_end_the_same_batches_then_all_arrive_once_in_t
     )
     accumulator = running.accumulator
     ends = threading.Event()
+    sent: list[tuple[int, object, bytes]] = []
 
     def sender() -> LocalSender:
         return LocalSender(accumulator, len(PARTITIONS), tell=running.tell)
@@ -234,17 +235,21 @@ def test_native_sends_when_others_end_the_same_batches_then_all_arrive_once_in_t
     def one_by_one(caller: int) -> None:
         send = sender().send
         for value in values_of(caller):
-            send(TOPIC, value, partition=caller % 2)
+            future = send(TOPIC, value, partition=caller % 2)
+            sent.append((caller % 2, future, value))
+            time.sleep(0)  # or it is done before the others have begun
 
     def many(caller: int) -> None:
         values, mine = values_of(caller), sender()
-        for first in range(0, RECORDS, 50):
-            assert mine.send_many(values[first : first + 50], partition=caller % 2).count == 50
+        for first in range(0, RECORDS, 10):
+            assert mine.send_many(values[first : first + 10], partition=caller % 2).count == 10
+            time.sleep(0)
 
     def through_python(caller: int) -> None:
         for value in values_of(caller):
             headers = SwitchingHeaders([("name", b"1")] * 3)
-            accumulator.append(PARTITIONS[caller % 2], DAY, None, value, headers, now_ms=0)
+            appended = accumulator.append(PARTITIONS[caller % 2], DAY, None, value, headers, now_ms=0)
+            sent.append((caller % 2, appended[0], value))
             running.tell()
 
     def draining() -> None:
@@ -265,6 +270,11 @@ def test_native_sends_when_others_end_the_same_batches_then_all_arrive_once_in_t
     for number in callers:
         log = running.sender.logs[PARTITIONS[number % 2]]
         assert [value for value in log.values if value.startswith(b"%d:" % number)] == values_of(number)
+    for log in running.sender.logs.values():
+        for batch in log.batches:
+            assert [record.offset for record in batch] == list(range(batch.count))
+    for partition, future, value in sent:
+        assert running.sender.logs[PARTITIONS[partition]].values[future.get(0).offset] == value
     assert_nothing_left(accumulator)
 
 
