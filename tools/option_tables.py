@@ -23,7 +23,12 @@ from kafkafmt.cli.mirror import mirror, offsets
 from kafkafmt.cli.replay import replay
 from kafkafmt.cli.serve import serve
 from kafkafmt.cli.table import table
-from kafkafmt.client.options import PRODUCER_OPTIONS, RAW_CONSUMER_OPTIONS, RAW_PRODUCER_OPTIONS
+from kafkafmt.client.options import (
+    CONSUMER_OPTIONS,
+    PRODUCER_OPTIONS,
+    RAW_CONSUMER_OPTIONS,
+    RAW_PRODUCER_OPTIONS,
+)
 from kafkafmt.spark.kafka.options import KAFKA_SOURCE_OPTIONS
 from kafkafmt.spark.sink.options import SINK_OPTIONS
 from kafkafmt.spark.source.options import SOURCE_OPTIONS, STREAM_OPTIONS
@@ -60,6 +65,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "kafkafmt replay": partial(command_table, replay),
     "kafkafmt serve": partial(command_table, serve),
     "kafkafmt table": partial(command_table, table),
+    "Consumer": partial(option_table, CONSUMER_OPTIONS),
     "Producer": partial(option_table, PRODUCER_OPTIONS),
     "RawConsumer": partial(option_table, RAW_CONSUMER_OPTIONS),
     "RawProducer": partial(option_table, RAW_PRODUCER_OPTIONS),

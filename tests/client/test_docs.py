@@ -1,4 +1,4 @@
-"""What docs/producer.md says of the producer: blocks print what stands below them, and tables are whole.
+"""What docs/producer.md and docs/clients.md say: blocks print what stands below them, and tables are whole.
 
 The block of Spark is run by tests/spark/test_docs.py, which has one.
 """
@@ -13,11 +13,16 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
 from broker.broker import Broker
-from client.page import BLOCK, ON_SPARK, PAGE, assert_prints_what_it_says
+from client.page import BLOCK, CLIENTS_PAGE, ON_SPARK, PAGE, assert_prints_what_it_says
 from data.real_logs import LOGS
 from kafkafmt._util.options import Option
-from kafkafmt.client.options import PRODUCER_OPTIONS, RAW_CONSUMER_OPTIONS, RAW_PRODUCER_OPTIONS
-from kafkafmt.net import Producer, RawConsumer, RawProducer
+from kafkafmt.client.options import (
+    CONSUMER_OPTIONS,
+    PRODUCER_OPTIONS,
+    RAW_CONSUMER_OPTIONS,
+    RAW_PRODUCER_OPTIONS,
+)
+from kafkafmt.net import Consumer, Producer, RawConsumer, RawProducer
 
 TOPICS = {"page-views": 3, "clicks": 3, "restored": 3, "copy-of-clicks": 3, "copy-of-restored": 3}
 
@@ -30,6 +35,12 @@ def test_page_when_run_then_prints_what_it_says(broker: Broker) -> None:
     assert_prints_what_it_says(ON_SPARK.sub("", PAGE), {}, broker, LOGS)
 
 
+@pytest.mark.broker
+def test_clients_page_when_run_then_prints_what_it_says(broker: Broker) -> None:
+    broker.create_topic("visits")
+    assert_prints_what_it_says(CLIENTS_PAGE, {}, broker, LOGS)
+
+
 def test_page_when_it_says_what_is_printed_then_has_blocks_for_all_of_it() -> None:
     assert len(BLOCK.findall(PAGE)) == PAGE.count("```python") >= 8
     assert sum(block["printed"] is not None for block in BLOCK.finditer(PAGE)) == PAGE.count("```text")
@@ -40,6 +51,7 @@ def test_page_when_it_says_what_is_printed_then_has_blocks_for_all_of_it() -> No
     [
         (Producer, KafkaProducer, PRODUCER_OPTIONS),
         (RawProducer, Producer, RAW_PRODUCER_OPTIONS),
+        (Consumer, KafkaConsumer, CONSUMER_OPTIONS),
         (RawConsumer, KafkaConsumer, RAW_CONSUMER_OPTIONS),
     ],
 )

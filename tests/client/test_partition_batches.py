@@ -14,13 +14,14 @@ from kafka.structs import TopicPartition
 
 import kafkafmt as kf
 from _kafkafmt.batches.producer_state import set_producer_state
-from kafkafmt.client.raw_fetcher import FetchOptions, PartitionBatches
+from kafkafmt.client.fetch_queue import Fetched
+from kafkafmt.client.partition_batches import BatchOptions, PartitionBatches
 from kafkafmt.net import CorruptRecordError
 from records.samples import DAY, empty_batch, end_marker
 
 PARTITION = TopicPartition("topic", 3)
 ALL = 1000
-PLAIN = FetchOptions(check_crcs=True, keeps_control_batches=False, trims_first_batch=True)
+PLAIN = BatchOptions(check_crcs=True, keeps_control_batches=False, trims_first_batch=True)
 
 
 class Aborted(NamedTuple):
@@ -31,16 +32,27 @@ class Aborted(NamedTuple):
 
 
 def batches_of(
-    data: bytes, offset: int = 0, options: FetchOptions = PLAIN, aborted: Sequence[Aborted] = ()
+    data: bytes,
+    offset: int = 0,
+    options: BatchOptions = PLAIN,
+    aborted: Sequence[Aborted] = (),
+    metrics: Any = None,
 ) -> PartitionBatches:
-    return PartitionBatches(
-        offset,
+    return PartitionBatches(fetched(data, offset, aborted), options, metrics)
+
+
+def fetched(data: bytes, offset: int = 0, aborted: Sequence[Any] = ()) -> Fetched:
+    return Fetched(
         PARTITION,
-        memoryview(data),
-        options,
-        aborted_transactions=aborted,
-        metric_aggregator=None,
-        on_drain=lambda part: None,
+        generation=1,
+        offset=offset,
+        error_code=0,
+        records=memoryview(data),
+        high_watermark=0,
+        aborted=list(aborted),
+        is_diverging=False,
+        is_by_id=False,
+        memory=None,
     )
 
 
@@ -99,8 +111,7 @@ def test_take_when_it_counts_then_the_metrics_are_told_once() -> None:
             told.append(what)
 
     data = built(0) + built(1)
-    part = batches_of(data)
-    part._metric_aggregator = Aggregator()
+    part = batches_of(data, metrics=Aggregator())
     part.take(ALL)
     part.drain()
     assert told == [(PARTITION, len(data), 2)]

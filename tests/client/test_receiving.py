@@ -1,19 +1,15 @@
-"""Large responses received in large reads: what arrives is what was sent, in plain text and through TLS."""
+"""Large responses: what arrives is what was sent, in plain text and through TLS."""
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 
 import pytest
 from kafka import TopicPartition
-from kafka.protocol.metadata import ApiVersionsResponse
 
 import kafkafmt as kf
 from endpoints.endpoint_process import EndpointProcess
-from kafkafmt.client.receiving import _Frame, _receive
 from kafkafmt.log import PartitionLogWriter
 from kafkafmt.net import RawConsumer
 from server.security.certificates import make_certificates
@@ -56,23 +52,3 @@ def test_fetched_bytes_are_those_of_the_log(tmp_path: Path, is_encrypted: bool) 
         finally:
             consumer.close(autocommit=False)
     assert found == expected
-
-
-def test_api_versions_are_decoded_of_a_frame() -> None:
-    """kafka-python reads the error code first, and then goes back."""
-    sent = ApiVersionsResponse[0](error_code=35, api_keys=[])
-    assert ApiVersionsResponse.decode(_Frame(bytearray(sent.encode())), version=3).error_code == 35
-
-
-def test_receive_when_the_connection_ended_after_bytes_then_the_bytes_come_before_the_error() -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        ours.setblocking(False)
-        theirs.sendall(b"the last response")
-        theirs.close()
-        transport, memory = SimpleNamespace(_sock=ours), memoryview(bytearray(64))
-        found, error = _receive(transport, memory)
-        assert (bytes(found), error) == (b"the last response", None)
-        found, error = _receive(transport, memory)
-    assert bytes(found) == b""
-    assert "disconnected" in str(error)

@@ -68,6 +68,19 @@ class ControlPlane:
             self.close()
             raise
 
+    def bootstrap(self, timeout_ms: float | None = None, *, refresh: bool = False) -> None:
+        """Wait up to `timeout_ms` for the metadata of the cluster. refresh: request it again.
+
+        Raises KafkaTimeoutError if no broker of `bootstrap_servers` answers.
+        """
+        self._manager.bootstrap(timeout_ms=timeout_ms, refresh=refresh)
+
+    @property
+    def broker_version(self) -> tuple[int, ...]:
+        """The version of the bootstrap broker, or the option `api_version`."""
+        version: tuple[int, ...] = self._manager.broker_version
+        return version
+
     @property
     def versions(self) -> BrokerVersionData:
         """The versions of APIs that the bootstrap broker knows, or that the option `api_version` stands for."""

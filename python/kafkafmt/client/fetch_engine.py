@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
@@ -20,14 +20,12 @@ import kafka.errors as kafka_errors
 
 from _kafkafmt.batches.scan import scan
 from _kafkafmt.client import fetch
-from _kafkafmt.client.messages import RequestHeader
-from _kafkafmt.columns.arrays import lend
-from _kafkafmt.streams.reservations import Waiter
 from _kafkafmt.wire.status import MalformedResponseError
 from kafkafmt.client.broker_connections import BrokerConnections
-from kafkafmt.client.fetch_queue import Fetched, FetchQueue, ResponseMemory
-from kafkafmt.client.fetch_session import FetchPosition, FetchSessionState
-from kafkafmt.types import TopicPartition
+from kafkafmt.client.broker_fetches import BrokerFetches, FetchAnswer, FetchSettings
+from kafkafmt.client.fetch_memory import FetchMemory, ResponseMemory, lend_reserved
+from kafkafmt.client.fetch_queue import AbortedTransaction, Fetched, FetchQueue
+from kafkafmt.client.fetch_session import FetchPosition
 
 if TYPE_CHECKING:
     from _kafkafmt.streams.reservations import Reservation
@@ -35,15 +33,12 @@ if TYPE_CHECKING:
     from kafkafmt.client.control_plane import ControlPlane
     from kafkafmt.client.io_thread import IoThread
     from kafkafmt.memory.budget import MemoryBudget
+    from kafkafmt.types import TopicPartition
 
 log = logging.getLogger(__name__)
 
-_API_KEY = 1
-# The first versions of Fetch with isolation levels, and with sessions (KIP-227).
-_ISOLATION_VERSION = 4
-_SESSION_VERSION = 7
-_NO_ID = UUID(int=0)
 _NO_EPOCH = -1
+_OUT_OF_RANGE = kafka_errors.OffsetOutOfRangeError.errno
 # Errors after which the leader is looked up again, and the partition is fetched again.
 _MOVED = frozenset(
     error.errno
@@ -56,7 +51,7 @@ _MOVED = frozenset(
     )
 )
 # Errors of topics that were deleted, or are not known by this id yet. The caller may want to know.
-_OTHER_ID = frozenset(
+OTHER_ID = frozenset(
     error.errno for error in (kafka_errors.UnknownTopicIdError, kafka_errors.InconsistentTopicIdError)
 )
 
@@ -66,14 +61,14 @@ class Target(NamedTuple):
 
     leader_epoch: of the record before `offset`; -1 if it is not known.
     generation: changes with each seek and assignment. What was fetched for an earlier one is dropped.
-    preferred_replica: the node to fetch from in place of the leader (KIP-392).
+    delay_s: how long to wait before the first fetch.
     """
 
     offset: int
     leader_epoch: int
     generation: int
     is_paused: bool = False
-    preferred_replica: int | None = None
+    delay_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -84,51 +79,54 @@ class _Partition:
     queued_bytes: fetched, and not taken by the caller.
     node_id: of the broker whose session has it; None for none.
     is_stopped: after an error that the caller must handle.
+    follower, follower_until: the replica to fetch from in place of the leader, and how long (KIP-392).
     """
 
     target: Target
     offset: int
     last_epoch: int
+    not_before: float
     queued_bytes: int = 0
     node_id: int | None = None
-    not_before: float = 0.0
     is_stopped: bool = False
-
-
-@dataclass(slots=True)
-class _Broker:
-    """The fetches of one broker. ids: the topic ids of its session by topic; empty if it uses names."""
-
-    session: FetchSessionState = field(default_factory=FetchSessionState)
-    is_in_flight: bool = False
-    not_before: float = 0.0
-    ids: dict[str, UUID] = field(default_factory=dict)
-    has_stale_ids: bool = True
+    follower: int | None = None
+    follower_until: float = 0.0
 
 
 class FetchEngine:
     """Sends fetches, and queues what they return. Any thread may call its public methods.
 
-    budget: bounds the bytes that are fetched and not taken. A request takes at most half of it. One batch may be larger.
+    budget: bounds the bytes that are fetched and not returned. A request takes at most half of it. One batch may be
+        larger.
+    on_response: called in the I/O thread with the seconds that each request took.
     """
 
-    def __init__(self, io: IoThread, control: ControlPlane, queue: FetchQueue, budget: MemoryBudget) -> None:
+    def __init__(
+        self,
+        io: IoThread,
+        control: ControlPlane,
+        queue: FetchQueue,
+        budget: MemoryBudget,
+        on_response: Callable[[float], object],
+    ) -> None:
         self._io = io
         self._control = control
         self._queue = queue
-        self._budget = budget
+        self._on_response = on_response
         config = control.config
+        self._settings = FetchSettings.of_config(config)
         self._max_partition_bytes = config["max_partition_fetch_bytes"]
+        self._max_bytes = config["fetch_max_bytes"]
         self._backoff_s = config["retry_backoff_ms"] / 1000
-        self._client_id = config["client_id"].encode()
+        self._memory = FetchMemory(budget, io, self._plan_soon, self._backoff_s)
         self._connections = BrokerConnections(io, control, lambda _: self._plan_soon())
         self._partitions: dict[TopicPartition, _Partition] = {}
-        self._brokers: dict[int, _Broker] = {}
+        self._brokers: dict[int, BrokerFetches] = {}  # the one that was asked longest ago comes first
         self._pinned: dict[str, UUID] = {}
-        self._waiter: Waiter | None = None
-        self._reservation: Reservation | None = None  # of the waiter, for the next request
         self._dirty: set[TopicPartition] = set()
-        self._encoders: dict[int, fetch.FetchEncoder] = {}
+        # Partitions whose broker has not answered for their generation, and the high watermarks that brokers know.
+        self._unanswered: set[TopicPartition] = set()
+        self._high_watermarks: dict[TopicPartition, int] = {}
         self._is_planned = False
         self._is_closed = False
 
@@ -142,9 +140,9 @@ class FetchEngine:
         """Fetch these partitions no more."""
         self._call(self._forget, list(partitions))
 
-    def take(self, sizes: Mapping[TopicPartition, int]) -> None:
-        """Count so many bytes of each partition as taken from the queue, and fetch more."""
-        self._call(self._take, dict(sizes))
+    def take(self, topic_partition: TopicPartition, generation: int, size: int) -> None:
+        """Count bytes of a partition as taken from the queue, and fetch more."""
+        self._call(self._take, topic_partition, generation, size)
 
     def pin(self, topic: str, topic_id: UUID | None) -> None:
         """Fetch a topic by this id only, where brokers support that; None to use the id of the metadata."""
@@ -153,6 +151,11 @@ class FetchEngine:
     def update(self) -> None:
         """Look leaders up in the metadata again, because it has changed."""
         self._call(self._touch_all)
+
+    @property
+    def is_waiting_for_memory(self) -> bool:
+        """Whether a request waits for bytes of the budget."""
+        return self._memory.is_waiting
 
     def close(self) -> None:
         """Close the connections. The thread must still run."""
@@ -165,28 +168,33 @@ class FetchEngine:
     # Changes, in the I/O thread
 
     def _set_targets(self, targets: dict[TopicPartition, Target]) -> None:
-        for topic_partition, target in targets.items():
-            partition = self._partitions.get(topic_partition)
+        for key, target in targets.items():
+            partition = self._partitions.get(key)
             if partition is None or partition.target.generation != target.generation:
                 if partition is not None:
-                    self._withdraw(topic_partition, partition)
-                partition = _Partition(target, target.offset, target.leader_epoch)
-                self._partitions[topic_partition] = partition
+                    self._withdraw(key, partition)
+                not_before = time.monotonic() + target.delay_s if target.delay_s else 0.0
+                partition = _Partition(target, target.offset, target.leader_epoch, not_before)
+                self._partitions[key] = partition
+                self._unanswered.add(key)
+                if target.delay_s:
+                    self._io.call_later(target.delay_s, self._touch, key)
             partition.target = target
-            self._touch(topic_partition)
+            self._touch(key)
 
     def _forget(self, partitions: list[TopicPartition]) -> None:
-        for topic_partition in partitions:
-            partition = self._partitions.pop(topic_partition, None)
+        for key in partitions:
+            partition = self._partitions.pop(key, None)
+            self._unanswered.discard(key)
             if partition is not None:
-                self._withdraw(topic_partition, partition)
+                self._withdraw(key, partition)
 
-    def _take(self, sizes: dict[TopicPartition, int]) -> None:
-        for topic_partition, size in sizes.items():
-            partition = self._partitions.get(topic_partition)
-            if partition is not None:
-                partition.queued_bytes = max(partition.queued_bytes - size, 0)
-                self._touch(topic_partition)
+    def _take(self, key: TopicPartition, generation: int, size: int) -> None:
+        partition = self._partitions.get(key)
+        if partition is not None and partition.target.generation == generation:
+            partition.queued_bytes -= size
+            if partition.node_id is None:
+                self._touch(key)
 
     def _pin(self, topic: str, topic_id: UUID | None) -> None:
         if topic_id is None:
@@ -199,21 +207,18 @@ class FetchEngine:
         """Look at all partitions again: the metadata has changed."""
         self._dirty.update(self._partitions)
         for broker in self._brokers.values():
-            broker.has_stale_ids = True
+            broker.forget_ids()
         self._plan_soon()
 
-    def _touch(self, topic_partition: TopicPartition) -> None:
+    def _touch(self, key: TopicPartition) -> None:
         """Look at a partition again: what is wanted of it, or where it is, may have changed."""
-        self._dirty.add(topic_partition)
+        self._dirty.add(key)
         self._plan_soon()
 
     def _close(self) -> None:
         self._is_closed = True
         self._connections.close()
-        if self._waiter is not None:
-            self._waiter.leave(0)
-        if self._reservation is not None:
-            self._reservation.release()
+        self._memory.close()
 
     # Plan
 
@@ -230,18 +235,19 @@ class FetchEngine:
             return
         now = time.monotonic()
         dirty, self._dirty = self._dirty, set()
-        for topic_partition in dirty:
-            partition = self._partitions.get(topic_partition)
+        for key in dirty:
+            partition = self._partitions.get(key)
             if partition is not None:
-                self._place(topic_partition, partition, now)
-        for node_id, broker in self._brokers.items():
+                self._place(key, partition, now)
+        for node_id, broker in list(self._brokers.items()):
             if broker.is_in_flight or not len(broker.session) or now < broker.not_before:
                 continue
             connection = self._connections.ready(node_id)
             if connection is not None and not self._send(connection, broker):
                 return  # until there is memory
+        self._memory.release_unused()
 
-    def _place(self, topic_partition: TopicPartition, partition: _Partition, now: float) -> None:
+    def _place(self, key: TopicPartition, partition: _Partition, now: float) -> None:
         """Put a partition into the session of the broker that it is fetched from, if it is to be fetched now."""
         node_id = None
         is_wanted = not (
@@ -251,165 +257,91 @@ class FetchEngine:
             or now < partition.not_before
         )
         if is_wanted:
-            node_id = self._node_of(topic_partition, partition)
+            node_id = self._node_of(key, partition, now)
             if node_id is None:
                 self._control.cluster.request_update()
-                self._retry(topic_partition, partition)
+                self._retry(key, partition)
         if partition.node_id is not None and partition.node_id != node_id:
-            self._withdraw(topic_partition, partition)
+            self._withdraw(key, partition)
         if node_id is None:
             return
-        broker = self._brokers.setdefault(node_id, _Broker())
-        broker.has_stale_ids |= partition.node_id is None
+        broker = self._brokers.setdefault(node_id, BrokerFetches(self._settings))
+        if partition.node_id is None:
+            broker.forget_ids()
         partition.node_id = node_id
-        epoch = self._control.cluster.leader_epoch_for_partition(topic_partition)
-        broker.session.put(
-            topic_partition,
-            FetchPosition(
-                partition.offset,
-                _NO_EPOCH if epoch is None else epoch,
-                partition.last_epoch,
-                self._max_partition_bytes,
-            ),
+        epoch = self._control.cluster.leader_epoch_for_partition(key)
+        position = FetchPosition(
+            partition.offset,
+            _NO_EPOCH if epoch is None else epoch,
+            partition.last_epoch,
+            self._max_partition_bytes,
+            partition.target.generation,
         )
+        broker.session.put(key, position)
 
-    def _node_of(self, topic_partition: TopicPartition, partition: _Partition) -> int | None:
-        preferred = partition.target.preferred_replica
-        if preferred is not None and self._control.cluster.is_replica_node(topic_partition, preferred):
-            return preferred
-        leader: int | None = self._control.cluster.leader_for_partition(topic_partition)
+    def _node_of(self, key: TopicPartition, partition: _Partition, now: float) -> int | None:
+        cluster = self._control.cluster
+        if partition.follower is not None:
+            if now < partition.follower_until and cluster.is_replica_node(key, partition.follower):
+                return partition.follower
+            partition.follower = None
+        leader: int | None = cluster.leader_for_partition(key)
         return None if leader == -1 else leader
 
-    def _withdraw(self, topic_partition: TopicPartition, partition: _Partition) -> None:
+    def _withdraw(self, key: TopicPartition, partition: _Partition) -> None:
         if partition.node_id is not None:
-            self._brokers[partition.node_id].session.discard(topic_partition)
+            self._brokers[partition.node_id].session.discard(key)
             partition.node_id = None
 
-    def _retry(self, topic_partition: TopicPartition, partition: _Partition) -> None:
+    def _retry(self, key: TopicPartition, partition: _Partition) -> None:
         """Fetch a partition again after `retry_backoff_ms`."""
         partition.not_before = time.monotonic() + self._backoff_s
-        self._withdraw(topic_partition, partition)
-        self._io.call_later(self._backoff_s, self._touch, topic_partition)
+        self._withdraw(key, partition)
+        self._io.call_later(self._backoff_s, self._touch, key)
 
     # Requests
 
-    def _send(self, connection: BrokerConnection, broker: _Broker) -> bool:
+    def _send(self, connection: BrokerConnection, broker: BrokerFetches) -> bool:
         """Send the next fetch to a broker. Return False if there is no memory for the response."""
-        size = min(
-            self._control.config["fetch_max_bytes"],
-            len(broker.session) * self._max_partition_bytes,
-            max(self._budget.total_bytes // 2, 1),
-        )
-        reservation = self._reserve(size)
+        assert connection.versions is not None
+        most = min(self._max_bytes, len(broker.session) * self._max_partition_bytes)
+        reservation = self._memory.reserve(most)
         if reservation is None:
+            self._queue.wake()  # the caller may hold bytes of paused partitions
             return False
-        version = self._version(connection, broker)
-        plan = broker.session.next_request(is_incremental=self._is_incremental(version))
-        numbers: dict[str, int] = {}
-        rows = [
-            (numbers.setdefault(key.topic, len(numbers)), key.partition, *position)
-            for key, position in plan.positions.items()
-        ]
-        forgotten = [(numbers.setdefault(key.topic, len(numbers)), key.partition) for key in plan.forgotten]
-        if len(numbers) > 1:
-            rows.sort()
-            forgotten.sort()
-        topics = [broker.ids[topic].bytes if broker.ids else topic.encode() for topic in numbers]
         correlation_id = connection.next_correlation_id()
-        frame = self._encoder(size).encode(
-            RequestHeader(version, correlation_id, self._client_id),
-            fetch.FetchSession(plan.session_id, plan.epoch),
-            topics,
-            rows,
-            forgotten,
-        )
+        try:
+            request = broker.encode(
+                broker.api_versions(connection.versions.api_versions),
+                correlation_id,
+                min(most, reservation.size_bytes),
+                self._control.cluster,
+                self._pinned,
+            )
+        except kafka_errors.IncompatibleBrokerVersion as error:
+            reservation.release()
+            broker.not_before = float("inf")
+            self._queue.fail(error)
+            return True
         broker.is_in_flight = True
+        self._brokers[connection.node_id] = self._brokers.pop(connection.node_id)
         connection.send(
-            [frame],
+            [request.frame],
             correlation_id,
-            partial(self._answered, connection, broker, version, reservation),
-            partial(_lent, reservation),
+            partial(self._on_answer, connection, broker, request.version, reservation, time.monotonic()),
+            partial(lend_reserved, reservation),
         )
         return True
 
-    def _is_incremental(self, version: int) -> bool:
-        return version >= _SESSION_VERSION and self._control.config["enable_incremental_fetch_sessions"]
-
-    def _encoder(self, max_bytes: int) -> fetch.FetchEncoder:
-        encoder = self._encoders.get(max_bytes)
-        if encoder is None:
-            config = self._control.config
-            encoder = self._encoders[max_bytes] = fetch.FetchEncoder(
-                config["fetch_max_wait_ms"],
-                config["fetch_min_bytes"],
-                max_bytes,
-                int(config["isolation_level"] == "read_committed"),
-                config["client_rack"].encode(),
-            )
-        return encoder
-
-    def _version(self, connection: BrokerConnection, broker: _Broker) -> int:
-        """Choose the version of the next fetch. Fetch by topic ids if the broker can, and the ids are known.
-
-        A topic cannot change its id within a session, nor a session from names to ids. A new session is begun then.
-        """
-        assert connection.versions is not None
-        oldest, newest = connection.versions.api_versions[_API_KEY]
-        version = min(newest, fetch.NEWEST_VERSION)
-        if version < fetch.TOPIC_IDS_VERSION:
-            ids: dict[str, UUID] = {}
-        else:
-            ids = self._ids(broker) if broker.has_stale_ids else broker.ids
-        if any(ids.get(topic) != known for topic, known in broker.ids.items()) or bool(ids) != bool(broker.ids):
-            broker.session.failed()
-        broker.ids, broker.has_stale_ids = ids, False
-        if not ids:
-            version = min(version, fetch.TOPIC_IDS_VERSION - 1)
-        is_committed = self._control.config["isolation_level"] == "read_committed"
-        if version < max(oldest, _ISOLATION_VERSION if is_committed else fetch.OLDEST_VERSION):
-            raise kafka_errors.IncompatibleBrokerVersion(f"{connection}: no version of Fetch that both sides know")
-        return version
-
-    def _ids(self, broker: _Broker) -> dict[str, UUID]:
-        """Return the ids of all topics of a session; empty if one is not known."""
-        ids = {}
-        for topic in broker.session.topics():
-            topic_id = self._pinned.get(topic) or self._control.cluster.topic_id(topic)
-            if not topic_id or topic_id == _NO_ID:
-                return {}
-            ids[topic] = topic_id
-        return ids
-
-    def _reserve(self, size: int) -> Reservation | None:
-        """Reserve bytes for a response, or wait for them without blocking the thread."""
-        if self._reservation is not None:
-            reservation, self._reservation = self._reservation, None
-            return reservation
-        if self._waiter is not None:
-            return None
-        found = self._budget.try_reserve(size)
-        if found is None:
-            self._waiter = Waiter(self._budget, size, partial(self._call, self._woken))
-            self._waiter.enlist()
-        return found
-
-    def _woken(self) -> None:
-        waiter = self._waiter
-        if waiter is not None and waiter.is_served:
-            self._reservation = waiter.take()
-        if waiter is not None and not waiter.is_in_line:
-            waiter.leave(0)
-            self._waiter = None
-            self._plan_soon()
-
     # Responses
 
-    def _answered(
+    def _on_answer(
         self,
         connection: BrokerConnection,
-        broker: _Broker,
+        broker: BrokerFetches,
         version: int,
         reservation: Reservation,
+        sent_at: float,
         frame: memoryview | None,
         error: Exception | None,
     ) -> None:
@@ -418,60 +350,69 @@ class FetchEngine:
         memory = ResponseMemory(reservation)
         try:
             if frame is None:
-                broker.session.failed()
+                self._on_failure(connection.node_id, broker)
                 return
             reservation.resize(len(frame))
             try:
                 response = fetch.decode_fetch_response(frame, version)
             except MalformedResponseError as malformed:
-                broker.session.failed()
+                self._on_failure(connection.node_id, broker)
                 connection.close(kafka_errors.KafkaProtocolError(str(malformed)))
                 return
             connection.throttle(response.throttle_time_ms)
-            refused = broker.session.answered(response.session_id, response.error_code)
+            refused = broker.session.accept(response.session_id, response.error_code)
             if refused is not None:
-                log.info("%s refused a fetch, which is sent again: %r", connection, refused)
-                broker.not_before = time.monotonic() + self._backoff_s
-                self._io.call_later(self._backoff_s, self._plan_soon)
+                self._refuse(connection, broker, refused)
                 return
-            self._queue.put(self._accepted(connection.node_id, broker, version, frame, response, memory))
+            found = list(self._accept(connection.node_id, broker, version, frame, response, memory))
+            found += self._unchanged(connection.node_id, broker, version)
+            if found:
+                self._queue.put(found)
+            self._on_response(time.monotonic() - sent_at)
         finally:
             memory.release()
             self._plan_soon()
 
-    def _accepted(
+    def _on_failure(self, node_id: int, broker: BrokerFetches) -> None:
+        """Begin a new session with a broker that gave no answer. Fetch from leaders what it was only a follower of."""
+        broker.session.fail()
+        for key, partition in self._partitions.items():
+            if partition.node_id == node_id and partition.follower is not None:
+                partition.follower = None
+                self._touch(key)
+
+    def _refuse(self, connection: BrokerConnection, broker: BrokerFetches, error: Exception) -> None:
+        """Send a fetch again that the broker refused as a whole: at once if only its session has ended."""
+        log.info("%s refused a fetch, which is sent again: %r", connection, error)
+        if isinstance(
+            error, kafka_errors.FetchSessionIdNotFoundError | kafka_errors.InvalidFetchSessionEpochError
+        ):
+            return
+        broker.forget_ids()
+        self._control.cluster.request_update()
+        broker.not_before = time.monotonic() + self._backoff_s
+        self._io.call_later(self._backoff_s, self._plan_soon)
+
+    def _accept(
         self,
         node_id: int,
-        broker: _Broker,
+        broker: BrokerFetches,
         version: int,
         frame: memoryview,
         response: fetch.FetchResponse,
         memory: ResponseMemory,
-    ) -> list[Fetched]:
-        """Return what of a response the caller gets. Move its partitions to their next offsets."""
+    ) -> Iterator[Fetched]:
+        """Yield what of a response the caller gets. Move its partitions to their next offsets."""
+        aborted = [AbortedTransaction(*row) for row in response.aborted.tolist()]
         is_by_id = version >= fetch.TOPIC_IDS_VERSION
-        names = {topic_id.bytes: topic for topic, topic_id in broker.ids.items()}
-        topics = [names.get(topic) if is_by_id else topic.decode() for topic in response.topics]
-        aborted = response.aborted.tolist()
-        accepted = []
-        for row in response.partitions.tolist():
-            answer = _Answer(*row)
-            topic = topics[answer.topic]
-            if topic is None:
-                continue
-            key = TopicPartition(topic, answer.partition)
-            partition = self._partitions.get(key)
-            if (
-                partition is None
-                or partition.node_id != node_id
-                or broker.session.fetched_offset(key) != partition.offset
-            ):
+        for key, answer in broker.answers(response, version):
+            partition = self._current(key, node_id, broker)
+            if partition is None:
                 continue  # it was moved meanwhile
+            self._unanswered.discard(key)
             if answer.leader_epoch >= 0:
                 self._learn_leader(key, answer)
-            if answer.error_code in _MOVED:
-                self._control.cluster.request_update()
-                self._retry(key, partition)
+            if self._moves(key, partition, answer):
                 continue
             first, size = answer.records_position, max(answer.records_size, 0)
             fetched = Fetched(
@@ -482,24 +423,51 @@ class FetchEngine:
                 frame[first : first + size],
                 answer.high_watermark,
                 aborted[answer.first_aborted : answer.first_aborted + max(answer.aborted, 0)],
-                answer.preferred_read_replica,
                 answer.diverging_end_offset >= 0,
                 is_by_id,
                 memory,
             )
             memory.add_part()
             self._advance(key, partition, fetched)
-            accepted.append(fetched)
-        return accepted
+            yield fetched
+
+    def _current(self, key: TopicPartition, node_id: int, broker: BrokerFetches) -> _Partition | None:
+        """Return the state of a partition if the request of that broker has fetched it for its current position."""
+        partition = self._partitions.get(key)
+        position = broker.session.fetched_position(key)
+        if partition is None or position is None or partition.node_id != node_id:
+            return None
+        is_same = (position.generation, position.offset) == (partition.target.generation, partition.offset)
+        return partition if is_same else None
+
+    def _moves(self, key: TopicPartition, partition: _Partition, answer: FetchAnswer) -> bool:
+        """Return whether a partition is fetched again elsewhere, so that the answer is not for the caller."""
+        is_from_follower = partition.follower is not None
+        if answer.error_code in _MOVED or (is_from_follower and answer.error_code == _OUT_OF_RANGE):
+            partition.follower = None
+            if answer.error_code != _OUT_OF_RANGE:  # a follower may lack what its leader has
+                self._control.cluster.request_update()
+            self._retry(key, partition)
+            return True
+        if answer.preferred_read_replica >= 0 and not answer.records_size > 0 and not answer.error_code:
+            partition.follower = answer.preferred_read_replica
+            max_age_s = self._control.config["metadata_max_age_ms"] / 1000
+            partition.follower_until = time.monotonic() + max_age_s
+            self._touch(key)
+            return True
+        return False
 
     def _advance(self, key: TopicPartition, partition: _Partition, fetched: Fetched) -> None:
-        """Move a partition behind what was fetched."""
-        if fetched.error_code in _OTHER_ID:
+        """Move a partition to the offset after what was fetched."""
+        if fetched.error_code in OTHER_ID:
             self._control.cluster.request_update()
             self._retry(key, partition)
         elif fetched.error_code or fetched.is_diverging:
             partition.is_stopped = True
-        elif len(fetched.records):
+        else:
+            self._high_watermarks[key] = fetched.high_watermark
+            if not len(fetched.records):
+                return
             run, *_, error = scan(fetched.records)
             if len(run):
                 last = run.index[-1]
@@ -507,41 +475,25 @@ class FetchEngine:
                 partition.last_epoch = int(last["partition_leader_epoch"])
             partition.is_stopped = error is not None or not len(run)
             partition.queued_bytes += len(fetched.records)
-        else:
-            return
         self._touch(key)
 
-    def _learn_leader(self, key: TopicPartition, answer: _Answer) -> None:
+    def _unchanged(self, node_id: int, broker: BrokerFetches, version: int) -> Iterator[Fetched]:
+        """Yield an empty answer for partitions of a new generation that the response leaves out as unchanged."""
+        for key in tuple(self._unanswered):
+            partition = self._current(key, node_id, broker)
+            if partition is not None:
+                self._unanswered.discard(key)
+                generation, high_watermark = partition.target.generation, self._high_watermarks.get(key, -1)
+                is_by_id = version >= fetch.TOPIC_IDS_VERSION
+                empty = memoryview(b"")
+                yield Fetched(
+                    key, generation, partition.offset, 0, empty, high_watermark, [], False, is_by_id, None
+                )
+
+    def _learn_leader(self, key: TopicPartition, answer: FetchAnswer) -> None:
         """Take the leader that a broker names (KIP-951)."""
         cluster = self._control.cluster
         if cluster.update_partition_leader(key, answer.leader_id, answer.leader_epoch):
             if cluster.broker_metadata(answer.leader_id) is None:
                 cluster.request_update()
             self._touch(key)
-
-
-class _Answer(NamedTuple):
-    """A row of `FETCHED_DTYPE`."""
-
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    diverging_end_offset: int
-    records_position: int
-    records_size: int
-    topic: int
-    partition: int
-    diverging_epoch: int
-    leader_id: int
-    leader_epoch: int
-    preferred_read_replica: int
-    first_aborted: int
-    aborted: int
-    error_code: int
-    reserved: int
-
-
-def _lent(reservation: Reservation, size: int) -> memoryview:
-    """Return memory for a response, which counts as what it takes."""
-    reservation.resize(size)
-    return memoryview(lend(size))

@@ -5,34 +5,19 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from _kafkafmt.streams.reservations import Reservation
+    from kafkafmt.client.fetch_memory import ResponseMemory
     from kafkafmt.types import TopicPartition
 
 
-class ResponseMemory:
-    """The reserved bytes of one response. They are released when no part of it waits any more."""
+class AbortedTransaction(NamedTuple):
+    """A transaction that was aborted, as a response has it."""
 
-    def __init__(self, reservation: Reservation) -> None:
-        self.reservation = reservation
-        self._parts = 1
-        self._lock = threading.Lock()
-
-    def add_part(self) -> None:
-        """Keep the bytes until one more call of `release`."""
-        with self._lock:
-            self._parts += 1
-
-    def release(self) -> None:
-        """Release a part, and the bytes with the last one."""
-        with self._lock:
-            self._parts -= 1
-            is_last = self._parts == 0
-        if is_last:
-            self.reservation.release()
+    producer_id: int
+    first_offset: int
 
 
 @dataclass(slots=True)
@@ -42,9 +27,10 @@ class Fetched:
     generation: of the `Target` that it was fetched for.
     offset: at which it was fetched.
     records: a view of the response; empty with an error.
-    aborted: producer id and first offset of each transaction that is aborted within the records.
-    diverging_epoch: whether the broker's log differs before the fetched offset (KIP-595).
+    aborted: the transactions that were aborted within the records.
+    is_diverging: whether the broker's log differs before the fetched offset (KIP-595).
     is_by_id: whether it was fetched by the topic's id.
+    memory: of the response; None if nothing is held.
     """
 
     topic_partition: TopicPartition
@@ -53,12 +39,16 @@ class Fetched:
     error_code: int
     records: memoryview
     high_watermark: int
-    aborted: list[tuple[int, int]]
-    preferred_read_replica: int
+    aborted: list[AbortedTransaction]
     is_diverging: bool
     is_by_id: bool
-    memory: ResponseMemory
-    is_released: bool = field(default=False, compare=False)
+    memory: ResponseMemory | None
+
+    def release(self) -> None:
+        """Release the memory of the response, if no other part of it waits. A second call does nothing."""
+        memory, self.memory = self.memory, None
+        if memory is not None:
+            memory.release()
 
 
 class FetchQueue:
@@ -68,6 +58,7 @@ class FetchQueue:
         self._items: deque[Fetched] = deque()
         self._condition = threading.Condition()
         self._is_woken = False
+        self._error: Exception | None = None
 
     def put(self, items: Iterable[Fetched]) -> None:
         """Append what was fetched, and wake the caller's thread."""
@@ -94,6 +85,17 @@ class FetchQueue:
         with self._condition:
             self._is_woken = True
             self._condition.notify_all()
+
+    def fail(self, error: Exception) -> None:
+        """Raise an error in the next `raise_error`, and wake the caller's thread."""
+        self._error = error
+        self.wake()
+
+    def raise_error(self) -> None:
+        """Raise the error of `fail`, once."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
     def __len__(self) -> int:
         return len(self._items)

@@ -20,15 +20,17 @@ _MAX_EPOCH = 2**31 - 1
 
 
 class FetchPosition(NamedTuple):
-    """Where a fetch of one partition begins, as a request has it.
+    """Where a fetch of one partition begins. All fields but `generation` are those of a request.
 
     last_fetched_epoch: the leader epoch of the record before `offset` (KIP-320); -1 if it is not known.
+    generation: of the caller's position. A new one is sent again, although nothing else has changed.
     """
 
     offset: int
     current_leader_epoch: int
     last_fetched_epoch: int
     max_bytes: int
+    generation: int = 0
 
 
 class FetchPlan(NamedTuple):
@@ -47,7 +49,9 @@ class FetchSessionState:
         self._session_id = _NO_SESSION
         self._epoch = _FIRST_EPOCH
         self._wanted: dict[TopicPartition, FetchPosition] = {}
-        self._known: dict[TopicPartition, FetchPosition] = {}  # by the broker, once it has the request in flight
+        self._known: dict[
+            TopicPartition, FetchPosition
+        ] = {}  # by the broker, once it has the request in flight
         self._changed: set[TopicPartition] = set()
 
     def __len__(self) -> int:
@@ -68,13 +72,12 @@ class FetchSessionState:
         """Return the topics of the next request, those that it only forgets included."""
         return {key.topic for partitions in (self._wanted, self._known) for key in partitions}
 
-    def fetched_offset(self, topic_partition: TopicPartition) -> int | None:
-        """Return the offset at which the request in flight fetches a partition; None if it does not."""
-        position = self._known.get(topic_partition)
-        return None if position is None else position.offset
+    def fetched_position(self, topic_partition: TopicPartition) -> FetchPosition | None:
+        """Return the position from which the request in flight fetches a partition; None if it does not."""
+        return self._known.get(topic_partition)
 
     def next_request(self, *, is_incremental: bool) -> FetchPlan:
-        """Return what the next request says. The request must then be sent, or `failed` be called.
+        """Return what the next request says. The request must then be sent, or `fail` be called.
 
         is_incremental: whether the broker keeps sessions; else each request names all partitions.
         """
@@ -85,7 +88,7 @@ class FetchSessionState:
         changed, self._changed = self._changed, set()
         if self._epoch <= _FIRST_EPOCH:
             self._known = dict(self._wanted)
-            return FetchPlan(self._session_id, self._epoch, self._known, [])
+            return FetchPlan(self._session_id, self._epoch, dict(self._known), [])
         positions, forgotten = {}, []
         for topic_partition in changed:
             position = self._wanted.get(topic_partition)
@@ -98,7 +101,7 @@ class FetchSessionState:
                 self._known[topic_partition] = positions[topic_partition] = position
         return FetchPlan(self._session_id, self._epoch, positions, forgotten)
 
-    def answered(self, session_id: int, error_code: int) -> Exception | None:
+    def accept(self, session_id: int, error_code: int) -> Exception | None:
         """Take the session fields of a response. Return the error of the whole request; None if it has partitions.
 
         After an error the next request names all partitions.
@@ -106,7 +109,7 @@ class FetchSessionState:
         if error_code:
             if error_code == kafka_errors.FetchSessionIdNotFoundError.errno:
                 self._session_id = _NO_SESSION
-            self.failed()
+            self.fail()
             error: Exception = kafka_errors.for_code(error_code)()
             return error
         if self._epoch == _NO_SESSION_EPOCH or session_id == _THROTTLED_SESSION:
@@ -118,6 +121,6 @@ class FetchSessionState:
             self._epoch = self._epoch + 1 if self._epoch < _MAX_EPOCH else 1
         return None
 
-    def failed(self) -> None:
+    def fail(self) -> None:
         """Begin a new session with the next request: whether the broker has handled the last one is not known."""
         self._epoch = _FIRST_EPOCH

@@ -10,12 +10,13 @@ from functools import partial
 
 from kafkafmt._util.options import Option
 from kafkafmt.client.client_config import parse_option
+from kafkafmt.client.consumer import Consumer
 from kafkafmt.client.producer import Producer
 from kafkafmt.client.raw_consumer import RawConsumer
 from kafkafmt.client.raw_producer import RawProducer
 
 
-def _options(client: type[Producer | RawConsumer], helps: Mapping[str, str]) -> tuple[Option, ...]:
+def _options(client: type[Producer | Consumer | RawConsumer], helps: Mapping[str, str]) -> tuple[Option, ...]:
     defaults = client.DEFAULT_CONFIG
     return tuple(
         Option(name, partial(parse_option, name, defaults=defaults), str(defaults[name]), text)
@@ -53,9 +54,15 @@ RAW_PRODUCER_OPTIONS = _options(
         "the number that the target reports, as `kafkafmt serve --allow-produce` does",
     },
 )
+_BUDGET = (
+    "a [`MemoryBudget`](memory.md#a-budget) that bounds the bytes that are fetched and not returned. Several consumers "
+    "may share it. One batch may be larger. A partition whose bytes are not free waits"
+)
+CONSUMER_OPTIONS = _options(Consumer, {"budget": _BUDGET})
 RAW_CONSUMER_OPTIONS = _options(
     RawConsumer,
     {
+        "budget": _BUDGET,
         "fetch_raw_bytes": "must be True: KIP-712's name for what this consumer does",
         "keep_control_batches": 'return control batches, too; requires `isolation_level="read_uncommitted"`',
         "trim_first_batch": "open the first batch and remove the records before the position; False: return it whole",

@@ -1,31 +1,27 @@
-"""kafka-python's consumer, changed to return whole batches as they are stored, not decompressed (KIP-712).
-
-Groups, rebalances, security, offset commits, positions and configuration are kafka-python's. Its constructor assigns a
-fetcher to an attribute. Here that is a property, whose setter creates a RawFetcher before the other one was used.
-"""
+"""A consumer that returns whole batches as they are stored, not decompressed (KIP-712)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kafka import KafkaConsumer
 from kafka.consumer.fetcher import ConsumerRecord
 
-from kafkafmt.client.raw_fetcher import FetchOptions, OffsetReset, RawFetcher
-from kafkafmt.client.receiving import DescriptorSelector, ReceivingClient
+from kafkafmt.client.base_consumer import BaseConsumer
+from kafkafmt.client.partition_batches import BatchOptions, PartitionBatches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from uuid import UUID
 
-    from kafka.consumer.fetcher import Fetcher
     from kafka.structs import TopicPartition
 
     from _kafkafmt.batches.scan import BatchRun
+    from kafkafmt.client.fetch_metrics import FetchMetrics
+    from kafkafmt.client.fetch_queue import Fetched
+    from kafkafmt.client.partition_fetches import Part
 
 
-class RawConsumer(KafkaConsumer):  # type: ignore[misc]
-    """A KafkaConsumer whose records are whole batches, with the bytes that the broker stores.
+class RawConsumer(BaseConsumer):
+    """kafka-python's KafkaConsumer, whose records are whole batches with the bytes that the broker stores.
 
     The value of a record is a memoryview of one batch. Its offset is the batch's last offset, so that positions and
     commits fall between batches. Its timestamp is the batch's largest; `leader_epoch` and `timestamp_type` are the
@@ -38,6 +34,7 @@ class RawConsumer(KafkaConsumer):  # type: ignore[misc]
 
     Options are those of kafka-python's KafkaConsumer without the deserializers, and:
 
+    budget: a MemoryBudget that bounds the bytes that are fetched and not returned. Several consumers may share it.
     fetch_raw_bytes: must be True: KIP-712's name for what this consumer does.
     keep_control_batches: return control batches, too, for a copy that is equal byte for byte. Requires
         `isolation_level="read_uncommitted"`.
@@ -49,19 +46,17 @@ class RawConsumer(KafkaConsumer):  # type: ignore[misc]
     """
 
     DEFAULT_CONFIG: ClassVar[dict[str, Any]] = {
-        **KafkaConsumer.DEFAULT_CONFIG,
+        **BaseConsumer.DEFAULT_CONFIG,
         "fetch_raw_bytes": True,
         "keep_control_batches": False,
         "trim_first_batch": True,
-        "kafka_client": ReceivingClient,
-        "selector": DescriptorSelector,
     }
 
     def __init__(self, *topics: str, **configs: Any) -> None:
         if configs.get("fetch_raw_bytes", True) is not True:
             raise ValueError(
                 f"fetch_raw_bytes: expected True, found {configs['fetch_raw_bytes']!r}: a RawConsumer returns batches; "
-                "use kafka-python's KafkaConsumer for records"
+                "use a Consumer for records"
             )
         for name in ("key_deserializer", "value_deserializer"):
             if configs.get(name) is not None:
@@ -72,64 +67,53 @@ class RawConsumer(KafkaConsumer):  # type: ignore[misc]
                 "without the batches of aborted transactions"
             )
         super().__init__(*topics, **configs)
-
-    # Assigned by KafkaConsumer.__init__
-
-    @property
-    def _fetcher(self) -> RawFetcher:
-        return self._raw_fetcher
-
-    @_fetcher.setter
-    def _fetcher(self, made: Fetcher) -> None:
-        options = FetchOptions(
+        self._options = BatchOptions(
             check_crcs=self.config["check_crcs"],
             keeps_control_batches=self.config["keep_control_batches"],
             trims_first_batch=self.config["trim_first_batch"],
         )
-        self._raw_fetcher = RawFetcher.replacing(made, options)
 
-    # Batches
+    def _open_part(self, fetched: Fetched, metrics: FetchMetrics) -> Part:
+        return PartitionBatches(fetched, self._options, metrics)
 
     @property
     def fetched_bytes(self) -> int:
         """Return the size of the batches that were fetched and not returned yet."""
-        return self._fetcher.fetched_bytes
-
-    def take_offset_resets(self) -> Iterator[OffsetReset]:
-        """Yield each position that `auto_offset_reset` replaced since the last call."""
-        return self._fetcher.take_offset_resets()
+        return self._fetches.fetched_bytes
 
     def pin_topic_id(self, topic: str, topic_id: UUID | None) -> None:
         """Fetch a topic by its id (KIP-516), so that a topic created later with the same name is not read.
 
-        Brokers before 3.1 cannot fetch by id: `take_fetched_by_name` returns the topics that they fetched by name.
+        Brokers before 3.1 cannot fetch by id: `take_fetched_by_name` returns the topics that they fetched by name. So
+        are all topics while the ids of some topics are pinned, and of others are not.
 
-        topic_id: None to fetch by name again.
+        topic_id: None to release the id again.
         """
-        self._fetcher.pin_topic_id(topic, topic_id)
+        self._fetches.pin(topic, topic_id)
 
     def take_fetched_by_name(self) -> set[str]:
         """Return the topics with a pinned id of which batches were fetched by name since the last call.
 
         These batches may be those of another topic.
         """
-        return self._fetcher.take_fetched_by_name()
+        taken, self._fetches.fetched_by_name = self._fetches.fetched_by_name, set()
+        return taken
 
     def take_unknown_topics(self) -> set[str]:
         """Return the topics whose pinned id a broker did not know since the last call.
 
         The topic was deleted, or the broker has not learned of it yet.
         """
-        return self._fetcher.take_unknown_topics()
+        taken, self._fetches.unknown_topics = self._fetches.unknown_topics, set()
+        return taken
 
-    def poll(
-        self, timeout_ms: float = 0, max_records: int | None = None, update_offsets: bool = True
+    def _poll_records(
+        self, timeout_ms: float, max_records: int | None
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Poll as KafkaConsumer does. Return one ConsumerRecord per batch, at most `max_records` batches."""
-        polled = super().poll(timeout_ms, max_records, update_offsets)
+        """Return one ConsumerRecord per batch."""
         return {
             partition: [record for run in runs for record in _records(partition, run)]
-            for partition, runs in polled.items()
+            for partition, runs in self.poll_runs(timeout_ms, max_records).items()
         }
 
     def poll_runs(
@@ -141,8 +125,7 @@ class RawConsumer(KafkaConsumer):  # type: ignore[misc]
 
         max_batches: the most batches in all runs together; None for `max_poll_records`.
         """
-        runs: dict[TopicPartition, list[BatchRun]] = super().poll(timeout_ms, max_batches)
-        return runs
+        return self._poll_with(PartitionBatches.take, timeout_ms, max_batches)
 
 
 def _records(topic_partition: TopicPartition, run: BatchRun) -> list[ConsumerRecord]:

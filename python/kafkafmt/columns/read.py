@@ -183,7 +183,7 @@ def to_numpy(
     found = list(numpy_batches(source, columns, verify=verify, control=control, chunk_bytes=sys.maxsize))
     if found:
         return found[0]
-    return _numpy_columns(
+    return numpy_columns(
         ColumnBuilder(columns, large_offsets=True).take(), columns, 0, source.topic_partition
     )
 
@@ -215,7 +215,7 @@ def numpy_batches(
         large_offsets=True,
         chunk_bytes=chunk_bytes,
     )
-    return (_numpy_columns(arrays, columns, count, source.topic_partition) for count, arrays in chunks)
+    return (numpy_columns(arrays, columns, count, source.topic_partition) for count, arrays in chunks)
 
 
 def _checked_for_numpy(source: RunSource, columns: Sequence[str] | None) -> Sequence[str]:
@@ -225,9 +225,13 @@ def _checked_for_numpy(source: RunSource, columns: Sequence[str] | None) -> Sequ
     return columns
 
 
-def _numpy_columns(
+def numpy_columns(
     arrays: dict[str, Any], columns: Sequence[str], count: int, source: TopicPartition | None
 ) -> dict[str, Column]:
+    """Return the arrays of a `ColumnBuilder` with 64-bit offsets as columns by name.
+
+    count: the number of records. source: the partition for the columns topic and partition.
+    """
     return {name: _numpy_column(name, arrays.get(name), count, source) for name in columns}
 
 

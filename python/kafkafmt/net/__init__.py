@@ -1,6 +1,7 @@
 """Produce and consume over the network, with kafka-python's connections.
 
 - `Producer` is kafka-python's producer with kafkafmt's accumulator and encoder (KIP-126).
+- `Consumer` is kafka-python's consumer, which also returns columns.
 - `RawProducer` sends whole batches, and `RawConsumer` returns them, as they are stored (KIP-712).
 
 Requires the extra `net`.
@@ -15,6 +16,7 @@ except ModuleNotFoundError as error:
         "kafkafmt.net needs kafka-python: pip install 'kafkafmt[net]'", name="kafka"
     ) from None
 
+from kafkafmt.client.consumer import Consumer
 from kafkafmt.client.errors import (
     BufferExhaustedError,
     PossiblyDeliveredError,
@@ -29,6 +31,7 @@ from kafkafmt.client.raw_producer import RawProducer
 
 __all__ = [
     "BufferExhaustedError",
+    "Consumer",
     "CorruptRecordError",
     "PossiblyDeliveredError",
     "Producer",

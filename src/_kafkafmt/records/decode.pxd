@@ -4,6 +4,7 @@ from .record_ranges cimport RecordRanges
 
 
 cdef object memory_changed()
+cdef list headers_of(const RecordRow* row)
 
 
 cdef class LocatedRecords:

@@ -211,6 +211,26 @@ cdef inline object bytes_or_none(const uint8_t* data, int32_t size):
     return None if size < 0 else PyBytes_FromStringAndSize(<const char*>data, size)
 
 
+cdef list headers_of(const RecordRow* row):
+    """Return the headers of a record: a list of (str, bytes or None)."""
+    cdef Cursor cursor
+    cdef int32_t _
+    cdef Header header
+    cdef list result = []
+    cursor.pos = row.headers
+    cursor.end = cursor.pos + row.headers_size
+    cursor.status = Status.OK
+    for _ in range(row.header_count):
+        if not read_header(&cursor, &header):
+            raise memory_changed()
+        key = PyBytes_FromStringAndSize(<const char*>header.key, header.key_size)
+        value = None
+        if header.value_size >= 0:
+            value = PyBytes_FromStringAndSize(<const char*>header.value, header.value_size)
+        result.append((key.decode("utf-8", "surrogateescape"), value))
+    return result
+
+
 @cython.final
 @cython.no_gc
 cdef class RecordIterator:
@@ -339,22 +359,7 @@ cdef class Record:
 
     @property
     def headers(self):
-        cdef Cursor cursor
-        cdef int32_t _
-        cdef Header header
-        cursor.pos = self.there().headers
-        cursor.end = cursor.pos + self.row.headers_size
-        cursor.status = Status.OK
-        result = []
-        for _ in range(self.row.header_count):
-            if not read_header(&cursor, &header):
-                raise memory_changed()
-            key = PyBytes_FromStringAndSize(<const char*>header.key, header.key_size)
-            value = None
-            if header.value_size >= 0:
-                value = PyBytes_FromStringAndSize(<const char*>header.value, header.value_size)
-            result.append((key.decode("utf-8", "surrogateescape"), value))
-        return result
+        return headers_of(self.there())
 
     @property
     def sequence(self):

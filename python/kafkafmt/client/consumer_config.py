@@ -1,0 +1,71 @@
+"""The options of consumers, checked and completed as kafka-python's KafkaConsumer does."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from kafka import KafkaConsumer
+from kafka.errors import KafkaConfigurationError
+from kafka.metrics import MetricConfig, Metrics
+
+log = logging.getLogger(__name__)
+
+_RESET_NAMES = {"smallest": "earliest", "largest": "latest"}
+# Brokers from this version on let a session time out after 45 s (KIP-735), and have a separate poll interval.
+_LONG_SESSIONS = (3, 0)
+_POLL_INTERVALS = (0, 10, 1)
+
+
+def consumer_config(defaults: Mapping[str, Any], configs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all options. Raises KafkaConfigurationError for unknown options, and for values that do not fit."""
+    unknown = configs.keys() - defaults.keys()
+    if unknown:
+        raise KafkaConfigurationError(f"Unrecognized configs: {unknown}")
+    config = {**defaults, **configs}
+    reset = config["auto_offset_reset"]
+    if reset in _RESET_NAMES:
+        log.warning("use auto_offset_reset=%s (%s is deprecated)", _RESET_NAMES[reset], reset)
+        config["auto_offset_reset"] = _RESET_NAMES[reset]
+    if config["isolation_level"] not in ("read_uncommitted", "read_committed"):
+        raise KafkaConfigurationError("Unrecognized isolation_level")
+    times = ("fetch_max_wait_ms", "request_timeout_ms", "connections_max_idle_ms")
+    shortest, middle, longest = (config[name] for name in times)
+    if not shortest < middle < longest:
+        raise KafkaConfigurationError(
+            f"connections_max_idle_ms ({longest}) must be larger than request_timeout_ms ({middle}) which must be "
+            f"larger than fetch_max_wait_ms ({shortest})."
+        )
+    if config["group_instance_id"] is not None and config["group_id"] is None:
+        raise KafkaConfigurationError("group_instance_id requires group_id")
+    # A response has headers, and at least one batch, which may be larger than `fetch_max_bytes`.
+    most = config["fetch_max_bytes"] + config["max_partition_fetch_bytes"]
+    config["receive_message_max_bytes"] = max(config["receive_message_max_bytes"], most)
+    return config
+
+
+def adjust_timeouts(
+    config: dict[str, Any], configs: Mapping[str, Any], broker_version: tuple[int, ...]
+) -> None:
+    """Set `api_version`, and the timeouts of groups to what brokers of this version take, unless `configs` has them."""
+    config["api_version"] = broker_version
+    if "session_timeout_ms" not in configs:
+        if broker_version < _POLL_INTERVALS and "max_poll_interval_ms" in configs:
+            config["session_timeout_ms"] = config["max_poll_interval_ms"]
+        elif broker_version < _LONG_SESSIONS:
+            config["session_timeout_ms"] = KafkaConsumer.DEFAULT_SESSION_TIMEOUT_MS_PRE_KIP_735
+    if "max_poll_interval_ms" not in configs and broker_version < _POLL_INTERVALS:
+        config["max_poll_interval_ms"] = config["session_timeout_ms"]
+
+
+def metrics_of(config: Mapping[str, Any]) -> Metrics | None:
+    """Return kafka-python's registry of metrics with the reporters of the options; None without `metrics_enabled`."""
+    if not config["metrics_enabled"]:
+        return None
+    settings = MetricConfig(
+        samples=config["metrics_num_samples"],
+        time_window_ms=config["metrics_sample_window_ms"],
+        tags={"client-id": config["client_id"]},
+    )
+    return Metrics(settings, [reporter() for reporter in config["metric_reporters"]])
