@@ -42,8 +42,11 @@ class BaseConsumer(ConsumerControl):
             is_ready = not is_due or self._control_once(deadline)
             self._queue.raise_error()
             taken = self._fetches.take(most, take) if is_ready else {}
-            if taken or time.monotonic() >= deadline:
+            if taken:
                 return taken
+            self._engine.want()
+            if time.monotonic() >= deadline:
+                return {}
             if not is_due:
                 self._next_control = 0.0  # look at groups and positions before the wait
             elif is_ready and not self._fetches.is_changed and not self._fetches.release_parked():

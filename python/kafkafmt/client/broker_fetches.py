@@ -88,6 +88,7 @@ class BrokerFetches:
         self.session = FetchSessionState()
         self.is_in_flight = False
         self.not_before = 0.0
+        self.behind: set[TopicPartition] = set()  # partitions of which the broker has more records
         self._settings = settings
         self._ids: dict[str, UUID] = {}  # of the topics of the session; empty if it uses names
         self._has_stale_ids = True

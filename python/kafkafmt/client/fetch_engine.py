@@ -2,7 +2,10 @@
 
 Each broker has one request in flight. It asks for the partitions that may be fetched: assigned, not paused, and with
 less than `max_partition_fetch_bytes` in the queue. So the next batches of a partition arrive while the last ones are
-used. The caller's thread says what to fetch (`FetchEngine.fetch`), and takes what has arrived (`FetchQueue`).
+used. A broker without more records is asked only while the caller waits for some: then no request is on its way, with
+memory reserved for it, when the caller seeks.
+
+The caller's thread says what to fetch (`FetchEngine.fetch`), and takes what has arrived (`FetchQueue`).
 """
 
 from __future__ import annotations
@@ -11,9 +14,8 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import kafka.errors as kafka_errors
@@ -26,6 +28,7 @@ from kafkafmt.client.broker_fetches import BrokerFetches, FetchAnswer, FetchSett
 from kafkafmt.client.fetch_memory import FetchMemory, ResponseMemory, lend_reserved
 from kafkafmt.client.fetch_queue import AbortedTransaction, Fetched, FetchQueue
 from kafkafmt.client.fetch_session import FetchPosition
+from kafkafmt.client.fetch_targets import PartitionProgress, Target
 
 if TYPE_CHECKING:
     from _kafkafmt.streams.reservations import Reservation
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NO_EPOCH = -1
+# How long a caller counts as waiting after `want`. It calls that again before half of the time has passed.
+_WANTED_SECONDS = 0.4
 _OUT_OF_RANGE = kafka_errors.OffsetOutOfRangeError.errno
 # Errors after which the leader is looked up again, and the partition is fetched again.
 _MOVED = frozenset(
@@ -54,43 +59,6 @@ _MOVED = frozenset(
 OTHER_ID = frozenset(
     error.errno for error in (kafka_errors.UnknownTopicIdError, kafka_errors.InconsistentTopicIdError)
 )
-
-
-class Target(NamedTuple):
-    """Where the caller wants to fetch a partition from.
-
-    leader_epoch: of the record before `offset`; -1 if it is not known.
-    generation: changes with each seek and assignment. What was fetched for an earlier one is dropped.
-    delay_s: how long to wait before the first fetch.
-    """
-
-    offset: int
-    leader_epoch: int
-    generation: int
-    is_paused: bool = False
-    delay_s: float = 0.0
-
-
-@dataclass(slots=True)
-class _Partition:
-    """The state of a partition that is fetched.
-
-    offset, last_epoch: of the next fetch, which is after all that was fetched.
-    queued_bytes: fetched, and not taken by the caller.
-    node_id: of the broker whose session has it; None for none.
-    is_stopped: after an error that the caller must handle.
-    follower, follower_until: the replica to fetch from in place of the leader, and how long (KIP-392).
-    """
-
-    target: Target
-    offset: int
-    last_epoch: int
-    not_before: float
-    queued_bytes: int = 0
-    node_id: int | None = None
-    is_stopped: bool = False
-    follower: int | None = None
-    follower_until: float = 0.0
 
 
 class FetchEngine:
@@ -120,13 +88,14 @@ class FetchEngine:
         self._backoff_s = config["retry_backoff_ms"] / 1000
         self._memory = FetchMemory(budget, io, self._plan_soon, self._backoff_s)
         self._connections = BrokerConnections(io, control, lambda _: self._plan_soon())
-        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._partitions: dict[TopicPartition, PartitionProgress] = {}
         self._brokers: dict[int, BrokerFetches] = {}  # the one that was asked longest ago comes first
         self._pinned: dict[str, UUID] = {}
         self._dirty: set[TopicPartition] = set()
         # Partitions whose broker has not answered for their generation, and the high watermarks that brokers know.
         self._unanswered: set[TopicPartition] = set()
         self._high_watermarks: dict[TopicPartition, int] = {}
+        self._wanted_until = 0.0
         self._is_planned = False
         self._is_closed = False
 
@@ -152,6 +121,13 @@ class FetchEngine:
         """Look leaders up in the metadata again, because it has changed."""
         self._call(self._touch_all)
 
+    def want(self) -> None:
+        """Ask brokers for records that they do not have yet, because the caller waits. Call it while it waits."""
+        now = time.monotonic()
+        if now > self._wanted_until - _WANTED_SECONDS / 2:
+            self._wanted_until = now + _WANTED_SECONDS
+            self._call(self._plan_soon)
+
     @property
     def is_waiting_for_memory(self) -> bool:
         """Whether a request waits for bytes of the budget."""
@@ -174,7 +150,7 @@ class FetchEngine:
                 if partition is not None:
                     self._withdraw(key, partition)
                 not_before = time.monotonic() + target.delay_s if target.delay_s else 0.0
-                partition = _Partition(target, target.offset, target.leader_epoch, not_before)
+                partition = PartitionProgress(target, target.offset, target.leader_epoch, not_before)
                 self._partitions[key] = partition
                 self._unanswered.add(key)
                 if target.delay_s:
@@ -240,14 +216,16 @@ class FetchEngine:
             if partition is not None:
                 self._place(key, partition, now)
         for node_id, broker in list(self._brokers.items()):
-            if broker.is_in_flight or not len(broker.session) or now < broker.not_before:
+            if broker.is_in_flight or now < broker.not_before or not len(broker.session):
+                continue
+            if not broker.behind and now >= self._wanted_until:
                 continue
             connection = self._connections.ready(node_id)
             if connection is not None and not self._send(connection, broker):
                 return  # until there is memory
         self._memory.release_unused()
 
-    def _place(self, key: TopicPartition, partition: _Partition, now: float) -> None:
+    def _place(self, key: TopicPartition, partition: PartitionProgress, now: float) -> None:
         """Put a partition into the session of the broker that it is fetched from, if it is to be fetched now."""
         node_id = None
         is_wanted = not (
@@ -269,6 +247,10 @@ class FetchEngine:
         if partition.node_id is None:
             broker.forget_ids()
         partition.node_id = node_id
+        if partition.end is None or partition.offset < partition.end:
+            broker.behind.add(key)
+        else:
+            broker.behind.discard(key)
         epoch = self._control.cluster.leader_epoch_for_partition(key)
         position = FetchPosition(
             partition.offset,
@@ -279,7 +261,7 @@ class FetchEngine:
         )
         broker.session.put(key, position)
 
-    def _node_of(self, key: TopicPartition, partition: _Partition, now: float) -> int | None:
+    def _node_of(self, key: TopicPartition, partition: PartitionProgress, now: float) -> int | None:
         cluster = self._control.cluster
         if partition.follower is not None:
             if now < partition.follower_until and cluster.is_replica_node(key, partition.follower):
@@ -288,12 +270,14 @@ class FetchEngine:
         leader: int | None = cluster.leader_for_partition(key)
         return None if leader == -1 else leader
 
-    def _withdraw(self, key: TopicPartition, partition: _Partition) -> None:
+    def _withdraw(self, key: TopicPartition, partition: PartitionProgress) -> None:
         if partition.node_id is not None:
-            self._brokers[partition.node_id].session.discard(key)
+            broker = self._brokers[partition.node_id]
+            broker.session.discard(key)
+            broker.behind.discard(key)
             partition.node_id = None
 
-    def _retry(self, key: TopicPartition, partition: _Partition) -> None:
+    def _retry(self, key: TopicPartition, partition: PartitionProgress) -> None:
         """Fetch a partition again after `retry_backoff_ms`."""
         partition.not_before = time.monotonic() + self._backoff_s
         self._withdraw(key, partition)
@@ -428,10 +412,12 @@ class FetchEngine:
                 memory,
             )
             memory.add_part()
+            has_stable_end = self._settings.isolation_level and answer.last_stable_offset >= 0
+            partition.end = answer.last_stable_offset if has_stable_end else answer.high_watermark
             self._advance(key, partition, fetched)
             yield fetched
 
-    def _current(self, key: TopicPartition, node_id: int, broker: BrokerFetches) -> _Partition | None:
+    def _current(self, key: TopicPartition, node_id: int, broker: BrokerFetches) -> PartitionProgress | None:
         """Return the state of a partition if the request of that broker has fetched it for its current position."""
         partition = self._partitions.get(key)
         position = broker.session.fetched_position(key)
@@ -440,7 +426,7 @@ class FetchEngine:
         is_same = (position.generation, position.offset) == (partition.target.generation, partition.offset)
         return partition if is_same else None
 
-    def _moves(self, key: TopicPartition, partition: _Partition, answer: FetchAnswer) -> bool:
+    def _moves(self, key: TopicPartition, partition: PartitionProgress, answer: FetchAnswer) -> bool:
         """Return whether a partition is fetched again elsewhere, so that the answer is not for the caller."""
         is_from_follower = partition.follower is not None
         if answer.error_code in _MOVED or (is_from_follower and answer.error_code == _OUT_OF_RANGE):
@@ -457,7 +443,7 @@ class FetchEngine:
             return True
         return False
 
-    def _advance(self, key: TopicPartition, partition: _Partition, fetched: Fetched) -> None:
+    def _advance(self, key: TopicPartition, partition: PartitionProgress, fetched: Fetched) -> None:
         """Move a partition to the offset after what was fetched."""
         if fetched.error_code in OTHER_ID:
             self._control.cluster.request_update()
@@ -466,15 +452,14 @@ class FetchEngine:
             partition.is_stopped = True
         else:
             self._high_watermarks[key] = fetched.high_watermark
-            if not len(fetched.records):
-                return
-            run, *_, error = scan(fetched.records)
-            if len(run):
-                last = run.index[-1]
-                partition.offset = max(int(last["last_offset"]) + 1, partition.offset)
-                partition.last_epoch = int(last["partition_leader_epoch"])
-            partition.is_stopped = error is not None or not len(run)
-            partition.queued_bytes += len(fetched.records)
+            if len(fetched.records):
+                run, *_, error = scan(fetched.records)
+                if len(run):
+                    last = run.index[-1]
+                    partition.offset = max(int(last["last_offset"]) + 1, partition.offset)
+                    partition.last_epoch = int(last["partition_leader_epoch"])
+                partition.is_stopped = error is not None or not len(run)
+                partition.queued_bytes += len(fetched.records)
         self._touch(key)
 
     def _unchanged(self, node_id: int, broker: BrokerFetches, version: int) -> Iterator[Fetched]:
@@ -484,6 +469,8 @@ class FetchEngine:
             if partition is not None:
                 self._unanswered.discard(key)
                 generation, high_watermark = partition.target.generation, self._high_watermarks.get(key, -1)
+                partition.end = high_watermark
+                self._touch(key)
                 is_by_id = version >= fetch.TOPIC_IDS_VERSION
                 empty = memoryview(b"")
                 yield Fetched(

@@ -18,7 +18,8 @@ import kafka.errors as kafka_errors
 from kafka.structs import OffsetAndMetadata
 
 from kafkafmt.client.errors import CorruptFetchedBatchError
-from kafkafmt.client.fetch_engine import OTHER_ID, Target
+from kafkafmt.client.fetch_engine import OTHER_ID
+from kafkafmt.client.fetch_targets import Target
 from kafkafmt.errors import CorruptRecordError
 from kafkafmt.types import TopicPartition
 

@@ -20,7 +20,8 @@ FIELDS = (
 
 cdef enum:
     FIELD_COUNT = 13
-    FIRST_WITH_EPOCH = 2    # the format with leader epochs
+    FIRST_WITH_TIMESTAMPS = 1   # of the message formats
+    FIRST_WITH_EPOCH = 2
     NO_EPOCH = -1
 
 
@@ -39,6 +40,7 @@ def consumer_records(
     cdef const RecordRow* row
     cdef const BatchRow* batch
     cdef int32_t number = -1
+    cdef bint has_timestamps = True
     cdef Py_ssize_t i
     cdef object leader_epoch = None, timestamp_type = None, at = partition
     cdef list found = []
@@ -48,13 +50,14 @@ def consumer_records(
             number = row.batch
             batch = located.batch(row)
             leader_epoch = batch.partition_leader_epoch if batch.magic >= FIRST_WITH_EPOCH else NO_EPOCH
-            timestamp_type = batch.timestamp_type
+            has_timestamps = batch.magic >= FIRST_WITH_TIMESTAMPS
+            timestamp_type = batch.timestamp_type if has_timestamps else None
         record = new_items(layout, FIELD_COUNT)
         put(record, 0, topic)
         put(record, 1, at)
         put(record, 2, leader_epoch)
         put(record, 3, row.offset)
-        put(record, 4, row.timestamp)
+        put(record, 4, row.timestamp if has_timestamps else None)
         put(record, 5, timestamp_type)
         put(record, 6, bytes_or_none(row.key, row.key_size))
         put(record, 7, bytes_or_none(row.value, row.value_size))
