@@ -373,6 +373,19 @@ def test_a_budget_when_paused_partitions_hold_all_of_it_then_others_get_it(
     ]
 
 
+def test_a_budget_when_nobody_polls_then_has_no_bytes_of_a_request(cluster: Cluster, topic: str) -> None:
+    send_singly(cluster, topic, 3)
+    budget = MemoryBudget("1m")
+    with consuming(cluster.bootstrap, only(topic), budget=budget) as consumer:
+        polled(consumer, 3)
+        deadline = time.monotonic() + READ_SECONDS
+        while budget.held_bytes:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        send_singly(cluster, topic, 1)
+        assert polled(consumer, 1)[0].offset == 3
+
+
 # As kafka-python's
 
 

@@ -114,6 +114,7 @@ class BaseConsumer(ConsumerControl):
 
     def _control_once(self, deadline: float) -> bool:
         """Poll the group, resolve positions and tell the engine of them. Return False after a timeout."""
+        self._await_topics(left_ms(deadline))
         if not self._coordinator.poll(timeout_ms=left_ms(deadline)):
             return False
         self._resolve_positions(left_ms(deadline))

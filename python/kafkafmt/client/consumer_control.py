@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import kafka.errors as kafka_errors
@@ -67,9 +68,10 @@ class ConsumerControl:
         self._closed = False
         self._iterator: Iterator[Any] | None = None
         self._next_control = 0.0
+        self._topic_update: Future | None = None  # the metadata of topics that were subscribed
         if topics:
             self._subscription.subscribe(topics=topics)
-            self._cluster.set_topics(topics)
+            self._topic_update = self._cluster.set_topics(topics)
 
     def _compose(self, configs: Mapping[str, Any]) -> None:
         adjust_timeouts(self.config, configs, self._control.broker_version)
@@ -182,7 +184,7 @@ class ConsumerControl:
             self._cluster.set_topics([])
             self._cluster.request_update()
         else:
-            self._cluster.set_topics(self._subscription.group_subscription())
+            self._topic_update = self._cluster.set_topics(self._subscription.group_subscription())
         self._fetches.mark_changed()
 
     def unsubscribe(self) -> None:
@@ -193,6 +195,7 @@ class ConsumerControl:
             self._coordinator.maybe_leave_group()
         self._cluster.need_all_topic_metadata = False
         self._cluster.set_topics([])
+        self._topic_update = None
         self._iterator = None
         self._fetches.mark_changed()
 
@@ -409,6 +412,13 @@ class ConsumerControl:
         return self._resets.take()
 
     # Steps of a poll
+
+    def _await_topics(self, timeout_ms: float | None) -> None:
+        """Wait for the metadata of subscribed topics: a leader that does not know them assigns no partitions."""
+        if self._topic_update is not None:
+            with suppress(kafka_errors.KafkaError):
+                self._control.wait(self._topic_update, timeout_ms)
+                self._topic_update = None
 
     def _resolve_positions(self, timeout_ms: float | None) -> None:
         """Set positions to committed offsets, and let the reset policy set the others."""
