@@ -21,7 +21,7 @@ from uuid import UUID
 import kafka.errors as kafka_errors
 
 from _kafkafmt.batches.scan import scan
-from _kafkafmt.client import fetch
+from _kafkafmt.client.fetch import TOPIC_IDS_VERSION, FetchResponse, decode_fetch_response
 from _kafkafmt.wire.status import MalformedResponseError
 from kafkafmt.client.broker_connections import BrokerConnections
 from kafkafmt.client.broker_fetches import BrokerFetches, FetchAnswer, FetchSettings
@@ -338,7 +338,7 @@ class FetchEngine:
                 return
             reservation.resize(len(frame))
             try:
-                response = fetch.decode_fetch_response(frame, version)
+                response = decode_fetch_response(frame, version)
             except MalformedResponseError as malformed:
                 self._on_failure(connection.node_id, broker)
                 connection.close(kafka_errors.KafkaProtocolError(str(malformed)))
@@ -383,12 +383,12 @@ class FetchEngine:
         broker: BrokerFetches,
         version: int,
         frame: memoryview,
-        response: fetch.FetchResponse,
+        response: FetchResponse,
         memory: ResponseMemory,
     ) -> Iterator[Fetched]:
         """Yield what of a response the caller gets. Move its partitions to their next offsets."""
         aborted = [AbortedTransaction(*row) for row in response.aborted.tolist()]
-        is_by_id = version >= fetch.TOPIC_IDS_VERSION
+        is_by_id = version >= TOPIC_IDS_VERSION
         for key, answer in broker.answers(response, version):
             partition = self._current(key, node_id, broker)
             if partition is None:
@@ -471,7 +471,7 @@ class FetchEngine:
                 generation, high_watermark = partition.target.generation, self._high_watermarks.get(key, -1)
                 partition.end = high_watermark
                 self._touch(key)
-                is_by_id = version >= fetch.TOPIC_IDS_VERSION
+                is_by_id = version >= TOPIC_IDS_VERSION
                 empty = memoryview(b"")
                 yield Fetched(
                     key, generation, partition.offset, 0, empty, high_watermark, [], False, is_by_id, None

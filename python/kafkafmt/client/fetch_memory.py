@@ -112,4 +112,4 @@ class ResponseMemory:
 def lend_reserved(reservation: Reservation, size: int) -> memoryview:
     """Return memory for a response, and let the reservation have its size."""
     reservation.resize(size)
-    return memoryview(lend(size))
+    return lend(size).data

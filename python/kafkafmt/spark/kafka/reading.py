@@ -102,7 +102,8 @@ class _RangeReader:
 
     @property
     def _position(self) -> int:
-        position: int = self._consumer.position(self._partition)
+        position = self._consumer.position(self._partition)
+        assert position is not None, "it was set when the partition was assigned"
         return position
 
     def _begin_at(self, offset: int) -> None:
