@@ -1,7 +1,7 @@
 """kafka-python's ConsumerRecord objects, made of located records without a Python call per record."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.object cimport PyTypeObject
+from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
 from libc.stdint cimport int32_t
@@ -12,6 +12,7 @@ from ..wire.rows cimport BatchRow, RecordRow
 cdef extern from "Python.h":
     # As kafka-python's type has it. Cython's own declaration returns an object of a type that is known beforehand.
     object new_items "PyType_GenericAlloc"(PyTypeObject* kind, Py_ssize_t items)
+    void untrack "PyObject_GC_UnTrack"(PyObject* item)
 
 FIELDS = (
     "topic", "partition", "leader_epoch", "offset", "timestamp", "timestamp_type", "key", "value", "headers",
@@ -66,8 +67,13 @@ def consumer_records(
             put(record, 8, headers)
             put(record, 12, size_of(headers))
         else:
-            put(record, 8, [])
+            headers = []
+            put(record, 8, headers)
             put(record, 12, -1)
+            # They refer to numbers, text and bytes only, so they are in no cycle. Python's collector would visit
+            # millions of them again and again, which takes three times as long as making them.
+            untrack(<PyObject*>headers)
+            untrack(<PyObject*>record)
         put(record, 9, None)
         put(record, 10, row.key_size)
         put(record, 11, row.value_size)
