@@ -124,7 +124,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """A test that fails with the broker shows the end of its log; one with random batches, their seed."""
     report = yield
     used = getattr(item, "funcargs", {})
-    for name in ("broker", "broker_3", "any_broker", "cluster"):
+    for name in ("broker", "broker_3", "any_broker", "brokers", "cluster"):
         if report.failed and name in used:
             report.sections.append((f"log of {name}", used[name].log_tail()))
     if report.failed and "oracle" in used:

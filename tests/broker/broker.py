@@ -1,4 +1,4 @@
-"""One real Kafka broker in KRaft mode: broker and controller in one JVM, on loopback, in its own folder.
+"""One real Kafka broker in KRaft mode, on loopback, in its own folder. Its controller is in the same JVM or in another.
 
 It is asked whether it is ready, never waited for by the clock alone; it is stopped by its own handle; its
 ports come from the system, and a start that loses them to another process is tried again.
@@ -103,7 +103,11 @@ class BrokerRefusalError(Exception):
 
 
 class Broker:
-    """A broker in `folder`; `config` overrides the settings above. A context manager; startable again."""
+    """A broker in `folder`; `config` overrides the settings above. A context manager; startable again.
+
+    In `advertised.listeners` the name of a listener in braces stands for its port. `log.dirs` may name more folders
+    beside `log_dir`.
+    """
 
     def __init__(
         self,
@@ -118,8 +122,10 @@ class Broker:
         """Of further listeners, by the names of their protocols."""
         self.log_dir = folder / "data"
         self.log_file = folder / "broker.log"
-        self.port = -1
-        self._config = {**DEFAULTS, **(config or {})}
+        self.port = self._controller_port = -1
+        self._config = {**DEFAULTS, "log.dirs": self.log_dir, **(config or {})}
+        self.node_id = int(self._config["node.id"])
+        self._controller: Broker | None = None
         self._jvm_options = jvm_options
         self.kafka = kafka
         self.pid = -1
@@ -131,6 +137,15 @@ class Broker:
     @property
     def bootstrap(self) -> str:
         return f"{HOST}:{self.port}"
+
+    @property
+    def log_dirs(self) -> list[Path]:
+        """`log_dir`, and those of the configuration."""
+        return [Path(name) for name in str(self._config["log.dirs"]).split(",")]
+
+    def join(self, controller: Broker) -> None:
+        """Be a broker of the cluster of another one, which is its controller, from the first start on."""
+        self._controller, self._cluster_id = controller, controller._cluster_id
 
     @classmethod
     def running(cls, folder: Path, kafka: Kafka, port: int, pid: int) -> Broker:
@@ -255,21 +270,26 @@ class Broker:
 
     def _format(self) -> None:
         """What `kafka-storage format` writes, but for the metadata version: the latest is the default."""
-        self.log_dir.mkdir(parents=True, exist_ok=True)
-        properties = self.log_dir / "meta.properties"
-        if not properties.exists():
-            properties.write_text(f"version=1\ncluster.id={self._cluster_id}\nnode.id={NODE_ID}\n")
+        for log_dir in self.log_dirs:
+            log_dir.mkdir(parents=True, exist_ok=True)
+            properties = log_dir / "meta.properties"
+            if not properties.exists():
+                properties.write_text(f"version=1\ncluster.id={self._cluster_id}\nnode.id={self.node_id}\n")
 
     def _launch(self) -> None:
-        self.port, controller_port, *ports = _free_ports(2 + len(self.ports))
+        controller = self._controller or self
+        self.port, self._controller_port, *ports = _free_ports(2 + len(self.ports))
         self.ports = dict(zip(self.ports, ports, strict=True))
-        all_ports = {"PLAINTEXT": self.port, "CONTROLLER": controller_port, **self.ports}
+        all_ports = {"PLAINTEXT": self.port, **self.ports}
+        if controller is self:
+            all_ports["CONTROLLER"] = self._controller_port
         settings = {
             **self._config,
             "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in all_ports.items()),
-            "controller.quorum.voters": f"{NODE_ID}@{HOST}:{controller_port}",
-            "log.dirs": self.log_dir,
+            "controller.quorum.voters": f"{controller.node_id}@{HOST}:{controller._controller_port}",
         }
+        if advertised := settings.get("advertised.listeners"):
+            settings["advertised.listeners"] = advertised.format(**all_ports)
         file = self.folder / "server.properties"
         file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         with self.log_file.open("ab") as log:
@@ -290,7 +310,8 @@ class Broker:
         while time.monotonic() < deadline and self._process.poll() is None and not self._lost_its_port():
             try:
                 answer = self._metadata([], PROBE_SECONDS)
-                if answer.brokers and answer.cluster_id == self._cluster_id:  # not one that took our port
+                is_ours = answer.cluster_id == self._cluster_id  # not one that took our port
+                if is_ours and any(broker.node_id == self.node_id for broker in answer.brokers):
                     return True
             except OSError:
                 pass  # not listening yet
@@ -308,7 +329,7 @@ class Broker:
 
     def _has_leaders(self, name: str, partitions: int) -> bool:
         (topic,) = self._metadata([name]).topics
-        led = [p for p in topic.partitions if p.error_code == 0 and p.leader_id == NODE_ID]
+        led = [p for p in topic.partitions if p.error_code == 0 and p.leader_id == self.node_id]
         folders = [self.log_dir / f"{name}-{p.partition_index}" for p in led]
         return topic.error_code == 0 and len(led) == partitions and all(folder.is_dir() for folder in folders)
 

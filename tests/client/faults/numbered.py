@@ -15,20 +15,22 @@ from kafka.errors import KafkaError
 
 import kafkafmt as kf
 from client.raw_reading import READ_SECONDS
-from client.sending import ANSWER_SECONDS, IDEMPOTENT, NOT_IDEMPOTENT
+from client.sending import IDEMPOTENT, NOT_IDEMPOTENT
 from kafkafmt.net import Producer, RawConsumer, RawProducer
 
+DELIVERY_SECONDS = 60  # on a machine that does much else
 # Everything is tried again as soon as it can be.
 PROMPT: Mapping[str, Any] = {
     "reconnect_backoff_ms": 1,
     "reconnect_backoff_max_ms": 20,
     "retry_backoff_ms": 5,
 }
-PRODUCERS = pytest.mark.parametrize(
-    ("client", "guarantee"),
-    [(Producer, IDEMPOTENT), (Producer, NOT_IDEMPOTENT), (RawProducer, IDEMPOTENT)],
-    ids=["idempotent", "not-idempotent", "raw"],
-)
+KINDS: Mapping[str, tuple[type[Producer], Mapping[str, Any]]] = {
+    "idempotent": (Producer, IDEMPOTENT),
+    "not-idempotent": (Producer, NOT_IDEMPOTENT),
+    "raw": (RawProducer, IDEMPOTENT),
+}
+PRODUCERS = pytest.mark.parametrize(("client", "guarantee"), KINDS.values(), ids=KINDS)
 
 
 class Numbered:
@@ -51,7 +53,7 @@ class Numbered:
 
     def flush(self) -> None:
         """Every record was delivered then."""
-        self.producer.flush(ANSWER_SECONDS)
+        self.producer.flush(DELIVERY_SECONDS)
         assert all(future.is_done for future in self.futures)
 
     def assert_arrived(
@@ -86,7 +88,7 @@ def batch_of(value: bytes) -> bytes:
 
 def offset_of(future: Any) -> int:
     """Of the one record of a future of any producer."""
-    told = future.get(ANSWER_SECONDS)
+    told = future.get(DELIVERY_SECONDS)
     return int(told.offset if hasattr(told, "offset") else told[0])
 
 
@@ -102,7 +104,7 @@ def producing(client: type[Producer], bootstrap: str, **options: Any) -> Iterato
     try:
         yield producer
     finally:
-        producer.close(ANSWER_SECONDS)
+        producer.close(DELIVERY_SECONDS)
 
 
 @contextmanager
