@@ -142,10 +142,16 @@ class Cluster:
         return UUID(str(topic.topic_id))
 
     def delete_topic(self, name: str) -> None:
+        """Delete a topic of one partition; the broker has it no more when this returns."""
         request = DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000)
         (answer,) = self.broker.request(request, 5).responses
         if answer.error_code:
             raise BrokerRefusalError(f"delete {name}", answer.error_code, answer.error_message)
+        deadline = time.monotonic() + READ_SECONDS
+        while (self.broker.log_dir / f"{name}-0").exists():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{name} is still there:\n{self.log_tail()}")
+            time.sleep(0.02)
 
     def alter_topic(self, name: str, config: Mapping[str, Any]) -> None:
         resource = IncrementalAlterConfigsRequest.AlterConfigsResource
