@@ -4,6 +4,7 @@ Input: the frame, without its size field. Whatever the bytes are:
 
 - decoding gives a request, or raises the documented error, as answering it may;
 - what was decoded, encoded again, decodes to the same;
+- the kernel and kafka-python find the same in a Fetch request that both understand;
 - an endpoint answers it: the response encodes at the request's version, and decodes.
 
 Groups are left out: their answers wait for other members.
@@ -29,24 +30,51 @@ from kafkafmt.serve.topic_settings import TopicConfigs
 from kafkafmt.server.batch_work import BatchWork
 from kafkafmt.server.down_conversion_memory import DownConversionMemory
 from kafkafmt.server.errors import RequestError
+from kafkafmt.server.frames import measure_fetch_request
 from kafkafmt.server.metrics import Metrics
 from kafkafmt.server.node import Node
 from kafkafmt.server.request import Request
-from kafkafmt.server.wire import SUPPORTED, decode_request, encode_response
+from kafkafmt.server.wire import SUPPORTED, Frame, decode_fetch_request, decode_request, encode_response
 from server.messages import frame, response_class
 
 OPTIONS_LENGTH = 0
 CLIENT_HOST = "127.0.0.1"
 SIZE_FIELD = 4  # bytes
+TOPIC_ID_VERSION = 13
 MIB = 1024 * 1024
 
 
 def check(data: bytes) -> None:
+    native = decode_fetch_request(Frame(data), CLIENT_HOST)
+    assert measure_fetch_request(data).elements <= len(data)
+    if native is not None:
+        asyncio.run(_check_answer(native))
     with suppress(RequestError):
         request = decode_request(data, CLIENT_HOST)
         if request.version in SUPPORTED[request.api_key]:
             _check_decoding(request)
-        asyncio.run(_check_answer(request))
+        if native is None:
+            asyncio.run(_check_answer(request))
+        else:
+            assert _wanted(native) == _wanted(request)
+
+
+def _wanted(request: Request) -> Any:
+    """What an endpoint reads of a Fetch request."""
+    body = request.body
+    settings = [body.max_wait_ms, body.min_bytes, body.max_bytes, body.isolation_level]
+    session = [body.session_id, body.session_epoch]
+    topics = [
+        (
+            topic.topic_id if request.version >= TOPIC_ID_VERSION else topic.topic,
+            [
+                (one.partition, one.fetch_offset, one.current_leader_epoch, one.partition_max_bytes)
+                for one in topic.partitions
+            ],
+        )
+        for topic in body.topics
+    ]
+    return request.version, request.correlation_id, request.client_id, settings, session, topics
 
 
 def _check_decoding(request: Request) -> None:
@@ -59,7 +87,6 @@ async def _check_answer(request: Request) -> None:
     known = request.version in SUPPORTED[request.api_key]
     version = request.version if known else 0
     if request.api_key == ApiKey.Fetch:
-        request.body.max_wait_ms = 0
         answered = await _fetched(request)
     else:
         handler = _handlers().get(request.api_key)
@@ -72,7 +99,9 @@ async def _check_answer(request: Request) -> None:
 
 async def _fetched(request: Request) -> bytes:
     lease = DownConversionMemory(MemoryBudget(64 * MIB), MIB, Metrics()).lease()
-    fetching = Fetching(_catalog(), _options(), TopicConfigs(_options()), GrowthWatch(), _work())
+    growth = GrowthWatch()
+    growth.wake_all()  # no fetch waits for records
+    fetching = Fetching(_catalog(), _options(), TopicConfigs(_options()), growth, _work())
     response, _ = await fetching.answer(request, lease)
     sink, send = Sink(), response.to_send()
     while not send.completed:

@@ -22,6 +22,9 @@ from kafkafmt.records.channel import Channel, SizedSend, write_bytes
 if TYPE_CHECKING:
     from kafkafmt.errors import KafkaFormatError
 
+# Writing so many parts takes some milliseconds at most.
+_PARTS_AT_ONCE = 256
+
 ResponsePart: TypeAlias = bytes | Records | LazyDownConvertRecords
 
 
@@ -130,6 +133,20 @@ class FetchSend(SizedSend):
             taken = self._write_stored(channel)
         self._remaining -= taken
         return taken
+
+    def write_stored(self, channel: Channel | socket.socket) -> bool:
+        """Write parts until the channel takes only some bytes of one; return whether all are written.
+
+        Only for a response that does not convert. Returns after `_PARTS_AT_ONCE` parts. Raises as `write_to` does.
+        """
+        for _ in range(_PARTS_AT_ONCE):
+            if not self._parts:
+                break
+            taken = self._write_stored(channel)
+            self._remaining -= taken
+            if self._position or not taken:
+                break
+        return not self._parts
 
     def _current_conversion(self) -> LazyDownConvertSend | None:
         if self._conversion is None and self._parts and isinstance(self._parts[0], LazyDownConvertRecords):

@@ -290,7 +290,8 @@ class Connection:
         try:
             with self._stream.watched():
                 response, error_codes = await self._service.fetching.answer(request, self._lease)
-            if response.converts:
+            converts = response.converts
+            if converts:
                 self._lease.begin()  # what the system buffers of chunks takes none of their memory
             else:
                 self._stream.limit_send_buffer()
@@ -298,7 +299,11 @@ class Connection:
             size, send = response.size_in_bytes, response.to_send(self._service.memory.chunks)
             self._memory.keep(sum(map(_held_bytes, response.parts)))
             del response  # it refers to batches converted beforehand, which are released once sent
-            await self._send(send)
+            if converts or send.is_remote or self._lease.held:
+                await self._send(send)
+            else:
+                write = partial(send.write_stored, self._stream.socket)
+                await self._stream.write_all(write, self._options.write_timeout)
         finally:
             self._lease.end()
         for error_code in error_codes:

@@ -18,6 +18,7 @@ _RECEIVE_BYTES = 64 * 1024
 # The most that is read of what a client sends while it waits for an answer.
 _WATCHED_BYTES = 4 * 1024
 _UNWATCHED_SECONDS = 0.1
+_TAKING = "the client to take more"
 # Brokers have 100 KiB by default (`socket.send.buffer.bytes`).
 _SEND_BUFFER_BYTES = 256 * KIB
 # Socket options by their names on Linux, set if the system has them: seconds, seconds, number of probes.
@@ -116,7 +117,44 @@ class Stream:
     async def wait_writable(self, seconds: float) -> None:
         """Wait until the client reads more. Raises StalledError after `seconds`."""
         deadline = self._loop.time() + seconds
-        await self._wait(self._loop.add_writer, self._loop.remove_writer, deadline, "the client to take more")
+        await self._wait(self._loop.add_writer, self._loop.remove_writer, deadline, _TAKING)
+
+    async def write_all(self, write: Callable[[], bool], seconds: float) -> None:
+        """Call `write` whenever the client can take more, until it returns True. It writes what the client takes.
+
+        Waking this task for each call instead would cost as much as the call. Raises StalledError if the client takes
+        nothing for `seconds`, and what `write` raises.
+        """
+        if write():
+            return
+        loop, descriptor = self._loop, self.socket.fileno()
+        written: asyncio.Future[None] = loop.create_future()
+        called_at = loop.time()
+        timer: asyncio.TimerHandle
+
+        def go_on() -> None:
+            nonlocal called_at
+            called_at = loop.time()
+            try:
+                if not written.done() and write():
+                    written.set_result(None)
+            except Exception as error:
+                written.set_exception(error)
+
+        def expire() -> None:
+            nonlocal timer
+            if called_at + seconds > loop.time():
+                timer = loop.call_at(called_at + seconds, expire)
+            elif not written.done():
+                written.set_exception(_stalled(_TAKING))
+
+        loop.add_writer(descriptor, go_on)
+        timer = loop.call_at(called_at + seconds, expire)
+        try:
+            await written
+        finally:
+            timer.cancel()
+            loop.remove_writer(descriptor)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -172,7 +210,7 @@ class Stream:
 
         def expire() -> None:
             if not woken.done():
-                woken.set_exception(StalledError(f"waited too long for {what}"))
+                woken.set_exception(_stalled(what))
 
         watch(descriptor, wake)
         timer = self._loop.call_at(deadline, expire)
@@ -185,6 +223,10 @@ class Stream:
     def close(self) -> None:
         """Close the socket."""
         self.socket.close()
+
+
+def _stalled(what: str) -> StalledError:
+    return StalledError(f"waited too long for {what}")
 
 
 def _peer_name(sock: socket.socket) -> tuple[Any, ...]:
