@@ -50,7 +50,7 @@ def cluster() -> ClusterMetadata:
 @pytest.fixture
 def partitions(cluster: ClusterMetadata) -> PartitionsByTopic:
     limits = TopicLimits(None, is_asked_for=False, max_age_ms=0, retry_backoff_ms=0)
-    looked_up = PartitionsByTopic(cluster, limits)
+    looked_up = PartitionsByTopic(cluster, limits, DefaultPartitioner())
     cluster.add_listener(looked_up)
     return looked_up
 

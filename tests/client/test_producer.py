@@ -653,6 +653,18 @@ def test_metrics_have_kafkas_names(producer: Producer, name: str) -> None:
     assert name in producer.metrics()["producer-metrics"]
 
 
+def test_metrics_have_all_names_of_kafka_python(broker: Broker, topic: str) -> None:
+    shown = []
+    with both(broker, client_id="named") as producers:
+        for producer in producers:
+            producer.send(topic, b"value", partition=0).get(SECONDS)
+            groups = producer.metrics()
+            assert 0 <= groups["producer-metrics"]["metadata-age"] < SECONDS
+            shown.append({(group, name) for group, names in groups.items() for name in names})
+    ours, theirs = shown
+    assert theirs <= ours
+
+
 def test_metrics_tell_what_was_sent(broker: Broker, topic: str) -> None:
     with Producer(bootstrap_servers=broker.bootstrap, linger_ms=60_000, compression_type="lz4") as producer:
         for _ in range(10):

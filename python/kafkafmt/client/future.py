@@ -1,11 +1,12 @@
-"""The future that `Producer.send` returns: kafkafmt's, with the interface of kafka-python's."""
+"""The futures that `Producer.send` returns: kafkafmt's, with the interface of kafka-python's."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import kafka.errors as kafka_errors
-from kafka.producer.future import RecordMetadata
+from kafka.producer.future import FutureProduceResult, RecordMetadata
+from kafka.producer.future import FutureRecordMetadata as FailedSend
 from kafka.structs import TopicPartition
 
 from kafkafmt.client.accumulator import RecordFuture
@@ -51,3 +52,8 @@ class FutureRecordMetadata(RecordFuture):
             serialized_value_size=metadata.serialized_value_size,
             serialized_header_size=-1,
         )
+
+
+def failed_send(topic_partition: TopicPartition, error: Exception) -> FailedSend:
+    """Return a future that has failed, as kafka-python's `send` does if the topic cannot be looked up."""
+    return FailedSend(FutureProduceResult(topic_partition), -1, None, None, -1, -1, -1).failure(error)

@@ -80,6 +80,7 @@ class IoThread:
         finally:
             self._cancel_tasks()
             self.loop.close()
+            self._ident = 0  # another thread may get the same one
 
     def _cancel_tasks(self) -> None:
         tasks = asyncio.all_tasks(self.loop)

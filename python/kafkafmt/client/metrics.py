@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafka.metrics import AnonMeasurable
 
@@ -16,6 +16,7 @@ from kafkafmt.client.accumulator.metrics import WINDOW_MS, WINDOWS
 from kafkafmt.client.clock import monotonic_ms
 
 if TYPE_CHECKING:
+    from kafka.cluster import ClusterMetadata
     from kafka.metrics import Metrics
 
     from kafkafmt.client.accumulator import ProducerBatch, RecordAccumulator
@@ -186,8 +187,39 @@ def add(registry: Metrics, group: str, name: str, description: str, measure: Cal
     registry.add_metric(registry.metric_name(name, group, description), AnonMeasurable(lambda *_: measure()))
 
 
-def register(registry: Metrics, accumulator: RecordAccumulator, requests: Callable[[], float]) -> None:
-    """Add the batches and the memory budget of an accumulator, and the requests in flight, to a producer's metrics."""
+def values_by_group(registry: Metrics) -> dict[str, dict[str, Any]]:
+    """Return the values of all metrics, by group and name."""
+    values: dict[str, dict[str, Any]] = {}
+    for name, metric in registry.metrics.copy().items():
+        values.setdefault(name.group, {})[name.name] = metric.value()
+    return values
+
+
+class MetadataAge:
+    """The time since the metadata was updated. `ClusterMetadata.add_listener` takes it as a listener."""
+
+    def __init__(self) -> None:
+        self._updated_ms = monotonic_ms()
+
+    def __call__(self, _: ClusterMetadata) -> None:
+        """Note that the metadata was updated."""
+        self._updated_ms = monotonic_ms()
+
+    def seconds(self) -> float:
+        """Return the time since the last update, or since the start."""
+        return (monotonic_ms() - self._updated_ms) / 1000
+
+
+def register(
+    registry: Metrics,
+    accumulator: RecordAccumulator,
+    requests: Callable[[], float],
+    metadata_age: Callable[[], float],
+) -> None:
+    """Add the batches and the memory budget of an accumulator, and what the functions return, to a producer's metrics.
+
+    requests: the number of requests in flight. metadata_age: in seconds.
+    """
     budget = accumulator.budget
 
     def counted(name: str) -> Callable[[], float]:
@@ -217,6 +249,7 @@ def register(registry: Metrics, accumulator: RecordAccumulator, requests: Callab
             lambda: budget.waited_seconds * 1e9,
         ),
         "requests-in-flight": ("Requests that wait for a response", requests),
+        "metadata-age": ("Seconds since the metadata was updated", metadata_age),
         "waiting-threads": ("Threads in send that wait for memory now", lambda: budget.waiting),
     }
     for name, (description, measure) in measured.items():

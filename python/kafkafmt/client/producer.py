@@ -7,17 +7,16 @@ KafkaProducer gives the names of options and methods.
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import kafka.errors as kafka_errors
-from kafka.partitioner import DefaultPartitioner, Partitioner
-from kafka.producer.future import FutureProduceResult
+from kafka.partitioner import DefaultPartitioner
 from kafka.producer.future import FutureRecordMetadata as FailedSend
 
 from _kafkafmt.client.partitions import TopicPartitions
@@ -27,6 +26,8 @@ from kafkafmt.client.accumulator.future import RecordSpan
 from kafkafmt.client.clock import monotonic_ms
 from kafkafmt.client.control_plane import ControlPlane
 from kafkafmt.client.errors import ProducerClosedError, UndeliveredError
+from kafkafmt.client.future import failed_send
+from kafkafmt.client.metrics import values_by_group
 from kafkafmt.client.partitions import PartitionsByTopic
 from kafkafmt.client.producer_config import DEFAULT_CONFIG, ensure_broker_takes, producer_config
 from kafkafmt.client.producer_parts import open_metrics, open_parts
@@ -82,7 +83,7 @@ class Producer(RecordSender["RecordFuture | FailedSend"], Transactional):
     DEFAULT_CONFIG: ClassVar[dict[str, Any]] = DEFAULT_CONFIG
 
     def __init__(self, **configs: Any) -> None:
-        self._closed = True  # until it is open
+        self._is_closing = self._closed = True  # until it is open
         self._cleanup: Callable[[], None] | None = None
         self.config = config = producer_config(configs, self.DEFAULT_CONFIG)
         self._metrics = open_metrics(config)
@@ -95,7 +96,8 @@ class Producer(RecordSender["RecordFuture | FailedSend"], Transactional):
         except BaseException:
             self._control.close()
             raise
-        self._closed = False
+        self._pid = os.getpid()
+        self._is_closing = self._closed = False
         self._cleanup = _cleanup_of(self)
         atexit.register(self._cleanup)
 
@@ -104,13 +106,13 @@ class Producer(RecordSender["RecordFuture | FailedSend"], Transactional):
         self._metadata = self._control.cluster
         parts = open_parts(config, self._control, self._metrics)
         self._io, self._limits, self._transactions, self._record_accumulator, self._sender = parts
-        self._partitions = PartitionsByTopic(self._metadata, self._limits)
+        partitioner = config["partitioner"]
+        self._partitions = PartitionsByTopic(self._metadata, self._limits, partitioner)
         self._metadata.add_listener(self._partitions)
         self._key_serializer = config["key_serializer"]
         self._value_serializer = config["value_serializer"]
         self._max_request_size = config["max_request_size"]
         self._max_block_ms = config["max_block_ms"]
-        partitioner = config["partitioner"]
         self._chooses_by_key = type(partitioner) is DefaultPartitioner
         self._on_new_batch: Any = getattr(partitioner, "on_new_batch", None)
         self._in_transactions = self._transactions if config["transactional_id"] else None
@@ -152,13 +154,7 @@ class Producer(RecordSender["RecordFuture | FailedSend"], Transactional):
         """Return the metrics by group and name; None without `metrics_enabled`. raw: kafka-python's objects by name."""
         if self._metrics is None:
             return None
-        registered = self._metrics.metrics.copy()
-        if raw:
-            return dict(registered)
-        values: dict[str, dict[str, Any]] = {}
-        for name, metric in registered.items():
-            values.setdefault(name.group, {})[name.name] = metric.value()
-        return values
+        return dict(self._metrics.metrics) if raw else values_by_group(self._metrics)
 
     # Records
 
@@ -206,14 +202,14 @@ class Producer(RecordSender["RecordFuture | FailedSend"], Transactional):
             try:
                 partitions, max_block_ms = self._await_partitions(topic)
             except kafka_errors.BrokerResponseError as error:
-                return _failed_send(TopicPartition(topic, -1 if partition is None else partition), error)
+                return failed_send(TopicPartition(topic, -1 if partition is None else partition), error)
         is_sticky = False
         if partition is not None:
             topic_partition = partitions.get(partition)
         else:
             topic_partition = partitions.of_key(key_bytes) if self._chooses_by_key else None
         if topic_partition is None:
-            topic_partition = self._chosen(topic, partition, key, value, key_bytes, value_bytes)
+            topic_partition = self._partitions.choose(topic, partition, key, value, key_bytes, value_bytes)
             is_sticky = partition is None and key_bytes is None and self._on_new_batch is not None
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000
@@ -231,7 +227,7 @@ class Producer(RecordSender["RecordFuture | FailedSend"], Transactional):
         )
         if appended is None:  # KIP-480: a record that would begin a batch goes to another partition
             self._on_new_batch(topic, self._metadata, topic_partition.partition)
-            elsewhere = self._chosen(topic, None, key, value, key_bytes, value_bytes)
+            elsewhere = self._partitions.choose(topic, None, key, value, key_bytes, value_bytes)
             appended = self._append_to(elsewhere, timestamp_ms, key_bytes, value_bytes, headers, max_block_ms)
         future, is_news = appended
         if is_news:
@@ -367,7 +363,7 @@ class Producer(RecordSender["RecordFuture | FailedSend"], Transactional):
         topic_partition = partitions.get(partition)
         if topic_partition is None:  # the partition may be newer than the metadata
             update_metadata(self._metadata, max_block_ms)
-            topic_partition = self._chosen(topic, partition, None, None, None, None)
+            topic_partition = self._partitions.choose(topic, partition, None, None, None, None)
         if self._in_transactions is not None:
             self._in_transactions.maybe_add_partition_to_transaction(topic_partition)
         return topic_partition, max_block_ms
@@ -386,30 +382,6 @@ class Producer(RecordSender["RecordFuture | FailedSend"], Transactional):
         if partitions is None:
             raise ValueError(f"Partitioner did not assign a partition for topic {topic}!")
         return partitions, max(self._max_block_ms - (monotonic_ms() - began_ms), 0)
-
-    def _chosen(
-        self, topic: str, partition: int | None, key: Any, value: Any, key_bytes: Any, value_bytes: Any
-    ) -> TopicPartition:
-        """Choose a partition as KafkaProducer does. Raises ValueError if the given one does not exist."""
-        if partition is not None:
-            if partition < 0:
-                raise ValueError("partition must be >= 0")
-            if partition not in (self._metadata.partitions_for_topic(topic) or ()):
-                raise ValueError(f"Unrecognized partition {partition} for topic {topic}")
-            return TopicPartition(topic, partition)
-        partitioner = self.config["partitioner"]
-        if isinstance(partitioner, Partitioner):
-            number = partitioner.partition(topic, key, key_bytes, value, value_bytes, self._metadata)
-        else:
-            warnings.warn(
-                "partitioner does not implement kafka.partitioner.Partitioner",
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            number = partitioner.partition(topic, key_bytes, self._metadata)
-        if number is None:
-            raise ValueError(f"Partitioner did not assign a partition for topic {topic}!")
-        return TopicPartition(topic, number)
 
     def _serialize(self, serializer: Any, topic: str, headers: list[tuple[str, bytes]], data: Any) -> Any:
         """Serialize a key or a value. Serializers of before kafka-python 3 do not take headers."""
@@ -445,22 +417,29 @@ class Producer(RecordSender["RecordFuture | FailedSend"], Transactional):
         Records that are not delivered by then fail. Once their futures have failed, raises UndeliveredError with their
         number by partition. With `null_logger`, as at exit, nothing is raised. If interrupted, it gives up the records
         that are not delivered. Raises ValueError for a negative timeout.
+
+        While it flushes, `send` still takes records, as callbacks may send again. In a child process after a fork it
+        does nothing: the threads are those of the parent process.
         """
         if timeout is None:
             timeout = threading.TIMEOUT_MAX
         if not 0 <= timeout <= threading.TIMEOUT_MAX:
             raise ValueError(f"Invalid timeout: {timeout}")
-        if getattr(self, "_closed", True):
+        if getattr(self, "_is_closing", True):
             return
-        self._closed = True
+        self._is_closing = True
         if self._cleanup is not None:
             atexit.unregister(self._cleanup)
+        if self._pid != os.getpid():
+            self._closed = True
+            return
         try:
             undelivered = self._end_sender(timeout)
         except BaseException:  # such as KeyboardInterrupt
             self._sender.force_close()
             raise
         finally:
+            self._closed = True
             self._control.close(_CLOSE_SECONDS)
         if self._metrics:
             self._metrics.close()
@@ -477,6 +456,7 @@ class Producer(RecordSender["RecordFuture | FailedSend"], Transactional):
             deadline = time.monotonic() + timeout
             with suppress(kafka_errors.KafkaTimeoutError):
                 self.flush(timeout)
+            self._closed = True
             sender.initiate_close()
             io.join(min(max(deadline - time.monotonic(), 0), threading.TIMEOUT_MAX))
         if io.is_alive:
@@ -502,8 +482,3 @@ def _cleanup_of(producer: Producer) -> Callable[[], None]:
 def _future_of(records: ManyRecords) -> RecordsFuture:
     """Return the future of the records that were appended."""
     return RecordsFuture([RecordSpan(*span) for span in records.spans_of_batches()], records.order())
-
-
-def _failed_send(topic_partition: TopicPartition, error: Exception) -> FailedSend:
-    """Return a future that has failed, as kafka-python's `send` does if the topic cannot be looked up."""
-    return FailedSend(FutureProduceResult(topic_partition), -1, None, None, -1, -1, -1).failure(error)

@@ -61,7 +61,9 @@ def open_parts(config: Mapping[str, Any], control: ControlPlane, registry: Metri
     parts = SenderParts(io, control, accumulator, limits, in_flight, transactions, counts)
     sender = Sender(parts, _sender_options(config), wakeup)
     if registry is not None:
-        metrics.register(registry, accumulator, lambda: sender.in_flight_count)
+        age = metrics.MetadataAge()
+        control.cluster.add_listener(age)
+        metrics.register(registry, accumulator, lambda: sender.in_flight_count, age.seconds)
     control.cluster.add_listener(lambda _: wakeup())
     return ProducerParts(io, limits, transactions, accumulator, sender)
 

@@ -212,10 +212,13 @@ class Sender:
             if node_id is None:
                 transactions.enqueue(request)
                 request = FindCoordinator(request)
+        try:
+            message = request.message()
+        except Exception as error:
+            transactions.handle_outcome(request, error)
+            return
         self._request = request
-        self._control.ask(
-            request.message(), self._io, partial(self._request_done, transactions, request), node_id
-        )
+        self._control.ask(message, self._io, partial(self._request_done, transactions, request), node_id)
 
     def _request_done(self, transactions: Transactions, request: TransactionRequest, outcome: Any) -> None:
         self._request = None
@@ -273,12 +276,17 @@ class Sender:
             elif not transactions.is_stale(batch):
                 transactions.numbers.sent(batch)
         self._metrics.sent(batches, now_ms)
-        assert connection.versions is not None
         try:
-            version = self._requests.version_for(connection.versions)
+            self._send_produce(connection, batches)
         except kafka_errors.IncompatibleBrokerVersion as error:
             self._fail_request(batches, error)
-            return
+        except Exception as error:
+            log.exception("%s: a request could not be sent", connection)
+            self._fail(batches, error)
+
+    def _send_produce(self, connection: BrokerConnection, batches: Sequence[ProducerBatch]) -> None:
+        assert connection.versions is not None
+        version = self._requests.version_for(connection.versions)
         correlation_id = connection.next_correlation_id()
         ordered, pieces = self._requests.encode(batches, version, correlation_id)
         if self._options.acks == 0:
@@ -337,6 +345,10 @@ class Sender:
         """Handle the error that ended a connection, or kept a request from being sent."""
         if not isinstance(error, kafka_errors.RetriableError | kafka_errors.UnsupportedVersionError):
             error = kafka_errors.KafkaConnectionError(str(error))
+        self._fail(batches, error)
+
+    def _fail(self, batches: Sequence[ProducerBatch], error: Exception) -> None:
+        """Send batches again that were in flight, or fail them, by what the error is."""
         for batch in batches:
             self._resolve(batch)
             self._deliver(batch, partial(self._delivery.failed, batch, error))

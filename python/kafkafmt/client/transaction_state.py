@@ -135,6 +135,7 @@ class TransactionState:
         self._new_partitions: set[TopicPartition] = set()
         self._pending_partitions: set[TopicPartition] = set()
         self._partitions: set[TopicPartition] = set()
+        self._closed_by: Exception | None = None
 
     @property
     def is_transactional(self) -> bool:
@@ -186,8 +187,14 @@ class TransactionState:
     # Requests
 
     def enqueue(self, request: Request) -> Result:
-        """Send a request, now or again, after those with a lower priority. Return its result."""
+        """Send a request, now or again, after those with a lower priority. Return its result.
+
+        The request fails if the sender has ended: nobody would send it.
+        """
         with self._lock:
+            if self._closed_by is not None:
+                request.result.done(self._closed_by)
+                return request.result
             heapq.heappush(self._requests, (request.priority, next(self._request_numbers), request))
         return request.result
 

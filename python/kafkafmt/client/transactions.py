@@ -17,7 +17,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import kafka.errors as kafka_errors
-from kafka.structs import ConsumerGroupMetadata
+from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
 
 from kafkafmt.client.accumulator import ProducerState
 from kafkafmt.client.transaction_requests import (
@@ -38,8 +38,6 @@ from kafkafmt.client.transaction_state import (
 )
 
 if TYPE_CHECKING:
-    from kafka.structs import OffsetAndMetadata
-
     from kafkafmt.client.accumulator import ProducerBatch
     from kafkafmt.types import TopicPartition
 
@@ -132,6 +130,8 @@ class Transactions(TransactionState):
                 f"send_offsets_to_transaction expects group_metadata to be a ConsumerGroupMetadata or a group_id str, "
                 f"got {type(group)!r}"
             )
+        if not all(isinstance(offset, OffsetAndMetadata) for offset in offsets.values()):
+            raise TypeError(f"offsets: expected OffsetAndMetadata for each partition, found {offsets!r}")
         if group.generation_id > 0 and not group.member_id:
             raise ValueError(
                 f"Invalid ConsumerGroupMetadata: generation_id={group.generation_id} implies a joined group but "
@@ -182,8 +182,9 @@ class Transactions(TransactionState):
             )
 
     def close(self, error: Exception) -> None:
-        """Fail the requests that wait."""
+        """Fail the requests that wait, and those that come later: the sender has ended."""
         with self._lock:
+            self._closed_by = error
             requests, self._requests = self._requests, []
         for _, _, request in requests:
             request.result.done(error)
