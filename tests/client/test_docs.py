@@ -38,6 +38,7 @@ def test_page_when_run_then_prints_what_it_says(broker: Broker) -> None:
 @pytest.mark.broker
 def test_clients_page_when_run_then_prints_what_it_says(broker: Broker) -> None:
     broker.create_topic("visits")
+    broker.create_topic("hits")
     assert_prints_what_it_says(CLIENTS_PAGE, {}, broker, LOGS)
 
 
