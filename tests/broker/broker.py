@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kafka.errors import InvalidReplicationFactorError
 from kafka.protocol.admin import CreateTopicsRequest
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
@@ -88,6 +89,11 @@ class Kafka:
 
 KAFKA_3 = Kafka("3.9", jars.KAFKA, "kafka.tools.DumpLogSegments")
 KAFKA_4 = Kafka("4.x", jars.KAFKA_4, "org.apache.kafka.tools.DumpLogSegments")
+
+
+# The controller has heard nothing of the broker for `broker.session.timeout.ms`, as on a loaded machine. The next
+# heartbeat ends that.
+FENCED = InvalidReplicationFactorError.errno
 
 
 class BrokerError(Exception):
@@ -207,11 +213,15 @@ class Broker:
         topic = spec(
             name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=configs
         )
-        answer = self.request(CreateTopicsRequest(topics=[topic], timeout_ms=30000, validate_only=False), 5)
-        (created,) = answer.topics
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=30000, validate_only=False)
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            (created,) = self.request(request, 5).topics
+            if created.error_code != FENCED or time.monotonic() > deadline:
+                break
+            time.sleep(0.02)
         if created.error_code:
             raise BrokerRefusalError(f"create {name}", created.error_code, created.error_message)
-        deadline = time.monotonic() + START_SECONDS
         while not self._has_leaders(name, partitions):
             if time.monotonic() > deadline:
                 raise BrokerError(f"topic {name} got no leaders:\n{self.log_tail()}")
