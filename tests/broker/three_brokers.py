@@ -133,15 +133,20 @@ class ThreeBrokers:
 
     def move_leader(self, topic: str, partition: int, to: int) -> None:
         """Make another broker the preferred leader, and elect it; it leads when this returns."""
+        self.reassign(topic, partition, _replicas(to))
+        self.elect(topic, partition, to)
+
+    def reassign(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
+        """Let these brokers have the partition, and no others; that is so when this returns."""
         spec = AlterPartitionReassignmentsRequest.ReassignableTopic
-        wanted = spec.ReassignablePartition(partition_index=partition, replicas=_replicas(to))
+        wanted = spec.ReassignablePartition(partition_index=partition, replicas=list(replicas))
         request = AlterPartitionReassignmentsRequest(
             topics=[spec(name=topic, partitions=[wanted])], timeout_ms=TIMEOUT_MS
         )
         answer = self._ask(request, 0)
         if answer.error_code:
             raise BrokerRefusalError(f"reassign {topic}", answer.error_code, answer.error_message)
-        self.elect(topic, partition, to)
+        self.wait_until(lambda: self._partitions(topic)[partition].replica_nodes == list(replicas))
 
     def elect(self, topic: str, partition: int, preferred: int) -> None:
         """Elect the preferred leader once it is in sync; it leads when this returns."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,6 +14,7 @@ import pytest
 from kafka import KafkaConsumer
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
+from kafka.serializer import Deserializer
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from client.cluster import Cluster
@@ -56,6 +58,13 @@ def polled(consumer: Any, count: int, most: int | None = None) -> list[ConsumerR
 
 def only(topic: str, partition: int = 0) -> TopicPartition:
     return TopicPartition(topic, partition)
+
+
+def send_large(cluster: Cluster, topic: str, *, partitions: int, count: int) -> None:
+    """Records of 10 kB, each in a batch of its own, to the partitions in turns."""
+    with Producer(bootstrap_servers=cluster.bootstrap, batch_size=0) as producer:
+        for number in range(count):
+            producer.send(topic, bytes(10_000), partition=number % partitions)
 
 
 # What comes
@@ -331,9 +340,7 @@ def test_a_budget_bounds_what_was_fetched_and_all_records_come(cluster: Cluster,
     """Batches of 10 kB in four partitions, and half of the budget for a request: one batch each."""
     four = cluster.create_topic(f"{topic}-4"[-200:], partitions=4)
     count = 40
-    with Producer(bootstrap_servers=cluster.bootstrap, batch_size=0) as producer:
-        for number in range(count):
-            producer.send(four, bytes(10_000), partition=number % 4)
+    send_large(cluster, four, partitions=4, count=count)
     budget = MemoryBudget(40_000)
     partitions = [only(four, number) for number in range(4)]
     options = {"max_partition_fetch_bytes": 15_000, "budget": budget}
@@ -358,9 +365,7 @@ def test_a_budget_when_paused_partitions_hold_all_of_it_then_others_get_it(
     cluster: Cluster, topic: str
 ) -> None:
     two = cluster.create_topic(f"{topic}-2"[-200:], partitions=2)
-    with Producer(bootstrap_servers=cluster.bootstrap, batch_size=0) as producer:
-        for number in range(10):
-            producer.send(two, bytes(10_000), partition=number % 2)
+    send_large(cluster, two, partitions=2, count=10)
     budget = MemoryBudget(12_000)
     partitions = [only(two, number) for number in range(2)]
     with consuming(cluster.bootstrap, *partitions, max_poll_records=1, budget=budget) as consumer:
@@ -372,6 +377,53 @@ def test_a_budget_when_paused_partitions_hold_all_of_it_then_others_get_it(
     assert sorted((record.partition, record.offset) for record in seen) == [
         (partition, offset) for partition in range(2) for offset in range(5)
     ]
+
+
+def test_a_budget_when_paused_partitions_of_another_consumer_hold_all_of_it_then_this_one_gets_it(
+    cluster: Cluster, topic: str
+) -> None:
+    two = cluster.create_topic(f"{topic}-2"[-200:], partitions=2)
+    send_large(cluster, two, partitions=2, count=10)
+    budget = MemoryBudget(12_000)
+    options = {"max_poll_records": 1, "max_partition_fetch_bytes": 5000, "budget": budget}
+    with (
+        consuming(cluster.bootstrap, only(two), **options) as first,
+        consuming(cluster.bootstrap, only(two, 1), **options) as second,
+    ):
+        polled(first, 1)
+        deadline = time.monotonic() + READ_SECONDS
+        while budget.held_bytes < 10_000:  # until the next batch has come
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        first.pause(only(two))
+        found: list[ConsumerRecord] = []
+        while len(found) < 5:
+            assert time.monotonic() < deadline, found
+            assert not first.poll(20)
+            found += [record for records in second.poll(20).values() for record in records]
+        first.resume(only(two))
+        assert [record.offset for record in polled(first, 4)] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("with_sessions", [True, False])
+def test_a_budget_of_few_batches_when_partitions_are_many_then_all_of_them_come_in_turns(
+    cluster: Cluster, topic: str, with_sessions: bool
+) -> None:
+    """A response has a batch or two. A partition that has more of them does not come before the others."""
+    count, partitions = 120, 30
+    many = cluster.create_topic(f"{topic}-{partitions}"[-200:], partitions=partitions)
+    send_large(cluster, many, partitions=partitions, count=count)
+    budget = MemoryBudget(40_000)
+    options = {"enable_incremental_fetch_sessions": with_sessions, "budget": budget}
+    assigned = [only(many, number) for number in range(partitions)]
+    with consuming(cluster.bootstrap, *assigned, max_poll_records=5, **options) as consumer:
+        found = polled(consumer, count)
+    assert sorted((record.partition, record.offset) for record in found) == [
+        (partition, offset) for partition in range(partitions) for offset in range(count // partitions)
+    ]
+    assert {record.partition for record in found[: 2 * partitions]} == set(range(partitions))
+    assert budget.peak_bytes <= 40_000 + 11_000
+    assert budget.held_bytes == 0
 
 
 def test_a_budget_when_nobody_polls_then_has_no_bytes_of_a_request(cluster: Cluster, topic: str) -> None:
@@ -413,6 +465,45 @@ def test_methods_and_parameters_are_those_of_kafka_python() -> None:
 def test_options_that_do_not_fit_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(kafka.errors.KafkaConfigurationError):
         Consumer("topic", bootstrap_servers="127.0.0.1:1", **options)
+
+
+@pytest.mark.parametrize(
+    ("topics", "options"), [(["no topic"], {}), ([], {"group_id": "g", "heartbeat_interval_ms": 60_000})]
+)
+def test_a_consumer_when_it_is_refused_then_leaves_no_threads(
+    cluster: Cluster, topics: list[str], options: dict[str, Any]
+) -> None:
+    before = set(threading.enumerate())
+    with pytest.raises((ValueError, kafka.errors.KafkaConfigurationError)):
+        Consumer(*topics, bootstrap_servers=cluster.bootstrap, **options)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(READ_SECONDS)
+        assert not thread.is_alive()
+
+
+def test_client_id_when_it_is_none_then_records_come_as_with_any_other(cluster: Cluster, topic: str) -> None:
+    send_singly(cluster, topic, 1)
+    with consuming(cluster.bootstrap, only(topic), client_id=None) as consumer:
+        assert polled(consumer, 1)[0].offset == 0
+
+
+class Closable(Deserializer):
+    """Counts how often it was closed."""
+
+    closed = 0
+
+    def deserialize(self, topic: str, headers: Any, data: bytes) -> bytes:
+        return data
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_deserializers_when_a_consumer_is_closed_twice_then_are_closed_once(cluster: Cluster) -> None:
+    deserializer = Closable()
+    with Consumer(bootstrap_servers=cluster.bootstrap, value_deserializer=deserializer) as consumer:
+        consumer.close()
+    assert deserializer.closed == 1
 
 
 def test_metrics_have_the_names_of_kafka_python(cluster: Cluster, topic: str) -> None:

@@ -35,6 +35,16 @@ def test_first_request_when_a_session_begins_then_names_all_partitions() -> None
     assert plan == FetchPlan(NO_SESSION, FIRST, {A: at(5), B: at(6)}, [])
 
 
+def test_request_without_a_session_when_a_partition_has_moved_then_names_it_after_the_others() -> None:
+    state = FetchSessionState()
+    for partition in (A, B, C):
+        state.put(partition, at(0))
+    state.next_request(is_incremental=False)
+    for partition, offset in ((A, 9), (B, 0), (C, 0)):
+        state.put(partition, at(offset))
+    assert list(state.next_request(is_incremental=False).positions) == [B, C, A]
+
+
 def test_next_request_when_nothing_has_changed_then_names_no_partition() -> None:
     assert begun(A, B).next_request(is_incremental=True) == FetchPlan(SESSION, 1, {}, [])
 

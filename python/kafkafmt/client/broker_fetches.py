@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -27,6 +28,7 @@ _API_KEY = 1
 _ISOLATION_VERSION = 4
 _SESSION_VERSION = 7
 _NO_ID = UUID(int=0)
+_TOPIC = itemgetter(0)
 
 
 class FetchAnswer(NamedTuple):
@@ -69,7 +71,7 @@ class FetchSettings:
             config["fetch_min_bytes"],
             int(config["isolation_level"] == "read_committed"),
             config["client_rack"].encode(),
-            config["client_id"].encode(),
+            str(config["client_id"] or "").encode(),
             config["enable_incremental_fetch_sessions"],
         )
 
@@ -120,9 +122,9 @@ class BrokerFetches:
             for key, position in plan.positions.items()
         ]
         forgotten = [(numbers.setdefault(key.topic, len(numbers)), key.partition) for key in plan.forgotten]
-        if len(numbers) > 1:  # rows of a topic are adjacent
-            rows.sort()
-            forgotten.sort()
+        if len(numbers) > 1:  # rows of a topic are adjacent, and keep their order otherwise
+            rows.sort(key=_TOPIC)
+            forgotten.sort(key=_TOPIC)
         settings = self._settings
         encoder = fetch.FetchEncoder(
             settings.max_wait_ms, settings.min_bytes, max_bytes, settings.isolation_level, settings.rack_id

@@ -118,6 +118,8 @@ class Consumer(BaseConsumer):
         autocommit: commit the positions first, if `enable_auto_commit` is set.
         timeout_ms: how long to wait for that; None for `request_timeout_ms`.
         """
+        if self._closed:
+            return
         super().close(autocommit, timeout_ms)
         for name in ("key_deserializer", "value_deserializer"):
             with suppress(AttributeError):

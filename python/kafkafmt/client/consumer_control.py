@@ -59,19 +59,19 @@ class ConsumerControl:
         self._control = ControlPlane(self.config, self._metrics)
         self._control.start(self.config["bootstrap_timeout_ms"])
         self._io = IoThread(f"{self.config['client_id']}-fetch")
-        try:
-            self._compose(configs)
-        except BaseException:
-            self._io.stop()
-            self._control.close()
-            raise
         self._closed = False
         self._iterator: Iterator[Any] | None = None
         self._next_control = 0.0
         self._topic_update: Future | None = None  # the metadata of topics that were subscribed
-        if topics:
-            self._subscription.subscribe(topics=topics)
-            self._topic_update = self._cluster.set_topics(topics)
+        try:
+            self._compose(configs)
+            if topics:
+                self._subscription.subscribe(topics=topics)
+                self._topic_update = self._cluster.set_topics(topics)
+        except BaseException:
+            self._io.stop()
+            self._control.close()
+            raise
 
     def _compose(self, configs: Mapping[str, Any]) -> None:
         adjust_timeouts(self.config, configs, self._control.broker_version)

@@ -87,7 +87,7 @@ class FetchEngine:
         self._max_bytes = config["fetch_max_bytes"]
         self._backoff_s = config["retry_backoff_ms"] / 1000
         self._memory = FetchMemory(budget, io, self._plan_soon, self._backoff_s)
-        self._connections = BrokerConnections(io, control, lambda _: self._plan_soon())
+        self._connections = BrokerConnections(io, control, self._on_connection)
         self._partitions: dict[TopicPartition, PartitionProgress] = {}
         self._brokers: dict[int, BrokerFetches] = {}  # the one that was asked longest ago comes first
         self._pinned: dict[str, UUID] = {}
@@ -130,7 +130,7 @@ class FetchEngine:
 
     @property
     def is_waiting_for_memory(self) -> bool:
-        """Whether a request waits for bytes of the budget."""
+        """Whether a request, or another user of the budget, waits for bytes."""
         return self._memory.is_waiting
 
     def close(self) -> None:
@@ -334,13 +334,13 @@ class FetchEngine:
         memory = ResponseMemory(reservation)
         try:
             if frame is None:
-                self._on_failure(connection.node_id, broker)
+                broker.session.fail()
                 return
             reservation.resize(len(frame))
             try:
                 response = decode_fetch_response(frame, version)
             except MalformedResponseError as malformed:
-                self._on_failure(connection.node_id, broker)
+                broker.session.fail()
                 connection.close(kafka_errors.KafkaProtocolError(str(malformed)))
                 return
             connection.throttle(response.throttle_time_ms)
@@ -357,9 +357,14 @@ class FetchEngine:
             memory.release()
             self._plan_soon()
 
-    def _on_failure(self, node_id: int, broker: BrokerFetches) -> None:
-        """Begin a new session with a broker that gave no answer. Fetch from leaders what it was only a follower of."""
-        broker.session.fail()
+    def _on_connection(self, connection: BrokerConnection | None) -> None:
+        """Plan again, because a connection has changed. Fetch from leaders what it was the follower's connection of."""
+        if connection is not None and connection.is_closed and connection.error is not None:
+            self._leave_follower(connection.node_id)
+        self._plan_soon()
+
+    def _leave_follower(self, node_id: int) -> None:
+        """Fetch partitions from their leaders in place of a follower that gave no answer."""
         for key, partition in self._partitions.items():
             if partition.node_id == node_id and partition.follower is not None:
                 partition.follower = None
@@ -394,9 +399,8 @@ class FetchEngine:
             if partition is None:
                 continue  # it was moved meanwhile
             self._unanswered.discard(key)
-            if answer.leader_epoch >= 0:
-                self._learn_leader(key, answer)
-            if self._moves(key, partition, answer):
+            has_new_leader = answer.leader_epoch >= 0 and self._learn_leader(key, answer)
+            if self._moves(key, partition, answer, has_new_leader=has_new_leader):
                 continue
             first, size = answer.records_position, max(answer.records_size, 0)
             fetched = Fetched(
@@ -426,16 +430,22 @@ class FetchEngine:
         is_same = (position.generation, position.offset) == (partition.target.generation, partition.offset)
         return partition if is_same else None
 
-    def _moves(self, key: TopicPartition, partition: PartitionProgress, answer: FetchAnswer) -> bool:
+    def _moves(
+        self, key: TopicPartition, partition: PartitionProgress, answer: FetchAnswer, *, has_new_leader: bool
+    ) -> bool:
         """Return whether a partition is fetched again elsewhere, so that the answer is not for the caller."""
         is_from_follower = partition.follower is not None
         if answer.error_code in _MOVED or (is_from_follower and answer.error_code == _OUT_OF_RANGE):
             partition.follower = None
             if answer.error_code != _OUT_OF_RANGE:  # a follower may lack what its leader has
                 self._control.cluster.request_update()
-            self._retry(key, partition)
+            if not has_new_leader:
+                self._retry(key, partition)
             return True
         if answer.preferred_read_replica >= 0 and not answer.records_size > 0 and not answer.error_code:
+            if self._connections.get(answer.preferred_read_replica) is None:  # it was not reached
+                self._retry(key, partition)
+                return True
             partition.follower = answer.preferred_read_replica
             max_age_s = self._control.config["metadata_max_age_ms"] / 1000
             partition.follower_until = time.monotonic() + max_age_s
@@ -477,10 +487,12 @@ class FetchEngine:
                     key, generation, partition.offset, 0, empty, high_watermark, [], False, is_by_id, None
                 )
 
-    def _learn_leader(self, key: TopicPartition, answer: FetchAnswer) -> None:
-        """Take the leader that a broker names (KIP-951)."""
+    def _learn_leader(self, key: TopicPartition, answer: FetchAnswer) -> bool:
+        """Take the leader that a broker names (KIP-951). Return whether it is newer than the known one."""
         cluster = self._control.cluster
-        if cluster.update_partition_leader(key, answer.leader_id, answer.leader_epoch):
-            if cluster.broker_metadata(answer.leader_id) is None:
-                cluster.request_update()
-            self._touch(key)
+        if not cluster.update_partition_leader(key, answer.leader_id, answer.leader_epoch):
+            return False
+        if cluster.broker_metadata(answer.leader_id) is None:
+            cluster.request_update()
+        self._touch(key)
+        return True

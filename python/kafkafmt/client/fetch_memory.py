@@ -37,8 +37,8 @@ class FetchMemory:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a reservation waits for bytes of the budget."""
-        return self._waiter is not None
+        """Whether a reservation of this consumer, or of another user of the budget, waits for bytes."""
+        return self._budget.is_awaited
 
     def reserve(self, most: int) -> Reservation | None:
         """Reserve up to `most` bytes, at most half of the budget; None if they are not free, until `on_memory`.

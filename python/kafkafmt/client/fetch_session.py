@@ -59,7 +59,13 @@ class FetchSessionState:
         return len(self._wanted)
 
     def put(self, topic_partition: TopicPartition, position: FetchPosition) -> None:
-        """Fetch a partition from this position from the next request on."""
+        """Fetch a partition from this position from the next request on.
+
+        A new position comes after all others: a broker fills a response in the order of the request until it is full.
+        """
+        if self._wanted.get(topic_partition) == position:
+            return
+        self._wanted.pop(topic_partition, None)
         self._wanted[topic_partition] = position
         self._changed.add(topic_partition)
 

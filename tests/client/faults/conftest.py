@@ -1,7 +1,7 @@
 """What the tests of faults share: topics of short names, and three brokers.
 
 The first broker has a listener for SASL, whose sessions last briefly. The third has a second log directory, on a disk
-that tests fill.
+that tests fill. Each is in a rack of its own, and a client reads from the one in its rack.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from kafka.admin import ScramMechanism, UserScramCredentialUpsertion
 
 from broker.broker import HOST, KAFKA_3, KAFKA_4
 from broker.small_disk import DiskError, SmallDisk
-from broker.three_brokers import ThreeBrokers
+from broker.three_brokers import NODES, ThreeBrokers
 from client.cluster import Cluster
 from clients.tap import Tap
 
 NUMBERS = count()
 USER, PASSWORD = "alice", "secret"
+RACKS = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
 DISK_BYTES = 16 * 1024 * 1024
 LISTENER = "SASL_PLAINTEXT"
 SETTING = f"listener.name.{LISTENER.lower()}"
@@ -59,11 +60,12 @@ def three(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     with ExitStack() as stack:
         tap = stack.enter_context(Tap((HOST, 0)))
         addresses = f"PLAINTEXT://{HOST}:{{PLAINTEXT}},{LISTENER}://{tap.bootstrap}"
-        configs = {1: {**SASL, "advertised.listeners": addresses}}
+        configs = {number: {**RACKS, "broker.rack": f"rack-{number}"} for number in NODES}
+        configs[1] |= {**SASL, "advertised.listeners": addresses}
         disk = None
         try:
             disk = stack.enter_context(SmallDisk(folder / "disk", DISK_BYTES))
-            configs[3] = {
+            configs[3] |= {
                 "log.dirs": f"{folder / '3' / 'data'},{disk.path}",
                 "metadata.log.dir": folder / "3" / "data",
             }
