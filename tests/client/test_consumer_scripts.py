@@ -154,12 +154,12 @@ def test_programs_that_call_methods_wrongly_get_the_same_errors(cluster: Cluster
     assert_same(program)
 
 
-def test_programs_that_iterate_with_auto_commit(cluster: Cluster, topic: str) -> None:
+def test_programs_that_iterate_and_let_close_commit(cluster: Cluster, topic: str) -> None:
     send_singly(cluster, topic, 8)
     here = TopicPartition(topic, 0)
 
     def program(kind: Any) -> Any:
-        options = {"group_id": f"{topic}-{next(NUMBERS)}", "auto_commit_interval_ms": 10}
+        options = {"group_id": f"{topic}-{next(NUMBERS)}", "auto_commit_interval_ms": 60_000}
         seen: list[Any] = []
         with opened(kind, cluster.bootstrap, topic, **options) as consumer:
             for record in consumer:
