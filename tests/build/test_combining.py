@@ -146,6 +146,25 @@ def test_combine_when_all_is_too_much_for_a_batch_then_several_that_fit(codec, l
     assert source_offsets(runs) == list(range(4000))
 
 
+@pytest.mark.parametrize("codec", [ref.LZ4, ref.ZSTD])
+def test_combine_when_the_first_batches_shrink_much_then_are_combined(codec):
+    """One of them takes nearly the bytes of a combined batch before compression, and all together hardly any."""
+    batches = [small(n, 1, size=BATCH_SIZE * 19 // 20, codec=codec) for n in range(6)]
+    runs, _ = combined(*batches)
+    assert [way for way, *_ in shapes(runs)] == ["combined"] * 2
+
+
+def test_combine_when_a_kernel_is_given_then_its_limit_is_kept():
+    """A batch takes no more before compression than one that is opened may take."""
+    kernel = record_combiner(16 * 1024)
+    for codec in (ref.NONE, ref.ZSTD):
+        batches = [small(n, 1, size=1000, codec=codec) for n in range(40)]
+        combiner = BatchCombiner(BATCH_SIZE, kernel=kernel)
+        runs = list(BatchForwarder(combiner=combiner).forward(run_of(*batches)))
+        assert [way for way, *_ in shapes(runs)] == ["combined"] * 3
+        assert max(count for *_, (count,) in shapes(runs)) == 16
+
+
 def test_combine_when_deltas_take_more_bytes_than_before_then_the_limit_is_kept():
     """One record a batch has deltas of one byte; in a combined batch they take more."""
     rows = [Row(n, DAY + n * 1000, None, None) for n in range(2000)]
@@ -174,17 +193,16 @@ def test_combine_when_offsets_have_gaps_then_none_are_left_and_the_source_is_kno
 
 
 @pytest.mark.parametrize("codec", [ref.NONE, ref.GZIP])
-def test_combine_when_log_append_time_then_each_record_has_the_time_of_its_batch(codec):
+def test_combine_when_log_append_time_then_each_record_has_the_time_of_its_batch_apart_from_others(codec):
     batches = [
         small(n * 3, codec=codec, attributes=ref.TIMESTAMP_TYPE, max_timestamp=DAY + n) for n in range(3)
     ]
-    runs, forwarder = combined(*batches, small(9, codec=codec))
+    later = [small(n, codec=codec) for n in (9, 12)]
+    runs, forwarder = combined(*batches, *later)
+    assert shapes(runs) == [("combined", 3, [9]), ("combined", 2, [6])]
     rows = rows_in(runs)
-    assert [row.timestamp for row in rows] == [DAY] * 3 + [DAY + 1] * 3 + [DAY + 2] * 3 + [
-        DAY + 9,
-        DAY + 10,
-        DAY + 11,
-    ]
+    times = [DAY] * 3 + [DAY + 1] * 3 + [DAY + 2] * 3
+    assert [row.timestamp for row in rows] == [*times, *range(DAY + 9, DAY + 15)]
     assert {row.timestamp_type for row in rows} == {ref.CREATE_TIME}
     assert forwarder.stats.opened == {Reason.TIMESTAMP_TYPE: 3}
 
@@ -319,7 +337,7 @@ def test_combine_when_a_payload_is_no_payload_then_its_batch_goes_on_as_it_is():
 
 
 def test_combine_when_a_batch_decompresses_to_too_much_then_it_goes_on_as_it_is():
-    bomb = ref.batch_of([Row(6, DAY, None, bytes(100_000))], codec=ref.ZSTD)
+    bomb = ref.batch_of([Row(6, DAY, None, bytes(300_000))], codec=ref.ZSTD)
     batches = [small(0, codec=ref.ZSTD), small(3, codec=ref.ZSTD), bomb]
     assert len(bomb) < BATCH_SIZE // SMALL_FRACTIONS[ref.ZSTD]
     runs, _ = combined(*batches)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import kafkafmt as kf
 from cli.logs import run
 from kafkafmt.log import LogDirectory, PartitionLogWriter
+from kafkafmt.log.topic_configs import TopicConfig, update_topic_configs
 
 # The configuration of a topic that nothing tells of: it loses nothing, whatever a cluster's defaults are.
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
@@ -53,6 +54,20 @@ def put_log(folder: Path, data: Iterable[bytes], segment_bytes: int = 4096) -> P
         for some in data:
             writer.append(some)
     return folder
+
+
+def one_batch_a_request(directory: Path, partitions: int = 1, **config: Any) -> Path:
+    """A log directory with an empty topic t, whose endpoint says, as a broker, that it takes one batch in a request.
+
+    To an endpoint that takes many a mirror combines none.
+    """
+    directory.mkdir()
+    configs = {**KEPT, "kafkafmt.max.batches.per.request": "1"}
+    configs |= {name.replace("_", "."): str(value) for name, value in config.items()}
+    update_topic_configs(directory, lambda _: {"t": TopicConfig(partitions, configs)})
+    for number in range(partitions):
+        put_log(directory / f"t-{number}", [])
+    return directory
 
 
 def log_bytes(folder: Path) -> bytes:

@@ -13,33 +13,42 @@ import pytest
 import kafkafmt as kf
 from client.cluster import Cluster
 from endpoints.endpoint_process import EndpointProcess
-from kafkafmt.log import PartitionLogWriter
+from kafkafmt.log import LogDirectory, PartitionLogWriter
 from kafkafmt.memory import MemoryPlanError
 from kafkafmt.mirror.addresses import parse_address
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.memory import HeldMemory, MirrorMemory
 from kafkafmt.mirror.options import MirrorOptions
-from mirror.folders import batches, log_bytes, mirror, put_log
+from mirror.folders import batches, log_bytes, mirror, one_batch_a_request, put_log
 from mirror.running import KAFKAFMT, address
 from process_memory import MIB, family_peak_mib
 
-TOPIC = "memory"
+TOPIC = "t"
 MEMORY_MIB = 64
 PARTITIONS = 16
 VALUE_SIZE = 1000
 RAW_BATCH_BYTES, RAW_BATCHES = 900_000, 6  # as they are stored, 86 MB in all
 DEEP_BATCH_BYTES, DEEP_BATCHES = 2_400_000, 2  # decompressed, 77 MB in all
+SMALL_BATCH_BYTES, SMALL_BATCHES = 800_000, 150  # decompressed, 120 MB
 WAYS = {"raw": (), "columns": ("--codec", "lz4"), "objects": ("--repartition", "--codec", "none")}
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of another process by /proc")
 
 
-def write_topic(directory: Path, batch_bytes: int, count: int, ratio: int) -> Path:
+def write_topic(
+    directory: Path,
+    batch_bytes: int,
+    count: int,
+    ratio: int,
+    *,
+    value_size: int = VALUE_SIZE,
+    partitions: int = PARTITIONS,
+) -> Path:
     """Partitions that are links to the files of the first, of batches that compress to one in `ratio`."""
-    records = batch_bytes // VALUE_SIZE
-    random = np.random.default_rng(1).integers(0, 256, (records, VALUE_SIZE // ratio), np.uint8)
+    records = batch_bytes // value_size
+    random = np.random.default_rng(1).integers(0, 256, (records, value_size // ratio), np.uint8)
     column = kf.BinaryColumn(
-        np.arange(records + 1) * VALUE_SIZE, np.tile(random, (1, ratio)).reshape(-1), None
+        np.arange(records + 1) * value_size, np.tile(random, (1, ratio)).reshape(-1), None
     )
     codec = kf.Codec.NONE if ratio == 1 else kf.Codec.ZSTD
     first = directory / f"{TOPIC}-0"
@@ -48,7 +57,7 @@ def write_topic(directory: Path, batch_bytes: int, count: int, ratio: int) -> Pa
             options = {"codec": codec, "batch_size": 2**30, "base_offset": number * records}
             for batch in kf.build_batches(np.arange(records), None, column, **options):
                 writer.append(batch)
-    for number in range(1, PARTITIONS):
+    for number in range(1, partitions):
         folder = directory / f"{TOPIC}-{number}"
         folder.mkdir()
         for file in first.iterdir():
@@ -64,6 +73,12 @@ def raw_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def deep_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_topic(tmp_path_factory.mktemp("deep"), DEEP_BATCH_BYTES, DEEP_BATCHES, 10)
+
+
+@pytest.fixture(scope="module")
+def small_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    few = {"value_size": 100_000, "partitions": 1}
+    return write_topic(tmp_path_factory.mktemp("small"), SMALL_BATCH_BYTES, SMALL_BATCHES, 2500, **few)
 
 
 @pytest.fixture
@@ -115,6 +130,23 @@ def test_mirror_from_a_folder_when_its_target_is_slower_then_takes_no_more_than_
 ) -> None:
     peak = peak_of(raw_logs, address(target.address), "--memory", f"{MEMORY_MIB}M")
     assert peak - start_mib < MEMORY_MIB
+
+
+@linux
+@pytest.mark.clients
+@pytest.mark.xdist_group("mirror-memory")
+def test_mirror_when_it_combines_small_batches_then_takes_no_more_than_its_memory(
+    small_logs: Path, tmp_path: Path, start_mib: float
+) -> None:
+    """The topic takes batches of 32 MiB, whose records would take more than the memory before compression."""
+    one_batch_a_request(tmp_path / "target", max_message_bytes=32 * MIB)
+    options = ("--allow-produce", "--max-produce-size", "64M")
+    with EndpointProcess(tmp_path / "target", *options, log=tmp_path / "target.log") as target:
+        arguments = (small_logs, address(target.address), "--adaptive", "--batch-size", "32M")
+        peak = peak_of(*arguments, "--memory", f"{MEMORY_MIB}M")
+    assert peak - start_mib < MEMORY_MIB
+    made = list(LogDirectory(tmp_path / "target").partition((TOPIC, 0)).batches())
+    assert len(made) < SMALL_BATCHES // 2
 
 
 @linux

@@ -5,8 +5,8 @@ are combined natively, without a Python object for each record. Large batches ar
 or to decompress and compress them again, costs more than their requests.
 
 A batch is small if it takes less than a fraction of `batch_size` as it is stored, which depends on its codec
-(`SMALL_FRACTIONS`). Only neighbours with the same codec are combined. Records keep their bytes, their order, and the
-timestamps that consumers saw.
+(`SMALL_FRACTIONS`). Only neighbours with the same codec and timestamp type are combined. Records keep their bytes,
+their order, and the timestamps that consumers saw.
 
 Transactions and producers. A broker writes the state of the sender into all batches that it sends, so the target has
 neither the source's producers nor its transactions. A reader with `read_committed` gets committed records only, and
@@ -54,7 +54,7 @@ class CombinedBatch(NamedTuple):
 def record_combiner(max_decompressed_bytes: int) -> RecordCombiner:
     """Return a kernel that combines records, with its memory.
 
-    max_decompressed_bytes: the most bytes that one batch may decompress to.
+    max_decompressed_bytes: the most bytes of a batch before compression, both of one that is opened and of a new one.
     """
     decompress = {int(codec): known.decompress for codec, known in codecs.CODECS.items()}
     return RecordCombiner(decompress, max_decompressed_bytes)
@@ -81,12 +81,16 @@ class BatchCombiner:
         self._batch_size = batch_size
         self._reuses_memory = reuses_memory
         self._keeps_transactions_apart = isolation == "read_uncommitted"
-        self._kernel = kernel or record_combiner(codecs.DEFAULT_MAX_DECOMPRESSED_BYTES)
+        if kernel is None:  # an empty kernel is false
+            kernel = record_combiner(codecs.DEFAULT_MAX_DECOMPRESSED_BYTES)
+        self._kernel = kernel
         self._estimator = RecentRatioEstimator()
         # By codec. No batch with an unknown codec is small.
         self._small_sizes = np.zeros(CODEC_MASK + 1, np.int64)
         for codec, fraction in SMALL_FRACTIONS.items():
             self._small_sizes[codec] = batch_size // fraction
+            # From a ratio of 1.0, batches that shrink much would have no room for a second one, and none be observed.
+            self._estimator.set(_TOPIC, codec, 1 / _MAX_EXPANSION)
 
     def groups(
         self, rows: NDArray[np.void], is_left_out: NDArray[np.bool_], max_message_bytes: int | None
@@ -102,9 +106,12 @@ class BatchCombiner:
         is_small &= rows["size"] < self._small_sizes[rows["codec"]]
         if max_message_bytes is not None:
             is_small &= rows["size"] <= max_message_bytes
-        is_small, codec = is_small[numbers], rows["codec"][numbers]
+        is_small = is_small[numbers]
         joins = np.zeros(len(numbers) + 1, np.bool_)  # whether a batch is combined with the one before it
-        joins[1:-1] = is_small[1:] & is_small[:-1] & (codec[1:] == codec[:-1])
+        joins[1:-1] = is_small[1:] & is_small[:-1]
+        for name in ("codec", "timestamp_type"):
+            column = rows[name][numbers]
+            joins[1:-1] &= column[1:] == column[:-1]
         if self._keeps_transactions_apart:
             joins[1:-1] &= _of_one_transaction(rows, numbers)
         edges = np.flatnonzero(np.diff(joins))

@@ -13,7 +13,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
-from libc.stdint cimport INT32_MAX, int8_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
 
 from ..batches.scan cimport BatchRun
@@ -26,6 +26,11 @@ from .encode cimport check_range, seal
 from .read cimport read_record
 
 from ..wire.status import KafkaFormatError
+
+cdef enum:
+    # Its records may take several times as much memory while they are gathered.
+    MAX_BATCH_SIZE = 512 * 1024 * 1024
+
 
 cdef struct OffsetRange:
     int64_t first_offset
@@ -74,7 +79,7 @@ cdef class RecordCombiner:
     """Gathers the records of v2 batches, and builds one batch of them. It can be used again for the next one.
 
     decompress: a function for each codec, which is called as `decompress(payload, limit)`.
-    limit: the most bytes that one batch may decompress to.
+    limit: the most bytes of a batch before compression, both of one that is opened and of the new one.
     """
 
     cdef dict decompress
@@ -93,8 +98,9 @@ cdef class RecordCombiner:
 
     def __init__(self, decompress not None, int64_t limit):
         self.enter()
+        check_range("limit", limit, RECORD_BATCH_OVERHEAD, INT64_MAX)
         self.decompress = dict(decompress)
-        self.limit = limit
+        self.limit = min(limit, <int64_t>MAX_BATCH_SIZE)
         self.use_scratch(RECORD_BATCH_OVERHEAD)
         self.begin()
 
@@ -128,14 +134,15 @@ cdef class RecordCombiner:
         """Gather the records of batches of a run, in place of those gathered before. They must have one codec.
 
         numbers: the batches, ascending, of which the first `first` are left out. CRCs are not checked.
-        max_size: the most bytes of the new batch before compression, with its header.
+        max_size: the most bytes of the new batch before compression, with its header. The limit may be lower.
         log_append_time: whether records of a batch with LogAppendTime get the time of that batch, as consumers see it.
             If not, they get the timestamps of their producer.
 
         Returns the index in `numbers` of the first batch that was not gathered. There was no room for it, or its
         records are not valid, or cannot be decompressed within the limit.
         """
-        check_range("max_size", max_size, RECORD_BATCH_OVERHEAD, INT32_MAX // 4)
+        check_range("max_size", max_size, RECORD_BATCH_OVERHEAD, INT64_MAX)
+        max_size = min(max_size, self.limit)
         if first < 0 or first > numbers.shape[0]:
             raise IndexError(f"batch {first} of those to combine")
         self.enter()
@@ -184,11 +191,10 @@ cdef class RecordCombiner:
         cdef Py_ssize_t i = first
         cdef int codec = run.rows[numbers[first]].codec
         cdef object decompress = self.decompress.get(codec)
-        cdef object limit = min(self.limit, max_size)
         while decompress is not None and i < numbers.shape[0]:
             check_batch(run, numbers[i], codec)
             try:
-                payload = decompress(run.payload(numbers[i]), limit)
+                payload = decompress(run.payload(numbers[i]), max_size)
             except KafkaFormatError:
                 break
             if not self.add_payload(&run.rows[numbers[i]], payload, max_size, log_append_time):
