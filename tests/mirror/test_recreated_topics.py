@@ -210,16 +210,19 @@ def test_recreated_topic_when_brokers_have_it_then_is_never_spliced(
 ) -> None:
     source, other = clusters[line], clusters["4.x" if line == "3.9" else "3.9"]
     target = tmp_path / "logs" if to == "folder" else address(other)
-    fill(source, topic, 10)
+    combined_into = int(to == "cluster")
+    fill(source, topic, 5, batches=2)
     with mirror(address(source, topic), target, "--once") as running:
-        assert running.summary()["records"] == 10
+        summary = running.summary()
+    assert (summary["records"], summary["combined_into"]) == (10, combined_into)
     delete(source, topic)
-    fill(source, topic, 30)
+    fill(source, topic, 10, batches=3)
     with mirror(address(source, topic), target, "--once") as running:
         summary = running.summary(status=1)
     assert (summary["records"], stopped(summary)) == (0, {f"{topic}-0": 0})
     with mirror(address(source, topic), target, "--once", "--restart-recreated") as running:
-        assert running.summary()["records"] == 30
+        summary = running.summary()
+    assert (summary["records"], summary["combined_into"]) == (30, combined_into)
     if to == "folder":
         assert end_of(tmp_path / "logs", topic) == 30
     else:
