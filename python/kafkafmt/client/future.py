@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Any
 
 import kafka.errors as kafka_errors
 from kafka.producer.future import FutureProduceResult, RecordMetadata
@@ -12,9 +13,13 @@ from kafka.structs import TopicPartition
 from kafkafmt.client.accumulator import RecordFuture
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kafka.future import Future
 
     from kafkafmt.client.accumulator.batch import Outcome
+
+log = logging.getLogger(__name__)
 
 
 class FutureRecordMetadata(RecordFuture):
@@ -35,6 +40,18 @@ class FutureRecordMetadata(RecordFuture):
         self.add_callback(future.success)
         self.add_errback(future.failure)
         return self
+
+    def _call(
+        self,
+        callback: Callable[..., Any] | None,
+        errback: Callable[..., Any] | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        try:
+            super()._call(callback, errback, args, kwargs)
+        except SystemExit:  # it would end the I/O thread, and all other records would have no outcome
+            log.exception("a callback of a record cannot end the program")
 
     def _timed_out(self, timeout: float | None) -> kafka_errors.KafkaTimeoutError:
         return kafka_errors.KafkaTimeoutError(f"Timeout after waiting for {timeout} secs.")

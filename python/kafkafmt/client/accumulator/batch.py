@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# SystemExit would end the sender's thread, and so leave all other records without an outcome.
-_ERRORS = (Exception, SystemExit)
-
 
 class Outcome(NamedTuple):
     """The outcome of a batch: acknowledged or failed.
@@ -325,7 +322,7 @@ class ProducerBatch(BatchState):
         self._builder = None
         try:
             for _, listener in listeners:
-                _call(listener, _ERRORS)
+                _call(listener)
         finally:
             self._finish_waits()
         return True
@@ -348,9 +345,9 @@ class ProducerBatch(BatchState):
         return f"<ProducerBatch of {self.record_count} records for {self.topic_partition}>"
 
 
-def _call(listener: Callable[[], None], errors: tuple[type[BaseException], ...] = (Exception,)) -> None:
+def _call(listener: Callable[[], None]) -> None:
     """Call a caller's function. Log its exception, so that it stops neither the other callbacks nor the sender."""
     try:
         listener()
-    except errors:
+    except Exception:
         log.exception("a callback of a record failed")
