@@ -6,7 +6,7 @@ The sender counts into `Traffic` objects, which is cheap. The registry reads the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -102,34 +102,41 @@ class Traffic:
         return [one for one in tuple(self._windows) if now_ms - one.began_ms < WINDOWS * WINDOW_MS]
 
 
+class TotalTraffic(Traffic):
+    """The traffic of all topics together, which is added up when somebody asks."""
+
+    def __init__(self, topics: Mapping[str, Traffic]) -> None:
+        self._topics = topics
+
+    def _recent(self, now_ms: float) -> list[_Window]:
+        windows = [window for one in tuple(self._topics.values()) for window in one._recent(now_ms)]
+        return sorted(windows, key=lambda window: window.began_ms)
+
+
 class SenderMetrics:
     """Counts of a sender, in total and by topic. registry: None to count nothing."""
 
     def __init__(self, registry: Metrics | None) -> None:
         self._registry = registry
-        self._total = Traffic()
         self._topics: dict[str, Traffic] = {}
         if registry is not None:
-            _register(registry, GROUP, _TOTALS, self._total)
+            _register(registry, GROUP, _TOTALS, TotalTraffic(self._topics))
 
     def sent(self, batches: Iterable[ProducerBatch], now_ms: float) -> None:
         """Count the batches of a request."""
         if self._registry is not None:
             for batch in batches:
-                self._total.sent(batch, now_ms)
                 self._topic(batch).sent(batch, now_ms)
 
     def retried(self, batch: ProducerBatch) -> None:
         """Count a batch that is sent again."""
         if self._registry is not None:
-            for traffic in (self._total, self._topic(batch)):
-                traffic.retried(batch.record_count, monotonic_ms())
+            self._topic(batch).retried(batch.record_count, monotonic_ms())
 
     def failed(self, batch: ProducerBatch) -> None:
         """Count a batch that has failed."""
         if self._registry is not None:
-            for traffic in (self._total, self._topic(batch)):
-                traffic.failed(batch.record_count, monotonic_ms())
+            self._topic(batch).failed(batch.record_count, monotonic_ms())
 
     def _topic(self, batch: ProducerBatch) -> Traffic:
         topic = batch.topic_partition.topic

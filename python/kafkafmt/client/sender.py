@@ -134,12 +134,10 @@ class Sender:
 
     def _run(self, now_ms: float) -> float:
         """Do all that can be done now. Return the time at which to call again, at the latest."""
-        self._expire(now_ms)
-        next_ms = now_ms + self._limits.ask(now_ms)
+        next_ms = min(self._expire(now_ms), now_ms + self._limits.ask(now_ms))
         if self._transactions is not None:
             next_ms = min(next_ms, self._advance_transactions(self._transactions, now_ms))
-        next_ms = min(next_ms, self._send_batches(now_ms))
-        return min(next_ms, self._accumulator.next_expiry_ms(), self._in_flight.next_expiry_ms)
+        return min(next_ms, self._send_batches(now_ms), self._in_flight.next_expiry_ms)
 
     def _set_timer(self, at_ms: float) -> None:
         if at_ms >= self._timer_ms:  # the earlier call sets the timer again
@@ -153,23 +151,31 @@ class Sender:
         self._timer, self._timer_ms = None, _NEVER
         self.run()
 
-    def _expire(self, now_ms: float) -> None:
+    def _expire(self, now_ms: float) -> float:
+        """Fail the batches whose delivery timeout is over. Return the time at which the next one waits that long."""
         timeout_ms = self._accumulator.options.delivery_timeout_ms
         expired = self._in_flight.take_expired(timeout_ms, now_ms)
         if self._options.mutes:
             self._accumulator.muted.difference_update(batch.topic_partition for batch in expired)
-        for batch in (*self._accumulator.expired_batches(now_ms), *expired):
+        next_ms = self._accumulator.next_expiry_ms()
+        if next_ms <= now_ms:
+            expired += self._accumulator.expired_batches(now_ms)
+            next_ms = self._accumulator.next_expiry_ms()
+        for batch in expired:
             error = kafka_errors.KafkaTimeoutError(
                 f"Expiring {batch.record_count} record(s) for {batch.topic_partition}: "
                 f"{now_ms - batch.created_ms:.0f} ms has passed since batch creation (delivery_timeout_ms: "
                 f"{timeout_ms:.0f})"
             )
             self._deliver(batch, partial(self._delivery.failed, batch, error))
+        return next_ms
 
     # Transactions
 
     def _advance_transactions(self, transactions: Transactions, now_ms: float) -> float:
         """Send the next request of idempotence or a transaction. Return the time at which to call again."""
+        if transactions.is_settled and not self._flushes_transaction:
+            return _NEVER
         transactions.ensure_producer_id()
         self._flush_transaction(transactions)
         next_ms = _NEVER
@@ -234,6 +240,8 @@ class Sender:
         corked: set[BrokerConnection] = set()
         try:
             for _ in range(_MAX_ROUNDS):
+                if not self._accumulator.has_undrained:
+                    return _NEVER
                 check = self._accumulator.ready(self._cluster, now_ms)
                 if not self._send_ready(check.nodes, corked, now_ms):
                     break

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kafkafmt.client.accumulator import ProducerState
+
 if TYPE_CHECKING:
-    from kafkafmt.client.accumulator import ProducerBatch, ProducerState
+    from kafkafmt.client.accumulator import ProducerBatch
     from kafkafmt.client.in_flight import InFlightBatches
     from kafkafmt.types import TopicPartition
 
@@ -112,10 +114,10 @@ class SequenceNumbers:
         suspended = self._in_flight.take_suspended(batch.topic_partition)
         delivered = [(one, _offset_of(one, batch, base_offset, partition.last_acked)) for one in suspended]
         if state is not None:
-            end = (state.base_sequence + batch.record_count) % _SEQUENCES
-            partition.last_acked = (state._replace(base_sequence=end), base_offset + batch.record_count)
-            if base_offset < 0:
-                partition.last_acked = None
+            producer_id, epoch, sequence, is_transactional = state
+            count = batch.record_count
+            after = ProducerState(producer_id, epoch, (sequence + count) % _SEQUENCES, is_transactional)
+            partition.last_acked = None if base_offset < 0 else (after, base_offset + count)
         return delivered
 
     def last_acked_offset(self, topic_partition: TopicPartition) -> int:

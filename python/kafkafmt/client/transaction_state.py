@@ -44,6 +44,7 @@ class State(Enum):
 
 COMPLETING = (State.COMMITTING_TRANSACTION, State.ABORTING_TRANSACTION)
 ERRORS = (State.ABORTABLE_ERROR, State.FATAL_ERROR)
+_SENDING = (State.READY, State.IN_TRANSACTION)
 # The states before each state.
 _BEFORE: Mapping[State, Collection[State]] = {
     State.UNINITIALIZED: (),
@@ -148,6 +149,11 @@ class TransactionState:
     @property
     def has_abortable_error(self) -> bool:
         return self._state is State.ABORTABLE_ERROR
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no request waits, and records may be sent."""
+        return self._state in _SENDING and not self._requests and not self._new_partitions
 
     @property
     def is_completing(self) -> bool:

@@ -346,6 +346,8 @@ class SenderSide:
 
     def next_expiry_ms(self) -> float:
         """Return the time when the first waiting batch expires; infinity if none waits."""
+        if not self._queues:
+            return float("inf")
         with self._lock:
             created = min((queue[0].created_ms for _, queue in self._queues.items()), default=float("inf"))
         return created + self.options.delivery_timeout_ms
