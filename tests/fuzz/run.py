@@ -12,7 +12,7 @@ import sys
 
 import atheris
 
-TARGETS = ("decode", "convert", "forward", "produce", "log", "codec", "request", "response")
+TARGETS = ("decode", "convert", "forward", "produce", "log", "codec", "request", "response", "client_request")
 
 with atheris.instrument_imports(include=["kafkafmt"]):
     import kafkafmt.log
@@ -31,7 +31,7 @@ def main() -> None:
     def mutate(data: bytes, max_size: int, seed: int) -> bytes:
         rng = random.Random(seed)
         options, body = data[:options_length].ljust(options_length, b"\0"), data[options_length:]
-        if name in ("codec", "request", "response") or rng.random() < 0.1:
+        if name in ("codec", "request", "response", "client_request") or rng.random() < 0.1:
             return atheris.Mutate(data, max_size)
         if rng.random() < 0.2:
             options = atheris.Mutate(options, options_length).ljust(options_length, b"\0")

@@ -18,6 +18,7 @@ from kafka.protocol.api_key import ApiKey
 import reference as ref
 from endpoints import raw_client
 from endpoints.requests import Wanted, fetch, list_offsets, metadata, offset_for_leader_epoch
+from fuzz.client_request import CASES as CLIENT_REQUESTS
 from fuzz.log import SIZES
 from fuzz.response import CASES
 from kafkafmt.server.wire import SUPPORTED
@@ -66,6 +67,12 @@ def inputs(target: str) -> list[bytes]:
         return _requests()
     if target == "response":
         return _responses()
+    if target == "client_request":
+        return [
+            bytes([number]) + bytes(range(length))
+            for number in range(len(CLIENT_REQUESTS))
+            for length in (0, 200)
+        ]
     return [
         bytes([codec - 1, 2, 0]) + ref.compress(codec, plain)
         for codec in range(1, 5)

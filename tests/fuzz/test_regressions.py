@@ -11,7 +11,7 @@ import pytest
 
 from fuzz import seeds
 
-TARGETS = ("decode", "convert", "forward", "produce", "log", "codec", "request", "response")
+TARGETS = ("decode", "convert", "forward", "produce", "log", "codec", "request", "response", "client_request")
 FOLDER = Path(__file__).parent / "regressions"
 FOUND = sorted(path for path in FOLDER.glob("*/*"))
 

@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from _kafkafmt.client.fetch import TOPIC_IDS_VERSION, FetchEncoder, FetchSession, decode_fetch_response
+from _kafkafmt.client.fetch import FetchEncoder, FetchSession, decode_fetch_response
 from _kafkafmt.client.messages import RequestHeader
 from _kafkafmt.wire.status import MalformedResponseError
 from kernels.wire_messages import (
     CORRELATION_ID,
     ENDPOINTS,
+    FETCH_SESSIONS_VERSION,
     FETCH_VERSIONS,
     FETCHED,
     FETCHED_PARTITION,
@@ -24,13 +25,13 @@ from kernels.wire_messages import (
     encoded,
     failure_of,
     fetch_request,
+    fetch_request_by_kernel,
     fetch_response,
     fetch_sample,
     fetched_by_kafka_python,
     fetched_by_kernel,
 )
 
-SESSIONS_VERSION = 7
 SETTINGS = st.fixed_dictionaries(
     {
         "max_wait_ms": INT32,
@@ -40,25 +41,6 @@ SETTINGS = st.fixed_dictionaries(
         "rack_id": TEXT,
     }
 )
-
-
-def request(
-    version: int, header: tuple, settings: dict, session: tuple[int, int], topics, forgotten
-) -> bytes:
-    everything = [*topics, *forgotten]
-    names = [
-        topic_id.bytes if version >= TOPIC_IDS_VERSION else name.encode() for name, topic_id, _ in everything
-    ]
-    rows = [(number, *one) for number, (_, _, partitions) in enumerate(topics) for one in partitions]
-    forgotten_rows = [
-        (number, one)
-        for number, (_, _, partitions) in enumerate(forgotten, len(topics))
-        for one in partitions
-    ]
-    encoder = FetchEncoder(**{**settings, "rack_id": settings["rack_id"].encode()})
-    return encoder.encode(
-        RequestHeader(version, *header), FetchSession(*session), names, rows, forgotten_rows
-    )
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
@@ -73,10 +55,10 @@ def request(
 def test_request_when_encoded_then_it_is_kafka_pythons(
     version, topics, forgotten, settings, session, correlation_id, client_id
 ):
-    known = forgotten if version >= SESSIONS_VERSION else []
+    known = forgotten if version >= FETCH_SESSIONS_VERSION else []
     expected = encoded(fetch_request(settings, session, topics, known), version, correlation_id, client_id)
     header = (correlation_id, None if client_id is None else client_id.encode())
-    assert request(version, header, settings, session, topics, forgotten) == expected
+    assert fetch_request_by_kernel(version, header, settings, session, topics, forgotten) == expected
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
@@ -86,7 +68,7 @@ def test_request_when_lengths_take_more_bytes_then_it_is_kafka_pythons(version):
         ("t" * length, TOPIC_ID, [(index, length, 1, 2, 3) for index in range(200)])
         for length in (1, 126, 127, 128, 249, 16383, 16384)
     ]
-    found = request(version, (1, b"me"), settings, (0, 0), topics, [])
+    found = fetch_request_by_kernel(version, (1, b"me"), settings, (0, 0), topics, [])
     assert found == encoded(fetch_request(settings, (0, 0), topics, []), version, 1)
 
 

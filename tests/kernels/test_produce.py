@@ -28,6 +28,7 @@ from kernels.wire_messages import (
     encoded,
     failure_of,
     produce_request,
+    produce_request_by_kernel,
     produce_response,
     produce_sample,
     produced_by_kafka_python,
@@ -35,26 +36,8 @@ from kernels.wire_messages import (
 )
 
 
-def around(version: int, header: tuple, settings: tuple, topics) -> list[bytes]:
-    names = [
-        topic_id.bytes if version >= TOPIC_IDS_VERSION else name.encode() for name, topic_id, _ in topics
-    ]
-    rows = [
-        (number, index, len(data))
-        for number, (_, _, partitions) in enumerate(topics)
-        for index, data in partitions
-    ]
-    return ProduceEncoder(*settings).encode(RequestHeader(version, *header), names, rows)
-
-
 def as_bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
-
-
-def joined(pieces: list[bytes], topics) -> bytes:
-    records = [data for _, _, partitions in topics for _, data in partitions]
-    assert len(pieces) == len(records) + 1
-    return b"".join(part for pair in zip(pieces, [*records, b""], strict=True) for part in pair)
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
@@ -71,8 +54,9 @@ def test_request_when_its_pieces_stand_around_the_records_then_it_is_kafka_pytho
 ):
     request = produce_request(transactional_id, acks, timeout_ms, topics)
     header = (correlation_id, as_bytes(client_id))
-    pieces = around(version, header, (as_bytes(transactional_id), acks, timeout_ms), topics)
-    assert joined(pieces, topics) == encoded(request, version, correlation_id, client_id)
+    settings = (as_bytes(transactional_id), acks, timeout_ms)
+    found = produce_request_by_kernel(version, header, settings, topics)
+    assert found == encoded(request, version, correlation_id, client_id)
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
@@ -81,8 +65,8 @@ def test_request_when_lengths_take_more_bytes_then_it_is_kafka_pythons(version):
         ("t" * length, TOPIC_ID, [(index, bytes(length)) for index in range(200)])
         for length in (1, 126, 127, 128, 249, 16383, 16384)
     ]
-    pieces = around(version, (1, b"me"), (None, -1, 30000), topics)
-    assert joined(pieces, topics) == encoded(produce_request(None, -1, 30000, topics), version, 1)
+    found = produce_request_by_kernel(version, (1, b"me"), (None, -1, 30000), topics)
+    assert found == encoded(produce_request(None, -1, 30000, topics), version, 1)
 
 
 def test_request_when_rows_of_a_topic_are_apart_then_it_has_the_topic_twice():

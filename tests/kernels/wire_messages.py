@@ -14,10 +14,12 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from _kafkafmt.client import fetch, produce
+from _kafkafmt.client.messages import RequestHeader
 from _kafkafmt.wire.status import MalformedResponseError
 
 PRODUCE_VERSIONS = range(produce.OLDEST_VERSION, produce.NEWEST_VERSION + 1)
 FETCH_VERSIONS = range(fetch.OLDEST_VERSION, fetch.NEWEST_VERSION + 1)
+FETCH_SESSIONS_VERSION = 7
 
 INT16 = st.integers(-(2**15), 2**15 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -102,6 +104,50 @@ def fetch_request(
             for name, topic_id, partitions in forgotten
         ],
     )
+
+
+def produce_request_by_kernel(
+    version: int, header: tuple[int, bytes | None], settings: tuple[bytes | None, int, int], topics: Any
+) -> bytes:
+    """The kernel's pieces with the records between them. header: correlation id and client id."""
+    rows = [
+        (number, index, len(data))
+        for number, (_, _, partitions) in enumerate(topics)
+        for index, data in partitions
+    ]
+    names = _names(topics, version >= produce.TOPIC_IDS_VERSION)
+    pieces = produce.ProduceEncoder(*settings).encode(RequestHeader(version, *header), names, rows)
+    records = [data for _, _, partitions in topics for _, data in partitions]
+    assert len(pieces) == len(records) + 1
+    return b"".join(part for pair in zip(pieces, [*records, b""], strict=True) for part in pair)
+
+
+def fetch_request_by_kernel(
+    version: int,
+    header: tuple[int, bytes | None],
+    settings: dict[str, Any],
+    session: tuple[int, int],
+    topics: Any,
+    forgotten: Any,
+) -> bytes:
+    rows = [(number, *one) for number, (_, _, partitions) in enumerate(topics) for one in partitions]
+    forgotten_rows = [
+        (number, one)
+        for number, (_, _, partitions) in enumerate(forgotten, len(topics))
+        for one in partitions
+    ]
+    encoder = fetch.FetchEncoder(**{**settings, "rack_id": settings["rack_id"].encode()})
+    return encoder.encode(
+        RequestHeader(version, *header),
+        fetch.FetchSession(*session),
+        _names([*topics, *forgotten], version >= fetch.TOPIC_IDS_VERSION),
+        rows,
+        forgotten_rows,
+    )
+
+
+def _names(topics: Any, are_ids: bool) -> list[bytes]:
+    return [topic_id.bytes if are_ids else name.encode() for name, topic_id, _ in topics]
 
 
 # Responses
