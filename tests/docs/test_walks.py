@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -30,11 +29,6 @@ def rows() -> Iterator[tuple[str, str]]:
 def source(path: str) -> Path:
     if path.startswith("src/"):
         return ROOT / path
-    if path.startswith("kafka/"):
-        package = find_spec("kafka")
-        if package is None or package.origin is None:
-            pytest.skip("kafka-python is not installed")
-        return Path(package.origin).parents[1] / path
     return ROOT / "python" / "kafkafmt" / path
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from kafka.protocol.api_header import ResponseClassRegistry
+from kafka.protocol.api_header import RequestHeader
 from kafka.protocol.api_message import ApiMessage
 
 CORRELATION_ID, CLIENT_ID = 77, "a client"
@@ -33,7 +33,8 @@ def request_class(api_key: int) -> Any:
 
 def response_class(api_key: int) -> Any:
     """That of all versions: what is registered may be the class of one."""
-    return ResponseClassRegistry._response_class_registry[api_key][None]
+    header = RequestHeader(request_api_key=api_key, request_api_version=0)
+    return header.get_response_class()[None]
 
 
 def filled(message_class: Any, version: int) -> Any:
