@@ -381,6 +381,31 @@ def test_a_request_without_an_answer_is_sent_and_arrives(
     assert LogDirectory(secured.log_dir).partition(TOPIC).end_offset == before + 3
 
 
+def test_a_request_without_an_answer_that_is_not_sent_in_time_ends_the_connection(
+    secured: Broker, open_client: Callable[..., Client]
+) -> None:
+    """The broker is gone, its address takes no more bytes, and no response is awaited."""
+    client = open_client(request_timeout_ms=500)
+    connection = client.connect()
+    unanswered = ProduceRequests(client_id="test", transactional_id=None, acks=0, timeout_ms=30_000)
+    batch = ProducerBatch(TOPIC, batch_of(bytes(LARGE)), count=1, created_ms=0)
+    waiting: list[Answer] = []
+
+    def fill() -> None:
+        while connection.can_send:
+            answer = Answer()
+            _, pieces = unanswered.encode([batch], 9, connection.next_correlation_id())
+            waiting.append(answer)
+            connection.send_unanswered(pieces, partial(answer.set, memoryview(b"")))
+
+    with frozen(secured.pid):
+        client.run(fill)
+        with pytest.raises(kafka.errors.RequestTimedOutError, match=r"not sent within 0\.5 s"):
+            waiting[-1].get()
+    assert connection.is_closed
+    assert client.produce(client.connect(), batch_of(b"again")).error_code == 0
+
+
 def test_a_request_that_is_not_answered_in_time_ends_the_connection_and_all_requests_in_order(
     secured: Broker, open_client: Callable[..., Client]
 ) -> None:

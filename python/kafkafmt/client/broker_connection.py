@@ -64,6 +64,14 @@ class _InFlight(NamedTuple):
     memory: Callable[[int], memoryview]
 
 
+class _Unanswered(NamedTuple):
+    """A request without a response, until all bytes up to its end are sent."""
+
+    end: int
+    on_sent: OnSent
+    deadline: float
+
+
 class BrokerConnection:
     """A connection to one broker. Only callbacks in the I/O thread call it.
 
@@ -104,12 +112,12 @@ class BrokerConnection:
         self._in_flight: deque[_InFlight] = deque()
         self._max_in_flight = config["max_in_flight_requests_per_connection"]
         self._max_frame_bytes = config["receive_message_max_bytes"]
-        self._timeout_s = config["request_timeout_ms"] / 1000
+        self._timeout_s: float = config["request_timeout_ms"] / 1000
         self._correlation_id = 0
         self._throttled_until = 0.0
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._unsent: deque[memoryview] = deque()
-        self._sent_callbacks: deque[tuple[int, OnSent]] = deque()
+        self._unanswered: deque[_Unanswered] = deque()
         self._bytes_queued = self._bytes_sent = 0
         self._is_writer = False
         self._is_corked = False
@@ -132,7 +140,7 @@ class BrokerConnection:
         return (
             self._is_ready
             and self._parser is None
-            and len(self._in_flight) + len(self._sent_callbacks) < self._max_in_flight
+            and len(self._in_flight) + len(self._unanswered) < self._max_in_flight
             and not (self._throttled_until and time.monotonic() < self._throttled_until)
         )
 
@@ -173,10 +181,7 @@ class BrokerConnection:
         pieces: the bytes of the request with its size, in order. They must not change before the response.
         memory: returns the memory for a large response. A small one is copied.
         """
-        now = time.monotonic()
-        self._in_flight.append(_InFlight(correlation_id, on_response, now + self._timeout_s, memory))
-        if "timeout" not in self._timers:
-            self._set_timer("timeout", self._timeout_s, self._check_timeout)
+        self._in_flight.append(_InFlight(correlation_id, on_response, self._deadline(), memory))
         self._enqueue(pieces)
 
     def send_unanswered(self, pieces: Sequence[Buffer], on_sent: OnSent) -> None:
@@ -185,21 +190,31 @@ class BrokerConnection:
         if self.is_closed:
             on_sent(self.error)
         elif self._unsent:
-            self._sent_callbacks.append((self._bytes_queued, on_sent))
+            self._unanswered.append(_Unanswered(self._bytes_queued, on_sent, self._deadline()))
         else:
             on_sent(None)
 
+    def _deadline(self) -> float:
+        """Return the time at which a request of now has timed out, and check it then."""
+        if "timeout" not in self._timers:
+            self._set_timer("timeout", self._timeout_s, self._check_timeout)
+        return time.monotonic() + self._timeout_s
+
     def _check_timeout(self) -> None:
-        """Close the connection if its oldest request has no response in time."""
-        if not self._in_flight:
+        """Close the connection if its oldest request has no response in time, or is not sent in time."""
+        deadline = min(
+            (queue[0].deadline for queue in (self._in_flight, self._unanswered) if queue), default=None
+        )
+        if deadline is None:
             return
-        left_s = self._in_flight[0].deadline - time.monotonic()
+        left_s = deadline - time.monotonic()
         if left_s > 0:
             self._set_timer("timeout", left_s, self._check_timeout)
             return
+        late = "no response" if self._in_flight and self._in_flight[0].deadline == deadline else "not sent"
         self.close(
             kafka_errors.RequestTimedOutError(
-                f"{self}: no response within {self._timeout_s:g} s (request_timeout_ms)"
+                f"{self}: {late} within {self._timeout_s:g} s (request_timeout_ms)"
             )
         )
 
@@ -327,8 +342,8 @@ class BrokerConnection:
                 self._unsent[0] = first[sent:]
                 break
             sent -= len(self._unsent.popleft())
-        while self._sent_callbacks and self._sent_callbacks[0][0] <= self._bytes_sent:
-            self._sent_callbacks.popleft()[1](None)
+        while self._unanswered and self._unanswered[0].end <= self._bytes_sent:
+            self._unanswered.popleft().on_sent(None)
 
     # Read
 
@@ -390,7 +405,13 @@ class BrokerConnection:
         received = bytes(self._received[: self._end])
         self._end = 0
         assert self._parser is not None
-        for _, response in self._parser.receive_bytes(received):
+        try:
+            responses = self._parser.receive_bytes(received)
+        except kafka_errors.KafkaError:
+            raise
+        except Exception as error:  # the decoders of some fields raise others
+            raise kafka_errors.KafkaProtocolError(f"{self}: a malformed response: {error!r}") from error
+        for _, response in responses:
             if self._exchanged is None or self._exchanged.done():
                 raise kafka_errors.KafkaProtocolError(f"{self}: a response that no request waits for")
             self._exchanged.set_result(response)
@@ -453,8 +474,8 @@ class BrokerConnection:
         lost = error or kafka_errors.Cancelled(f"{self}: closed")
         while self._in_flight:
             self._in_flight.popleft().on_response(None, lost)
-        while self._sent_callbacks:
-            self._sent_callbacks.popleft()[1](lost)
+        while self._unanswered:
+            self._unanswered.popleft().on_sent(lost)
         self._on_change(self)
 
     def _set_timer(self, name: str, seconds: float, callback: Callable[[], None]) -> None:
