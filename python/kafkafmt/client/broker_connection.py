@@ -15,12 +15,13 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import kafka.errors as kafka_errors
 from kafka.protocol.parser import KafkaProtocol
 
 from kafkafmt.client.handshake import authenticate, negotiate_versions, uses_sasl
+from kafkafmt.client.sent_requests import AnsweredRequest, OnResponse, OnSent, UnansweredRequest
 from kafkafmt.client.tls import handshake
 
 if TYPE_CHECKING:
@@ -31,10 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Called with the response without its size field, or with the error that ended the connection or the wait for it.
-OnResponse = Callable[["memoryview | None", "Exception | None"], None]
-# Called once the system has the bytes of a request, or with the error that ended the connection.
-OnSent = Callable[["Exception | None"], None]
 # Opens a connected, non-blocking socket.
 OpenSocket = Callable[[], Awaitable[socket.socket]]
 
@@ -42,6 +39,8 @@ _SIZE = struct.Struct(">i")
 _SIZE_AND_ID = struct.Struct(">ii")
 _ID_BYTES = 4
 _RECEIVE_BYTES = 32 * 1024
+# Of a large response the selector reports so many bytes at once, or all that are left.
+_AWAITED_BYTES = 256 * 1024
 # After so many reads the other connections have their turn.
 _MAX_READS = 16
 _MAX_PIECES = 512  # below IOV_MAX
@@ -53,23 +52,6 @@ _WAITS = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWr
 
 def _new_memory(size: int) -> memoryview:
     return memoryview(bytearray(size))
-
-
-class _InFlight(NamedTuple):
-    """A request that waits for its response. memory: returns writable memory for a response of that size."""
-
-    correlation_id: int
-    on_response: OnResponse
-    deadline: float
-    memory: Callable[[int], memoryview]
-
-
-class _Unanswered(NamedTuple):
-    """A request without a response, until all bytes up to its end are sent."""
-
-    end: int
-    on_sent: OnSent
-    deadline: float
 
 
 class BrokerConnection:
@@ -109,7 +91,7 @@ class BrokerConnection:
         self._exchanged: asyncio.Future[Any] | None = None
         self._lost: Exception | None = None  # how it ended while messages were exchanged
         self._drained: asyncio.Future[None] | None = None
-        self._in_flight: deque[_InFlight] = deque()
+        self._in_flight: deque[AnsweredRequest] = deque()
         self._max_in_flight = config["max_in_flight_requests_per_connection"]
         self._max_frame_bytes = config["receive_message_max_bytes"]
         self._timeout_s: float = config["request_timeout_ms"] / 1000
@@ -117,7 +99,7 @@ class BrokerConnection:
         self._throttled_until = 0.0
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._unsent: deque[memoryview] = deque()
-        self._unanswered: deque[_Unanswered] = deque()
+        self._unanswered: deque[UnansweredRequest] = deque()
         self._bytes_queued = self._bytes_sent = 0
         self._is_writer = False
         self._is_corked = False
@@ -125,6 +107,7 @@ class BrokerConnection:
         self._start = self._end = 0  # of the received bytes that are not parsed
         self._frame: memoryview | None = None  # a response that is larger than `_received`
         self._frame_end = 0
+        self._awaited_bytes = 1  # before the selector reports the socket as readable
         self._task = io.loop.create_task(self._connect())
 
     # State
@@ -181,7 +164,7 @@ class BrokerConnection:
         pieces: the bytes of the request with its size, in order. They must not change before the response.
         memory: returns the memory for a large response. A small one is copied.
         """
-        self._in_flight.append(_InFlight(correlation_id, on_response, self._deadline(), memory))
+        self._in_flight.append(AnsweredRequest(correlation_id, on_response, self._deadline(), memory))
         self._enqueue(pieces)
 
     def send_unanswered(self, pieces: Sequence[Buffer], on_sent: OnSent) -> None:
@@ -190,7 +173,7 @@ class BrokerConnection:
         if self.is_closed:
             on_sent(self.error)
         elif self._unsent:
-            self._unanswered.append(_Unanswered(self._bytes_queued, on_sent, self._deadline()))
+            self._unanswered.append(UnansweredRequest(self._bytes_queued, on_sent, self._deadline()))
         else:
             on_sent(None)
 
@@ -357,8 +340,14 @@ class BrokerConnection:
                 if not count:
                     self._lose(kafka_errors.KafkaConnectionError(f"{self}: the broker closed the connection"))
                     return
+                is_large = self._frame is not None
                 self._take(count)
-                if self.is_closed or (count < len(target) and not isinstance(self._socket, ssl.SSLSocket)):
+                if self.is_closed:
+                    return
+                # After a large response there are seldom more bytes, and the selector tells of them.
+                is_last = count < len(target) or (is_large and self._frame is None)
+                if is_last and not isinstance(self._socket, ssl.SSLSocket):
+                    self._await_much()
                     return
         except _WAITS:
             return
@@ -368,6 +357,14 @@ class BrokerConnection:
         # The selector does not report bytes that TLS has decrypted already.
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
             self._io.loop.call_soon(self._read_pending)
+
+    def _await_much(self) -> None:
+        """Let the selector report a large response only when much of it has arrived, or the connection has ended."""
+        left = 0 if self._frame is None else len(self._frame) - self._frame_end
+        awaited = min(left, _AWAITED_BYTES) or 1
+        if awaited != self._awaited_bytes:
+            self._awaited_bytes = awaited
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, awaited)
 
     def _read_pending(self) -> None:
         if not self.is_closed:
