@@ -359,6 +359,25 @@ def test_requests_are_answered_in_order_and_no_more_are_sent_than_may_be_in_flig
     assert client.run(lambda: connection.can_send)
 
 
+def test_a_connection_that_is_throttled_takes_no_request_until_the_time_is_over_and_then_says_so(
+    open_client: Callable[..., Client],
+) -> None:
+    client = open_client()
+    connection = client.connect()
+    began = time.monotonic()
+
+    def throttle() -> bool:
+        for milliseconds in (400, 100, 0):  # the longest counts
+            connection.throttle(milliseconds)
+        client.changes.clear()
+        return connection.can_send
+
+    assert not client.run(throttle)
+    client.wait_until(lambda: bool(client.changes))
+    assert time.monotonic() - began >= 0.4
+    assert client.run(lambda: connection.can_send)
+
+
 def test_a_request_without_an_answer_is_sent_and_arrives(
     secured: Broker, open_client: Callable[..., Client]
 ) -> None:

@@ -19,6 +19,8 @@ from client.sending import IDEMPOTENT, NOT_IDEMPOTENT
 from kafkafmt.net import Producer, RawConsumer, RawProducer
 
 DELIVERY_SECONDS = 60  # on a machine that does much else
+CLOSE_SECONDS = 0.2  # the timeout of `close`
+RETURN_SECONDS = CLOSE_SECONDS + 5  # by then it has returned, on a machine that does much else
 # Everything is tried again as soon as it can be.
 PROMPT: Mapping[str, Any] = {
     "reconnect_backoff_ms": 1,
