@@ -40,7 +40,10 @@ def check(data: bytes) -> None:
         return
     try:
         found = ours(response, version)
-        expected = theirs(response, version)
-    except (ValueError, struct.error, IndexError, MemoryError):
+    except UnicodeDecodeError:
         return
+    try:
+        expected = theirs(response, version)
+    except (ValueError, struct.error, IndexError, MemoryError, AssertionError):
+        return  # kafka-python asserts that the structs of tagged fields have no tags
     assert found == expected
