@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -376,6 +378,13 @@ def test_a_connection_that_is_throttled_takes_no_request_until_the_time_is_over_
     client.wait_until(lambda: bool(client.changes))
     assert time.monotonic() - began >= 0.4
     assert client.run(lambda: connection.can_send)
+
+
+def test_a_connection_has_the_buffers_that_the_options_say(open_client: Callable[..., Client]) -> None:
+    control = open_client(receive_buffer_bytes=12_000, send_buffer_bytes=14_000).control
+    with asyncio.run(control.open_socket(*control.address_of(NODE_ID))) as opened:  # type: ignore[misc]
+        sizes = [opened.getsockopt(socket.SOL_SOCKET, one) for one in (socket.SO_RCVBUF, socket.SO_SNDBUF)]
+    assert sizes in ([12_000, 14_000], [24_000, 28_000])  # Linux doubles them
 
 
 def test_a_request_without_an_answer_is_sent_and_arrives(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from kafka import TopicPartition
@@ -30,11 +31,12 @@ def write_log(folder: Path) -> bytes:
     return data
 
 
-@pytest.mark.parametrize("is_encrypted", [False, True], ids=["plain", "tls"])
-def test_fetched_bytes_are_those_of_the_log(tmp_path: Path, is_encrypted: bool) -> None:
+@pytest.mark.parametrize("way", ["plain", "tls", "small buffer"])
+def test_fetched_bytes_are_those_of_the_log(tmp_path: Path, way: str) -> None:
     expected = write_log(tmp_path / "logs")
-    arguments, options = [], {}
-    if is_encrypted:
+    arguments: list[str] = []
+    options: dict[str, Any] = {"receive_buffer_bytes": 10_000} if way == "small buffer" else {}
+    if way == "tls":
         certificates = make_certificates(tmp_path)
         arguments = ["--tls-cert", str(certificates.server), "--tls-key", str(certificates.server_key)]
         options = {"security_protocol": "SSL", "ssl_cafile": str(certificates.server_ca)}

@@ -7,9 +7,10 @@ kafka-python's, through its public classes.
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,8 +24,6 @@ from kafka.net.selector import NetworkSelector
 from kafkafmt.client.tls import ssl_context
 
 if TYPE_CHECKING:
-    import socket
-
     from kafka.cluster import ClusterMetadata
     from kafka.future import Future
     from kafka.metrics import Metrics
@@ -49,6 +48,7 @@ class ControlPlane:
 
     def __init__(self, config: Mapping[str, Any], metrics: Metrics | None = None) -> None:
         self.config = {**KafkaConnectionManager.DEFAULT_CONFIG, **config, "ssl_context": ssl_context(config)}
+        self._socket_options = [*self.config["socket_options"], *_buffer_sizes(self.config)]
         self._net = NetworkSelector(**self.config)
         self._manager = KafkaConnectionManager(self._net, **{**self.config, "metrics": metrics})
         self.client = KafkaNetClient(net=self._net, manager=self._manager)
@@ -128,7 +128,7 @@ class ControlPlane:
                 self._net,
                 host,
                 port,
-                self.config["socket_options"],
+                self._socket_options,
                 proxy_url=self.config["proxy_url"],
                 timeout_at=timeout_at,
             )
@@ -167,3 +167,10 @@ class ControlPlane:
         else:
             with suppress(RuntimeError):  # this is the thread
                 self._net.stop(timeout_ms=0)
+
+
+def _buffer_sizes(config: Mapping[str, Any]) -> Iterator[tuple[int, int, int]]:
+    """Yield the socket options for `receive_buffer_bytes` and `send_buffer_bytes`, which kafka-python ignores."""
+    for name, option in (("receive_buffer_bytes", socket.SO_RCVBUF), ("send_buffer_bytes", socket.SO_SNDBUF)):
+        if config.get(name) is not None:
+            yield socket.SOL_SOCKET, option, config[name]
