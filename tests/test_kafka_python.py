@@ -58,6 +58,7 @@ BASES = {
     "AsyncConsumerRebalanceListener",
     "ConsumerRebalanceListener",
     "DeserializeWrapper",
+    "Deserializer",
     "EncodeBuffer",
     "Partitioner",
     "Serializer",
