@@ -53,6 +53,8 @@ class ControlPlane:
         self._manager = KafkaConnectionManager(self._net, **{**self.config, "metrics": metrics})
         self.client = KafkaNetClient(net=self._net, manager=self._manager)
         self.cluster: ClusterMetadata = self._manager.cluster
+        # The manager takes the deprecated option socks5_proxy for it.
+        self.config["proxy_url"] = self._manager.config["proxy_url"]
 
     def start(self, timeout_ms: float | None = None) -> None:
         """Start the thread. Wait up to `timeout_ms` for the metadata of the cluster, unless `api_version` is set.
