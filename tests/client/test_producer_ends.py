@@ -12,6 +12,7 @@ from typing import Any
 import kafka.errors
 import pytest
 from kafka import KafkaProducer, TopicPartition
+from kafka.metrics import DictReporter
 from kafka.structs import OffsetAndMetadata
 
 from broker.broker import Broker
@@ -83,6 +84,23 @@ def test_send_when_a_request_cannot_be_encoded_then_its_records_fail_and_later_o
         with pytest.raises(ValueError, match="no request"):
             future.get(SECONDS)
     assert producer.send(topic, b"after").get(SECONDS).offset == 1
+
+
+class RefusingReporter(DictReporter):
+    """Refuses the metrics of topics."""
+
+    def metric_change(self, metric: Any) -> None:
+        if "topic" in metric.metric_name.group:
+            raise ValueError("no topics")
+        super().metric_change(metric)
+
+
+def test_send_when_a_metrics_reporter_refuses_a_metric_then_records_arrive(
+    broker: Broker, topic: str
+) -> None:
+    options = {"bootstrap_servers": broker.bootstrap, "metric_reporters": [RefusingReporter]}
+    with Producer(**options, delivery_timeout_ms=40_000) as producer:
+        assert producer.send(topic, b"value").get(SECONDS).offset == 0
 
 
 def test_close_in_a_child_process_returns_and_the_parent_delivers(broker: Broker, topic: str) -> None:

@@ -5,6 +5,7 @@ The sender counts into `Traffic` objects, which is cheap. The registry reads the
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from kafka.metrics import Metrics
 
     from kafkafmt.client.accumulator import ProducerBatch, RecordAccumulator
+
+log = logging.getLogger(__name__)
 
 GROUP = "producer-metrics"
 _TOPIC_GROUP = "producer-topic-metrics."
@@ -144,7 +147,10 @@ class SenderMetrics:
         if traffic is None:
             assert self._registry is not None
             traffic = self._topics[topic] = Traffic()
-            _register(self._registry, _TOPIC_GROUP + topic, _BY_TOPIC, traffic)
+            try:
+                _register(self._registry, _TOPIC_GROUP + topic, _BY_TOPIC, traffic)
+            except Exception:  # of a metrics reporter, which must not keep records from being sent
+                log.exception("the metrics of %s are not reported", topic)
         return traffic
 
 
