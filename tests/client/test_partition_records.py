@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 import random
+import subprocess
+import sys
 from typing import Any
 
 import kafka.record
@@ -169,3 +172,24 @@ def test_metrics_when_a_part_is_taken_then_have_its_bytes_and_records() -> None:
 def test_consumer_records_when_the_type_has_other_fields_then_refuses_it(wrong: Any) -> None:
     with pytest.raises(TypeError):
         consumer_records(wrong, None, 0, 0, "topic", 0)
+
+
+# In a process of its own: others have raised glibc's limits already.
+POLLS = """
+import resource
+from kafkafmt.client.partition_records import RecordDecoder
+
+decoder = RecordDecoder(None, None)
+for _ in range(9):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    values = [bytes(1024) for _ in range(5000)]
+    del values
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="about glibc")
+def test_values_when_many_are_freed_at_a_time_then_the_next_ones_use_their_memory() -> None:
+    """5 MiB of them are 1280 pages."""
+    done = subprocess.run([sys.executable, "-c", POLLS], stdout=subprocess.PIPE, text=True, check=True)
+    assert int(done.stdout) < 100

@@ -138,8 +138,12 @@ class PartitionBatches:
             wanted &= ~rows["is_control"]
         if self._aborted_transactions:
             wanted &= ~of_aborted_transactions(rows, self._aborted_transactions)
-        edges = np.flatnonzero(np.diff(wanted, prepend=False, append=False))
-        for first, stop in edges.reshape(-1, 2).tolist():
+        if wanted.all():  # the common case, without the cost of the general one
+            ranges = [[0, len(rows)]]
+        else:
+            edges = np.flatnonzero(np.diff(wanted, prepend=False, append=False))
+            ranges = edges.reshape(-1, 2).tolist()
+        for first, stop in ranges:
             if self._options.trims_first_batch and RecordBatch(run, first).base_offset < self.fetch_offset:
                 yield trimmed_run(run, first, self.fetch_offset)
                 first += 1

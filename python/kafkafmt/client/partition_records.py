@@ -15,6 +15,7 @@ from kafka.consumer.fetcher import ConsumerRecord
 from _kafkafmt.client.consumer_records import consumer_records
 from _kafkafmt.columns.columns import ColumnBuilder
 from _kafkafmt.records.decode import LocatedRecords
+from kafkafmt._util.freed_memory import keep_freed_memory
 from kafkafmt.client.partition_batches import BatchOptions, PartitionBatches
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.columns.parts import slice_columns
@@ -78,6 +79,7 @@ class RecordDecoder:
     def __init__(self, key: Deserializer | None, value: Deserializer | None) -> None:
         self._key = key
         self._value = value
+        keep_freed_memory()
 
     def __call__(self, chunk: Chunk, /) -> Decoded:
         run, first, stop, payloads, topic_partition, verify = chunk
@@ -335,7 +337,9 @@ class PartitionRecords:
             found = next(self._chunks, None)
             if found is not None:
                 assert self._run is not None
-                return Chunk(self._run, *found, self._topic_partition, self._check_crcs)
+                # The CRCs of the batches were checked as they arrived. Messages in wrappers have CRCs of their own.
+                verify = self._check_crcs and bool((self._run.index["magic"] < 2).any())
+                return Chunk(self._run, *found, self._topic_partition, verify)
             self._chunks = None
 
 
