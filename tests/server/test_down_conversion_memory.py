@@ -43,6 +43,21 @@ async def waiting(lease: Lease, size: int) -> asyncio.Task[None]:
     return task
 
 
+def test_memory_is_ample_while_few_connections_convert() -> None:
+    async def main() -> None:
+        chunk = 64 * 1024
+        memory = DownConversionMemory(MemoryBudget(20 * chunk_memory_bytes(chunk)), chunk, Told())
+        leases = [memory.lease() for _ in range(3)]
+        found = []
+        for lease in leases:
+            lease.begin()
+            found.append(memory.is_ample)
+        leases[0].end()
+        assert (found, memory.is_ample) == ([True, True, False], True)
+
+    asyncio.run(main())
+
+
 def test_leases_are_served_in_the_order_they_came_though_a_later_one_would_fit() -> None:
     async def scenario(memory: DownConversionMemory, told: Told) -> None:
         first, large, small = (memory.lease() for _ in range(3))

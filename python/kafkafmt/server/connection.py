@@ -292,8 +292,9 @@ class Connection:
                 response, error_codes = await self._service.fetching.answer(request, self._lease)
             converts = response.converts
             if converts:
-                self._lease.begin()  # what the system buffers of chunks takes none of their memory
-            else:
+                self._lease.begin()
+            # What the system buffers of chunks takes none of their memory, so its buffer may grow if that is scarce.
+            if not converts or self._service.memory.is_ample:
                 self._stream.limit_send_buffer()
             request.body = None
             size, send = response.size_in_bytes, response.to_send(self._service.memory.chunks)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 LEAST_CHUNK_BYTES = 16 * 1024
 # Buffers that are kept for reuse may take this fraction of the limit (1/4), in addition to it.
 SPARE_PART = 4
+# Memory is ample while the chunks of all connections that convert take at most this fraction of the limit (1/8).
+_AMPLE_PART = 8
 
 
 class DownConversionMemory(AdmissionQueue):
@@ -31,6 +33,11 @@ class DownConversionMemory(AdmissionQueue):
         self._sends = 0
         spare = min(budget.total_bytes // SPARE_PART, 4 * chunk_memory_bytes(chunk_bytes))
         self.chunks = ChunkMemory(chunk_bytes, spare)
+
+    @property
+    def is_ample(self) -> bool:
+        """Whether the connections that convert now may hold their chunks until their clients have read them."""
+        return self._sends * chunk_memory_bytes(self._chunk_bytes) * _AMPLE_PART <= self.budget.total_bytes
 
     def lease(self) -> Lease:
         """Return the lease of one connection. It holds nothing at first."""

@@ -60,7 +60,7 @@ class Stream:
     def limit_send_buffer(self) -> None:
         """Let the system keep at most 256 KiB to send, once and for all.
 
-        A buffer that grows to megabytes costs a third more time per byte of a file on a fast network.
+        A buffer that grows to megabytes costs a third more system time per byte on a fast network.
         """
         if not self._has_limit and self.socket.family != socket.AF_UNIX:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
