@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -58,13 +58,25 @@ class FetchQueue:
         self._items: deque[Fetched] = deque()
         self._condition = threading.Condition()
         self._is_woken = False
+        self._is_closed = False
         self._error: Exception | None = None
 
-    def put(self, items: Iterable[Fetched]) -> None:
-        """Append what was fetched, and wake the caller's thread."""
+    def put(self, items: Collection[Fetched]) -> None:
+        """Append what was fetched, and wake the caller's thread. After `close`, release it."""
         with self._condition:
-            self._items.extend(items)
-            self._condition.notify_all()
+            if not self._is_closed:
+                self._items.extend(items)
+                self._condition.notify_all()
+                return
+        for item in items:
+            item.release()
+
+    def close(self) -> None:
+        """Release what waits, and what is put from now on."""
+        with self._condition:
+            self._is_closed = True
+        while (fetched := self.pop()) is not None:
+            fetched.release()
 
     def pop(self) -> Fetched | None:
         """Return the first item; None if there is none."""

@@ -389,5 +389,4 @@ class PartitionFetches:
     def close(self) -> None:
         """Drop everything that was fetched."""
         self._unfollow(list(self._followed))
-        while (fetched := self._queue.pop()) is not None:
-            fetched.release()
+        self._queue.close()
