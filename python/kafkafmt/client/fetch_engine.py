@@ -358,7 +358,7 @@ class FetchEngine:
             self._plan_soon()
 
     def _on_connection(self, connection: BrokerConnection | None) -> None:
-        """Plan again, because a connection has changed. Fetch from leaders what it was the follower's connection of."""
+        """Plan again, because a connection has changed. After an error, leave the broker if it is only a follower."""
         if connection is not None and connection.is_closed and connection.error is not None:
             self._leave_follower(connection.node_id)
         self._plan_soon()
