@@ -4,6 +4,7 @@ Nothing is decompressed. The CRCs are not checked first, and a new CRC would hid
 them.
 """
 
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
@@ -31,26 +32,23 @@ def copy_without_state(
         if run.rows[i].magic != 2:
             raise ValueError(f"batch {i} of the run: expected message format v2, found v{run.rows[i].magic}")
         size += run.rows[i].size
-    result = bytearray(size)
-    cdef uint8_t[::1] memory = result
-    cdef uint8_t* at
+    cdef bytearray result = PyByteArray_FromStringAndSize(NULL, size)  # bytearray(size) would clear it
+    cdef uint8_t* at = <uint8_t*>PyByteArray_AS_STRING(result)
     cdef uint8_t flags = DELETE_HORIZON_MASK
     if producer:
         flags |= TRANSACTIONAL_MASK
     if log_append_time:
         flags |= TIMESTAMP_TYPE_MASK
-    if size:
-        at = &memory[0]
-        with nogil:
-            for i in range(run.count):
-                size = run.rows[i].size
-                memcpy(at, run.start(i), size)
-                if offsets:
-                    put_int64(at + BASE_OFFSET_OFFSET, 0)
-                    put_int32(at + PARTITION_LEADER_EPOCH_OFFSET, NO_PARTITION_LEADER_EPOCH)
-                if clear_state(at, producer, flags):
-                    put_crc(at, size)
-                at += size
+    with nogil:
+        for i in range(run.count):
+            size = run.rows[i].size
+            memcpy(at, run.start(i), size)
+            if offsets:
+                put_int64(at + BASE_OFFSET_OFFSET, 0)
+                put_int32(at + PARTITION_LEADER_EPOCH_OFFSET, NO_PARTITION_LEADER_EPOCH)
+            if clear_state(at, producer, flags):
+                put_crc(at, size)
+            at += size
     return result
 
 
