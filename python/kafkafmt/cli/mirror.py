@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 import sys
@@ -282,6 +283,7 @@ def mirror(
         from kafkafmt.mirror.opening import open_mirror
         from kafkafmt.mirror.progress import Progress
         from kafkafmt.server.structured_logging import configure_logs
+        from kafkafmt.server.yielding import freeze_start
 
         asked = MirrorOptions(
             source,
@@ -311,6 +313,8 @@ def mirror(
             if metrics is not None:
                 _serve_metrics(stack, running.statistics, *metrics)
             stack.enter_context(_ended_by_signals(running))
+            freeze_start()
+            stack.callback(gc.unfreeze)  # the caller may be another program
             try:
                 running.run()
             finally:
