@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -439,32 +438,7 @@ def test_a_budget_when_nobody_polls_then_has_no_bytes_of_a_request(cluster: Clus
         assert polled(consumer, 1)[0].offset == 3
 
 
-# As kafka-python's
-
-
-def test_methods_and_parameters_are_those_of_kafka_python() -> None:
-    for name, theirs in inspect.getmembers(KafkaConsumer, inspect.isfunction):
-        if name.startswith("_") and name not in ("__init__", "__enter__", "__exit__", "__iter__", "__next__"):
-            continue
-        ours = inspect.signature(getattr(Consumer, name)).parameters
-        if name != "__exit__":
-            assert list(ours) == list(inspect.signature(theirs).parameters), name
-    assert Consumer.DEFAULT_CONFIG.keys() - KafkaConsumer.DEFAULT_CONFIG.keys() == {"budget"}
-    assert KafkaConsumer.DEFAULT_CONFIG.items() <= Consumer.DEFAULT_CONFIG.items()
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"no_such_option": 1},
-        {"request_timeout_ms": 10},
-        {"group_instance_id": "a"},
-        {"isolation_level": "none"},
-    ],
-)
-def test_options_that_do_not_fit_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(kafka.errors.KafkaConfigurationError):
-        Consumer("topic", bootstrap_servers="127.0.0.1:1", **options)
+# The beginning and the end
 
 
 @pytest.mark.parametrize(
@@ -504,15 +478,3 @@ def test_deserializers_when_a_consumer_is_closed_twice_then_are_closed_once(clus
     with Consumer(bootstrap_servers=cluster.bootstrap, value_deserializer=deserializer) as consumer:
         consumer.close()
     assert deserializer.closed == 1
-
-
-def test_metrics_have_the_names_of_kafka_python(cluster: Cluster, topic: str) -> None:
-    send_singly(cluster, topic, 3)
-    names: list[dict[str, set[str]]] = []
-    for kind in (Consumer, KafkaConsumer):
-        with consuming(cluster.bootstrap, only(topic), kind=kind) as consumer:
-            polled(consumer, 3)
-            names.append({group: set(metrics) for group, metrics in consumer.metrics().items()})
-    ours, theirs = names
-    assert ours.keys() == theirs.keys()
-    assert ours["consumer-fetch-manager-metrics"] == theirs["consumer-fetch-manager-metrics"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable
 from itertools import count
 from typing import Any
 
+import kafka.errors
 import pytest
 from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
@@ -176,5 +178,47 @@ def test_programs_that_iterate_and_let_close_commit(cluster: Cluster, topic: str
             consumer.close(autocommit=False)
         with opened(kind, cluster.bootstrap, topic, **options) as consumer:
             return [*seen, consumer.committed(here)]
+
+    assert_same(program)
+
+
+# Names
+
+
+def test_methods_and_parameters_are_those_of_kafka_python() -> None:
+    for name, theirs in inspect.getmembers(KafkaConsumer, inspect.isfunction):
+        if name.startswith("_") and name not in ("__init__", "__enter__", "__exit__", "__iter__", "__next__"):
+            continue
+        ours = inspect.signature(getattr(Consumer, name)).parameters
+        if name != "__exit__":
+            assert [(one.name, one.kind, one.default) for one in ours.values()] == [
+                (one.name, one.kind, one.default) for one in inspect.signature(theirs).parameters.values()
+            ], name
+    assert Consumer.DEFAULT_CONFIG.keys() - KafkaConsumer.DEFAULT_CONFIG.keys() == {"budget"}
+    assert KafkaConsumer.DEFAULT_CONFIG.items() <= Consumer.DEFAULT_CONFIG.items()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"no_such_option": 1},
+        {"request_timeout_ms": 10},
+        {"group_instance_id": "a"},
+        {"isolation_level": "none"},
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(kafka.errors.KafkaConfigurationError):
+        Consumer("topic", bootstrap_servers="127.0.0.1:1", **options)
+
+
+def test_metrics_have_the_names_of_kafka_python(cluster: Cluster, topic: str) -> None:
+    send_singly(cluster, topic, 3)
+
+    def program(kind: Any) -> Any:
+        with opened(kind, cluster.bootstrap) as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            assert consumer.poll(READ_SECONDS * 1000)
+            return {group: set(metrics) for group, metrics in consumer.metrics().items()}
 
     assert_same(program)
