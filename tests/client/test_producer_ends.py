@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ from kafka.structs import OffsetAndMetadata
 from broker.broker import Broker
 from kafkafmt.client.io_thread import IoThread
 from kafkafmt.log import LogDirectory
-from kafkafmt.net import Producer
+from kafkafmt.net import BufferExhaustedError, Producer
 
 pytestmark = pytest.mark.broker
 
@@ -61,6 +62,25 @@ def test_close_when_a_callback_sends_again_then_that_record_arrives(
     assert values(broker, topic) == [b"first", b"second"]
     with pytest.raises(kafka.errors.IllegalStateError):
         producer.send(topic, b"third")
+
+
+def test_send_when_a_callback_finds_no_memory_then_it_raises_at_once(broker: Broker, topic: str) -> None:
+    """Its thread releases the memory, so it would wait for itself."""
+    errors: queue.Queue[Exception] = queue.Queue()
+    options = {"buffer_memory": 1 << 16, "max_block_ms": 10 * SECONDS * 1000}
+
+    def fill(_: object) -> None:
+        try:
+            while True:
+                producer.send(topic, bytes(1000))
+        except BufferExhaustedError as error:
+            errors.put(error)
+
+    with Producer(bootstrap_servers=broker.bootstrap, **options) as producer:
+        producer.send(topic, b"first").add_callback(fill)
+        assert "no room after 0 ms" in str(errors.get(timeout=SECONDS))
+        producer.flush(SECONDS)
+        assert producer.send(topic, b"last").get(SECONDS).offset > 1
 
 
 def test_send_when_a_callback_ends_its_thread_then_later_records_arrive(
@@ -117,7 +137,8 @@ _, status = os.waitpid(child, 0)
 producer.close()
 print(os.waitstatus_to_exitcode(status), future.succeeded())
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=SECONDS)
+    command = [sys.executable, "-W", "ignore", "-c", program]  # Python 3.12 warns of forks beside threads
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
     assert (done.stdout, done.stderr) == ("7 True\n", "")
     assert values(broker, topic) == [b"value"]
 

@@ -50,6 +50,7 @@ def open_parts(config: Mapping[str, Any], control: ControlPlane, registry: Metri
     )
     accumulator = ProducerAccumulator(
         accumulator_options(config),
+        may_wait=lambda: not io.is_current,
         budget=config["budget"],
         estimator=config["estimator"],
         max_message_bytes=limits.max_message_bytes,
