@@ -52,7 +52,7 @@ USED = {
     "kafka.serializer": {"DeserializeWrapper", "Deserializer", "SerializeWrapper", "Serializer"},
     "kafka.structs": {"ConsumerGroupMetadata", "OffsetAndMetadata", "OffsetAndTimestamp", "TopicPartition"},
 }
-# Classes that kafka-python's users derive from.
+# Public classes, beside errors, from which classes of ours may derive.
 BASES = {
     "AbstractTokenProvider",
     "AsyncConsumerRebalanceListener",

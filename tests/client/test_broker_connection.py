@@ -301,6 +301,17 @@ def test_a_session_is_renewed_before_it_ends_while_requests_are_sent(
     assert count > 3
 
 
+def test_a_session_that_is_not_renewed_in_time_ends_the_connection_and_says_so(
+    secured: Broker, open_client: Callable[..., Client], certificates: Certificates
+) -> None:
+    client = open_client(request_timeout_ms=500, **options_of("sasl_plaintext-plain", certificates))
+    connection = client.connect()
+    with frozen(secured.pid):
+        client.wait_until(lambda: connection.is_closed)
+    assert isinstance(connection.error, kafka.errors.RequestTimedOutError)
+    assert "not authenticated again within 0.5 s" in str(connection.error)
+
+
 def test_a_wrong_password_ends_the_connection_with_kafka_pythons_error(
     secured: Broker, certificates: Certificates
 ) -> None:

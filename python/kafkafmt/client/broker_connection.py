@@ -194,12 +194,12 @@ class BrokerConnection:
         if left_s > 0:
             self._set_timer("timeout", left_s, self._check_timeout)
             return
-        late = "no response" if self._in_flight and self._in_flight[0].deadline == deadline else "not sent"
-        self.close(
-            kafka_errors.RequestTimedOutError(
-                f"{self}: {late} within {self._timeout_s:g} s (request_timeout_ms)"
-            )
-        )
+        is_sent = self._in_flight and self._in_flight[0].deadline == deadline
+        self._time_out("no response" if is_sent else "not sent")
+
+    def _time_out(self, failure: str) -> None:
+        reason = f"{self}: {failure} within {self._timeout_s:g} s (request_timeout_ms)"
+        self.close(kafka_errors.RequestTimedOutError(reason))
 
     # Connect and authenticate
 
@@ -260,6 +260,9 @@ class BrokerConnection:
                 self._drained = self._io.loop.create_future()
                 await self._drained
             await asyncio.wait_for(self._negotiate(), self._timeout_s)
+        except asyncio.TimeoutError:
+            self._time_out("not authenticated again")
+            return
         except Exception as error:
             self.close(_connection_error(self, error))
             return
@@ -493,5 +496,5 @@ class BrokerConnection:
 def _connection_error(connection: BrokerConnection, error: Exception) -> Exception:
     """Return an error of kafka-python, which retries those of connections."""
     if not isinstance(error, kafka_errors.KafkaError):
-        error = kafka_errors.KafkaConnectionError(f"{connection}: {error or type(error).__name__}")
+        error = kafka_errors.KafkaConnectionError(f"{connection}: {str(error) or type(error).__name__}")
     return error
