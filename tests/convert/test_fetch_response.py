@@ -154,6 +154,29 @@ def test_send_to_a_socket_with_a_small_buffer_is_the_same_bytes(
     assert bytes(got) == expected
 
 
+@pytest.mark.parametrize("limits", [(), (1,), (0, 7), (999,)])
+def test_stored_parts_that_are_written_at_once_are_the_same_bytes(
+    files: Callable[[bytes], kf.FileRecords], limits: tuple[int, ...]
+) -> None:
+    data = LOGS["gzip"]
+    file = files(data)
+    parts: list[ResponsePart] = [b"header", file, kf.MemoryRecords(data)]
+    for number in range(300):
+        parts += [b"m%d" % number, RecordsRange(file, number, number + 2)]
+    response = FetchResponse(parts)
+    send, sink = response.to_send(), Sink(*limits)
+    for _ in range(response.size_in_bytes + 1):
+        before = len(sink.taken)
+        is_written = send.write_stored(sink)
+        assert send.remaining == response.size_in_bytes - len(sink.taken)
+        if is_written:
+            break
+        assert limits or len(sink.taken) > before
+    assert (send.completed, send.held_bytes) == (True, 0)
+    assert bytes(sink.taken) == b"".join(map(alone, parts))
+    assert send.stats.unconverted_bytes == 2 * len(data) + 600
+
+
 def test_remaining_falls_by_what_is_taken_and_stats_tell_what_was_sent(
     files: Callable[[bytes], kf.FileRecords],
 ) -> None:
