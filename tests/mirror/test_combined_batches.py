@@ -199,7 +199,7 @@ def test_mirror_when_it_is_killed_while_it_combines_then_loses_nothing_and_count
 ) -> None:
     """It sends hundreds of batches of 1 KiB at most. Each kill is at any time after some more have arrived."""
     source, target = tmp_path / "east", tmp_path / "west"
-    written = gappy(6_000)
+    written = gappy(3_000)
     put_log(source / "t-0", written.batches, segment_bytes=1 << 20)
     chance = random.Random(seed)
     options = ("--adaptive", "--batch-size", "1K", "--commit-interval", 0.1)
