@@ -40,6 +40,7 @@ def test_option_of_the_source_that_the_mirror_relies_on_is_refused(
             "enable_idempotence=false",
             "enable_idempotence is not an option of clients here: the mirror sets it",
         ),
+        ("batch.size=1000", "batch_size is not an option of clients here: the mirror sets it"),
         ("compression_type=gzip", "compression_type: expected None: a RawProducer sends batches as they are"),
         ("max_block_ms=-1", "max_block_ms: expected 0 or more, found -1"),
     ],

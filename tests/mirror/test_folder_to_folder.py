@@ -449,6 +449,8 @@ def test_deep_with_a_codec_recompresses(source: Path, tmp_path: Path) -> None:
         (["--codec", "gzip"], "need --deep"),
         (["--deep"], "--deep into a folder needs --codec or --handler"),
         (["--deep", "--repartition"], "needs a cluster as target"),
+        (["--batch-size", "64K"], "--batch-size needs --adaptive, or --deep into a cluster"),
+        (["--deep", "--codec", "lz4", "--batch-size", "64K"], "--batch-size needs --adaptive"),
         (["--source-config", "x"], "expected KEY=VALUE"),
     ],
 )

@@ -36,7 +36,7 @@ from kafkafmt.cli.output import in_words, notify, print_json, print_table, progr
 from kafkafmt.cli.values import AddressType, Seconds, Size, complete_folders
 from kafkafmt.mirror.addresses import Address as MirrorAddress
 from kafkafmt.mirror.addresses import parse_address
-from kafkafmt.mirror.options import Beginning, MirrorOptions
+from kafkafmt.mirror.options import DEFAULT_BATCH_BYTES, Beginning, MirrorOptions
 from kafkafmt.mirror.topic_settings import TopicSettings
 from kafkafmt.server.options import DEFAULT_HOST
 
@@ -138,9 +138,9 @@ class _MirrorCommand(HelpCommand):
 @click.option(
     "--batch-size",
     type=Size(least=KIB, most=32 * MIB),
-    default=size_text(MirrorOptions.batch_size),
-    help="The most bytes of a batch that is combined, or with --deep made. A batch is small below 1/4 of it; with"
-    " snappy or lz4 below 1/32, with zstd below 1/64, with gzip below 1/128.",
+    help="The most bytes of a batch that is combined, or with --deep sent to a cluster. A batch is small below 1/4 of"
+    " it; with snappy or lz4 below 1/32, with zstd below 1/64, with gzip below 1/128."
+    f"  [default: {size_text(DEFAULT_BATCH_BYTES)}]",
 )
 @click.option("--group", help="The consumer group at the source.  [default: derived from SRC and DST]")
 @click.option(

@@ -32,6 +32,7 @@ _RESERVED = frozenset(
     {
         "acks",
         "auto_offset_reset",
+        "batch_size",
         "bootstrap_servers",
         "check_crcs",  # an unchecked damaged batch would get a valid CRC at the target
         "enable_auto_commit",

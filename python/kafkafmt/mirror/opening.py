@@ -142,11 +142,11 @@ def _open_sender(cluster: MirrorCluster, options: MirrorOptions, statistics: Sta
         "linger_ms": 0 if not options.is_deep else _LINGER_MS,
         "metrics_enabled": False,  # as for the source's consumer
         "max_request_size": memory.max_request_bytes,
-        "batch_size": options.batch_size,
     }
     fixed: dict[str, Any] = {
         "acks": "all",
         "enable_idempotence": True,
+        "batch_size": options.max_batch_bytes,
         "buffer_memory": memory.under_way_bytes + (0 if options.is_deep else _MAX_BEYOND_BYTES),
         # The mirror waits until an outage is over.
         "delivery_timeout_ms": _FOREVER_MS,

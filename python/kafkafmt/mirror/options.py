@@ -19,6 +19,7 @@ Beginning: TypeAlias = Literal["earliest", "latest", "committed"]
 OnCorrupt: TypeAlias = Literal["fail", "skip"]
 
 DEFAULT_OFFSET_MAP = f"topic:{OFFSET_MAP_TOPIC}"
+DEFAULT_BATCH_BYTES = 256 * KIB
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class MirrorOptions:
     adapts: combine small batches, and copy the others as they are; None: between clusters, without `is_deep` and a
         handler. A target that takes many batches of a partition in a request gets them as they are.
     is_deep: mirror records instead of batches.
-    batch_size: the most bytes of a batch that is combined, or with `is_deep` made.
+    batch_size: the most bytes of a batch that is combined, or with `is_deep` sent; None for 256 KiB.
     codec: the codec of the new batches, with `is_deep`.
     repartitions: choose partitions by key, with `is_deep`.
     handler: called with each batch, or with `is_deep` each record; see `kafkafmt.mirror.handlers`.
@@ -62,7 +63,7 @@ class MirrorOptions:
     from_segment_start: bool = False
     adapts: bool | None = None
     is_deep: bool = False
-    batch_size: int = 256 * KIB
+    batch_size: int | None = None
     codec: Codec | None = None
     repartitions: bool = False
     handler: Callable[..., Any] | None = None
@@ -95,6 +96,10 @@ class MirrorOptions:
                 "--adaptive needs a cluster as target, and no --handler: a folder gets the source's batches, and a "
                 "handler chooses the batches itself"
             )
+        if self.batch_size is not None and not (self.is_adaptive or (self.is_deep and self.into_cluster)):
+            raise MirrorError(
+                "--batch-size needs --adaptive, or --deep into a cluster: else batches are copied as they are"
+            )
         if not self.is_deep and (self.codec is not None or self.repartitions):
             raise MirrorError(
                 "--codec and --repartition need --deep: without it batches are copied as they are"
@@ -119,6 +124,11 @@ class MirrorOptions:
         """The division of the memory."""
         as_objects = self.handler is not None or self.repartitions
         return MirrorMemory(self.memory_bytes, self.is_deep, as_objects)
+
+    @property
+    def max_batch_bytes(self) -> int:
+        """The most bytes of a batch that is combined or made of records."""
+        return DEFAULT_BATCH_BYTES if self.batch_size is None else self.batch_size
 
     @property
     def into_cluster(self) -> bool:
