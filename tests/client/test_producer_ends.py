@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from kafka.metrics import DictReporter
 from kafka.structs import OffsetAndMetadata
 
 from broker.broker import Broker
-from kafkafmt.client.io_thread import IoThread
+from kafkafmt.client.io_thread import CoalescedCall, IoThread
 from kafkafmt.log import LogDirectory
 from kafkafmt.net import BufferExhaustedError, Producer
 
@@ -83,12 +84,108 @@ def test_send_when_a_callback_finds_no_memory_then_it_raises_at_once(broker: Bro
         assert producer.send(topic, b"last").get(SECONDS).offset > 1
 
 
+@pytest.mark.parametrize("end", [SystemExit, asyncio.CancelledError, GeneratorExit])
 def test_send_when_a_callback_ends_its_thread_then_later_records_arrive(
-    topic: str, producer: Producer
+    topic: str, producer: Producer, end: type[BaseException]
 ) -> None:
-    producer.send(topic, b"value").add_callback(lambda _: sys.exit(1))
+    called: list[object] = []
+
+    def raise_end(_: object) -> None:
+        raise end
+
+    producer.send(topic, b"value").add_callback(raise_end).add_callback(called.append)
     producer.flush(SECONDS)
     assert producer.send(topic, b"value").get(SECONDS).offset == 1
+    assert len(called) == 1
+
+
+def test_send_when_a_callback_sends_to_an_unknown_topic_then_it_raises_at_once(
+    broker: Broker, topic: str
+) -> None:
+    """Its thread receives responses, so it would keep all other records waiting."""
+    errors: queue.Queue[Exception] = queue.Queue()
+    other = f"other-{uuid.uuid4().hex}"
+    broker.create_topic(other)
+
+    def send_elsewhere(_: object) -> None:
+        try:
+            producer.send(other, b"too early")
+        except kafka.errors.KafkaTimeoutError as error:
+            errors.put(error)
+
+    with Producer(bootstrap_servers=broker.bootstrap, max_block_ms=10 * SECONDS * 1000) as producer:
+        producer.send(topic, b"value").add_callback(send_elsewhere)
+        assert "a callback does not wait" in str(errors.get(timeout=SECONDS))
+        assert producer.send(other, b"value").get(SECONDS).offset == 0
+
+
+def test_transactional_methods_when_a_callback_calls_them_then_they_raise(
+    topic: str, transactional: Producer
+) -> None:
+    errors: queue.Queue[Exception] = queue.Queue()
+
+    def end(_: object) -> None:
+        for method in (transactional.commit_transaction, transactional.abort_transaction):
+            try:
+                method()
+            except kafka.errors.IllegalStateError as error:
+                errors.put(error)
+
+    transactional.begin_transaction()
+    transactional.send(topic, b"value").add_callback(end)
+    transactional.flush(SECONDS)
+    assert "commit_transaction: a callback" in str(errors.get(timeout=SECONDS))
+    assert "abort_transaction: a callback" in str(errors.get(timeout=SECONDS))
+    transactional.commit_transaction()
+
+
+def test_commit_when_an_outcome_could_not_be_handled_then_it_raises_and_the_next_transaction_succeeds(
+    topic: str, transactional: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ValueError("no outcome")
+
+    transactional.begin_transaction()
+    with monkeypatch.context() as patched:
+        patched.setattr(transactional._sender._delivery, "answered", refuse)
+        future = transactional.send(topic, b"value")
+        with pytest.raises(ValueError, match="no outcome"):
+            future.get(SECONDS)
+    with pytest.raises(kafka.errors.KafkaError):
+        transactional.commit_transaction()
+    transactional.abort_transaction()
+    transactional.begin_transaction()
+    later = transactional.send(topic, b"value")
+    transactional.commit_transaction()
+    assert later.succeeded()
+
+
+def test_begin_transaction_when_the_producer_is_closed_then_raises(broker: Broker, topic: str) -> None:
+    producer = Producer(bootstrap_servers=broker.bootstrap, transactional_id=topic)
+    producer.init_transactions()
+    producer.close(SECONDS)
+    with pytest.raises(kafka.errors.IllegalStateError, match="closed"):
+        producer.begin_transaction()
+
+
+def test_coalesced_call_when_it_is_interrupted_then_the_next_one_is_made() -> None:
+    class InterruptedOnce(IoThread):
+        interrupts = 1
+
+        def call_soon(self, callback: Any, *args: Any) -> None:
+            if self.interrupts:
+                self.interrupts -= 1
+                raise KeyboardInterrupt
+            super().call_soon(callback, *args)
+
+    io, called = InterruptedOnce("interrupted"), threading.Event()
+    io.start()
+    call = CoalescedCall(io, called.set)
+    with pytest.raises(KeyboardInterrupt):
+        call()
+    call()
+    assert called.wait(SECONDS)
+    io.stop()
 
 
 def test_send_when_a_request_cannot_be_encoded_then_its_records_fail_and_later_ones_arrive(

@@ -44,7 +44,7 @@ class CorruptFetchedBatchError(kafkafmt.errors.CorruptRecordError, kafka_errors.
 
 
 class PossiblyDeliveredError(accumulator.PossiblyDeliveredError, kafka_errors.OutOfOrderSequenceNumberError):  # type: ignore[misc]
-    """A broker may have the record: its batch was sent, the response was lost, and a retry was refused as too large.
+    """A broker may have the record: its batch was sent, the response was lost, and a retry was refused.
 
     The producer does not send the record in another batch, because the broker could then store it twice.
     """

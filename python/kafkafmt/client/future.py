@@ -50,7 +50,9 @@ class FutureRecordMetadata(RecordFuture):
     ) -> None:
         try:
             super()._call(callback, errback, args, kwargs)
-        except SystemExit:  # it would end the I/O thread, and all other records would have no outcome
+        except (Exception, KeyboardInterrupt):
+            raise
+        except BaseException:  # it would end the I/O thread's turn, and other records would have no outcome
             log.exception("a callback of a record cannot end the program")
 
     def _timed_out(self, timeout: float | None) -> kafka_errors.KafkaTimeoutError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import kafka.errors as kafka_errors
@@ -104,8 +103,13 @@ class CoalescedCall:
         if self._is_due:
             return
         self._is_due = True
-        with suppress(kafka_errors.KafkaConnectionError):  # the thread has ended
+        try:
             self._io.call_soon(self._run)
+        except kafka_errors.KafkaConnectionError:  # the thread has ended
+            pass
+        except BaseException:  # an interrupt: the next call must not rely on this one
+            self._is_due = False
+            raise
 
     def _run(self) -> None:
         # First: a call from now on may be about something that the function does not see any more.

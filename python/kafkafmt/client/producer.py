@@ -362,21 +362,30 @@ class Producer(RecordSender["RecordFuture | FailedSend"], Transactional):
             partitions, max_block_ms = self._await_partitions(topic)
         topic_partition = partitions.get(partition)
         if topic_partition is None:  # the partition may be newer than the metadata
-            update_metadata(self._metadata, max_block_ms)
+            if not self._io.is_current:
+                update_metadata(self._metadata, max_block_ms)
             topic_partition = self._partitions.choose(topic, partition, None, None, None, None)
         if self._in_transactions is not None:
             self._in_transactions.maybe_add_partition_to_transaction(topic_partition)
         return topic_partition, max_block_ms
 
     def _await_partitions(self, topic: str) -> tuple[TopicPartitions, float]:
-        """Wait for the metadata of a topic. Return its partitions, and the rest of `max_block_ms`."""
+        """Wait for the metadata of a topic. Return its partitions, and the rest of `max_block_ms`.
+
+        A callback does not wait: its thread receives the records' responses.
+        """
         began_ms = monotonic_ms()
+        most_ms = 0 if self._io.is_current else self._max_block_ms
         try:
-            await_topic(self._metadata, topic, self._max_block_ms)
+            await_topic(self._metadata, topic, most_ms)
         except kafka_errors.KafkaTimeoutError:
+            reason = (
+                "a callback does not wait for it"
+                if self._io.is_current
+                else "there is no such topic, or no broker answers"
+            )
             raise kafka_errors.KafkaTimeoutError(
-                f"{topic}: not found within {self._max_block_ms / 1000:g} s (max_block_ms): there is no such topic, or "
-                "no broker answers"
+                f"{topic}: not found within {most_ms / 1000:g} s (max_block_ms): {reason}"
             ) from None
         partitions = self._partitions.get(topic)
         if partitions is None:
@@ -400,10 +409,7 @@ class Producer(RecordSender["RecordFuture | FailedSend"], Transactional):
         Raises KafkaTimeoutError, whose message counts the records that are not delivered. Raises IllegalStateError if
         a callback calls it: it would wait for its own thread (KIP-1118).
         """
-        if self._io.is_current:
-            raise kafka_errors.IllegalStateError(
-                "flush: a callback must not call it: it would wait for its own thread"
-            )
+        self._refuse_in_callback("flush")
         self._record_accumulator.begin_flush()
         self._sender.wakeup()
         try:

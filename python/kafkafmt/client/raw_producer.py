@@ -103,7 +103,8 @@ class RawProducer(Producer):
         most = self._max_batches
         if most is None:
             self._sender.wakeup()
-            self._limits.await_answer(topic)
+            if not self._io.is_current:  # the answer comes through that thread
+                self._limits.await_answer(topic)
             most = self._limits.max_batches_per_request(topic)
         try:
             return self._record_accumulator.append_batches(
@@ -125,7 +126,7 @@ class RawProducer(Producer):
             and known.get(partition) is None
         ):
             left_ms = deadline_ms - monotonic_ms()
-            if left_ms <= 0:
+            if left_ms <= 0 or self._io.is_current:
                 raise kafka_errors.KafkaTimeoutError(
                     f"{TopicPartition(topic, partition)}: not found within {self._max_block_ms / 1000:g} s "
                     f"(max_block_ms): the topic has {len(self._metadata.partitions_for_topic(topic))} partitions"

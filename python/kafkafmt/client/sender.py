@@ -373,6 +373,8 @@ class Sender:
             deliver()
         except Exception as error:
             log.exception("%s: the outcome of %r could not be handled", batch.topic_partition, batch)
+            if self._transactions is not None and not batch.is_done:
+                self._transactions.batch_failed(error, batch)
             if batch.complete_exceptionally(error):
                 self._accumulator.deallocate(batch)
 

@@ -10,6 +10,7 @@ import kafka.errors as kafka_errors
 if TYPE_CHECKING:
     from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
 
+    from kafkafmt.client.io_thread import IoThread
     from kafkafmt.client.sender import Sender
     from kafkafmt.client.transaction_state import Result
     from kafkafmt.client.transactions import Transactions
@@ -21,6 +22,7 @@ class Transactional:
 
     _transactions: Transactions | None
     _sender: Sender
+    _io: IoThread
     _max_block_ms: float
     _initialized: Result | None = None  # of `init_transactions`
 
@@ -29,8 +31,9 @@ class Transactional:
 
         Waits up to `max_block_ms`. After a KafkaTimeoutError another call waits on. After a success it does nothing.
 
-        Raises KafkaTimeoutError, IllegalStateError without a transactional id, and KafkaError.
+        Raises KafkaTimeoutError, IllegalStateError without a transactional id or in a callback, and KafkaError.
         """
+        self._refuse_in_callback("init_transactions")
         transactions = self._ensure_idempotent(
             "Cannot call init_transactions without setting a transactional_id."
         )
@@ -60,20 +63,26 @@ class Transactional:
 
         group_metadata: of the consumer, by which a broker refuses one that has left the group (KIP-447); or a group id.
 
-        Raises KafkaError outside of a transaction, and the errors of the coordinator.
+        Raises KafkaError outside of a transaction, IllegalStateError in a callback, and the errors of the coordinator.
         """
+        self._refuse_in_callback("send_offsets_to_transaction")
         transactions = self._ensure_idempotent(
             "Cannot use transactional methods without enabling transactions"
         )
         self._await(transactions.send_offsets(offsets, group_metadata))
 
     def commit_transaction(self) -> None:
-        """Send what waits, and commit the transaction. Raises the error of a record that failed."""
+        """Send what waits, and commit the transaction.
+
+        Raises the error of a record that failed, and IllegalStateError in a callback.
+        """
+        self._refuse_in_callback("commit_transaction")
         transactions = self._ensure_idempotent("Cannot commit transaction since transactions are not enabled")
         self._await(transactions.begin_commit())
 
     def abort_transaction(self) -> None:
-        """Abort the transaction. Records that were not sent fail."""
+        """Abort the transaction. Records that were not sent fail. Raises IllegalStateError in a callback."""
+        self._refuse_in_callback("abort_transaction")
         transactions = self._ensure_idempotent("Cannot abort transaction since transactions are not enabled.")
         self._await(transactions.begin_abort())
 
@@ -81,6 +90,13 @@ class Transactional:
         if self._transactions is None:
             raise kafka_errors.IllegalStateError(message)
         return self._transactions
+
+    def _refuse_in_callback(self, method: str) -> None:
+        """Raise IllegalStateError in the I/O thread, which would wait for itself (KIP-1118)."""
+        if self._io.is_current:
+            raise kafka_errors.IllegalStateError(
+                f"{method}: a callback must not call it: it would wait for its own thread"
+            )
 
     def _await(self, result: Result) -> None:
         self._sender.wakeup()

@@ -97,6 +97,8 @@ class Transactions(TransactionState):
     def begin(self) -> None:
         """Begin a transaction."""
         with self._lock:
+            if self._closed_by is not None:
+                raise kafka_errors.IllegalStateError("begin_transaction: the producer is closed")
             self._ensure_transactional()
             self._ensure_no_error()
             self._transition_to(State.IN_TRANSACTION)

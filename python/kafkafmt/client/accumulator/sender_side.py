@@ -1,11 +1,10 @@
 """The half of the accumulator that a sender calls: find ready nodes, drain their batches, and handle the outcomes.
 
-Only the sender's thread calls it, except for flush, close and abort. Callers pass the time, in milliseconds of any
-monotonic clock.
+Only the sender's thread calls it, except for flush, close, abort, and the end of a full batch: the thread that filled
+it closes it, and so compresses it. Callers pass the time, in milliseconds of any monotonic clock.
 
-A full batch was closed, and so compressed, by the thread that filled it. Other batches are closed here, outside the
-lock. Then the size is known: a batch that is larger than its
-topic takes is split before it is sent. A batch that a broker refuses as too large is split, too (KIP-126).
+Other batches are closed here, outside the lock. Then the size is known: a batch that is larger than its topic takes is
+split before it is sent. A batch that a broker refuses as too large is split, too (KIP-126).
 """
 
 from __future__ import annotations
