@@ -222,6 +222,17 @@ def test_an_offset_out_of_range_is_reset_or_raised(cluster: Cluster, topic: str)
         assert polled(consumer, 1)[0].offset == 2
 
 
+def test_an_offset_that_no_request_can_have_is_raised_until_a_seek(cluster: Cluster, topic: str) -> None:
+    fill(cluster, topic)
+    with consuming(cluster.bootstrap, only(topic), budget=MemoryBudget("8m")) as consumer:
+        consumer.seek(only(topic), 2**63)
+        for _ in range(2):  # and not once, with silence after it
+            with pytest.raises(OverflowError):
+                polled(consumer, 1)
+        consumer.seek(only(topic), 0)
+        assert polled(consumer, 1)[0].offset == 0
+
+
 def test_a_damaged_batch_stops_its_partition_until_a_seek_after_it(cluster: Cluster, topic: str) -> None:
     send_singly(cluster, topic, 3)
     cluster.consume(topic)

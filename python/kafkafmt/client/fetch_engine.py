@@ -133,6 +133,10 @@ class FetchEngine:
         """Whether a request, or another user of the budget, waits for bytes."""
         return self._memory.is_waiting
 
+    def ask_for_memory(self) -> None:
+        """Ask the other users of the budget for the bytes that a request waits for."""
+        self._memory.ask_holders()
+
     def close(self) -> None:
         """Close the connections. The thread must still run."""
         self._call(self._close)
@@ -267,6 +271,7 @@ class FetchEngine:
             if now < partition.follower_until and cluster.is_replica_node(key, partition.follower):
                 return partition.follower
             partition.follower = None
+            cluster.request_update()
         leader: int | None = cluster.leader_for_partition(key)
         return None if leader == -1 else leader
 
@@ -302,9 +307,11 @@ class FetchEngine:
                 self._control.cluster,
                 self._pinned,
             )
-        except kafka_errors.IncompatibleBrokerVersion as error:
+        except Exception as error:  # such as an offset that is no int64
             reservation.release()
-            broker.not_before = float("inf")
+            broker.session.fail()
+            broker.not_before = time.monotonic() + self._backoff_s
+            self._io.call_later(self._backoff_s, self._plan_soon)
             self._queue.fail(error)
             return True
         broker.is_in_flight = True
@@ -425,7 +432,10 @@ class FetchEngine:
         """Return the state of a partition if the request of that broker has fetched it for its current position."""
         partition = self._partitions.get(key)
         position = broker.session.fetched_position(key)
-        if partition is None or position is None or partition.node_id != node_id:
+        if partition is None or position is None:
+            return None
+        is_paused = partition.node_id is None and partition.target.is_paused
+        if partition.node_id != node_id and not is_paused:
             return None
         is_same = (position.generation, position.offset) == (partition.target.generation, partition.offset)
         return partition if is_same else None
@@ -443,10 +453,14 @@ class FetchEngine:
                 self._retry(key, partition)
             return True
         if answer.preferred_read_replica >= 0 and not answer.records_size > 0 and not answer.error_code:
-            if self._connections.get(answer.preferred_read_replica) is None:  # it was not reached
+            replica = answer.preferred_read_replica
+            is_known = self._control.cluster.is_replica_node(key, replica)
+            if not is_known or self._connections.get(replica) is None:  # it is new, or was not reached
+                if not is_known:
+                    self._control.cluster.request_update()
                 self._retry(key, partition)
                 return True
-            partition.follower = answer.preferred_read_replica
+            partition.follower = replica
             max_age_s = self._control.config["metadata_max_age_ms"] / 1000
             partition.follower_until = time.monotonic() + max_age_s
             self._touch(key)

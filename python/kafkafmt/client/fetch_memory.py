@@ -11,6 +11,7 @@ import kafka.errors as kafka_errors
 
 from _kafkafmt.columns.arrays import lend
 from _kafkafmt.streams.reservations import Waiter
+from kafkafmt.memory.errors import MemoryBudgetError
 
 if TYPE_CHECKING:
     from _kafkafmt.streams.reservations import Reservation
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class FetchMemory:
-    """Reserves the bytes of responses. Only callbacks in the I/O thread call it, but for `is_waiting`.
+    """Reserves the bytes of responses. Only callbacks in the I/O thread call it, but for `is_waiting` and `ask_holders`.
 
     on_memory: called in the I/O thread when a reservation that was refused may be tried again.
     retry_s: after this time a reservation is tried again that the budget cannot give.
@@ -33,6 +34,7 @@ class FetchMemory:
         self._on_memory = on_memory
         self._retry_s = retry_s
         self._waiter: Waiter | None = None
+        self._wanted_bytes = 0
         self._served: Reservation | None = None
 
     @property
@@ -53,9 +55,20 @@ class FetchMemory:
         size = min(most, max(self._budget.total_bytes // 2, 1))
         found = self._budget.try_reserve(size)
         if found is None:
+            self._wanted_bytes = size
             self._waiter = Waiter(self._budget, size, self._wake)
             self._waiter.enlist()
         return found
+
+    def ask_holders(self) -> None:
+        """Ask the other users of the budget for the bytes that are waited for (`MemoryBudget.on_pressure`).
+
+        The caller's thread calls this: what the users do may take long.
+        """
+        if self._waiter is None:
+            return
+        with suppress(MemoryBudgetError):  # the bytes go to the waiter, which is first in line
+            self._budget.reserve(self._wanted_bytes, timeout=0).release()
 
     def _wake(self) -> None:
         """Take the bytes in the I/O thread: a waiter is woken in the thread that releases bytes."""
@@ -64,10 +77,13 @@ class FetchMemory:
 
     def _take(self) -> None:
         waiter = self._waiter
-        if waiter is None or waiter.is_in_line:
+        if waiter is None:
             return
         self._waiter = None
-        if waiter.is_served:
+        if waiter.is_in_line:  # bytes of a parent are missing now: a waiter is woken for that only once
+            waiter.leave(0)
+            self._on_memory()
+        elif waiter.is_served:
             self._served = waiter.take()
             self._on_memory()
         else:  # the budget is closed, or has become smaller

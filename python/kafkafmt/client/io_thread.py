@@ -19,7 +19,7 @@ class IoThread:
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler or a finalizer may call during a call
         self._is_stopping = False
         self._ident = 0
 

@@ -380,8 +380,14 @@ class PartitionFetches:
             raise error("Unexpected error while fetching data")
 
     def release_parked(self) -> bool:
-        """Drop the data of paused partitions, whose memory others wait for. It is fetched again after a resume."""
-        if not self._parked or not self._engine.is_waiting_for_memory:
+        """Drop the data of paused partitions, whose memory others wait for. It is fetched again after a resume.
+
+        If there is none, ask the other users of the budget for bytes. Return whether data was dropped.
+        """
+        if not self._engine.is_waiting_for_memory:
+            return False
+        if not self._parked:
+            self._engine.ask_for_memory()
             return False
         self._unfollow([key for key in self._parked if key in self._followed])
         return True

@@ -25,6 +25,7 @@ from kafka.structs import OffsetAndMetadata
 from kafkafmt.client.errors import CorruptFetchedBatchError
 from kafkafmt.client.raw_consumer import RawConsumer
 from kafkafmt.log.gaps import OffsetsGone, SourceDamage
+from kafkafmt.memory import MemoryBudget
 from kafkafmt.mirror.addresses import ClusterAddress
 from kafkafmt.mirror.clusters import MirrorCluster
 from kafkafmt.mirror.errors import MirrorError
@@ -55,6 +56,7 @@ _RECREATED = "the topic was deleted and created again at the source while it was
 _MISSING_SECONDS = 5.0
 _LOOK_SECONDS = 1.0
 # New topics and partitions are found within this time.
+_FETCHES_AHEAD = 2
 _METADATA_MAX_AGE_MS = 10_000
 
 # Drains revoked partitions, and returns the offsets that may be committed.
@@ -109,6 +111,8 @@ class ClusterSource(Source):
             "auto_offset_reset": "earliest",
             "isolation_level": "read_committed" if options.is_committed else "read_uncommitted",
             "keep_control_batches": options.keeps_control_batches,
+            # The consumer fetches ahead for every partition: the next responses, while the target takes the last ones.
+            "budget": MemoryBudget(_FETCHES_AHEAD * fetch_bytes, "fetched"),
         }
         config = cluster.config_of(RawConsumer)
         self._consumer = RawConsumer(**{**defaults, **config, **fixed})
