@@ -83,8 +83,9 @@ def has_failed(future: Any) -> bool:
 
 
 def batch_of(value: bytes) -> bytes:
+    """Its record is new: a broker that restarts forgets producers of old records, and takes a retry of a batch again."""
     builder = kf.RecordBatchBuilder()
-    builder.append(0, None, value)
+    builder.append(time.time_ns() // 1_000_000, None, value)
     return bytes(builder.build())
 
 
