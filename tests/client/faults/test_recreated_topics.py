@@ -21,7 +21,7 @@ from client.faults.numbered import (
 from client.raw_reading import READ_SECONDS
 from kafkafmt.net import Producer
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("net")]
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("net-faults")]
 
 
 @PRODUCERS

@@ -26,7 +26,7 @@ from client.faults.numbered import (
 from clients.network_faults import Way
 from kafkafmt.net import Producer
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("net")]
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("net-faults")]
 
 REQUEST_TIMEOUT = {"request_timeout_ms": 500}  # after which a connection is given up
 WIDE = 18_000  # bytes: more than a socket takes at once, in a few records

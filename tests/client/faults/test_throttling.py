@@ -14,7 +14,7 @@ from client.cluster import Cluster
 from client.faults.numbered import PRODUCERS, Numbered, consuming, poll_up_to, producing
 from kafkafmt.net import Producer
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("net")]
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("net-faults")]
 
 SIZE = 10_000
 COUNT = 8
