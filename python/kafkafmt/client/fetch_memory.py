@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 class FetchMemory:
-    """Reserves the bytes of responses. Only callbacks in the I/O thread call it, but for `is_waiting` and `ask_holders`.
+    """Reserves the bytes of responses. Only callbacks in the I/O thread call it.
+
+    Any thread may call `is_waiting` and `ask_holders`.
 
     on_memory: called in the I/O thread when a reservation that was refused may be tried again.
     retry_s: after this time a reservation is tried again that the budget cannot give.

@@ -83,7 +83,7 @@ def has_failed(future: Any) -> bool:
 
 
 def batch_of(value: bytes) -> bytes:
-    """Its record is new: a broker that restarts forgets producers of old records, and takes a retry of a batch again."""
+    """Its record is of today: a broker that restarts forgets producers of old ones, and takes their retries again."""
     builder = kf.RecordBatchBuilder()
     builder.append(time.time_ns() // 1_000_000, None, value)
     return bytes(builder.build())
