@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("kafka-python")  # one worker parses all files once
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("python", "tests", "bench", "tools")
 FILES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
