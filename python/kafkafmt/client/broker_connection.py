@@ -347,7 +347,7 @@ class BrokerConnection:
                 self._take(count)
                 if self.is_closed:
                     return
-                # After a large response there are seldom more bytes, and the selector tells of them.
+                # A large response seldom has bytes after it. The selector reports those.
                 is_last = count < len(target) or (is_large and self._frame is None)
                 if is_last and not isinstance(self._socket, ssl.SSLSocket):
                     self._await_much()

@@ -174,7 +174,7 @@ cdef inline int64_t begin_tagged_field(FieldReader* reader, const uint8_t** oute
 
 
 cdef inline void end_tagged_field(FieldReader* reader, const uint8_t* outer_end) noexcept nogil:
-    """Let the reader go on behind a tagged field, all of which must have been read."""
+    """Continue after a tagged field. The caller has read all of it, or the field is refused."""
     if unlikely(reader.pos != reader.end):
         refuse_field(reader, Status.FIELD_BYTES_LEFT, reader.pos, 0, field_bytes_left(reader))
     reader.end = outer_end
