@@ -103,5 +103,6 @@ cdef packed struct EndpointRow:
 cdef Span read_topic(FieldReader* reader, bint is_id) noexcept nogil
 cdef void read_leader(FieldReader* reader, int32_t* leader_id, int32_t* leader_epoch) noexcept nogil
 cdef void read_endpoints(FieldReader* reader, int32_t endpoints_tag, Table* endpoints) noexcept nogil
+cdef object bytes_of(const uint8_t* response, Span span)
 cdef list spans_of(const uint8_t* response, const Table* table)
 cdef list endpoints_of(const uint8_t* response, const Table* table)
