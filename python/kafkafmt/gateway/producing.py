@@ -1,0 +1,185 @@
+"""Produce of versions 0 to 2: message sets of v0 and v1 become batches of v2, and old answers are made of new ones.
+
+A message set becomes one batch, as in a broker that converts up. Messages of v0 have no timestamps: their batch gets the
+time of arrival. A topic with LogAppendTime has the broker's time in any case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafka import errors
+from kafka.protocol.api_key import ApiKey
+from kafka.protocol.producer import ProduceResponse
+
+from _kafkafmt.client.messages import RequestHeader
+from _kafkafmt.client.produce import ProduceEncoder, decode_produce_response
+from _kafkafmt.server.producing import ProduceRequest, decode_produce_request
+from kafkafmt.gateway.error_codes import known_code
+from kafkafmt.server.errors import MalformedRequestError, RequestError
+from kafkafmt.server.produced_records import RefusedRecordsError, checked_run
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from typing_extensions import Buffer
+
+    from kafkafmt.gateway.upstreams import Upstream, Upstreams
+    from kafkafmt.server.request import Message
+
+# Old brokers took any number as a count of replicas that must have the records. Now these are all.
+_ALL, _NONE, _LEADER = -1, 0, 1
+# Newer versions name topics by id (KIP-516).
+_NEWEST_WITH_NAMES = 12
+_FIRST_VERSION_OF_BATCHES = 3
+# The largest batch that brokers can take: the broker has the limit of the topic.
+_MAX_BATCH_BYTES = 2**31 - 1
+_NOT_APPENDED = -1
+
+_TopicResponse = ProduceResponse.TopicProduceResponse
+
+
+class UnansweredProduceError(RequestError):
+    """Records of a producer with `acks` 0 were refused. It waits for no response, so its connection is closed."""
+
+
+class _Part(NamedTuple):
+    """The records for one partition. number: of its row in the request."""
+
+    number: int
+    topic: bytes
+    partition: int
+    records: Buffer
+
+
+class _Answer(NamedTuple):
+    error_code: int
+    base_offset: int = _NOT_APPENDED
+    log_append_time: int = -1
+
+
+class TranslatedProduce:
+    """Answers Produce of old versions for one client."""
+
+    def __init__(self, upstreams: Upstreams, max_decompressed_bytes: int) -> None:
+        self._upstreams = upstreams
+        self._max_decompressed_bytes = max_decompressed_bytes
+
+    async def answer(self, frame: Buffer) -> Message | None:
+        """Pass the records on, and return the response; None for `acks` 0.
+
+        Raises MalformedRequestError, and UnansweredProduceError for an error with `acks` 0.
+        """
+        request = decode_produce_request(frame)
+        if request is None or request.version >= _FIRST_VERSION_OF_BATCHES:
+            raise MalformedRequestError(f"Produce of {memoryview(frame).nbytes} bytes: expected version 0 to 2")
+        answers = await self._answers(frame, request)
+        if request.acks == _NONE:
+            refused = next((answer.error_code for answer in answers if answer.error_code), None)
+            if refused is not None:
+                raise UnansweredProduceError(f"Produce with acks 0: {errors.for_code(refused).__name__}")
+            return None
+        return _response(request, answers)
+
+    async def _answers(self, frame: Buffer, request: ProduceRequest) -> list[_Answer]:
+        answers = [_Answer(errors.UnknownError.errno)] * len(request.partitions)
+        parts: list[_Part] = []
+        view, now = memoryview(frame), time.time_ns() // 1_000_000
+        for number, row in enumerate(request.partitions):
+            try:
+                records = await asyncio.to_thread(self._converted, view, row, request.version, now)
+            except RefusedRecordsError as error:
+                answers[number] = _Answer(error.error.errno)
+                continue
+            if records is None:
+                answers[number] = _Answer(errors.NoError.errno)
+                continue
+            parts.append(_Part(number, request.topics[row["topic"]], int(row["partition"]), records))
+        by_leader = await self._upstreams.by_leader(
+            parts, ApiKey.Produce, lambda part: (part.topic.decode(), part.partition)
+        )
+        for part, error_code in by_leader.refused:
+            answers[part.number] = _Answer(error_code)
+        sent = [self._send(upstream, request, of_one) for upstream, of_one in by_leader.parts]
+        for found in await asyncio.gather(*sent):
+            for number, answer in found:
+                answers[number] = answer
+        return answers
+
+    def _converted(self, frame: memoryview, row: np.void, version: int, now: int) -> Buffer | None:
+        """Return the batch for one partition; None if it has no records. Raises RefusedRecordsError."""
+        if row["size"] <= 0:
+            return None
+        position = int(row["position"])
+        run = checked_run(
+            bytes(frame[position : position + int(row["size"])]),
+            version,
+            _MAX_BATCH_BYTES,
+            self._max_decompressed_bytes,
+            missing_timestamp=now,
+        )
+        return run.buffer if len(run) else None
+
+    async def _send(
+        self, upstream: Upstream, request: ProduceRequest, parts: Sequence[_Part]
+    ) -> Iterable[tuple[int, _Answer]]:
+        acks = request.acks if request.acks in (_NONE, _LEADER) else _ALL
+        version = upstream.version(ApiKey.Produce, _NEWEST_WITH_NAMES)
+        topics = list(dict.fromkeys(part.topic for part in parts))
+        numbers = {topic: number for number, topic in enumerate(topics)}
+        parts = sorted(parts, key=lambda part: numbers[part.topic])
+        header = RequestHeader(version, upstream.next_correlation_id(), request.client_id)
+        pieces = ProduceEncoder(None, acks, request.timeout_ms).encode(
+            header,
+            topics,
+            [(numbers[part.topic], part.partition, memoryview(part.records).nbytes) for part in parts],
+        )
+        message: list[Buffer] = [pieces[0]]
+        for part, piece in zip(parts, pieces[1:], strict=True):
+            message += part.records, piece
+        if acks == _NONE:
+            await upstream.send(message)
+            return [(part.number, _Answer(errors.NoError.errno)) for part in parts]
+        try:
+            response = decode_produce_response(await upstream.request(message, header.correlation_id), version)
+        except (errors.KafkaError, ConnectionError) as error:
+            return [(part.number, _lost(error)) for part in parts]
+        return _matched(parts, response.topics, response.partitions)
+
+
+def _lost(error: Exception) -> _Answer:
+    """Return the answer if the broker's is not known: the client asks for metadata, and may send again."""
+    timed_out = isinstance(error, errors.RequestTimedOutError)
+    return _Answer((errors.RequestTimedOutError if timed_out else errors.NotLeaderForPartitionError).errno)
+
+
+def _matched(
+    parts: Sequence[_Part], topics: Sequence[bytes], rows: NDArray[np.void]
+) -> Iterable[tuple[int, _Answer]]:
+    found = {(topics[row["topic"]], int(row["partition"])): row for row in rows}
+    for part in parts:
+        row = found.get((part.topic, part.partition))
+        if row is None:
+            yield part.number, _Answer(errors.UnknownError.errno)
+        else:
+            yield (
+                part.number,
+                _Answer(int(row["error_code"]), int(row["base_offset"]), int(row["log_append_time_ms"])),
+            )
+
+
+def _response(request: ProduceRequest, answers: Sequence[_Answer]) -> Message:
+    responses = [_TopicResponse(name=topic.decode(), partition_responses=[]) for topic in request.topics]
+    for row, answer in zip(request.partitions, answers, strict=True):
+        responses[row["topic"]].partition_responses.append(
+            _TopicResponse.PartitionProduceResponse(
+                index=int(row["partition"]),
+                error_code=known_code(ApiKey.Produce, request.version, answer.error_code),
+                base_offset=answer.base_offset,
+                log_append_time_ms=answer.log_append_time,
+            )
+        )
+    return ProduceResponse(version=request.version, responses=responses)
