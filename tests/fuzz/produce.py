@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from _kafkafmt.batches.scan import BatchRun, scan
 from _kafkafmt.batches.stamp import assign_offsets
-from kafkafmt.serve.producing.checking import RefusedRecordsError, checked_run
+from kafkafmt.server.produced_records import RefusedRecordsError, checked_run
 
 OPTIONS_LENGTH = 1
 VERSIONS = 14

@@ -29,7 +29,8 @@ def response(version: int, records: list[list[bytes | None]], aborted: int = 0) 
                         partition_index=index,
                         high_watermark=9,
                         aborted_transactions=[
-                            _Partition.AbortedTransaction(producer_id=7, first_offset=one) for one in range(aborted)
+                            _Partition.AbortedTransaction(producer_id=7, first_offset=one)
+                            for one in range(aborted)
                         ],
                         records=one,
                     )

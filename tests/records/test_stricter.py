@@ -19,7 +19,7 @@ import reference as ref
 from kafkafmt.cli.sources import find_sources
 from kafkafmt.jobs.verify import check_file
 from kafkafmt.log import LogDirectory
-from kafkafmt.serve.producing.checking import RefusedRecordsError, checked_run
+from kafkafmt.server.produced_records import RefusedRecordsError, checked_run
 from oracle.kafka import KafkaOracle, validate_request
 from records.samples import DAY
 from records.test_bad_input import HEAD, KEY, NO_HEADERS, VALUE, framed

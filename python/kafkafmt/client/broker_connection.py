@@ -21,14 +21,20 @@ import kafka.errors as kafka_errors
 from kafka.protocol.parser import KafkaProtocol
 
 from kafkafmt.client.handshake import authenticate, negotiate_versions, uses_sasl
-from kafkafmt.client.sent_requests import AnsweredRequest, OnResponse, OnSent, UnansweredRequest
+from kafkafmt.client.sent_requests import (
+    AnsweredRequest,
+    OnResponse,
+    OnSent,
+    ResponseSink,
+    UnansweredRequest,
+)
 from kafkafmt.client.tls import handshake
 
 if TYPE_CHECKING:
     from kafka.protocol.broker_version_data import BrokerVersionData
     from typing_extensions import Buffer
 
-    from kafkafmt.client.io_thread import IoThread
+    from kafkafmt.client.io_thread import IoLoop
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +47,8 @@ _ID_BYTES = 4
 _RECEIVE_BYTES = 32 * 1024
 # Of a large response the selector reports so many bytes at once, or all that are left.
 _AWAITED_BYTES = 256 * 1024
+# A response that is passed on is read in pieces of this size, into memory that all connections of a thread share.
+_PASSED_BYTES = 256 * 1024
 # After so many reads the other connections have their turn.
 _MAX_READS = 16
 _MAX_PIECES = 512  # below IOV_MAX
@@ -68,7 +76,7 @@ class BrokerConnection:
 
     def __init__(
         self,
-        io: IoThread,
+        io: IoLoop,
         node_id: int,
         host: str,
         config: Mapping[str, Any],
@@ -107,6 +115,8 @@ class BrokerConnection:
         self._start = self._end = 0  # of the received bytes that are not parsed
         self._frame: memoryview | None = None  # a response that is larger than `_received`
         self._frame_end = 0
+        self._passed_left = 0  # bytes of a response that goes to a sink
+        self._is_paused = False
         self._awaited_bytes = 1  # before the selector reports the socket as readable
         self._task = io.loop.create_task(self._connect())
 
@@ -167,6 +177,31 @@ class BrokerConnection:
         self._in_flight.append(AnsweredRequest(correlation_id, on_response, self._deadline(), memory))
         self._enqueue(pieces)
 
+    def send_passing(self, pieces: Sequence[Buffer], correlation_id: int, sink: ResponseSink) -> None:
+        """Send a request whose response a sink takes while it arrives. `can_send` must be true.
+
+        No more of a response is read while the connection is paused.
+        """
+
+        def on_error(_: memoryview | None, error: Exception | None) -> None:
+            sink.end(error)
+
+        self._in_flight.append(AnsweredRequest(correlation_id, on_error, self._deadline(), _new_memory, sink))
+        self._enqueue(pieces)
+
+    def pause(self) -> None:
+        """Read no more until `resume`. Responses wait meanwhile; their time does not count."""
+        if not self._is_paused and not self.is_closed:
+            self._is_paused = True
+            self._io.loop.remove_reader(self._socket)
+
+    def resume(self) -> None:
+        """Read again. The next responses are handled by the next callback."""
+        if self._is_paused and not self.is_closed:
+            self._is_paused = False
+            self._io.loop.add_reader(self._socket, self._on_readable)
+            self._io.loop.call_soon(self._take_left)
+
     def send_unanswered(self, pieces: Sequence[Buffer], on_sent: OnSent) -> None:
         """Send a request that has no response. `on_sent` is called once the system has its bytes, or with an error."""
         self._enqueue(pieces)
@@ -185,6 +220,9 @@ class BrokerConnection:
 
     def _check_timeout(self) -> None:
         """Close the connection if its oldest request has no response in time, or is not sent in time."""
+        if self._is_paused:
+            self._set_timer("timeout", self._timeout_s, self._check_timeout)
+            return
         deadline = min(
             (queue[0].deadline for queue in (self._in_flight, self._unanswered) if queue), default=None
         )
@@ -336,19 +374,20 @@ class BrokerConnection:
     def _on_readable(self) -> None:
         try:
             for _ in range(_MAX_READS):
-                target = (
-                    self._received[self._end :] if self._frame is None else self._frame[self._frame_end :]
-                )
+                target = self._target()
                 count = self._socket.recv_into(target)
                 if not count:
                     self._lose(kafka_errors.KafkaConnectionError(f"{self}: the broker closed the connection"))
                     return
-                is_large = self._frame is not None
-                self._take(count)
-                if self.is_closed:
+                is_large = self._frame is not None or self._passed_left > 0
+                if self._passed_left:
+                    self._pass_on(target[:count])
+                else:
+                    self._take(count)
+                if self.is_closed or self._is_paused:
                     return
                 # A large response seldom has bytes after it. The selector reports those.
-                is_last = count < len(target) or (is_large and self._frame is None)
+                is_last = count < len(target) or (is_large and self._frame is None and not self._passed_left)
                 if is_last and not isinstance(self._socket, ssl.SSLSocket):
                     self._await_much()
                     return
@@ -361,9 +400,17 @@ class BrokerConnection:
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
             self._io.loop.call_soon(self._read_pending)
 
+    def _target(self) -> memoryview:
+        """Return the memory for the next bytes."""
+        if self._frame is not None:
+            return self._frame[self._frame_end :]
+        if self._passed_left:  # what was received before is passed on
+            return self._io.shared_memory(_PASSED_BYTES)[: self._passed_left]
+        return self._received[self._end :]
+
     def _await_much(self) -> None:
         """Let the selector report a large response only when much of it has arrived, or the connection has ended."""
-        left = 0 if self._frame is None else len(self._frame) - self._frame_end
+        left = self._passed_left if self._frame is None else len(self._frame) - self._frame_end
         awaited = min(left, _AWAITED_BYTES) or 1
         if awaited != self._awaited_bytes:
             self._awaited_bytes = awaited
@@ -418,7 +465,7 @@ class BrokerConnection:
 
     def _take_frames(self) -> None:
         """Return each response that is whole to its request. Read a large one into memory of its own."""
-        while self._end - self._start >= _SIZE_AND_ID.size and not self.is_closed:
+        while self._end - self._start >= _SIZE_AND_ID.size and not (self.is_closed or self._is_paused):
             size, correlation_id = _SIZE_AND_ID.unpack_from(self._received, self._start)
             if not _ID_BYTES <= size <= self._max_frame_bytes:
                 raise kafka_errors.KafkaProtocolError(
@@ -431,7 +478,14 @@ class BrokerConnection:
                     f"{self}: a response with correlation id {correlation_id}: expected {expected}"
                 )
             first = self._start + _SIZE.size
-            if self._end - first >= size:
+            sink = self._in_flight[0].sink
+            if sink is not None:
+                self._start, self._passed_left = first, size
+                sink.begin(size)
+                self._pass_received()
+                if self._passed_left:
+                    break
+            elif self._end - first >= size:
                 self._start = first + size
                 self._respond(memoryview(bytes(self._received[first : self._start])))
             elif _SIZE.size + size <= len(self._received):
@@ -448,10 +502,44 @@ class BrokerConnection:
             self._start, self._end = 0, left
 
     def _respond(self, frame: memoryview) -> None:
+        self._end_request().on_response(frame, None)
+
+    def _end_request(self) -> AnsweredRequest:
         request = self._in_flight.popleft()
         if self._drained is not None and not self._in_flight and not self._drained.done():
             self._drained.set_result(None)
-        request.on_response(frame, None)
+        return request
+
+    def _pass_received(self) -> None:
+        """Pass on what was received of a response for a sink."""
+        count = min(self._passed_left, self._end - self._start)
+        if count and not self._is_paused:
+            first = self._start
+            self._start += count
+            if self._start == self._end:
+                self._start = self._end = 0
+            self._pass_on(self._received[first : first + count])
+
+    def _pass_on(self, data: memoryview) -> None:
+        self.last_activity = time.monotonic()
+        self._passed_left -= len(data)
+        sink = self._in_flight[0].sink
+        assert sink is not None
+        sink.take(data)
+        if not self._passed_left and not self.is_closed:
+            self._end_request()
+            sink.end(None)
+
+    def _take_left(self) -> None:
+        """Handle the bytes that were received before a pause."""
+        if self.is_closed or self._is_paused:
+            return
+        try:
+            self._pass_received()
+            if not self._passed_left:
+                self._take_frames()
+        except kafka_errors.KafkaError as error:
+            self._lose(error)
 
     # Close
 
@@ -470,7 +558,7 @@ class BrokerConnection:
             self._io.loop.remove_writer(self._socket)
             self._socket.close()
         self._unsent.clear()
-        self._frame = None
+        self._frame, self._passed_left = None, 0
         lost = error or kafka_errors.Cancelled(f"{self}: closed")
         while self._in_flight:
             self._in_flight.popleft().on_response(None, lost)

@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkafmt.client.broker_connection import BrokerConnection
 
 if TYPE_CHECKING:
-    from kafkafmt.client.control_plane import ControlPlane
-    from kafkafmt.client.io_thread import IoThread
+    import socket
+
+    from kafkafmt.client.io_thread import IoLoop
+
+
+class Brokers(Protocol):
+    """The brokers of a cluster, and how to connect to them. config: the options of a client of kafka-python."""
+
+    @property
+    def config(self) -> Mapping[str, Any]: ...
+
+    def address_of(self, node_id: int) -> tuple[str, int] | None:
+        """Return the host and port of a broker; None if it is not known."""
+
+    def request_metadata(self) -> None:
+        """Ask for new metadata, without waiting for it."""
+
+    async def open_socket(self, host: str, port: int) -> socket.socket:
+        """Return a connected, non-blocking socket."""
 
 
 class BrokerConnections:
@@ -25,16 +42,16 @@ class BrokerConnections:
     """
 
     def __init__(
-        self, io: IoThread, control: ControlPlane, on_change: Callable[[BrokerConnection | None], None]
+        self, io: IoLoop, brokers: Brokers, on_change: Callable[[BrokerConnection | None], None]
     ) -> None:
         self._io = io
-        self._control = control
+        self._brokers = brokers
         self._on_change = on_change
         self._connections: dict[int, BrokerConnection] = {}
         self._failures: dict[int, int] = {}
         self._next_attempt: dict[int, float] = {}
         self._is_closed = False
-        self._max_idle_s = control.config["connections_max_idle_ms"] / 1000
+        self._max_idle_s = brokers.config["connections_max_idle_ms"] / 1000
 
     def get(self, node_id: int) -> BrokerConnection | None:
         """Return the connection to a node, which may not be ready yet; None while no attempt is due."""
@@ -43,18 +60,17 @@ class BrokerConnections:
             return connection
         if self._is_closed or time.monotonic() < self._next_attempt.get(node_id, 0):
             return None
-        address = self._control.address_of(node_id)
+        address = self._brokers.address_of(node_id)
         if address is None:
-            if not self._control.cluster.need_update:
-                self._control.cluster.request_update()
+            self._brokers.request_metadata()
             return None
         host, port = address
         connection = BrokerConnection(
             self._io,
             node_id,
             host,
-            self._control.config,
-            partial(self._control.open_socket, host, port),
+            self._brokers.config,
+            partial(self._brokers.open_socket, host, port),
             self._changed,
         )
         self._connections[node_id] = connection
@@ -96,12 +112,12 @@ class BrokerConnections:
                 del self._connections[node_id]
             if connection.error is not None and not self._is_closed:
                 self._delay(node_id)
-                self._control.cluster.request_update()
+                self._brokers.request_metadata()
         self._on_change(connection)
 
     def _delay(self, node_id: int) -> None:
         failures = self._failures[node_id] = self._failures.get(node_id, 0) + 1
-        config = self._control.config
+        config = self._brokers.config
         backoff_ms = min(
             config["reconnect_backoff_ms"] * 2 ** min(failures - 1, 32), config["reconnect_backoff_max_ms"]
         )

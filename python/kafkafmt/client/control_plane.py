@@ -121,6 +121,11 @@ class ControlPlane:
         node = self.cluster.broker_metadata(node_id)
         return None if node is None else (node.host, node.port)
 
+    def request_metadata(self) -> None:
+        """Ask for new metadata, without waiting for it, unless it is asked for already."""
+        if not self.cluster.need_update:
+            self.cluster.request_update()
+
     async def open_socket(self, host: str, port: int) -> socket.socket:
         """Return a socket that is connected as the options say, a proxy included. Any event loop may call this."""
         timeout_at = time.monotonic() + self.config["socket_connection_setup_timeout_ms"] / 1000

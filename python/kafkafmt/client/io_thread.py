@@ -10,14 +10,32 @@ from typing import Any
 import kafka.errors as kafka_errors
 
 
-class IoThread:
+class IoLoop:
+    """The event loop in which connections of our own are used, for callbacks in it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._shared = memoryview(b"")
+
+    def call_later(self, seconds: float, callback: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
+        """Call `callback(*args)` in `seconds`."""
+        return self.loop.call_later(seconds, callback, *args)
+
+    def shared_memory(self, size: int) -> memoryview:
+        """Return writable memory of `size` bytes, which any callback may use until it returns."""
+        if len(self._shared) != size:
+            self._shared = memoryview(bytearray(size))
+        return self._shared
+
+
+class IoThread(IoLoop):
     """A daemon thread with an event loop. Callbacks run in it, one at a time.
 
     Any thread may call `call_soon`, `stop` and `join`. The other methods are for callbacks.
     """
 
     def __init__(self, name: str) -> None:
-        self.loop = asyncio.new_event_loop()
+        super().__init__(asyncio.new_event_loop())
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._lock = threading.RLock()  # a signal handler or a finalizer may call during a call
         self._is_stopping = False
@@ -46,10 +64,6 @@ class IoThread:
                 self.loop.call_soon(callback, *args)
             else:
                 self.loop.call_soon_threadsafe(callback, *args)
-
-    def call_later(self, seconds: float, callback: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
-        """Call `callback(*args)` in `seconds`. Only callbacks may call this."""
-        return self.loop.call_later(seconds, callback, *args)
 
     def stop(self, timeout: float | None = None) -> None:
         """End the thread after the callbacks that wait already. Wait up to `timeout` seconds for its end.

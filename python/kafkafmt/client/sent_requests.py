@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 # Called with the response without its size field, or with the error that ended the connection or the wait for it.
 OnResponse = Callable[["memoryview | None", "Exception | None"], None]
@@ -11,13 +11,31 @@ OnResponse = Callable[["memoryview | None", "Exception | None"], None]
 OnSent = Callable[["Exception | None"], None]
 
 
+class ResponseSink(Protocol):
+    """Takes a response while it arrives. Each method may pause the connection."""
+
+    def begin(self, size: int) -> None:
+        """Take the size of the response, which begins with its correlation id."""
+
+    def take(self, data: memoryview) -> None:
+        """Take the next bytes. They are valid during the call."""
+
+    def end(self, error: Exception | None) -> None:
+        """Take the end: all bytes came, or the error that ended the connection."""
+
+
 class AnsweredRequest(NamedTuple):
-    """A request that waits for its response. memory: returns writable memory for a response of that size."""
+    """A request that waits for its response.
+
+    memory: returns writable memory for a response of that size.
+    sink: takes the response instead of `on_response`; `on_response` then gets errors only.
+    """
 
     correlation_id: int
     on_response: OnResponse
     deadline: float
     memory: Callable[[int], memoryview]
+    sink: ResponseSink | None = None
 
 
 class UnansweredRequest(NamedTuple):

@@ -40,12 +40,13 @@ class ClusterView:
 
     def learn(self, request: Message, response: Message) -> None:
         """Take over what a response tells, before addresses in it are replaced."""
-        if response.API_KEY == ApiKey.Metadata:
-            self._learn_metadata(response)
-        elif response.API_KEY == ApiKey.FindCoordinator:
-            self._learn_coordinators(request, response)
-        elif response.API_KEY == ApiKey.DescribeCluster and not response.error_code:
-            self._learn_brokers((one.broker_id, one.host, one.port) for one in response.brokers)
+        match ApiKey(response.API_KEY):
+            case ApiKey.Metadata:
+                self._learn_metadata(response)
+            case ApiKey.FindCoordinator:
+                self._learn_coordinators(request, response)
+            case ApiKey.DescribeCluster if not response.error_code:
+                self._learn_brokers((one.broker_id, one.host, one.port) for one in response.brokers)
 
     def leader(self, topic: str | UUID, partition: int) -> int | None:
         """Return the node id of the leader of a partition; None if it is not known."""

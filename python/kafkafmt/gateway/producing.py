@@ -75,7 +75,9 @@ class TranslatedProduce:
         """
         request = decode_produce_request(frame)
         if request is None or request.version >= _FIRST_VERSION_OF_BATCHES:
-            raise MalformedRequestError(f"Produce of {memoryview(frame).nbytes} bytes: expected version 0 to 2")
+            raise MalformedRequestError(
+                f"Produce of {memoryview(frame).nbytes} bytes: expected version 0 to 2"
+            )
         answers = await self._answers(frame, request)
         if request.acks == _NONE:
             refused = next((answer.error_code for answer in answers if answer.error_code), None)
@@ -144,7 +146,9 @@ class TranslatedProduce:
             await upstream.send(message)
             return [(part.number, _Answer(errors.NoError.errno)) for part in parts]
         try:
-            response = decode_produce_response(await upstream.request(message, header.correlation_id), version)
+            response = decode_produce_response(
+                await upstream.request(message, header.correlation_id), version
+            )
         except (errors.KafkaError, ConnectionError) as error:
             return [(part.number, _lost(error)) for part in parts]
         return _matched(parts, response.topics, response.partitions)

@@ -159,6 +159,32 @@ def encode_request(request: Request) -> bytearray:
     return _encode(request.body, 0)
 
 
+def encode_request_frame(message: Message, correlation_id: int, client_id: str | None) -> bytearray:
+    """Encode a request of kafka-python as a whole frame, with its size field and header."""
+    message.with_header(correlation_id, client_id)
+    encoded = _encode(message, Int32.size)
+    struct.pack_into(">i", encoded, 0, len(encoded) - Int32.size)
+    return encoded
+
+
+def decode_response(frame: bytes | memoryview, api_key: int, version: int) -> Message:
+    """Decode a response from a frame without its size field. Raises MalformedRequestError."""
+    data = Frame(frame)
+    response_class = ResponseClassRegistry.get_response_class(
+        RequestHeader(request_api_key=api_key, request_api_version=version)
+    )
+    # The header of ApiVersions is never flexible, so that brokers of any age can answer (KIP-511).
+    flexible = response_class.flexible_version_q(version)
+    position = Int32.size
+    try:
+        if flexible and api_key != ApiKey.ApiVersions:
+            header, position = _decode(ResponseHeader, 1, data, 0, compact=False, tagged=True)
+        decoded, _ = _decode(response_class[None], version, data, position, compact=flexible, tagged=flexible)
+    except (ValueError, AssertionError, struct.error) as error:
+        raise MalformedRequestError(f"response to {api_name(api_key)} v{version}: {error}") from error
+    return decoded
+
+
 def _encode(message: Message, start: int) -> bytearray:
     """Encode a message that has its header, after `start` zero bytes.
 

@@ -18,7 +18,7 @@ from kafka import errors
 from kafka.protocol.producer import ProduceResponse
 
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.serve.producing.checking import MAX_DECOMPRESSED_BYTES, RefusedRecordsError, checked_run
+from kafkafmt.server.produced_records import MAX_DECOMPRESSED_BYTES, RefusedRecordsError, checked_run
 from kafkafmt.serve.producing.writers import Appended, Writers
 from kafkafmt.server.errors import RequestError
 from kafkafmt.server.metrics import Metrics

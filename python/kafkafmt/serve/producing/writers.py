@@ -20,7 +20,8 @@ from kafka import errors
 from _kafkafmt.batches.scan import BatchRun, scan
 from _kafkafmt.batches.stamp import assign_offsets
 from kafkafmt.log.appender import LogAppender
-from kafkafmt.serve.producing.checking import RefusedRecordsError, check_sequence
+from kafkafmt.serve.producing.sequences import check_sequence
+from kafkafmt.server.produced_records import RefusedRecordsError
 from kafkafmt.types import TimestampType
 
 if TYPE_CHECKING:

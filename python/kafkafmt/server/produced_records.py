@@ -13,6 +13,7 @@ from kafka import errors
 
 from _kafkafmt.batches.scan import BatchRun, scan
 from _kafkafmt.records.decode import LocatedRecords
+from _kafkafmt.records.encode import seal_batch
 from kafkafmt import codecs
 from kafkafmt.build.builder import RecordBatchBuilder
 from kafkafmt.build.forwarding import RefusalReason, refusal_message, refused_batches
@@ -22,7 +23,6 @@ from kafkafmt.errors import (
     UnsupportedCompressionTypeError,
     UnsupportedVersionError,
 )
-from kafkafmt.log.producer_states import SEQUENCES, ProducerStates
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
@@ -59,11 +59,14 @@ def checked_run(
     version: int,
     max_message_bytes: int,
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
+    *,
+    missing_timestamp: int | None = None,
 ) -> BatchRun:
     """Return the batches to append, in writable memory of their own; there may be none.
 
-    version: of Produce. max_decompressed_bytes: the limit for one wrapper of v0 or v1. The batches have valid CRCs,
-    counts that match their offsets, and nothing that only brokers write.
+    version: of Produce. max_decompressed_bytes: the limit for one wrapper of v0 or v1. missing_timestamp: the time of
+    messages of v0 in milliseconds; None: they have none. The batches have valid CRCs, counts that match their offsets,
+    and nothing that only brokers write.
     Raises RefusedRecordsError.
     """
     run, consumed, _, _, error = scan(bytearray(records or b""))
@@ -87,7 +90,10 @@ def checked_run(
         message = f"zstd: expected Produce of version {_FIRST_VERSION_WITH_ZSTD} or later, found {version}"
         raise RefusedRecordsError(errors.UnsupportedCompressionTypeError, message)
     if is_old:
+        has_times = bool(run.index["magic"][0])
         run = _converted_up(run, max_decompressed_bytes)
+        if missing_timestamp is not None and not has_times:
+            run = _timed(run, missing_timestamp)
         _refuse(run.index, max_message_bytes)
     return run
 
@@ -140,6 +146,14 @@ def _converted_up(run: BatchRun, max_decompressed_bytes: int) -> BatchRun:
     return scan(bytearray(batch))[0]
 
 
+def _timed(run: BatchRun, timestamp: int) -> BatchRun:
+    """Give all records of a batch without timestamps the same one. Their deltas are 0 already."""
+    header, batch = run.index.copy(), bytearray(run.buffer)
+    header["base_timestamp"] = header["max_timestamp"] = timestamp
+    seal_batch(batch, header)
+    return scan(batch)[0]
+
+
 def _ensure_one_kind(rows: NDArray[np.void]) -> None:
     """Raise RefusedRecordsError for mixed formats, and for a wrapper beside other messages, as LogValidator does."""
     magics = np.unique(rows["magic"])
@@ -165,36 +179,3 @@ def _in_wrapper(run: BatchRun, max_decompressed_bytes: int) -> LocatedRecords:
         )
         raise RefusedRecordsError(errors.InvalidRecordError, message)
     return located
-
-
-def check_sequence(run: BatchRun, producers: ProducerStates) -> int | None:
-    """Check that batches are the next ones of their producer, as a broker does (KIP-98).
-
-    Returns None if they are. If they were appended before, returns the offset that their first record got. Raises
-    RefusedRecordsError for any other sequence, and for batches of several producers or epochs.
-    """
-    rows = run.index
-    producer_id, epoch, sequence = (
-        int(rows[name][0]) for name in ("producer_id", "producer_epoch", "base_sequence")
-    )
-    if (rows["producer_id"] != producer_id).any() or (rows["producer_epoch"] != epoch).any():
-        message = "expected batches of one producer and epoch in a partition, found those of several"
-        raise RefusedRecordsError(errors.InvalidRecordError, message)
-    ends = (rows["base_sequence"].astype("i8") + rows["count"]) % SEQUENCES
-    if (rows["base_sequence"][1:] != ends[:-1]).any():
-        message = "expected sequence numbers without gaps from batch to batch, found others"
-        raise RefusedRecordsError(errors.OutOfOrderSequenceNumberError, message)
-    state = producers.get(producer_id)
-    if state is None:  # everything that it wrote may have been deleted
-        return None
-    if epoch < state.producer_epoch:
-        message = f"epoch of producer {producer_id}: expected {state.producer_epoch} or more, found {epoch}"
-        raise RefusedRecordsError(errors.InvalidProducerEpochError, message)
-    expected = 0 if epoch > state.producer_epoch else state.next_sequence
-    if sequence == expected:
-        return None
-    found = state.find(sequence, int(rows["count"].sum())) if epoch == state.producer_epoch else None
-    if found is None:
-        message = f"sequence of producer {producer_id}: expected {expected}, found {sequence}"
-        raise RefusedRecordsError(errors.OutOfOrderSequenceNumberError, message)
-    return found

@@ -1,0 +1,168 @@
+"""Requests that go through a gateway as they are. Their responses come back in the order of the requests.
+
+Brokers may answer in another order if requests went to several. A connection whose response is not the next one is not
+read further, so nothing is held but the bytes that were received already. The same holds for a client that reads
+slowly: its brokers wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kafkafmt.records.channel import write_bytes
+
+if TYPE_CHECKING:
+    from kafkafmt.client.broker_connection import BrokerConnection
+    from kafkafmt.server.stream import Stream
+
+_SIZE_BYTES = 4
+
+
+class PassedResponses:
+    """The responses that a client waits for. on_end: called with the reason if they cannot be completed."""
+
+    def __init__(self, stream: Stream, write_timeout: float, on_end: Callable[[Exception], None]) -> None:
+        self._stream = stream
+        self._write_timeout = write_timeout
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[PassedResponse] = deque()
+        self._unwritten = bytearray()
+        self._paused: BrokerConnection | None = None  # until the client reads more
+        self._stalled: asyncio.TimerHandle | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def count(self) -> int:
+        """The number of requests that wait for the end of their responses."""
+        return len(self._waiting)
+
+    def expect(self, connection: BrokerConnection, request_bytes: int) -> PassedResponse:
+        """Return the sink for the response to the next request."""
+        response = PassedResponse(self, connection, request_bytes)
+        self._waiting.append(response)
+        self._idle.clear()
+        return response
+
+    async def wait_idle(self) -> None:
+        """Wait until all responses are written."""
+        await self._idle.wait()
+
+    @property
+    def request_bytes(self) -> int:
+        """The bytes of the requests that wait."""
+        return sum(response.request_bytes for response in self._waiting)
+
+    def close(self) -> None:
+        """Write no more."""
+        if self._paused is not None or self._unwritten:
+            self._loop.remove_writer(self._stream.socket)
+        if self._stalled is not None:
+            self._stalled.cancel()
+        self._waiting.clear()
+
+    def is_next(self, response: PassedResponse) -> bool:
+        """Return whether a response is the one to be written now."""
+        return bool(self._waiting) and self._waiting[0] is response
+
+    def write(self, connection: BrokerConnection, data: memoryview) -> None:
+        """Write bytes of the next response. What the client does not take is kept; its connection pauses."""
+        taken = 0
+        if not self._unwritten:
+            try:
+                taken = write_bytes(self._stream.socket, data)
+            except OSError as error:
+                self.fail(error)
+                return
+        if taken < len(data):
+            if not self._unwritten:
+                self._loop.add_writer(self._stream.socket, self._flush)
+                self._stalled = self._loop.call_later(self._write_timeout, self._expire)
+            self._unwritten += data[taken:]
+            self._paused = connection
+            connection.pause()
+
+    def end(self, response: PassedResponse) -> None:
+        """Go on with the next response, if this one is complete."""
+        self._waiting.popleft()
+        if self._unwritten:
+            return
+        self._begin_next()
+
+    def fail(self, error: Exception) -> None:
+        """Tell that the responses cannot be completed."""
+        self._on_end(error)
+
+    def _begin_next(self) -> None:
+        if self._waiting:
+            self._waiting[0].go_on()
+        else:
+            self._idle.set()
+
+    def _flush(self) -> None:
+        try:
+            taken = write_bytes(self._stream.socket, memoryview(self._unwritten))
+        except OSError as error:
+            self._loop.remove_writer(self._stream.socket)
+            self.fail(error)
+            return
+        del self._unwritten[:taken]
+        if taken and self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = self._loop.call_later(self._write_timeout, self._expire)
+        if self._unwritten:
+            return
+        self._loop.remove_writer(self._stream.socket)
+        if self._stalled is not None:
+            self._stalled.cancel()
+        paused, self._paused = self._paused, None
+        is_whole = not self._waiting or not self._waiting[0].is_begun
+        if paused is not None:
+            paused.resume()
+        if is_whole:
+            self._begin_next()
+
+    def _expire(self) -> None:
+        self.fail(ConnectionError(f"the client read nothing for {self._write_timeout:g} s"))
+
+
+class PassedResponse:
+    """One response on its way from a broker to a client: a `ResponseSink` of the broker's connection."""
+
+    def __init__(self, responses: PassedResponses, connection: BrokerConnection, request_bytes: int) -> None:
+        self.request_bytes = request_bytes
+        self.is_begun = False
+        self._responses = responses
+        self._connection = connection
+        self._size: int | None = None
+
+    def begin(self, size: int) -> None:
+        self._size = size
+        if self._responses.is_next(self):
+            self._write_size()
+        else:
+            self._connection.pause()
+
+    def take(self, data: memoryview) -> None:
+        self._responses.write(self._connection, data)
+
+    def end(self, error: Exception | None) -> None:
+        if error is None:
+            self._responses.end(self)
+        else:
+            self._responses.fail(error)
+
+    def go_on(self) -> None:
+        """Be the next response."""
+        if self._size is not None and not self.is_begun:
+            self._write_size()
+            self._connection.resume()
+
+    def _write_size(self) -> None:
+        assert self._size is not None
+        self.is_begun = True
+        self._responses.write(self._connection, memoryview(self._size.to_bytes(_SIZE_BYTES, "big")))
