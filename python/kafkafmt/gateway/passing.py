@@ -33,8 +33,7 @@ class PassedResponses:
         self._unwritten = bytearray()
         self._paused: BrokerConnection | None = None  # until the client reads more
         self._stalled: asyncio.TimerHandle | None = None
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._changes: list[asyncio.Future[None]] = []
 
     @property
     def count(self) -> int:
@@ -45,12 +44,14 @@ class PassedResponses:
         """Return the sink for the response to the next request."""
         response = PassedResponse(self, connection, request_bytes)
         self._waiting.append(response)
-        self._idle.clear()
         return response
 
-    async def wait_idle(self) -> None:
-        """Wait until all responses are written."""
-        await self._idle.wait()
+    async def wait_below(self, count: int) -> None:
+        """Wait until fewer requests than `count` wait for their responses; with 1 until all bytes are written."""
+        while len(self._waiting) >= count or (count == 1 and self._unwritten):
+            changed = self._loop.create_future()
+            self._changes.append(changed)
+            await changed
 
     @property
     def request_bytes(self) -> int:
@@ -89,9 +90,8 @@ class PassedResponses:
     def end(self, response: PassedResponse) -> None:
         """Go on with the next response, if this one is complete."""
         self._waiting.popleft()
-        if self._unwritten:
-            return
-        self._begin_next()
+        if not self._unwritten:
+            self._begin_next()
 
     def fail(self, error: Exception) -> None:
         """Tell that the responses cannot be completed."""
@@ -100,8 +100,10 @@ class PassedResponses:
     def _begin_next(self) -> None:
         if self._waiting:
             self._waiting[0].go_on()
-        else:
-            self._idle.set()
+        for changed in self._changes:
+            if not changed.done():
+                changed.set_result(None)
+        self._changes.clear()
 
     def _flush(self) -> None:
         try:

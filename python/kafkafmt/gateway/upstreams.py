@@ -10,6 +10,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from uuid import UUID
 
 from kafka import errors
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
@@ -74,6 +75,18 @@ class Upstream:
                 f"{api_name(api_key)}: expected a broker that takes version {newest} or less, found {least} to {most}"
             )
         return int(min(most, newest))
+
+    def versions(self) -> dict[int, range]:
+        """Return the versions of each API that the broker takes. Kafka 4 tells Produce 0 to 2, and refuses them."""
+        assert self.connection.versions is not None
+        return {
+            key: range(least, most + 1)
+            for key, (least, most) in self.connection.versions.api_versions.items()
+        }
+
+    async def wait_free(self) -> None:
+        """Wait until the connection takes a request. Raises UpstreamError."""
+        await self._can_send(self.connection)
 
     def next_correlation_id(self) -> int:
         """Return the correlation id of the next request that the gateway makes."""
@@ -190,8 +203,10 @@ class Upstreams:
         known = self.view.controller_id
         return await (self.any() if known is None else self.node(known))
 
-    async def leader(self, topic: str, partition: int) -> Upstream:
+    async def leader(self, topic: str | UUID | None, partition: int) -> Upstream:
         """Return a connection to the leader of a partition; to any broker if it has none, which says so."""
+        if topic is None:
+            return await self.any()
         node_id = self.view.leader(topic, partition)
         if node_id is None:
             await self.refresh([topic])
@@ -227,13 +242,18 @@ class Upstreams:
                 by_node.setdefault(node_id, []).append(part)
         return ByLeader([(await self.node(node_id), of_one) for node_id, of_one in by_node.items()], refused)
 
-    async def refresh(self, topics: Sequence[str]) -> None:
+    async def refresh(self, topics: Sequence[str | UUID]) -> None:
         """Ask for the brokers, and for the leaders of these topics. Raises UpstreamError and KafkaError."""
         upstream = await self.any()
         version = upstream.version(MetadataRequest.API_KEY, _METADATA_VERSIONS[-1])
         request = MetadataRequest(
             version=version,
-            topics=[MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics],
+            topics=[
+                MetadataRequest.MetadataRequestTopic(name=None, topic_id=topic)
+                if isinstance(topic, UUID)
+                else MetadataRequest.MetadataRequestTopic(name=topic)
+                for topic in topics
+            ],
             allow_auto_topic_creation=False,
         )
         self.view.learn(request, await upstream.ask(request))

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from kafka.protocol import admin, consumer, metadata, producer, sasl
-from kafka.protocol.api_header import RequestHeader
+from kafka.protocol.api_header import RequestHeader, ResponseClassRegistry, ResponseHeader
 from kafka.protocol.api_key import ApiKey
 from kafka.protocol.schemas.fields.codecs import Int32, UnsignedVarInt32
 from kafka.protocol.schemas.fields.codecs.encode_buffer import EncodeBuffer
@@ -178,7 +178,7 @@ def decode_response(frame: bytes | memoryview, api_key: int, version: int) -> Me
     position = Int32.size
     try:
         if flexible and api_key != ApiKey.ApiVersions:
-            header, position = _decode(ResponseHeader, 1, data, 0, compact=False, tagged=True)
+            _, position = _decode(ResponseHeader, 1, data, 0, compact=False, tagged=True)
         decoded, _ = _decode(response_class[None], version, data, position, compact=flexible, tagged=flexible)
     except (ValueError, AssertionError, struct.error) as error:
         raise MalformedRequestError(f"response to {api_name(api_key)} v{version}: {error}") from error
