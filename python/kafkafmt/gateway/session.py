@@ -130,7 +130,7 @@ class ClientSession:
 
     async def _answer_translated(self, request: Request) -> Message:
         translation: Translation = TRANSLATIONS[request.api_key]
-        upstream = await self._upstream_for(request)
+        upstream = await self._upstream_of_message(request)
 
         async def ask(message: Message) -> Message:
             return await upstream.ask(message, request.client_id)
@@ -163,6 +163,21 @@ class ClientSession:
             return await self._fetched(frame)
         if head.api_key == ApiKey.Produce:
             return await self._produced(frame)
+        return await upstreams.any()
+
+    async def _upstream_of_message(self, request: Request) -> Upstream:
+        """Return the connection to the broker that answers a request that is translated."""
+        body, upstreams, broker = request.body, self.upstreams, broker_of(request.api_key)
+        if broker is Broker.GROUP:
+            return await upstreams.coordinator(broker, body.group_id)
+        if broker is Broker.CONTROLLER:
+            return await upstreams.controller()
+        if broker is Broker.LEADER and body.topics and body.topics[0].partitions:
+            topic = body.topics[0]
+            first = topic.partitions[0]
+            if request.api_key == ApiKey.ListOffsets:
+                return await upstreams.leader(topic.name, first.partition_index)
+            return await upstreams.leader(topic.topic, first.partition)
         return await upstreams.any()
 
     async def _produced(self, frame: bytes) -> Upstream:

@@ -48,6 +48,7 @@ from kafkafmt.server.wire import (
     HEAD_BYTES,
     Frame,
     api_name,
+    api_of,
     decode_fetch_request,
     decode_request,
     encode_response_yielding,
@@ -87,9 +88,41 @@ class FetchHandler(Protocol):
         """Return the response and its error codes. lease: the connection's, for what is converted beforehand."""
 
 
+class Session(Protocol):
+    """What a server keeps for one client, if it passes requests on to other servers."""
+
+    @property
+    def request_bytes(self) -> int:
+        """The bytes of the requests that wait for responses."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether responses are on their way."""
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return the handlers of the requests that do not pass, by API key."""
+
+    async def passes(self, api_key: int, version: int) -> bool:
+        """Return whether a request is passed on as it is. Raises RequestError."""
+
+    async def pass_on(self, frame: bytes) -> None:
+        """Pass a request on. Its response is sent to the client when it comes. Raises RequestError."""
+
+    async def wait_idle(self) -> None:
+        """Wait until the responses of all requests that were passed on are sent."""
+
+    def close(self) -> None:
+        """Send no more."""
+
+
 @dataclass(frozen=True)
 class Service:
-    """What the connections of a server share. handlers: by API key, except for Fetch and SASL."""
+    """What the connections of a server share.
+
+    handlers: by API key, except for Fetch and SASL.
+    open_session: opens the session of a client, whose requests may pass; called with a function that ends the client's
+        connection for a reason. None: the server answers all requests itself.
+    """
 
     options: ServerOptions
     handlers: Mapping[int, Handler]
@@ -98,6 +131,7 @@ class Service:
     memory: DownConversionMemory
     metrics: Metrics
     request_memory: RequestMemory
+    open_session: Callable[[Stream, Callable[[Exception], None]], Session] | None = None
 
     @classmethod
     def within(
@@ -138,17 +172,46 @@ class Connection:
         self._handlers = dict(service.handlers) | (
             refusing_handlers() if self._sasl is None else self._sasl.handlers()
         )
+        self._session: Session | None = None
+        self._failure: Exception | None = None
+        if service.open_session is not None:
+            self._session = service.open_session(stream, self._fail)
+            self._handlers |= self._session.handlers()
         self._lease = service.memory.lease()
         self._memory = service.request_memory.lease()
         self._client_id: str | None = None  # as logs have it
         self._is_draining = False
-        self.is_busy = False
+        self._task: asyncio.Task[None] | None = None
+        self._answers = False
 
     async def serve(self) -> None:
         """Answer requests until `drain`.
 
         Raises ConnectionError or OSError if the client disconnects or stalls, RefusedError and RequestError.
         """
+        try:
+            await self._serve()
+        except asyncio.CancelledError:
+            if self._failure is not None:
+                raise self._failure from None
+            raise
+        finally:
+            if self._session is not None:
+                self._session.close()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a response is made or sent."""
+        return self._answers or (self._session is not None and self._session.is_busy)
+
+    def _fail(self, error: Exception) -> None:
+        """End the connection, whose responses cannot be completed."""
+        self._failure = self._failure or error
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _serve(self) -> None:
+        self._task = asyncio.current_task()
         while not self._is_draining:
             size = await self._read_size()
             if self._sasl is not None and self._sasl.expects_bare_token:
@@ -163,15 +226,29 @@ class Connection:
                 raise RefusedError(self._sasl.failure, "sasl")
 
     async def _answer_next(self, size: int) -> None:
+        if self._session is not None and await self._passes(self._session, size):
+            return
         request = await self._read_request(size)
         request.memory = self._memory
-        self.is_busy = True
+        self._answers = True
         try:
             await self._answer(request)
         finally:
-            self.is_busy = False
+            self._answers = False
             if request.answer_memory is not None:
                 request.answer_memory.keep(0)
+
+    async def _passes(self, session: Session, size: int) -> bool:
+        """Pass the next request on, if it goes through as it is. If not, wait until it may be answered here."""
+        head = await self._stream.peek(min(HEAD_BYTES, size), self._options.request_timeout)
+        api_key, version = api_of(head)
+        self._check_allowed(api_key, size)
+        if self._is_known and await session.passes(api_key, version):
+            await session.pass_on(await self._read_frame(size))
+            self._memory.keep(session.request_bytes)
+            return True
+        await session.wait_idle()
+        return False
 
     def drain(self) -> None:
         """End after the current response."""

@@ -77,14 +77,20 @@ def api_name(api_key: int) -> str:
     return name
 
 
+def api_of(head: bytes) -> tuple[int, int]:
+    """Return the API and the version of a request from the start of its frame. Raises MalformedRequestError."""
+    if len(head) < HEAD_BYTES:
+        raise MalformedRequestError(f"a request of {len(head)} bytes: no room for API and version")
+    api_key, version = struct.unpack_from(">hh", head)
+    return int(api_key), int(version)
+
+
 def request_class_of(head: bytes) -> tuple[Any, int, bool]:
     """Return the class and version of a request from the start of its frame, and whether that version is known.
 
     Only for ApiVersions may it be unknown. Raises MalformedRequestError and UnsupportedRequestError.
     """
-    if len(head) < HEAD_BYTES:
-        raise MalformedRequestError(f"a request of {len(head)} bytes: no room for API and version")
-    api_key, version = struct.unpack_from(">hh", head)
+    api_key, version = api_of(head)
     request_class = _REQUESTS.get(api_key)
     if request_class is None:
         raise UnsupportedRequestError(f"{api_name(api_key)} v{version}: this API is not served")
