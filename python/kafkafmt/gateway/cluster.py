@@ -8,7 +8,7 @@ from uuid import UUID
 
 from kafka.protocol.api_key import ApiKey
 
-from kafkafmt.gateway.heads import Broker
+from kafkafmt.gateway.routes import Broker
 from kafkafmt.server.request import Message
 
 # Values of the field `key_type` of FindCoordinator.

@@ -15,7 +15,7 @@ from kafka.protocol.api_key import ApiKey
 # A release of Kafka, as 0.10.1 is (0, 10, 1).
 Release: TypeAlias = tuple[int, ...]
 
-UNKNOWN_SERVER_ERROR = errors.UnknownError.errno
+UNKNOWN_SERVER_ERROR = int(errors.UnknownError.errno)
 
 # The release that introduced a version of an API, for the versions that a gateway translates.
 _RELEASES: Mapping[int, tuple[Release, ...]] = {

@@ -1,7 +1,7 @@
 """Produce of versions 0 to 2: message sets of v0 and v1 become batches of v2, and old answers are made of new ones.
 
-A message set becomes one batch, as in a broker that converts up. Messages of v0 have no timestamps: their batch gets the
-time of arrival. A topic with LogAppendTime has the broker's time in any case.
+A message set becomes one batch, as in a broker that converts up. Messages of v0 have no timestamps: their batch gets
+the time of arrival. A topic with LogAppendTime has the broker's time in any case.
 """
 
 from __future__ import annotations

@@ -11,12 +11,15 @@ from kafka.protocol.api_key import ApiKey
 from _kafkafmt.server.fetching import decode_fetch_request
 from _kafkafmt.server.producing import decode_produce_request
 from kafkafmt.gateway.addresses import NAMING_APIS, replace_addresses
-from kafkafmt.gateway.heads import Broker, Head, broker_of, coordinator_key, read_head
+from kafkafmt.gateway.fetching import TranslatedFetch
 from kafkafmt.gateway.passing import PassedResponses
+from kafkafmt.gateway.producing import TranslatedProduce
+from kafkafmt.gateway.routes import Broker, broker_of, coordinator_key
 from kafkafmt.gateway.translations import TRANSLATIONS, Translation
-from kafkafmt.gateway.upstreams import Upstream, UpstreamError, Upstreams
+from kafkafmt.gateway.upstreams import Upstream, Upstreams
 from kafkafmt.gateway.versions import offered_versions
 from kafkafmt.server.errors import MalformedRequestError, UnsupportedRequestError
+from kafkafmt.server.heads import Head, read_head
 from kafkafmt.server.wire import api_name
 
 if TYPE_CHECKING:
@@ -55,14 +58,23 @@ class ClientSession:
         stream: Stream,
         upstreams: Upstreams,
         advertised: Callable[[int], Address],
+        producing: TranslatedProduce,
+        fetching: TranslatedFetch,
         write_timeout: float,
         on_end: Callable[[Exception], None],
     ) -> None:
         self.upstreams = upstreams
+        self.fetching = fetching
+        self._producing = producing
         self._advertised = advertised
         self._passed = PassedResponses(stream, write_timeout, on_end)
         self._fetched_from: int | None = None  # the broker that has the client's fetch session
         self._versions: Mapping[int, range] = {}
+
+    @property
+    def undecoded(self) -> frozenset[int]:
+        """Produce: its handler reads the records where they are."""
+        return frozenset((int(ApiKey.Produce),))
 
     @property
     def is_busy(self) -> bool:
@@ -113,7 +125,16 @@ class ClientSession:
         """Return the handlers of the requests that do not pass, by API key."""
         named = dict.fromkeys((int(key) for key in NAMING_APIS), self._answer_named)
         translated = {int(key): self._answer_translated for key in TRANSLATIONS if key not in NAMING_APIS}
-        return {**translated, **named, int(ApiKey.ApiVersions): self._answer_versions}
+        return {
+            **translated,
+            **named,
+            int(ApiKey.ApiVersions): self._answer_versions,
+            int(ApiKey.Produce): self._answer_produce,
+        }
+
+    async def _answer_produce(self, request: Request) -> Message | None:
+        assert request.frame is not None
+        return await self._producing.answer(request.frame)
 
     async def _answer_named(self, request: Request) -> Message:
         """Pass a request on whose response names brokers, and replace their addresses."""
@@ -181,7 +202,7 @@ class ClientSession:
         return await upstreams.any()
 
     async def _produced(self, frame: bytes) -> Upstream:
-        """Return the connection to the leader of the first partition. The client has sent the request to that broker."""
+        """Return the connection to the leader of the first partition. The client means that broker."""
         request = decode_produce_request(frame)
         if request is None:
             raise MalformedRequestError(f"Produce of {len(frame)} bytes: it cannot be decoded")

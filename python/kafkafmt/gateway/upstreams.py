@@ -17,7 +17,8 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from kafkafmt.client.broker_connections import BrokerConnections
 from kafkafmt.gateway.cluster import Address, ClusterView
-from kafkafmt.gateway.heads import Broker
+from kafkafmt.gateway.held import HeldResponse
+from kafkafmt.gateway.routes import Broker
 from kafkafmt.server.errors import RequestError
 from kafkafmt.server.wire import api_name, decode_response, encode_request_frame
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from kafkafmt.client.broker_connection import BrokerConnection
     from kafkafmt.client.io_thread import IoLoop
     from kafkafmt.server.request import Message
+    from kafkafmt.server.request_memory import RequestLease
 
 # Nodes of the addresses that a gateway starts with: -1, -2 and so on, as in Kafka's clients.
 _FIRST_BOOTSTRAP = -1
@@ -107,6 +109,15 @@ class Upstream:
 
         self.connection.send(pieces, correlation_id, on_response)
         return await answered
+
+    async def request_held(
+        self, pieces: Sequence[Buffer], correlation_id: int, memory: RequestLease
+    ) -> memoryview:
+        """Send a request, and return its response, which is read once there is memory for it. Raises KafkaError."""
+        await self._can_send(self.connection)
+        response = HeldResponse(self.connection, memory)
+        self.connection.send_passing(pieces, correlation_id, response)
+        return await response.wait()
 
     async def send(self, pieces: Sequence[Buffer]) -> None:
         """Send a request that has no response. Raises KafkaError."""

@@ -24,6 +24,7 @@ from kafkafmt.server.batch_work import BatchWork
 from kafkafmt.server.down_conversion_memory import DownConversionMemory, Lease
 from kafkafmt.server.errors import UnsupportedRequestError
 from kafkafmt.server.frames import Measured, TooManyElementsError, measure, measure_fetch_request
+from kafkafmt.server.heads import read_head
 from kafkafmt.server.metrics import Metrics, Outcome, Refusal
 from kafkafmt.server.options import ServerOptions
 from kafkafmt.server.request import AnswerMemory, Handler, Request
@@ -99,8 +100,16 @@ class Session(Protocol):
     def is_busy(self) -> bool:
         """Whether responses are on their way."""
 
+    @property
+    def fetching(self) -> FetchHandler:
+        """What answers Fetch requests that do not pass."""
+
+    @property
+    def undecoded(self) -> frozenset[int]:
+        """The API keys whose handlers decode the frames of requests themselves."""
+
     def handlers(self) -> Mapping[int, Handler]:
-        """Return the handlers of the requests that do not pass, by API key."""
+        """Return the handlers of the requests that do not pass, by API key; not those of Fetch and SASL."""
 
     async def passes(self, api_key: int, version: int) -> bool:
         """Return whether a request is passed on as it is. Raises RequestError."""
@@ -173,10 +182,12 @@ class Connection:
             refusing_handlers() if self._sasl is None else self._sasl.handlers()
         )
         self._session: Session | None = None
+        self._fetching = service.fetching
         self._failure: Exception | None = None
         if service.open_session is not None:
             self._session = service.open_session(stream, self._fail)
             self._handlers |= self._session.handlers()
+            self._fetching = self._session.fetching
         self._lease = service.memory.lease()
         self._memory = service.request_memory.lease()
         self._client_id: str | None = None  # as logs have it
@@ -273,6 +284,12 @@ class Connection:
     async def _read_request(self, size: int) -> Request:
         """Read a request. Its API is checked before its body is read."""
         head = await self._stream.peek(min(HEAD_BYTES, size), self._options.request_timeout)
+        if self._session is not None and api_of(head)[0] in self._session.undecoded:
+            self._check_allowed(api_of(head)[0], size)
+            frame = await self._read_frame(size)
+            found = read_head(frame)
+            name = None if found.client_id is None else found.client_id.decode(errors="replace")
+            return Request(*found[:3], name, body=None, client_host=self._stream.host, size=size, frame=frame)
         request_class, version, is_version_known = request_class_of(head)
         self._check_allowed(request_class.API_KEY, size)
         frame = await self._read_frame(size)
@@ -346,7 +363,7 @@ class Connection:
                 watched = nullcontext() if request.api_key == ApiKey.Produce else self._stream.watched()
                 with watched:
                     message = await self._handler(request)(request)
-                request.body = None  # the client may be slow to read the answer
+                request.body = request.frame = None  # the client may be slow to read the answer
                 if message is not None:
                     encoded = await encode_response_yielding(request.correlation_id, message)
                     del message
@@ -366,7 +383,7 @@ class Connection:
     async def _answer_fetch(self, request: Request) -> None:
         try:
             with self._stream.watched():
-                response, error_codes = await self._service.fetching.answer(request, self._lease)
+                response, error_codes = await self._fetching.answer(request, self._lease)
             converts = response.converts
             if converts:
                 self._lease.begin()

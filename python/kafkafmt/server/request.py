@@ -34,6 +34,7 @@ class Request:
 
     size: of its frame in bytes, if it came in one. memory: of the request and its answer; None: it is not counted.
     answer_memory: counts the encoded answer instead of `memory`, if another process has made it.
+    frame: the bytes of the request, if its handler decodes it itself; `body` is None then.
     """
 
     api_key: int
@@ -45,10 +46,11 @@ class Request:
     size: int = 0
     memory: RequestLease | None = None
     answer_memory: AnswerMemory | None = None
+    frame: bytes | None = None
 
     def forget_body(self) -> None:
         """Release the body and the memory for it, before the answer waits for other clients."""
-        self.body = None
+        self.body = self.frame = None
         if self.memory is not None:
             self.memory.keep(0)
 

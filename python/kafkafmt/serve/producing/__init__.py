@@ -18,10 +18,10 @@ from kafka import errors
 from kafka.protocol.producer import ProduceResponse
 
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.server.produced_records import MAX_DECOMPRESSED_BYTES, RefusedRecordsError, checked_run
 from kafkafmt.serve.producing.writers import Appended, Writers
 from kafkafmt.server.errors import RequestError
 from kafkafmt.server.metrics import Metrics
+from kafkafmt.server.produced_records import MAX_DECOMPRESSED_BYTES, RefusedRecordsError, checked_run
 from kafkafmt.server.request import Message, Request
 from kafkafmt.server.yielding import YieldBudget
 

@@ -1,0 +1,57 @@
+"""Responses that a gateway holds whole, because it translates them. Their memory is taken before they are read."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kafkafmt.client.broker_connection import BrokerConnection
+    from kafkafmt.server.request_memory import RequestLease
+
+
+class HeldResponse:
+    """A `ResponseSink`. The connection is not read until there is memory for the response, so its broker waits."""
+
+    def __init__(self, connection: BrokerConnection, memory: RequestLease) -> None:
+        self._connection = connection
+        self._memory = memory
+        self._data = memoryview(b"")
+        self._position = 0
+        self._ended: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        self._task: asyncio.Task[None] | None = None
+
+    async def wait(self) -> memoryview:
+        """Return the response without its size. Raises KafkaError, and RequestMemoryError."""
+        try:
+            return await self._ended
+        finally:
+            if self._task is not None:
+                self._task.cancel()
+
+    def begin(self, size: int) -> None:
+        self._connection.pause()
+        self._task = asyncio.get_running_loop().create_task(self._hold(size))
+
+    def take(self, data: memoryview) -> None:
+        end = self._position + len(data)
+        self._data[self._position : end] = data
+        self._position = end
+
+    def end(self, error: Exception | None) -> None:
+        if self._ended.done():
+            return
+        if error is None:
+            self._ended.set_result(self._data)
+        else:
+            self._ended.set_exception(error)
+
+    async def _hold(self, size: int) -> None:
+        try:
+            await self._memory.take(size)
+        except Exception as error:
+            self.end(error)
+            self._connection.close()
+            return
+        self._data = memoryview(bytearray(size))
+        self._connection.resume()
