@@ -43,11 +43,18 @@ LAYERS = {
         "kafkafmt.memory.store",
         "kafkafmt.net",
     ],
-    "applications": ["kafkafmt.cli", "kafkafmt.mirror", "kafkafmt.serve", "kafkafmt.spark"],
+    "applications": [
+        "kafkafmt.cli",
+        "kafkafmt.gateway",
+        "kafkafmt.mirror",
+        "kafkafmt.serve",
+        "kafkafmt.spark",
+    ],
 }
 # Which other applications an application may import.
 APPLICATIONS = {
-    "kafkafmt.cli": {"kafkafmt.mirror", "kafkafmt.serve", "kafkafmt.spark"},
+    "kafkafmt.cli": {"kafkafmt.gateway", "kafkafmt.mirror", "kafkafmt.serve", "kafkafmt.spark"},
+    "kafkafmt.gateway": set(),
     "kafkafmt.mirror": set(),
     "kafkafmt.serve": set(),
     "kafkafmt.spark": set(),

@@ -34,8 +34,9 @@ from kafkafmt.serve.topic_settings import TopicConfigs
 from kafkafmt.server.listener import listen
 from kafkafmt.server.metrics import Metrics
 from kafkafmt.server.node import Node
-from kafkafmt.server.prometheus import PrometheusMetrics, metrics_server, workers_registry
+from kafkafmt.server.prometheus import PrometheusMetrics, workers_registry
 from kafkafmt.server.reloading import reloading_at_sighup
+from kafkafmt.server.running import ended_by_signals, serve_metrics
 from kafkafmt.server.security.tls import tls_context
 from kafkafmt.server.workers import Supervisor
 from kafkafmt.server.yielding import freeze_start
@@ -69,7 +70,7 @@ async def _serve_alone(options: ServeOptions, listener: socket.socket, on_ready:
         metrics = Metrics()
         if options.metrics is not None:
             metrics = PrometheusMetrics()
-            _serve_metrics(stack, metrics.registry, options.metrics, options.request_timeout)
+            serve_metrics(stack, metrics.registry, options.metrics, options.request_timeout)
         async with _group_coordinator(options, listener) as coordinator:
             handlers = coordinator.handlers()
             endpoint = Endpoint(options, listener, handlers=handlers, metrics=metrics)
@@ -78,7 +79,7 @@ async def _serve_alone(options: ServeOptions, listener: socket.socket, on_ready:
             async def reload() -> None:
                 await endpoint.reload(await asyncio.to_thread(options.reload))
 
-            with _ended_by_signals((coordinator.close, endpoint.drain), serving.cancel):
+            with ended_by_signals((coordinator.close, endpoint.drain), serving.cancel):
                 async with reloading_at_sighup(reload):
                     coordinator.begin_sessions()
                     on_ready()
@@ -95,7 +96,7 @@ async def _serve_by_workers(
         folder = None
         if options.metrics is not None:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="kafkafmt-metrics-")))
-            _serve_metrics(stack, workers_registry(folder), options.metrics, options.request_timeout)
+            serve_metrics(stack, workers_registry(folder), options.metrics, options.request_timeout)
         async with _group_coordinator(options, listener) as coordinator:
             handlers = coordinator.handlers()
             supervisor = Supervisor(options, open_worker_endpoint, listener, handlers, folder)
@@ -109,7 +110,7 @@ async def _serve_by_workers(
                 await asyncio.to_thread(_check_files, again)
                 supervisor.reload(again)
 
-            with _ended_by_signals((coordinator.close, supervisor.drain), supervisor.end):
+            with ended_by_signals((coordinator.close, supervisor.drain), supervisor.end):
                 async with reloading_at_sighup(reload):
                     await supervisor.run(on_all_ready)
 
@@ -126,15 +127,6 @@ def _state_lock(options: ServeOptions) -> AbstractContextManager[object]:
     return nullcontext() if options.state is None else lock_surroundings(options.state / OFFSETS_FILE)
 
 
-def _serve_metrics(
-    stack: ExitStack, registry: CollectorRegistry, address: tuple[str, int], request_timeout: float
-) -> None:
-    """Serve metrics until the stack is closed."""
-    host, port = address
-    port = stack.enter_context(metrics_server(registry, host, port, request_timeout))
-    _log.info("metrics are served", address=host_and_port(host, port))
-
-
 @asynccontextmanager
 async def _group_coordinator(
     options: ServeOptions, listener: socket.socket
@@ -147,30 +139,3 @@ async def _group_coordinator(
         yield GroupCoordinator(store, catalog, node, options.groups)
     finally:
         await store.close()
-
-
-@contextmanager
-def _ended_by_signals(drain: Iterable[Callable[[], None]], end: Callable[[], object]) -> Iterator[None]:
-    """Call all functions of `drain` at the first SIGTERM or SIGINT, and `end` at each later one."""
-    loop = asyncio.get_running_loop()
-    signals = (signal.SIGTERM, signal.SIGINT)
-    is_draining = False
-
-    def on_signal() -> None:
-        nonlocal is_draining
-        if is_draining:
-            _log.info("ending at once")
-            end()
-            return
-        is_draining = True
-        _log.info("draining")
-        for call in drain:
-            call()
-
-    for number in signals:
-        loop.add_signal_handler(number, on_signal)
-    try:
-        yield
-    finally:
-        for number in signals:
-            loop.remove_signal_handler(number)

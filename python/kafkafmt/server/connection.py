@@ -135,7 +135,7 @@ class Service:
 
     options: ServerOptions
     handlers: Mapping[int, Handler]
-    fetching: FetchHandler
+    fetching: FetchHandler | None
     work: BatchWork
     memory: DownConversionMemory
     metrics: Metrics
@@ -147,7 +147,7 @@ class Service:
         cls,
         options: ServerOptions,
         handlers: Mapping[int, Handler],
-        fetching: FetchHandler,
+        fetching: FetchHandler | None,
         work: BatchWork,
         metrics: Metrics,
     ) -> Service:

@@ -1,0 +1,52 @@
+"""What any server needs around its event loop: signals that end it, and a port for metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from kafkafmt._util.addresses import host_and_port
+from kafkafmt.server.prometheus import metrics_server
+
+_log = structlog.get_logger()
+
+
+def serve_metrics(
+    stack: ExitStack, registry: CollectorRegistry, address: tuple[str, int], request_timeout: float
+) -> None:
+    """Serve metrics until the stack is closed."""
+    host, port = address
+    port = stack.enter_context(metrics_server(registry, host, port, request_timeout))
+    _log.info("metrics are served", address=host_and_port(host, port))
+
+
+@contextmanager
+def ended_by_signals(drain: Iterable[Callable[[], None]], end: Callable[[], object]) -> Iterator[None]:
+    """Call all functions of `drain` at the first SIGTERM or SIGINT, and `end` at each later one."""
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGTERM, signal.SIGINT)
+    is_draining = False
+
+    def on_signal() -> None:
+        nonlocal is_draining
+        if is_draining:
+            _log.info("ending at once")
+            end()
+            return
+        is_draining = True
+        _log.info("draining")
+        for call in drain:
+            call()
+
+    for number in signals:
+        loop.add_signal_handler(number, on_signal)
+    try:
+        yield
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
