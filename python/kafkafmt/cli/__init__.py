@@ -16,6 +16,7 @@ import click
 from kafkafmt import __version__
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.cli.convert import convert
+from kafkafmt.cli.gateway import gateway
 from kafkafmt.cli.help import GroupedCommands
 from kafkafmt.cli.inspect import inspect
 from kafkafmt.cli.memory import memory
@@ -73,7 +74,7 @@ def _fail(message: str, status: int = 2) -> int:
     headings={
         "Look at logs": (inspect, verify),
         "Change them": (convert, table),
-        "Serve them": (serve,),
+        "Serve them": (serve, gateway),
         "Move records": (mirror, replay),
         "Plan": (memory, spark_archive),
     },

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import stat
 from collections.abc import Iterator
 from dataclasses import fields
@@ -17,11 +16,21 @@ from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.options import (
     Decorator,
     from_segment_start_option,
-    log_options,
     memory_errors,
     needs,
     options,
     zstd_fallback_option,
+)
+from kafkafmt.cli.server_options import (
+    is_loopback,
+    is_wildcard,
+    listening_options,
+    operations_options,
+    security_options,
+    size_option,
+    timeout_options,
+    tls_options,
+    users,
 )
 from kafkafmt.cli.values import FILE, Address, AddressType, Count, Folder, Seconds, Size
 from kafkafmt.serve.options import ServeOptions
@@ -33,34 +42,9 @@ from kafkafmt.storage import RemotePath, StoragePath
 _MAX_MEMORY_BYTES = 1024 * GIB
 
 
-def _size_option(name: str, setting: str, maximum: int, help_text: str) -> Decorator:
-    """Return an option for a size in ServeOptions."""
-    return click.option(
-        name,
-        setting,
-        type=Size(most=maximum),
-        default=size_text(getattr(ServeOptions, setting)),
-        help=help_text,
-    )
-
-
 # A parameter has the name of the field in ServeOptions that takes its value unchanged.
 _network_options = options(
-    click.option(
-        "--listen",
-        type=AddressType(least_port=0),
-        default=str(Address(DEFAULT_HOST, DEFAULT_PORT)),
-        help="Address to listen on; port 0: any free port.",
-    ),
-    click.option(
-        "--advertise",
-        "advertised",
-        type=AddressType(least_port=1),
-        help="Address that clients are told to connect to.  [default: as --listen]",
-    ),
-    click.option(
-        "--workers", type=Count(most=256), default=ServeOptions.workers, help="Processes that share the port."
-    ),
+    listening_options,
     click.option(
         "--state",
         type=click.Path(file_okay=False, path_type=Path),
@@ -83,13 +67,14 @@ _conversion_options = options(
     zstd_fallback_option(
         "Codec of zstd batches for clients without zstd support.  [default: they get an error]"
     ),
-    _size_option(
+    size_option(
+        ServeOptions,
         "--max-downconversion-memory",
         "max_downconversion_bytes",
         64 * GIB,
         "Limit for converted chunks in memory, over all connections and workers.",
     ),
-    _size_option("--chunk-size", "chunk_bytes", GIB, "Bytes read and converted at a time."),
+    size_option(ServeOptions, "--chunk-size", "chunk_bytes", GIB, "Bytes read and converted at a time."),
 )
 _producing_options = options(
     from_segment_start_option(),
@@ -101,27 +86,13 @@ _producing_options = options(
     click.option(
         "--auto-create-topics", is_flag=True, help="Create topics that producers ask for, with one partition."
     ),
-    _size_option("--max-produce-size", "max_produce_bytes", GIB, "Largest Produce request."),
-    _size_option(
+    size_option(ServeOptions, "--max-produce-size", "max_produce_bytes", GIB, "Largest Produce request."),
+    size_option(
+        ServeOptions,
         "--max-produce-memory",
         "max_produce_memory_bytes",
         64 * GIB,
         "Limit for requests and responses in memory, over all connections of a process; small ones do not count.",
-    ),
-)
-_security_options = options(
-    click.option("--tls-cert", type=FILE, help="Certificate with its chain, in PEM form."),
-    click.option("--tls-key", type=FILE, help="Key of the certificate, not encrypted."),
-    click.option(
-        "--tls-client-ca",
-        type=FILE,
-        help="Certificate authorities. Clients must show a certificate that one of them signed.",
-    ),
-    click.option("--sasl-users", type=FILE, help="File of the users who may connect, by SASL."),
-    click.option(
-        "--sasl-mechanisms",
-        metavar="NAMES",
-        help=f"SASL mechanisms that users may use, comma-separated: {', '.join(MECHANISMS)}.  [default: all]",
     ),
 )
 _limit_options = options(
@@ -137,35 +108,15 @@ _limit_options = options(
         type=Count(),
         help="Most connections of each process.  [default: as many as the limit of open files allows]",
     ),
-    _size_option("--max-request-size", "max_request_bytes", 100 * MIB, "Largest request, except Produce."),
-    _size_option(
+    size_option(ServeOptions, "--max-request-size", "max_request_bytes", 100 * MIB, "Largest request, except Produce."),
+    size_option(
+        ServeOptions,
         "--max-fetch-size",
         "max_fetch_bytes",
         GIB,
         "Most bytes in the response to a fetch, whatever it asks for.",
     ),
-    *(
-        click.option(
-            f"--{name}-timeout",
-            type=Seconds(),
-            default=getattr(ServeOptions, f"{name}_timeout"),
-            help=help_text,
-        )
-        for name, help_text in {
-            "write": "Longest time in which a client reads nothing of a response.",
-            "request": "Longest time for the rest of a request to arrive.",
-            "idle": "Longest time without a request on a connection.",
-            "shutdown": "Longest time for responses to end after SIGTERM.",
-        }.items()
-    ),
-)
-_operations_options = options(
-    click.option(
-        "--metrics",
-        type=AddressType(least_port=0),
-        help="Address on which metrics are served, in Prometheus' format.",
-    ),
-    log_options(),
+    timeout_options,
 )
 
 
@@ -178,9 +129,9 @@ _operations_options = options(
 @_network_options
 @_conversion_options
 @_producing_options
-@_security_options
+@security_options
 @_limit_options
-@_operations_options
+@operations_options
 def serve(
     directory: StoragePath,
     listen: Address,
@@ -240,15 +191,15 @@ def serve(
         raise click.UsageError("--allow-produce is for one process: logs have one writer, so --workers is 1")
     if settings["auto_create_topics"] and not settings["allow_produce"]:
         raise click.UsageError("--auto-create-topics needs --allow-produce")
-    if _is_wildcard(listen.host) and settings["advertised"] is None:
+    if is_wildcard(listen.host) and settings["advertised"] is None:
         raise click.UsageError(f"--listen {listen} needs --advertise HOST:PORT, for clients to connect to")
     asked = ServeOptions(
         directory,
         host=listen.host,
         port=listen.port,
         topics_file=None if topics_file is None else read_topics_file(topics_file),
-        tls=_tls_options(tls_cert, tls_key, tls_client_ca),
-        users=_users(sasl_users, sasl_mechanisms, settings["state"]),
+        tls=tls_options(tls_cert, tls_key, tls_client_ca),
+        users=users(sasl_users, sasl_mechanisms, settings["state"]),
         **settings,
     )
     if memory_bytes is not None:
@@ -275,28 +226,6 @@ def _within_memory(memory_bytes: int, options: ServeOptions) -> ServeOptions:
         return within_memory(memory_bytes, options, given - {"memory_bytes"})
 
 
-def _tls_options(certificate: Path | None, key: Path | None, client_ca: Path | None) -> TlsOptions | None:
-    if certificate is not None and key is not None:
-        return TlsOptions(certificate, key, client_ca)
-    if certificate is not None or key is not None:
-        raise click.UsageError("--tls-cert and --tls-key go together")
-    if client_ca is not None:
-        raise click.UsageError("--tls-client-ca needs --tls-cert and --tls-key")
-    return None
-
-
-def _users(path: Path | None, names: str | None, state: Path | None) -> Users | None:
-    if names is not None and path is None:
-        raise click.UsageError("--sasl-mechanisms needs --sasl-users")
-    mechanisms = MECHANISMS if names is None else tuple(name.strip().upper() for name in names.split(","))
-    for name in mechanisms:
-        if name not in MECHANISMS:
-            raise click.UsageError(f"--sasl-mechanisms: expected {', '.join(MECHANISMS)}, found {name!r}")
-    if path is None:
-        return None
-    return read_users(path, mechanisms, secret=None if state is None else load_or_create_secret(state))
-
-
 def _ensure_log_directory(options: ServeOptions) -> None:
     """Raise click.ClickException for a folder without partitions, unless clients may create them in it."""
     from kafkafmt.log import LogDirectory
@@ -321,7 +250,7 @@ def _warnings(options: ServeOptions, users_file: Path | None) -> Iterator[tuple[
                     "the topics file names a topic that does not exist",
                     {"file": str(options.topics_file.path), "topic": topic},
                 )
-    if not _is_loopback(options.host):
+    if not is_loopback(options.host):
         if options.users is None and (options.tls is None or options.tls.client_ca is None):
             allowed = "read and write" if options.allow_produce else "read"
             yield f"every client that reaches the port can {allowed} all topics", {"host": options.host}
@@ -330,21 +259,3 @@ def _warnings(options: ServeOptions, users_file: Path | None) -> Iterator[tuple[
     for path in filter(None, (users_file, options.tls.key if options.tls else None)):
         if path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
             yield "other users can read a file of secrets", {"file": str(path)}
-
-
-def _is_loopback(host: str) -> bool:
-    address = _address(host)
-    return host == "localhost" or (address is not None and address.is_loopback)
-
-
-def _is_wildcard(host: str) -> bool:
-    address = _address(host)
-    return address is not None and address.is_unspecified
-
-
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return the IP address; None if `host` is a name."""
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None

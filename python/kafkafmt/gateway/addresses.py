@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 from kafka.protocol.api_key import ApiKey
@@ -13,6 +14,8 @@ from kafkafmt.server.request import Message
 Advertised = Callable[[int], Address]
 
 _NO_NODE = -1
+_SCHEME = "kafka://"
+_SERVER = re.compile(r"(?:\[([^\]\s]+)\]|([^\s:\[\],/]+)):(\d{1,5})")
 
 
 def _metadata(response: Message, advertised: Advertised) -> None:
@@ -43,3 +46,16 @@ NAMING_APIS = frozenset(_REPLACED)
 def replace_addresses(response: Message, advertised: Advertised) -> None:
     """Replace the addresses of brokers in a response of one of `NAMING_APIS`."""
     _REPLACED[response.API_KEY](response, advertised)
+
+
+def parse_servers(text: str) -> tuple[Address, ...]:
+    """Parse `kafka://HOST:PORT[,HOST:PORT]`. Raises ValueError, which says what is wrong with the text."""
+    if not text.startswith(_SCHEME):
+        raise ValueError(f"{text}: expected {_SCHEME}HOST:PORT[,HOST:PORT]")
+    servers = []
+    for server in text.removeprefix(_SCHEME).rstrip("/").split(","):
+        match = _SERVER.fullmatch(server)
+        if match is None or not 0 < int(match[3]) <= 65535:
+            raise ValueError(f"{text}: expected HOST:PORT with a port from 1 to 65535, found {server!r}")
+        servers.append(Address(match[1] or match[2], int(match[3])))
+    return tuple(servers)
