@@ -1,0 +1,126 @@
+"""Addresses of leaders are hidden in responses that pass, and nothing else changes, in whatever pieces they come."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.protocol.consumer import FetchResponse
+from kafka.protocol.producer import ProduceResponse
+
+from kafkafmt.gateway.hints import HintedFetch, HintedProduce
+from kernels.wire_messages import encoded
+
+HOST = "broker-of-the-cluster"
+
+
+class Written:
+    """Takes what a response writes, as the responses of a client do."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.error: Exception | None = None
+
+    def is_next(self, _: Any) -> bool:
+        return True
+
+    def write(self, _: Any, data: memoryview) -> None:
+        self.data += data
+
+    def end(self, _: Any) -> None:
+        pass
+
+    def fail(self, error: Exception) -> None:
+        self.error = error
+
+
+def passed(response: Any, data: bytes, pieces: list[int]) -> bytes:
+    response.begin(len(data))
+    position = 0
+    while position < len(data):
+        size = pieces[position % len(pieces)]
+        response.take(memoryview(data)[position : position + size])
+        position += size
+    response.end(None)
+    written = response._responses
+    assert written.error is None
+    assert written.data[:4] == len(data).to_bytes(4, "big")
+    return bytes(written.data[4:])
+
+
+def fetch_response(version: int, records: list[list[bytes | None]], *, hints: bool) -> bytes:
+    topic, partition = FetchResponse.FetchableTopicResponse, FetchResponse.FetchableTopicResponse.PartitionData
+    message = FetchResponse(
+        responses=[
+            topic(
+                topic_id=uuid.UUID(int=number + 1),
+                partitions=[
+                    partition(
+                        partition_index=index,
+                        error_code=6 if hints else 0,
+                        current_leader=partition.LeaderIdAndEpoch(leader_id=2, leader_epoch=7) if hints else None,
+                        records=one,
+                    )
+                    for index, one in enumerate(partitions)
+                ],
+            )
+            for number, partitions in enumerate(records)
+        ],
+        node_endpoints=[FetchResponse.NodeEndpoint(node_id=2, host=HOST, port=9092)] if hints else [],
+    )
+    return bytes(encoded(message, version, 5))
+
+
+@pytest.mark.parametrize("version", [16, 17, 18])
+@pytest.mark.parametrize("hints", [True, False])
+@given(
+    records=st.lists(st.lists(st.none() | st.binary(max_size=3000), max_size=4), max_size=3),
+    pieces=st.lists(st.integers(1, 5000), min_size=1, max_size=5),
+)
+def test_fetch_response_when_it_passes_then_only_addresses_are_hidden(
+    version: int, hints: bool, records: Any, pieces: list[int]
+) -> None:
+    data = fetch_response(version, records, hints=hints)
+
+    found = passed(HintedFetch(Written(), None, 0, version), data, pieces)  # type: ignore[arg-type]
+
+    assert len(found) == len(data)
+    changed = [number for number, (one, other) in enumerate(zip(found, data, strict=True)) if one != other]
+    assert len(changed) == (1 if hints else 0)
+    before = FetchResponse.decode(data, version=version, header=True)
+    after = FetchResponse.decode(found, version=version, header=True)
+    assert not after.node_endpoints
+    before.node_endpoints = after.node_endpoints
+    assert after.encode(version=version) == before.encode(version=version)
+
+
+@pytest.mark.parametrize("version", [10, 12, 13])
+@pytest.mark.parametrize("hints", [True, False])
+def test_produce_response_when_it_passes_then_only_addresses_are_hidden(version: int, hints: bool) -> None:
+    topic = ProduceResponse.TopicProduceResponse
+    partition = topic.PartitionProduceResponse
+    message = ProduceResponse(
+        responses=[
+            topic(
+                name="topic",
+                topic_id=uuid.UUID(int=1),
+                partition_responses=[
+                    partition(
+                        index=0,
+                        error_code=6,
+                        current_leader=partition.LeaderIdAndEpoch(leader_id=2, leader_epoch=7),
+                    )
+                ],
+            )
+        ],
+        node_endpoints=[ProduceResponse.NodeEndpoint(node_id=2, host=HOST, port=9092)] if hints else [],
+    )
+    data = bytes(encoded(message, version, 5))
+    found = passed(HintedProduce(Written(), None, 0, version), data, [7, 30])  # type: ignore[arg-type]
+    after = ProduceResponse.decode(found, version=version, header=True)
+    assert len(found) == len(data)
+    assert not after.node_endpoints
+    assert after.responses[0].partition_responses[0].current_leader.leader_id == 2
