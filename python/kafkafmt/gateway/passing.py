@@ -40,11 +40,9 @@ class PassedResponses:
         """The number of requests that wait for the end of their responses."""
         return len(self._waiting)
 
-    def expect(self, connection: BrokerConnection, request_bytes: int) -> PassedResponse:
-        """Return the sink for the response to the next request."""
-        response = PassedResponse(self, connection, request_bytes)
+    def expect(self, response: PassedResponse) -> None:
+        """Expect a response after those that are expected already."""
         self._waiting.append(response)
-        return response
 
     async def wait_below(self, count: int) -> None:
         """Wait until fewer requests than `count` wait for their responses; with 1 until all bytes are written."""

@@ -12,7 +12,13 @@ from _kafkafmt.server.fetching import decode_fetch_request
 from _kafkafmt.server.producing import decode_produce_request
 from kafkafmt.gateway.addresses import NAMING_APIS, replace_addresses
 from kafkafmt.gateway.fetching import TranslatedFetch
-from kafkafmt.gateway.passing import PassedResponses
+from kafkafmt.gateway.hints import (
+    FIRST_FETCH_VERSION,
+    FIRST_PRODUCE_VERSION,
+    HintedFetch,
+    HintedProduce,
+)
+from kafkafmt.gateway.passing import PassedResponse, PassedResponses
 from kafkafmt.gateway.producing import TranslatedProduce
 from kafkafmt.gateway.routes import Broker, broker_of, coordinator_key
 from kafkafmt.gateway.translations import TRANSLATIONS, Translation
@@ -109,8 +115,16 @@ class ClientSession:
         if head.api_key == ApiKey.Produce and _acks(frame) == _NONE:
             await upstream.send(pieces)
             return
-        response = self._passed.expect(upstream.connection, len(frame))
+        response = self._passed_response(upstream, head, len(frame))
+        self._passed.expect(response)
         upstream.connection.send_passing(pieces, head.correlation_id, response)
+
+    def _passed_response(self, upstream: Upstream, head: Head, size: int) -> PassedResponse:
+        if head.api_key == ApiKey.Fetch and head.version >= FIRST_FETCH_VERSION:
+            return HintedFetch(self._passed, upstream.connection, size, head.version)
+        if head.api_key == ApiKey.Produce and head.version >= FIRST_PRODUCE_VERSION:
+            return HintedProduce(self._passed, upstream.connection, size, head.version)
+        return PassedResponse(self._passed, upstream.connection, size)
 
     async def wait_idle(self) -> None:
         """Wait until the responses that pass are written."""
