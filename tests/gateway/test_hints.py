@@ -52,7 +52,10 @@ def passed(response: Any, data: bytes, pieces: list[int]) -> bytes:
 
 
 def fetch_response(version: int, records: list[list[bytes | None]], *, hints: bool) -> bytes:
-    topic, partition = FetchResponse.FetchableTopicResponse, FetchResponse.FetchableTopicResponse.PartitionData
+    topic, partition = (
+        FetchResponse.FetchableTopicResponse,
+        FetchResponse.FetchableTopicResponse.PartitionData,
+    )
     message = FetchResponse(
         responses=[
             topic(
@@ -61,7 +64,9 @@ def fetch_response(version: int, records: list[list[bytes | None]], *, hints: bo
                     partition(
                         partition_index=index,
                         error_code=6 if hints else 0,
-                        current_leader=partition.LeaderIdAndEpoch(leader_id=2, leader_epoch=7) if hints else None,
+                        current_leader=partition.LeaderIdAndEpoch(leader_id=2, leader_epoch=7)
+                        if hints
+                        else None,
                         records=one,
                     )
                     for index, one in enumerate(partitions)

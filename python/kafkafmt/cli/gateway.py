@@ -56,7 +56,11 @@ _conversion_options = options(
         "Limit for requests and responses in memory, over all connections of a process; small ones do not count.",
     ),
     size_option(
-        ServerOptions, "--max-request-size", "max_request_bytes", 100 * MIB, "Largest request, except Produce."
+        ServerOptions,
+        "--max-request-size",
+        "max_request_bytes",
+        100 * MIB,
+        "Largest request, except Produce.",
     ),
     click.option(
         "--max-connections",

@@ -11,10 +11,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from kafkafmt._util.sizes import GIB, MIB, size_text
+from kafkafmt._util.sizes import GIB, MIB
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.options import (
-    Decorator,
     from_segment_start_option,
     memory_errors,
     needs,
@@ -32,11 +31,9 @@ from kafkafmt.cli.server_options import (
     tls_options,
     users,
 )
-from kafkafmt.cli.values import FILE, Address, AddressType, Count, Folder, Seconds, Size
+from kafkafmt.cli.values import FILE, Address, Count, Folder, Size
 from kafkafmt.serve.options import ServeOptions
 from kafkafmt.serve.topics_file import read_topics_file
-from kafkafmt.server.options import DEFAULT_HOST, DEFAULT_PORT, TlsOptions
-from kafkafmt.server.security.users import MECHANISMS, Users, load_or_create_secret, read_users
 from kafkafmt.storage import RemotePath, StoragePath
 
 _MAX_MEMORY_BYTES = 1024 * GIB
@@ -108,7 +105,9 @@ _limit_options = options(
         type=Count(),
         help="Most connections of each process.  [default: as many as the limit of open files allows]",
     ),
-    size_option(ServeOptions, "--max-request-size", "max_request_bytes", 100 * MIB, "Largest request, except Produce."),
+    size_option(
+        ServeOptions, "--max-request-size", "max_request_bytes", 100 * MIB, "Largest request, except Produce."
+    ),
     size_option(
         ServeOptions,
         "--max-fetch-size",

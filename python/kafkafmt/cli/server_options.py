@@ -14,7 +14,9 @@ from kafkafmt.server.options import DEFAULT_HOST, DEFAULT_PORT, ServerOptions, T
 from kafkafmt.server.security.users import MECHANISMS, Users, load_or_create_secret, read_users
 
 
-def size_option(defaults: type[ServerOptions], name: str, setting: str, maximum: int, help_text: str) -> Decorator:
+def size_option(
+    defaults: type[ServerOptions], name: str, setting: str, maximum: int, help_text: str
+) -> Decorator:
     """Return an option for a size. defaults: the options that have its default as `setting`."""
     return click.option(
         name,
@@ -39,7 +41,10 @@ listening_options = options(
         help="Address that clients are told to connect to.  [default: as --listen]",
     ),
     click.option(
-        "--workers", type=Count(most=256), default=ServerOptions.workers, help="Processes that share the port."
+        "--workers",
+        type=Count(most=256),
+        default=ServerOptions.workers,
+        help="Processes that share the port.",
     ),
 )
 security_options = options(

@@ -1,7 +1,7 @@
 """Leader hints in responses (KIP-951). They name the leader of a partition, and the addresses of leaders.
 
-A hint's node ids stay. Clients have the addresses of the gateway for these from metadata, so the addresses are left out:
-the tag of the field is replaced by one that clients do not know, and skip. So a response keeps its size.
+A hint's node ids stay. Clients know from metadata at which address of the gateway they reach each node. So the field
+of addresses gets a tag that clients do not know, and skip. The response keeps its size.
 """
 
 from __future__ import annotations

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import (
     AbstractContextManager,
     ExitStack,
     asynccontextmanager,
-    contextmanager,
     nullcontext,
     suppress,
 )
@@ -18,9 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import structlog
-from prometheus_client import CollectorRegistry
 
-from kafkafmt._util.addresses import host_and_port
 from kafkafmt._util.descriptors import raise_limit
 from kafkafmt._util.directory_lock import lock_log_directory, lock_surroundings
 from kafkafmt.log import LogDirectory

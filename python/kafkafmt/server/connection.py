@@ -381,6 +381,8 @@ class Connection:
         return handler
 
     async def _answer_fetch(self, request: Request) -> None:
+        if self._fetching is None:
+            raise UnsupportedRequestError("Fetch: this API is not served")
         try:
             with self._stream.watched():
                 response, error_codes = await self._fetching.answer(request, self._lease)
