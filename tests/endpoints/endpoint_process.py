@@ -15,7 +15,8 @@ from typing import IO
 HOST = "127.0.0.1"
 STOP_SECONDS = 60
 FIRST_LASTING, FIRST_GIVEN_AWAY = 10_000, 32_768  # ports
-SERVE = (str(Path(sys.executable).with_name("kafkafmt")), "serve")
+KAFKAFMT = str(Path(sys.executable).with_name("kafkafmt"))
+SERVE, GATEWAY = (KAFKAFMT, "serve"), (KAFKAFMT, "gateway")
 _LISTENING = "listening on "
 
 
@@ -30,17 +31,20 @@ def lasting_address() -> str:
 
 
 class EndpointProcess:
-    """Serves a log directory; a context manager. `command` is what runs in place of `kafkafmt serve`."""
+    """Serves a log directory; a context manager. `command` is what runs in place of `kafkafmt serve`.
+
+    source: the log directory; for a gateway the cluster's URI.
+    """
 
     def __init__(
         self,
-        directory: Path,
+        source: Path | str,
         *options: str,
         log: Path | None = None,
         command: Sequence[str] = SERVE,
         listen: str = f"{HOST}:0",
     ) -> None:
-        self._command = [*command, str(directory), "--listen", listen, *options]
+        self._command = [*command, str(source), "--listen", listen, *options]
         self._log = log
         self._process: subprocess.Popen[str] | None = None
         self.host, self.port = HOST, -1
@@ -102,3 +106,10 @@ class EndpointProcess:
                 self.send_signal(signal.SIGKILL)
                 self.wait()
         self._process = None
+
+
+def gateway_process(
+    bootstrap: str, *options: str, log: Path | None = None, listen: str = f"{HOST}:0"
+) -> EndpointProcess:
+    """A gateway to the cluster of these brokers, not yet started."""
+    return EndpointProcess(f"kafka://{bootstrap}", *options, log=log, command=GATEWAY, listen=listen)

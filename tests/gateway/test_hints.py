@@ -98,8 +98,7 @@ def test_fetch_response_when_it_passes_then_only_addresses_are_hidden(
     before = FetchResponse.decode(data, version=version, header=True)
     after = FetchResponse.decode(found, version=version, header=True)
     assert not after.node_endpoints
-    before.node_endpoints = after.node_endpoints
-    assert after.encode(version=version) == before.encode(version=version)
+    assert after.responses == before.responses
 
 
 @pytest.mark.parametrize("version", [10, 12, 13])
