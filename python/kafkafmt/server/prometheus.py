@@ -22,6 +22,7 @@ from prometheus_client.values import MultiProcessValue
 
 from kafkafmt._util.addresses import host_and_port
 from kafkafmt.server.metrics import Metrics, Outcome, Refusal
+from kafkafmt.server.pages import Pages, with_pages
 from kafkafmt.server.wire import SUPPORTED, api_name
 
 if TYPE_CHECKING:
@@ -145,11 +146,12 @@ def workers_registry(folder: Path) -> CollectorRegistry:
 
 @contextmanager
 def metrics_server(
-    registry: CollectorRegistry, host: str, port: int, request_timeout: float
+    registry: CollectorRegistry, host: str, port: int, request_timeout: float, pages: Pages | None = None
 ) -> Iterator[int]:
     """Serve metrics over HTTP, from threads, within the block. Yields the port. Raises OSError.
 
     request_timeout: the longest time that a client may take for its request, in seconds; a thread waits for it.
+    pages: paths that answer with something else than metrics.
     """
     try:
         server, thread = start_http_server(port, host, registry)
@@ -157,6 +159,10 @@ def metrics_server(
         raise OSError(error.errno, error.strerror, host_and_port(host, port)) from None
     handler = type("_Handler", (server.RequestHandlerClass,), {"timeout": request_timeout})  # type: ignore[arg-type]
     server.RequestHandlerClass = handler
+    if pages:
+        metrics = server.get_app()
+        assert metrics is not None
+        server.set_app(with_pages(pages, metrics))
     try:
         yield server.server_port
     finally:

@@ -11,17 +11,22 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from kafkafmt._util.addresses import host_and_port
+from kafkafmt.server.pages import Pages
 from kafkafmt.server.prometheus import metrics_server
 
 _log = structlog.get_logger()
 
 
 def serve_metrics(
-    stack: ExitStack, registry: CollectorRegistry, address: tuple[str, int], request_timeout: float
+    stack: ExitStack,
+    registry: CollectorRegistry,
+    address: tuple[str, int],
+    request_timeout: float,
+    pages: Pages | None = None,
 ) -> None:
-    """Serve metrics until the stack is closed."""
+    """Serve metrics, and pages at their paths, until the stack is closed."""
     host, port = address
-    port = stack.enter_context(metrics_server(registry, host, port, request_timeout))
+    port = stack.enter_context(metrics_server(registry, host, port, request_timeout, pages))
     _log.info("metrics are served", address=host_and_port(host, port))
 
 
