@@ -115,6 +115,7 @@ def test_request_when_its_bytes_come_one_by_one_then_it_is_answered(logs: Path) 
     [
         pytest.param((999, 0), id="unknown-api"),
         pytest.param((-1, 0), id="negative-api"),
+        pytest.param((ApiKey.DeleteTopics, 0), id="api-of-a-gateway"),
         pytest.param((ApiKey.Fetch, 99), id="unknown-version"),
         pytest.param((ApiKey.Fetch, -1), id="negative-version"),
         pytest.param((ApiKey.ApiVersions, -1), id="negative-version-of-api-versions"),

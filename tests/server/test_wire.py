@@ -234,7 +234,7 @@ def test_api_versions_request_of_a_later_version_comes_without_its_body() -> Non
         (ApiKey.Fetch, 19, "Fetch v19: expected versions 0 to 18"),
         (ApiKey.Fetch, -1, "Fetch v-1: expected versions 0 to 18"),
         (ApiKey.ApiVersions, -1, "ApiVersions v-1: expected versions"),
-        (ApiKey.DeleteTopics, 0, "DeleteTopics v0: this API is not served"),
+        (ApiKey.ElectLeaders, 0, "ElectLeaders v0: this API is not served"),
         (999, 0, "API 999 v0: this API is not served"),
         (-1, 0, "API -1 v0: this API is not served"),
     ],

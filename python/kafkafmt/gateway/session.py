@@ -21,9 +21,9 @@ from kafkafmt.gateway.hints import (
 from kafkafmt.gateway.passing import PassedResponse, PassedResponses
 from kafkafmt.gateway.producing import TranslatedProduce
 from kafkafmt.gateway.routes import Broker, broker_of, coordinator_key
-from kafkafmt.gateway.translations import TRANSLATIONS, Translation
+from kafkafmt.gateway.translations import TRANSLATIONS, Translation, passed_version
 from kafkafmt.gateway.upstreams import Upstream, Upstreams
-from kafkafmt.gateway.versions import offered_versions
+from kafkafmt.gateway.versions import answer_versions
 from kafkafmt.server.errors import MalformedRequestError, UnsupportedRequestError
 from kafkafmt.server.heads import Head, read_head
 from kafkafmt.server.wire import api_name
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kafkafmt.server.stream import Stream
 
 _SIZE_BYTES = 4
+_VERSION = slice(2, 4)  # in a request without its size
 # Requests of a client that wait for responses. Kafka's clients have 5 by default.
 _MAX_WAITING = 16
 # Below these versions records are in formats that new brokers do not take or send.
@@ -97,7 +98,8 @@ class ClientSession:
         if api_key in NAMING_APIS or api_key == ApiKey.ApiVersions:
             return False
         taken = await self._taken(api_key)
-        if version in taken and version >= _FIRST_PASSED.get(ApiKey(api_key), 0):
+        passed = passed_version(api_key, version, taken)
+        if passed is not None and passed >= _FIRST_PASSED.get(ApiKey(api_key), 0):
             return True
         if version in self._translated(api_key):
             return False
@@ -108,6 +110,9 @@ class ClientSession:
     async def pass_on(self, frame: bytes) -> None:
         """Send a request to its broker. Its response is written when it comes."""
         head = read_head(frame)
+        passed = passed_version(head.api_key, head.version, await self._taken(head.api_key))
+        if passed is not None and passed != head.version:
+            frame = frame[: _VERSION.start] + passed.to_bytes(2, "big") + frame[_VERSION.stop :]
         await self._passed.wait_below(_MAX_WAITING)
         upstream = await self._upstream_of(frame, head)
         await upstream.wait_free()
@@ -159,9 +164,7 @@ class ClientSession:
         return response
 
     async def _answer_versions(self, request: Request) -> Message:
-        upstream = await self.upstreams.any()
-        response = await upstream.ask(request.body, request.client_id)
-        return offered_versions(response)
+        return await answer_versions(request, await self.upstreams.any())
 
     async def _answer_translated(self, request: Request) -> Message:
         translation: Translation = TRANSLATIONS[request.api_key]

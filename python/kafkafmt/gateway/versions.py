@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from kafka.protocol import admin, metadata
 from kafka.protocol.api_key import ApiKey
 
-from kafkafmt.gateway.translations import TRANSLATIONS
-from kafkafmt.server.request import Message
+from kafkafmt.gateway.translations import TRANSLATIONS, passed_version
+from kafkafmt.server.api_versions import ApiVersionsApi
 
-# Translated from version 0 on, by modules of their own.
-_RECORDS = {ApiKey.Produce: 3, ApiKey.Fetch: 4}
+if TYPE_CHECKING:
+    from kafkafmt.gateway.upstreams import Upstream
+    from kafkafmt.server.request import Message, Request
+
+# The first versions with batches of format v2. Those below are translated by modules of their own.
+_FIRST_BATCHES = {ApiKey.Produce: 3, ApiKey.Fetch: 4}
 # The newest versions whose messages are decoded here: those that name brokers.
 _NEWEST: Mapping[int, int] = {
     ApiKey.Metadata: metadata.MetadataRequest.max_version,
@@ -25,19 +30,39 @@ _NEWEST: Mapping[int, int] = {
 _LEFT_OUT = frozenset((ApiKey.ShareFetch, ApiKey.ShareAcknowledge))
 
 
-def offered_versions(response: Message) -> Message:
-    """Change a broker's response to ApiVersions to what a gateway in front of it offers."""
+async def answer_versions(request: Request, upstream: Upstream) -> Message:
+    """Answer ApiVersions: what the broker takes, and what the gateway translates.
+
+    A request of a later version than the broker knows, or than is known here, gets the versions of ApiVersions
+    (KIP-511).
+    """
+    newest = upstream.version(ApiKey.ApiVersions, _NEWEST[ApiKey.ApiVersions])
+    if request.version > newest:
+        return await ApiVersionsApi({ApiKey.ApiVersions: range(newest + 1)}).answer(request)
+    return _offered(await upstream.ask(request.body, request.client_id))
+
+
+def _offered(response: Message) -> Message:
+    """Change a broker's response to what a gateway in front of it offers."""
     offered = []
     for api in response.api_keys:
         if api.api_key in _LEFT_OUT:
             continue
+        taken = range(api.min_version, api.max_version + 1)
         api.max_version = min(api.max_version, _NEWEST.get(api.api_key, api.max_version))
-        translation = TRANSLATIONS.get(api.api_key)
-        if api.api_key in _RECORDS or (
-            translation is not None and api.min_version <= len(translation.versions)
-        ):
-            api.min_version = 0
+        while api.min_version > 0 and _is_answered(api.api_key, api.min_version - 1, taken):
+            api.min_version -= 1
         if api.min_version <= api.max_version:
             offered.append(api)
     response.api_keys = offered
     return response
+
+
+def _is_answered(api_key: int, version: int, taken: range) -> bool:
+    """Return whether a version that brokers do not take is answered all the same."""
+    if api_key in _FIRST_BATCHES:
+        return version < _FIRST_BATCHES[ApiKey(api_key)] <= taken[-1]
+    translation = TRANSLATIONS.get(api_key)
+    if translation is not None:
+        return version in translation.versions and taken[0] <= translation.max_version
+    return passed_version(api_key, version, taken) is not None

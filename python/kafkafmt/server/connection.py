@@ -292,6 +292,7 @@ class Connection:
             return Request(*found[:3], name, body=None, client_host=self._stream.host, size=size, frame=frame)
         request_class, version, is_version_known = request_class_of(head)
         self._check_allowed(request_class.API_KEY, size)
+        self._check_served(request_class.API_KEY)
         frame = await self._read_frame(size)
         if request_class is FetchRequest and size <= _LARGE_FRAME_BYTES:
             if size > _SMALL_FRAME_BYTES:
@@ -305,6 +306,10 @@ class Connection:
             if size > _LARGE_FRAME_BYTES or measured.elements > _MANY_ELEMENTS:
                 return await asyncio.to_thread(decode_request, frame, self._stream.host)
         return decode_request(frame, self._stream.host)
+
+    def _check_served(self, api_key: int) -> None:
+        if api_key not in self._handlers and (api_key != ApiKey.Fetch or self._fetching is None):
+            raise UnsupportedRequestError(f"{api_name(api_key)}: this API is not served")
 
     def _check_allowed(self, api_key: int, size: int) -> None:
         if self._sasl is not None and not self._sasl.allows(api_key):
@@ -362,7 +367,7 @@ class Connection:
                 # Produce continues after the client has disconnected, which it may do with acks 0.
                 watched = nullcontext() if request.api_key == ApiKey.Produce else self._stream.watched()
                 with watched:
-                    message = await self._handler(request)(request)
+                    message = await self._handlers[request.api_key](request)
                 request.body = request.frame = None  # the client may be slow to read the answer
                 if message is not None:
                     encoded = await encode_response_yielding(request.correlation_id, message)
@@ -373,12 +378,6 @@ class Connection:
             outcome = "answered"
         finally:
             self._service.metrics.request_served(request.api_key, request.version, outcome)
-
-    def _handler(self, request: Request) -> Handler:
-        handler = self._handlers.get(request.api_key)
-        if handler is None:
-            raise UnsupportedRequestError(f"{api_name(request.api_key)}: this API is not served")
-        return handler
 
     async def _answer_fetch(self, request: Request) -> None:
         if self._fetching is None:

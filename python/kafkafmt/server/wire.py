@@ -26,7 +26,8 @@ from _kafkafmt.server import fetching
 from kafkafmt.server.errors import MalformedRequestError, UnsupportedRequestError
 from kafkafmt.server.request import Message, Request
 
-_REQUESTS = {
+# By API key. This includes the oldest versions, which Kafka 4.0 has dropped: kafka-python keeps their layouts.
+_SERVED = {
     request.API_KEY: request
     for request in (
         producer.ProduceRequest,
@@ -54,8 +55,21 @@ _REQUESTS = {
         admin.DescribeClusterRequest,
     )
 }
-# By API key. This includes the oldest versions, which Kafka 4.0 has dropped: kafka-python keeps their layouts.
-SUPPORTED: dict[int, range] = {key: range(request.max_version + 1) for key, request in _REQUESTS.items()}
+# Requests that are decoded only where they are translated for other brokers.
+_TRANSLATED = {
+    request.API_KEY: request
+    for request in (
+        admin.DeleteTopicsRequest,
+        admin.DescribeAclsRequest,
+        admin.CreateAclsRequest,
+        admin.DeleteAclsRequest,
+        admin.AlterReplicaLogDirsRequest,
+        admin.DescribeLogDirsRequest,
+    )
+}
+_REQUESTS = {**_SERVED, **_TRANSLATED}
+# The APIs that are served from a log directory, and their versions.
+SUPPORTED: dict[int, range] = {key: range(request.max_version + 1) for key, request in _SERVED.items()}
 
 # The bytes of the API key and version at the start of a request.
 HEAD_BYTES = 4
@@ -94,10 +108,11 @@ def request_class_of(head: bytes) -> tuple[Any, int, bool]:
     request_class = _REQUESTS.get(api_key)
     if request_class is None:
         raise UnsupportedRequestError(f"{api_name(api_key)} v{version}: this API is not served")
-    known = version in SUPPORTED[api_key]
+    versions = range(request_class.max_version + 1)
+    known = version in versions
     if not known and not (request_class is metadata.ApiVersionsRequest and version > 0):
         name = f"{api_name(api_key)} v{version}"
-        raise UnsupportedRequestError(f"{name}: expected versions 0 to {SUPPORTED[api_key][-1]}")
+        raise UnsupportedRequestError(f"{name}: expected versions 0 to {versions[-1]}")
     return request_class, version, known
 
 
