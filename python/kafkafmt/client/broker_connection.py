@@ -117,6 +117,7 @@ class BrokerConnection:
         self._frame_end = 0
         self._passed_left = 0  # bytes of a response that goes to a sink
         self._is_paused = False
+        self._resuming: asyncio.Handle | None = None  # ends the pause
         self._awaited_bytes = 1  # before the selector reports the socket as readable
         self._task = io.loop.create_task(self._connect())
 
@@ -168,39 +169,51 @@ class BrokerConnection:
         correlation_id: int,
         on_response: OnResponse,
         memory: Callable[[int], memoryview] = _new_memory,
+        timeout_s: float | None = None,
     ) -> None:
         """Send a request, which waits for a response. `can_send` must be true.
 
         pieces: the bytes of the request with its size, in order. They must not change before the response.
         memory: returns the memory for a large response. A small one is copied.
+        timeout_s: how long to wait for the response instead of `request_timeout_ms`.
         """
-        self._in_flight.append(AnsweredRequest(correlation_id, on_response, self._deadline(), memory))
+        deadline = self._deadline(timeout_s)
+        self._in_flight.append(AnsweredRequest(correlation_id, on_response, deadline, memory))
         self._enqueue(pieces)
 
-    def send_passing(self, pieces: Sequence[Buffer], correlation_id: int, sink: ResponseSink) -> None:
+    def send_passing(
+        self,
+        pieces: Sequence[Buffer],
+        correlation_id: int,
+        sink: ResponseSink,
+        timeout_s: float | None = None,
+    ) -> None:
         """Send a request whose response a sink takes while it arrives. `can_send` must be true.
 
         No more of a response is read while the connection is paused.
+        timeout_s: how long to wait for the response instead of `request_timeout_ms`; infinite for no limit.
         """
 
         def on_error(_: memoryview | None, error: Exception | None) -> None:
             sink.end(error)
 
-        self._in_flight.append(AnsweredRequest(correlation_id, on_error, self._deadline(), _new_memory, sink))
+        deadline = self._deadline(timeout_s)
+        self._in_flight.append(AnsweredRequest(correlation_id, on_error, deadline, _new_memory, sink))
         self._enqueue(pieces)
 
     def pause(self) -> None:
         """Read no more until `resume`. Responses wait meanwhile; their time does not count."""
-        if not self._is_paused and not self.is_closed:
+        if self._resuming is not None:
+            self._resuming.cancel()
+            self._resuming = None
+        elif not self._is_paused and not self.is_closed:
             self._is_paused = True
             self._io.loop.remove_reader(self._socket)
 
     def resume(self) -> None:
         """Read again. The next responses are handled by the next callback."""
-        if self._is_paused and not self.is_closed:
-            self._is_paused = False
-            self._io.loop.add_reader(self._socket, self._on_readable)
-            self._io.loop.call_soon(self._take_left)
+        if self._is_paused and self._resuming is None and not self.is_closed:
+            self._resuming = self._io.loop.call_soon(self._take_left)
 
     def send_unanswered(self, pieces: Sequence[Buffer], on_sent: OnSent) -> None:
         """Send a request that has no response. `on_sent` is called once the system has its bytes, or with an error."""
@@ -212,11 +225,11 @@ class BrokerConnection:
         else:
             on_sent(None)
 
-    def _deadline(self) -> float:
+    def _deadline(self, timeout_s: float | None = None) -> float:
         """Return the time at which a request of now has timed out, and check it then."""
         if "timeout" not in self._timers:
             self._set_timer("timeout", self._timeout_s, self._check_timeout)
-        return time.monotonic() + self._timeout_s
+        return time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
 
     def _check_timeout(self) -> None:
         """Close the connection if its oldest request has no response in time, or is not sent in time."""
@@ -230,7 +243,8 @@ class BrokerConnection:
             return
         left_s = deadline - time.monotonic()
         if left_s > 0:
-            self._set_timer("timeout", left_s, self._check_timeout)
+            # The oldest request may have more time than those after it.
+            self._set_timer("timeout", min(left_s, self._timeout_s), self._check_timeout)
             return
         is_sent = self._in_flight and self._in_flight[0].deadline == deadline
         self._time_out("no response" if is_sent else "not sent")
@@ -389,15 +403,16 @@ class BrokerConnection:
                 # A large response seldom has bytes after it. The selector reports those.
                 is_last = count < len(target) or (is_large and self._frame is None and not self._passed_left)
                 if is_last and not isinstance(self._socket, ssl.SSLSocket):
-                    self._await_much()
-                    return
+                    break
         except _WAITS:
-            return
+            pass
         except (OSError, kafka_errors.KafkaError) as error:
             self._lose(_connection_error(self, error))
             return
+        if not isinstance(self._socket, ssl.SSLSocket):
+            self._await_much()
         # The selector does not report bytes that TLS has decrypted already.
-        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+        elif self._socket.pending():
             self._io.loop.call_soon(self._read_pending)
 
     def _target(self) -> memoryview:
@@ -417,7 +432,7 @@ class BrokerConnection:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, awaited)
 
     def _read_pending(self) -> None:
-        if not self.is_closed:
+        if not (self.is_closed or self._is_paused):
             self._on_readable()
 
     def _lose(self, error: Exception) -> None:
@@ -525,21 +540,30 @@ class BrokerConnection:
         self._passed_left -= len(data)
         sink = self._in_flight[0].sink
         assert sink is not None
-        sink.take(data)
+        try:
+            sink.take(data)
+        except Exception as error:  # of bytes that it cannot read
+            self.close(kafka_errors.KafkaProtocolError(f"{self}: a malformed response: {error}"))
         if not self._passed_left and not self.is_closed:
             self._end_request()
             sink.end(None)
 
     def _take_left(self) -> None:
-        """Handle the bytes that were received before a pause."""
-        if self.is_closed or self._is_paused:
+        """End a pause: handle the bytes that were received before it, then read."""
+        self._resuming = None
+        if self.is_closed:
             return
+        self._is_paused = False
+        self._io.loop.add_reader(self._socket, self._on_readable)
         try:
             self._pass_received()
             if not self._passed_left:
                 self._take_frames()
         except kafka_errors.KafkaError as error:
             self._lose(error)
+            return
+        # What has arrived may be less than the selector reports, and TLS may have decrypted it already.
+        self._read_pending()
 
     # Close
 
