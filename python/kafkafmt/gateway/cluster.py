@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from uuid import UUID
 
+from kafka import errors
 from kafka.protocol.api_key import ApiKey
 
 from kafkafmt.gateway.routes import Broker
@@ -15,6 +16,35 @@ from kafkafmt.server.request import Message
 _KEY_TYPES = {0: Broker.GROUP, 1: Broker.TRANSACTION}
 # So many coordinators are remembered; the oldest are forgotten first.
 _MAX_COORDINATORS = 10_000
+
+
+# With these codes a broker answers that it does not lead a partition, or that it has another idea of it.
+STALE_LEADER_CODES = frozenset(
+    error.errno
+    for error in (
+        errors.UnknownTopicOrPartitionError,
+        errors.LeaderNotAvailableError,
+        errors.NotLeaderForPartitionError,
+        errors.ReplicaNotAvailableError,
+        errors.KafkaStorageError,
+        errors.FencedLeaderEpochError,
+        errors.UnknownLeaderEpochError,
+        errors.UnknownTopicIdError,
+        errors.InconsistentTopicIdError,
+    )
+)
+# With these a broker answers that it does not coordinate a group or a transaction.
+STALE_COORDINATOR_CODES = frozenset(
+    (errors.CoordinatorNotAvailableError.errno, errors.NotCoordinatorError.errno)
+)
+# Error codes of topics in metadata that have no leaders. With other codes the client may not see the topic.
+_GONE = (errors.UnknownTopicOrPartitionError.errno, errors.LeaderNotAvailableError.errno)
+# DescribeCluster: the type of endpoint of brokers, from the first version that has others (KIP-919, KIP-1073).
+_BROKERS, _ENDPOINT_TYPE_VERSION, _FENCED_VERSION = 1, 1, 2
+
+
+def _are_brokers(response: Message) -> bool:
+    return bool(response.API_VERSION < _ENDPOINT_TYPE_VERSION or response.endpoint_type == _BROKERS)
 
 
 class Address(NamedTuple):
@@ -28,7 +58,8 @@ class ClusterView:
     """The brokers of a cluster as the newest metadata tells them. All clients of a gateway share one.
 
     It may be out of date. A broker then answers that it is not the leader, or not the coordinator, and the client
-    asks again for what it needs: that response passes here, too.
+    asks again for what it needs: that response passes here, too. What was learned before a broker could not be
+    reached is not used for that broker.
     """
 
     def __init__(self) -> None:
@@ -36,7 +67,12 @@ class ClusterView:
         self.controller_id: int | None = None
         self._leaders: dict[str, dict[int, int]] = {}
         self._names: dict[UUID, str] = {}
-        self._coordinators: dict[tuple[Broker, str], int] = {}
+        self._coordinators: dict[tuple[Broker, str], tuple[int, int]] = {}  # node, and when it was learned
+        self._ids: dict[str, UUID] = {}
+        # A count of events stands for the time.
+        self._now = 0
+        self._learned: dict[str, int] = {}  # when the leaders of a topic were
+        self._suspected: dict[int, int] = {}  # when a broker could not be reached
 
     def learn(self, request: Message, response: Message) -> None:
         """Take over what a response tells, before addresses in it are replaced."""
@@ -45,21 +81,60 @@ class ClusterView:
                 self._learn_metadata(response)
             case ApiKey.FindCoordinator:
                 self._learn_coordinators(request, response)
-            case ApiKey.DescribeCluster if not response.error_code:
-                self._learn_brokers((one.broker_id, one.host, one.port) for one in response.brokers)
+            case ApiKey.DescribeCluster if not response.error_code and _are_brokers(response):
+                self._learn_brokers(
+                    (one.broker_id, one.host, one.port)
+                    for one in response.brokers
+                    if not (response.API_VERSION >= _FENCED_VERSION and one.is_fenced)
+                )
 
     def leader(self, topic: str | UUID, partition: int) -> int | None:
         """Return the node id of the leader of a partition; None if it is not known."""
         name = self._names.get(topic) if isinstance(topic, UUID) else topic
-        return None if name is None else self._leaders.get(name, {}).get(partition)
+        node_id = None if name is None else self._leaders.get(name, {}).get(partition)
+        if name is None or node_id is None or node_id not in self.brokers:
+            return None
+        return None if self._suspected.get(node_id, 0) > self._learned[name] else node_id
+
+    def missing_leader_code(self, topic: str, partition: int) -> int:
+        """Return the error code for a partition that `leader` does not find after the topic was learned."""
+        if partition in self._leaders.get(topic, {}):
+            return int(errors.NotLeaderForPartitionError.errno)
+        return int(errors.UnknownTopicOrPartitionError.errno)
+
+    def forget_leaders(self, topic: str) -> None:
+        """Forget the leaders of a topic: a broker has answered that it is none."""
+        self._leaders.pop(topic, None)
+
+    def suspect(self, node_id: int) -> None:
+        """Do not use what was learned so far for a broker, which cannot be reached: it may lead nothing any more."""
+        self._now += 1
+        self._suspected[node_id] = self._now
+        if self.controller_id == node_id:
+            self.controller_id = None
 
     def coordinator(self, broker: Broker, key: str) -> int | None:
         """Return the node id of the coordinator of a group or transactional id; None if it is not known."""
-        return self._coordinators.get((broker, key))
+        node_id, learned = self._coordinators.get((broker, key), (None, 0))
+        if node_id is None or node_id not in self.brokers:
+            return None
+        return None if self._suspected.get(node_id, 0) > learned else node_id
 
-    def forget_coordinator(self, broker: Broker, key: str) -> None:
-        """Forget a coordinator, which has answered that it is none."""
-        self._coordinators.pop((broker, key), None)
+    def forget_stale(self, request: Message, response: Message) -> None:
+        """Forget what a response tells to be out of date: leaders of topics, or the coordinator of a group."""
+        if request.API_KEY in (ApiKey.ListOffsets, ApiKey.OffsetForLeaderEpoch):
+            for topic in response.topics:
+                if any(one.error_code in STALE_LEADER_CODES for one in topic.partitions):
+                    self.forget_leaders(topic.topic if hasattr(topic, "topic") else topic.name)
+            return
+        group = getattr(request, "group_id", None)
+        if group is None:
+            return
+        codes = {getattr(response, "error_code", None)}
+        for topic in getattr(response, "topics", None) or ():
+            codes |= {one.error_code for one in topic.partitions}
+        if codes & STALE_COORDINATOR_CODES:
+            self._coordinators.pop((Broker.GROUP, group), None)
 
     def _learn_brokers(self, brokers: Iterable[tuple[int, str, int]]) -> None:
         found = {node_id: Address(host, port) for node_id, host, port in brokers}
@@ -70,17 +145,27 @@ class ClusterView:
         self._learn_brokers((one.node_id, one.host, one.port) for one in response.brokers)
         if response.API_VERSION >= 1 and response.controller_id is not None and response.controller_id >= 0:
             self.controller_id = response.controller_id
+        self._now += 1
         for topic in response.topics or ():
             if topic.name is None:
                 continue
             if topic.error_code:
-                self._leaders.pop(topic.name, None)
+                if topic.error_code in _GONE:
+                    self._forget(topic.name)
                 continue
-            self._leaders[topic.name] = {
-                one.partition_index: one.leader_id for one in topic.partitions if one.leader_id >= 0
-            }
+            # Partitions without a leader are kept, to tell them from those that do not exist.
+            self._leaders[topic.name] = {one.partition_index: one.leader_id for one in topic.partitions}
+            self._learned[topic.name] = self._now
             if getattr(topic, "topic_id", None):
-                self._names[topic.topic_id] = topic.name
+                self._names.pop(self._ids.get(topic.name, topic.topic_id), None)
+                self._names[topic.topic_id], self._ids[topic.name] = topic.name, topic.topic_id
+
+    def _forget(self, topic: str) -> None:
+        self._leaders.pop(topic, None)
+        self._learned.pop(topic, None)
+        topic_id = self._ids.pop(topic, None)
+        if topic_id is not None:
+            self._names.pop(topic_id, None)
 
     def _learn_coordinators(self, request: Message, response: Message) -> None:
         broker = _KEY_TYPES.get(request.key_type if request.API_VERSION >= 1 else 0)
@@ -91,11 +176,12 @@ class ClusterView:
             if response.API_VERSION >= 4
             else [(request.key, response.error_code, response.node_id, response.host, response.port)]
         )
+        self._now += 1
         for key, error_code, node_id, host, port in found:
             if error_code:
                 continue
             self._coordinators.pop((broker, key), None)
-            self._coordinators[broker, key] = node_id
-            self.brokers.setdefault(node_id, Address(host, port))
+            self._coordinators[broker, key] = node_id, self._now
+            self.brokers[node_id] = Address(host, port)
         while len(self._coordinators) > _MAX_COORDINATORS:
             del self._coordinators[next(iter(self._coordinators))]

@@ -30,6 +30,8 @@ from kafkafmt.server.stream import Stream
 _MAX_FRAME_BYTES = 2**31 - 1
 # So many requests of a client may be on their way to a broker. The client limits them itself.
 _MAX_IN_FLIGHT = 1000
+# A client of a gateway has its own backoff, so that of the gateway is short.
+_MAX_BACKOFF_MS = 1000
 
 
 class Gateway:
@@ -46,6 +48,7 @@ class Gateway:
         self._io = IoLoop(asyncio.get_running_loop())
         self._config = {
             **KafkaConnectionManager.DEFAULT_CONFIG,
+            "reconnect_backoff_max_ms": _MAX_BACKOFF_MS,
             **options.client_config,
             "receive_message_max_bytes": _MAX_FRAME_BYTES,
             "max_in_flight_requests_per_connection": _MAX_IN_FLIGHT,
@@ -81,13 +84,17 @@ class Gateway:
         options = self._options
         upstreams = Upstreams(self._io, self._view, options.servers, self._config)
         fetch = FetchOptions(
-            options.max_fetch_bytes, options.chunk_bytes, options.is_committed, options.zstd_fallback
+            options.max_fetch_bytes,
+            options.chunk_bytes,
+            options.is_committed,
+            options.zstd_fallback,
+            options.max_decompressed_bytes,
         )
         return ClientSession(
             stream,
             upstreams,
             lambda _: self._address,
-            TranslatedProduce(upstreams, options.max_decompressed_bytes),
+            TranslatedProduce(upstreams, self._work, options.max_decompressed_bytes),
             TranslatedFetch(upstreams, self._work, fetch),
             options.write_timeout,
             on_end,

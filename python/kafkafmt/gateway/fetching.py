@@ -10,33 +10,49 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+import structlog
 from kafka import errors
 from kafka.protocol.api_key import ApiKey
 
+from _kafkafmt.batches.scan import scan
 from _kafkafmt.client.fetch import FetchEncoder, FetchSession, decode_fetch_response
 from _kafkafmt.client.messages import RequestHeader
 from _kafkafmt.server.fetching import FetchedPartition, encode_fetch_response
+from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.convert.fetch_response import FetchResponse, ResponsePart
 from kafkafmt.convert.lazy import LazyDownConvertRecords
-from kafkafmt.errors import KafkaFormatError
+from kafkafmt.errors import KafkaFormatError, UnsupportedCompressionTypeError
+from kafkafmt.gateway.cluster import STALE_LEADER_CODES
 from kafkafmt.gateway.error_codes import known_code
+from kafkafmt.gateway.errors import UpstreamError
 from kafkafmt.records.base import MemoryRecords
+from kafkafmt.records.runs import of_aborted_transactions
+from kafkafmt.server.yielding import YieldBudget
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from _kafkafmt.client.fetch import FetchResponse as DecodedResponse
     from kafkafmt.gateway.upstreams import Upstream, Upstreams
     from kafkafmt.server.batch_work import BatchWork
     from kafkafmt.server.down_conversion_memory import Lease
     from kafkafmt.server.request import Request
 
+_log = structlog.get_logger()
+
 # Newer versions name topics by id (KIP-516).
 _NEWEST_WITH_NAMES = 12
 _NO_SESSION = FetchSession(0, -1)
 _UNKNOWN = -1
+# From this version on the whole response has a limit, and consumers rotate partitions (KIP-74).
+_FIRST_WITH_MAX_BYTES = 3
+# Several leaders are asked for so long at a time, twice as long each time.
+_FIRST_SLICE_S, _LONGEST_SLICE_S = 0.025, 0.2
+# One response is requested with at most a quarter of the memory that is free, but with so many bytes at least.
+_FREE_PART, _LEAST_BYTES = 4, 64 * 1024
 # Consumers of these versions read messages of v0, later ones those of v1.
 _LAST_V0 = 1
 
@@ -48,18 +64,19 @@ class FetchOptions:
     max_bytes: the most bytes of records that are requested from one broker at a time.
     is_committed: whether consumers get records of committed transactions only.
     zstd_fallback: the codec in which they get zstd batches; None: an error.
+    max_decompressed_bytes: the limit for one batch.
     """
 
     max_bytes: int
     chunk_bytes: int
     is_committed: bool = False
     zstd_fallback: Codec | None = None
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
 
 
 class _Wanted(NamedTuple):
-    """A partition that the client asked for. place: of its topic and itself in the request."""
+    """A partition that the client asked for."""
 
-    place: tuple[int, int]
     topic: str
     partition: int
     offset: int
@@ -67,12 +84,28 @@ class _Wanted(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What was found for a partition. passed: the offset behind batches that convert to nothing."""
+    """What was found for a partition. passed: the offset after batches that convert to nothing."""
 
     error_code: int = 0
     high_watermark: int = _UNKNOWN
-    records: LazyDownConvertRecords | MemoryRecords | None = None
+    records: LazyDownConvertRecords | None = None
     passed: int | None = None
+
+    @property
+    def size(self) -> int:
+        return 0 if self.records is None else self.records.size_in_bytes
+
+
+class _Aborted(NamedTuple):
+    producer_id: int
+    first_offset: int
+
+
+class _Round(NamedTuple):
+    """What one request to each of the leaders has found. leaders: the number of these."""
+
+    found: list[tuple[_Wanted, _Found]]
+    leaders: int
 
 
 class TranslatedFetch:
@@ -82,143 +115,243 @@ class TranslatedFetch:
         self._upstreams = upstreams
         self._work = work
         self._options = options
+        self._last: tuple[str, int] | None = None  # the last partition with records in the newest response
 
     async def answer(self, request: Request, lease: Lease) -> tuple[FetchResponse, list[int]]:
-        """Return the response and the error codes in it. Raises UpstreamError."""
-        wanted = [
-            _Wanted((number, index), topic.topic, one.partition, one.fetch_offset, one.partition_max_bytes)
-            for number, topic in enumerate(request.body.topics)
-            for index, one in enumerate(topic.partitions)
-        ]
-        found: dict[tuple[int, int], _Found] = {}
-        waits = True
-        while wanted:
-            for part, answer in await self._fetch(request, wanted, waits=waits):
-                found[part.place] = answer
-            if any(answer.records is not None or answer.error_code for answer in found.values()):
-                break
-            # Batches that convert to nothing are passed over: an empty answer would be asked for again, and again.
-            wanted = [
-                part._replace(offset=passed)
-                for part in wanted
-                if (passed := found[part.place].passed) is not None
-            ]
-            waits = False
-        return self._response(request, found)
+        """Return the response and the error codes in it. Raises RequestError."""
+        wanted = await self._wanted(request)
+        found = await self._found(request, self._in_turn(request, wanted))
+        first: LazyDownConvertRecords | None = None
+        for part in wanted:
+            records = found[part].records
+            if records is None:
+                continue
+            self._last = part.topic, part.partition
+            if first is None:
+                first = records
+            else:
+                records.forget_first()
+        if first is not None and not lease.try_extend(first.first_bytes):
+            first.forget_first()
+        return self._response(request, wanted, found)
 
-    async def _fetch(
-        self, request: Request, wanted: Sequence[_Wanted], *, waits: bool
-    ) -> Iterable[tuple[_Wanted, _Found]]:
+    async def _wanted(self, request: Request) -> list[_Wanted]:
+        """Return the partitions of a request. Each is answered once, as by Kafka."""
+        wanted: dict[tuple[str, int], _Wanted] = {}
+        yields = YieldBudget()
+        for topic in request.body.topics:
+            await yields.checkpoint()
+            for one in topic.partitions:
+                key = topic.topic, one.partition
+                if key not in wanted:
+                    wanted[key] = _Wanted(*key, one.fetch_offset, one.partition_max_bytes)
+        return list(wanted.values())
+
+    def _in_turn(self, request: Request, wanted: list[_Wanted]) -> list[_Wanted]:
+        """Return the partitions so that those after the last one with records are first.
+
+        Consumers rotate partitions themselves from the version with a limit for the whole response on (KIP-74).
+        """
+        if request.version >= _FIRST_WITH_MAX_BYTES or self._last is None:
+            return wanted
+        keys = [(part.topic, part.partition) for part in wanted]
+        first = keys.index(self._last) + 1 if self._last in keys else 0
+        return wanted[first:] + wanted[:first]
+
+    async def _found(self, request: Request, wanted: Sequence[_Wanted]) -> dict[_Wanted, _Found]:
+        """Return the answers for all partitions. Wait for records as long as the request says.
+
+        Batches that convert to nothing are passed over: an empty answer would be asked for again, and again.
+        Several leaders are asked again and again, each for a short time: a broker without records would let the
+        records of others wait.
+        """
+        body, memory = request.body, request.memory
+        assert memory is not None
+        loop, began_with = asyncio.get_running_loop(), memory.taken_bytes
+        ends_at = loop.time() + max(body.max_wait_ms, 0) / 1000
+        asked = {part: part for part in wanted}
+        slice_s = 0.0
+        while asked:
+            left_s = max(ends_at - loop.time(), 0.0)
+            done = await self._ask(request, list(asked.values()), left_s, slice_s)
+            origins = {now: part for part, now in asked.items()}
+            found = {origins[part]: answer for part, answer in done.found}
+            has_passed = False
+            for part, answer in found.items():
+                if answer.passed is not None:
+                    asked[part], has_passed = part._replace(offset=answer.passed), True
+            size = sum(answer.size for answer in found.values())
+            has_error = any(answer.error_code for answer in found.values())
+            is_over = loop.time() >= ends_at and not has_passed
+            if has_error or is_over or size >= max(min(body.min_bytes, body.max_bytes), 1):
+                return found
+            if size and done.leaders == 1 and not has_passed:  # the broker has waited as long as it may
+                return found
+            memory.keep(began_with)  # what was found is asked for again
+            slice_s = min(2 * slice_s, _LONGEST_SLICE_S) or _FIRST_SLICE_S
+        return {}
+
+    async def _ask(
+        self, request: Request, wanted: Sequence[_Wanted], left_s: float, slice_s: float
+    ) -> _Round:
+        """Ask the leader of each partition. It waits for records as long as is left; one of several for a slice."""
         by_leader = await self._upstreams.by_leader(
-            wanted, ApiKey.Fetch, lambda part: (part.topic, part.partition)
+            wanted, lambda part: (part.topic, part.partition), request.memory
         )
-        answers = [(part, _Found(code)) for part, code in by_leader.refused]
-        # A broker without records would let the records of others wait.
-        waits = waits and len(by_leader.parts) == 1 and not answers
-        fetched = [
-            self._fetch_from(upstream, request, parts, waits=waits) for upstream, parts in by_leader.parts
+        found = [
+            (part, _Found(known_code(ApiKey.Fetch, request.version, code)))
+            for part, code in by_leader.refused
         ]
-        for found in await asyncio.gather(*fetched):
-            answers += found
-        return answers
+        leaders = len(by_leader.parts)
+        waits_s = 0.0 if found else left_s if leaders == 1 else min(left_s, slice_s)
+        asked = [
+            self._ask_one(upstream, request, parts, waits_s, leaders) for upstream, parts in by_leader.parts
+        ]
+        for of_one in await asyncio.gather(*asked):
+            found += of_one
+        return _Round(found, leaders)
 
-    async def _fetch_from(
-        self, upstream: Upstream, request: Request, parts: Sequence[_Wanted], *, waits: bool
+    async def _ask_one(
+        self, upstream: Upstream, request: Request, parts: Sequence[_Wanted], waits_s: float, leaders: int
     ) -> list[tuple[_Wanted, _Found]]:
-        body, options = request.body, self._options
+        """Ask one broker. If it does not answer, the client has to ask for metadata."""
+        assert request.memory is not None
         version = upstream.version(ApiKey.Fetch, _NEWEST_WITH_NAMES)
         topics = list(dict.fromkeys(part.topic for part in parts))
         numbers = {topic: number for number, topic in enumerate(topics)}
-        parts = sorted(parts, key=lambda part: numbers[part.topic])
-        encoder = FetchEncoder(
-            body.max_wait_ms if waits else 0,
-            body.min_bytes,
-            min(body.max_bytes, options.max_bytes),
-            int(options.is_committed),
-            b"",
-        )
+        sent = sorted(parts, key=lambda part: numbers[part.topic])
         client_id = None if request.client_id is None else request.client_id.encode()
         header = RequestHeader(version, upstream.next_correlation_id(), client_id)
-        frame = encoder.encode(
+        frame = FetchEncoder(
+            round(waits_s * 1000),
+            request.body.min_bytes,
+            self._max_bytes(request, leaders),
+            int(self._options.is_committed),
+            b"",
+        ).encode(
             header,
             _NO_SESSION,
             [topic.encode() for topic in topics],
             [
                 (numbers[part.topic], part.partition, part.offset, _UNKNOWN, _UNKNOWN, part.max_bytes)
-                for part in parts
+                for part in sent
             ],
             [],
         )
-        assert request.memory is not None
-        response = await upstream.request_held([frame], header.correlation_id, request.memory)
+        try:
+            response = await upstream.request_held([frame], header.correlation_id, request.memory, waits_s)
+        except UpstreamError as error:
+            _log.warning("fetch failed", error=str(error))
+            return [(part, _Found(errors.NotLeaderForPartitionError.errno)) for part in parts]
         decoded = decode_fetch_response(response, version)
         rows = {
             (decoded.topics[row["topic"]].decode(), int(row["partition"])): row for row in decoded.partitions
         }
         return [
-            (part, await self._found(request, part, rows.get((part.topic, part.partition)), response))
+            (part, await self._converted(request, part, rows.get(part[:2]), decoded, response))
             for part in parts
         ]
 
-    async def _found(
-        self, request: Request, part: _Wanted, row: np.void | None, response: memoryview
+    def _max_bytes(self, request: Request, leaders: int) -> int:
+        """Return the most bytes to request from each leader: fewer if memory is scarce."""
+        assert request.memory is not None
+        share = max(request.memory.available_bytes // _FREE_PART, _LEAST_BYTES)
+        return max(min(int(request.body.max_bytes) // leaders, self._options.max_bytes, share), 1)
+
+    async def _converted(
+        self,
+        request: Request,
+        part: _Wanted,
+        row: np.void | None,
+        decoded: DecodedResponse,
+        response: memoryview,
     ) -> _Found:
         if row is None or row["error_code"]:
             code = errors.UnknownError.errno if row is None else int(row["error_code"])
+            if code in STALE_LEADER_CODES:
+                self._upstreams.view.forget_leaders(part.topic)
             return _Found(known_code(ApiKey.Fetch, request.version, code))
         high_watermark, size = int(row["high_watermark"]), int(row["records_size"])
         if size <= 0:
             return _Found(high_watermark=high_watermark)
         position = int(row["records_position"])
-        records = MemoryRecords(response[position : position + size])
+        data = response[position : position + size]
+        last_offset = _last_offset(data)
+        if self._options.is_committed and row["aborted"] > 0:
+            first = int(row["first_aborted"])
+            aborted = decoded.aborted[first : first + int(row["aborted"])]
+            data = without_aborted(data, [_Aborted(*one) for one in aborted.tolist()])
         try:
-            converted = await self._work.convert(
-                partial(
-                    LazyDownConvertRecords,
-                    records,
-                    0 if request.version <= _LAST_V0 else 1,
-                    part.offset,
-                    chunk_size=self._options.chunk_bytes,
-                    zstd_fallback=self._options.zstd_fallback,
-                )
-            )
-        except KafkaFormatError:
-            return _Found(known_code(ApiKey.Fetch, request.version, errors.CorruptRecordError.errno))
+            converted = await self._work.convert(partial(self._lazy, data, request.version, part.offset))
+        except UnsupportedCompressionTypeError:
+            code = errors.UnsupportedCompressionTypeError.errno
+            return _Found(known_code(ApiKey.Fetch, request.version, code), high_watermark)
+        except KafkaFormatError as error:
+            _log.warning("conversion failed", topic=part.topic, partition=part.partition, error=str(error))
+            code = errors.CorruptRecordError.errno
+            return _Found(known_code(ApiKey.Fetch, request.version, code), high_watermark)
         if converted.passed_position is None:
             return _Found(high_watermark=high_watermark, records=converted)
-        index = records.index()
-        passed = int(index["last_offset"][-1]) + 1 if len(index) else None
+        passed = None if last_offset is None or last_offset < part.offset else last_offset + 1
         return _Found(high_watermark=high_watermark, passed=passed)
 
+    def _lazy(self, data: memoryview, version: int, offset: int) -> LazyDownConvertRecords:
+        options = self._options
+        return LazyDownConvertRecords(
+            MemoryRecords(data, max_decompressed_bytes=options.max_decompressed_bytes),
+            0 if version <= _LAST_V0 else 1,
+            offset,
+            chunk_size=options.chunk_bytes,
+            zstd_fallback=options.zstd_fallback,
+        )
+
     def _response(
-        self, request: Request, found: dict[tuple[int, int], _Found]
+        self, request: Request, wanted: Sequence[_Wanted], found: dict[_Wanted, _Found]
     ) -> tuple[FetchResponse, list[int]]:
-        topics: list[Any] = []
-        sent: list[ResponsePart] = []
-        codes = []
-        for number, topic in enumerate(request.body.topics):
-            partitions = []
-            for index, one in enumerate(topic.partitions):
-                answer = found[number, index]
-                size = 0 if answer.records is None else answer.records.size_in_bytes
-                if answer.records is not None:
-                    sent.append(answer.records)
-                if answer.error_code:
-                    codes.append(answer.error_code)
-                partitions.append(
-                    FetchedPartition(
-                        one.partition,
-                        answer.error_code,
-                        answer.high_watermark,
-                        _UNKNOWN,
-                        _UNKNOWN,
-                        None,
-                        size,
-                    )
+        topics: dict[str, list[FetchedPartition]] = {}
+        numbers = {topic: number for number, topic in enumerate(dict.fromkeys(part[0] for part in wanted))}
+        in_order = sorted(wanted, key=lambda part: numbers[part.topic])  # topics may be named twice
+        for part in in_order:
+            answer = found[part]
+            topics.setdefault(part.topic, []).append(
+                FetchedPartition(
+                    part.partition,
+                    answer.error_code,
+                    answer.high_watermark,
+                    _UNKNOWN,
+                    _UNKNOWN,
+                    None,
+                    answer.size,
                 )
-            topics.append((topic.topic.encode(), partitions))
-        pieces = encode_fetch_response(request.version, request.correlation_id, topics)
+            )
+        pieces = encode_fetch_response(
+            request.version,
+            request.correlation_id,
+            [(topic.encode(), partitions) for topic, partitions in topics.items()],
+        )
         parts: list[ResponsePart] = [pieces[0]]
+        sent = (records for part in in_order if (records := found[part].records) is not None)
         for piece, records in zip(pieces[1:], sent, strict=True):
             parts += (records, piece)
-        return FetchResponse(parts), codes
+        return FetchResponse(parts), [one.error_code for one in found.values() if one.error_code]
+
+
+def _last_offset(data: memoryview) -> int | None:
+    """Return the last offset of the whole batches in some records; None if there are none."""
+    run = scan(data)[0]
+    return int(run.index["last_offset"][-1]) if len(run.index) else None
+
+
+def without_aborted(data: memoryview, transactions: Iterable[_Aborted]) -> memoryview:
+    """Remove the batches of aborted transactions from records of a broker, in place. Return those that are left."""
+    run, consumed, *_ = scan(data)
+    left_out = of_aborted_transactions(run.index, transactions)
+    if not left_out.any():
+        return data
+    end = 0
+    kept = run.index[~left_out]
+    ranges = [(int(row["position"]), int(row["size"])) for row in kept]
+    for position, size in (*ranges, (consumed, len(data) - consumed)):
+        data[end : end + size] = data[position : position + size]
+        end += size
+    return data[:end]

@@ -11,11 +11,15 @@ if TYPE_CHECKING:
 
 
 class HeldResponse:
-    """A `ResponseSink`. The connection is not read until there is memory for the response, so its broker waits."""
+    """A `ResponseSink`. The connection is not read until there is memory for the response, so its broker waits.
 
-    def __init__(self, connection: BrokerConnection, memory: RequestLease) -> None:
+    copies: how many times the bytes of the response are held.
+    """
+
+    def __init__(self, connection: BrokerConnection, memory: RequestLease, copies: int = 1) -> None:
         self._connection = connection
         self._memory = memory
+        self._copies = copies
         self._data = memoryview(b"")
         self._position = 0
         self._ended: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
@@ -39,6 +43,8 @@ class HeldResponse:
         self._position = end
 
     def end(self, error: Exception | None) -> None:
+        if error is not None and self._task is not None:
+            self._task.cancel()  # it must take no memory after the request
         if self._ended.done():
             return
         if error is None:
@@ -48,9 +54,10 @@ class HeldResponse:
 
     async def _hold(self, size: int) -> None:
         try:
-            await self._memory.take(size)
+            await self._memory.take(size * self._copies)
         except Exception as error:
-            self.end(error)
+            if not self._ended.done():
+                self._ended.set_exception(error)
             self._connection.close()
             return
         self._data = memoryview(bytearray(size))

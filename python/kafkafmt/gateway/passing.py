@@ -12,6 +12,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kafka.errors import KafkaError
+
+from kafkafmt.gateway.errors import UpstreamError
 from kafkafmt.records.channel import write_bytes
 
 if TYPE_CHECKING:
@@ -93,7 +96,7 @@ class PassedResponses:
 
     def fail(self, error: Exception) -> None:
         """Tell that the responses cannot be completed."""
-        self._on_end(error)
+        self._on_end(UpstreamError(str(error)) if isinstance(error, KafkaError) else error)
 
     def _begin_next(self) -> None:
         if self._waiting:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+import structlog
 from kafka import errors
 from kafka.protocol.api_key import ApiKey
 from kafka.protocol.producer import ProduceResponse
@@ -18,17 +20,22 @@ from kafka.protocol.producer import ProduceResponse
 from _kafkafmt.client.messages import RequestHeader
 from _kafkafmt.client.produce import ProduceEncoder, decode_produce_response
 from _kafkafmt.server.producing import ProduceRequest, decode_produce_request
+from kafkafmt.gateway.cluster import STALE_LEADER_CODES
 from kafkafmt.gateway.error_codes import known_code
+from kafkafmt.gateway.errors import UpstreamError, UpstreamTimeoutError
 from kafkafmt.server.errors import MalformedRequestError, RequestError
 from kafkafmt.server.produced_records import RefusedRecordsError, checked_run
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import NDArray
     from typing_extensions import Buffer
 
+    from _kafkafmt.client.produce import ProduceResponse as DecodedResponse
     from kafkafmt.gateway.upstreams import Upstream, Upstreams
+    from kafkafmt.server.batch_work import BatchWork
     from kafkafmt.server.request import Message
+
+_log = structlog.get_logger()
 
 # Old brokers took any number as a count of replicas that must have the records. Now these are all.
 _ALL, _NONE, _LEADER = -1, 0, 1
@@ -46,11 +53,19 @@ class UnansweredProduceError(RequestError):
     """Records of a producer with `acks` 0 were refused. It waits for no response, so its connection is closed."""
 
 
+def _name(topic: bytes) -> str:
+    """Return the name of a topic. Raises MalformedRequestError."""
+    try:
+        return topic.decode()
+    except UnicodeDecodeError:
+        raise MalformedRequestError(f"Produce: expected a topic in UTF-8, found {topic!r}") from None
+
+
 class _Part(NamedTuple):
     """The records for one partition. number: of its row in the request."""
 
     number: int
-    topic: bytes
+    topic: str
     partition: int
     records: Buffer
 
@@ -64,8 +79,9 @@ class _Answer(NamedTuple):
 class TranslatedProduce:
     """Answers Produce of old versions for one client."""
 
-    def __init__(self, upstreams: Upstreams, max_decompressed_bytes: int) -> None:
+    def __init__(self, upstreams: Upstreams, work: BatchWork, max_decompressed_bytes: int) -> None:
         self._upstreams = upstreams
+        self._work = work
         self._max_decompressed_bytes = max_decompressed_bytes
 
     async def answer(self, frame: Buffer) -> Message | None:
@@ -89,20 +105,20 @@ class TranslatedProduce:
     async def _answers(self, frame: Buffer, request: ProduceRequest) -> list[_Answer]:
         answers = [_Answer(errors.UnknownError.errno)] * len(request.partitions)
         parts: list[_Part] = []
+        names = [_name(topic) for topic in request.topics]
         view, now = memoryview(frame), time.time_ns() // 1_000_000
         for number, row in enumerate(request.partitions):
             try:
-                records = await asyncio.to_thread(self._converted, view, row, request.version, now)
+                records = await self._work.convert(partial(self._converted, view, row, request.version, now))
             except RefusedRecordsError as error:
+                _log.info("records refused", topic=names[row["topic"]], error=str(error))
                 answers[number] = _Answer(error.error.errno)
                 continue
             if records is None:
                 answers[number] = _Answer(errors.NoError.errno)
                 continue
-            parts.append(_Part(number, request.topics[row["topic"]], int(row["partition"]), records))
-        by_leader = await self._upstreams.by_leader(
-            parts, ApiKey.Produce, lambda part: (part.topic.decode(), part.partition)
-        )
+            parts.append(_Part(number, names[row["topic"]], int(row["partition"]), records))
+        by_leader = await self._upstreams.by_leader(parts, lambda part: (part.topic, part.partition))
         for part, error_code in by_leader.refused:
             answers[part.number] = _Answer(error_code)
         sent = [self._send(upstream, request, of_one) for upstream, of_one in by_leader.parts]
@@ -136,47 +152,47 @@ class TranslatedProduce:
         header = RequestHeader(version, upstream.next_correlation_id(), request.client_id)
         pieces = ProduceEncoder(None, acks, request.timeout_ms).encode(
             header,
-            topics,
+            [topic.encode() for topic in topics],
             [(numbers[part.topic], part.partition, memoryview(part.records).nbytes) for part in parts],
         )
         message: list[Buffer] = [pieces[0]]
         for part, piece in zip(parts, pieces[1:], strict=True):
             message += part.records, piece
-        if acks == _NONE:
-            await upstream.send(message)
-            return [(part.number, _Answer(errors.NoError.errno)) for part in parts]
         try:
-            response = decode_produce_response(
-                await upstream.request(message, header.correlation_id), version
-            )
-        except (errors.KafkaError, ConnectionError) as error:
+            if acks == _NONE:
+                await upstream.send(message)
+                return [(part.number, _Answer(errors.NoError.errno)) for part in parts]
+            waits_s = max(request.timeout_ms, 0) / 1000
+            response = await upstream.request(message, header.correlation_id, waits_s)
+        except UpstreamError as error:
+            _log.warning("produce failed", error=str(error))
             return [(part.number, _lost(error)) for part in parts]
-        return _matched(parts, response.topics, response.partitions)
+        return self._matched(parts, decode_produce_response(response, version))
 
-
-def _lost(error: Exception) -> _Answer:
-    """Return the answer if the broker's is not known: the client asks for metadata, and may send again."""
-    timed_out = isinstance(error, errors.RequestTimedOutError)
-    return _Answer((errors.RequestTimedOutError if timed_out else errors.NotLeaderForPartitionError).errno)
-
-
-def _matched(
-    parts: Sequence[_Part], topics: Sequence[bytes], rows: NDArray[np.void]
-) -> Iterable[tuple[int, _Answer]]:
-    found = {(topics[row["topic"]], int(row["partition"])): row for row in rows}
-    for part in parts:
-        row = found.get((part.topic, part.partition))
-        if row is None:
-            yield part.number, _Answer(errors.UnknownError.errno)
-        else:
+    def _matched(self, parts: Sequence[_Part], response: DecodedResponse) -> Iterable[tuple[int, _Answer]]:
+        names = [topic.decode() for topic in response.topics]
+        found = {(names[row["topic"]], int(row["partition"])): row for row in response.partitions}
+        for part in parts:
+            row = found.get((part.topic, part.partition))
+            if row is None:
+                yield part.number, _Answer(errors.UnknownError.errno)
+                continue
+            if row["error_code"] in STALE_LEADER_CODES:
+                self._upstreams.view.forget_leaders(part.topic)
             yield (
                 part.number,
                 _Answer(int(row["error_code"]), int(row["base_offset"]), int(row["log_append_time_ms"])),
             )
 
 
+def _lost(error: UpstreamError) -> _Answer:
+    """Return the answer if the broker's is not known: the client asks for metadata, and may send again."""
+    timed_out = isinstance(error, UpstreamTimeoutError)
+    return _Answer((errors.RequestTimedOutError if timed_out else errors.NotLeaderForPartitionError).errno)
+
+
 def _response(request: ProduceRequest, answers: Sequence[_Answer]) -> Message:
-    responses = [_TopicResponse(name=topic.decode(), partition_responses=[]) for topic in request.topics]
+    responses = [_TopicResponse(name=_name(topic), partition_responses=[]) for topic in request.topics]
     for row, answer in zip(request.partitions, answers, strict=True):
         responses[row["topic"]].partition_responses.append(
             _TopicResponse.PartitionProduceResponse(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -11,6 +12,7 @@ from kafka.protocol.api_key import ApiKey
 from _kafkafmt.server.fetching import decode_fetch_request
 from _kafkafmt.server.producing import decode_produce_request
 from kafkafmt.gateway.addresses import NAMING_APIS, replace_addresses
+from kafkafmt.gateway.errors import UpstreamAuthenticationError, UpstreamError
 from kafkafmt.gateway.fetching import TranslatedFetch
 from kafkafmt.gateway.hints import (
     FIRST_FETCH_VERSION,
@@ -22,6 +24,7 @@ from kafkafmt.gateway.passing import PassedResponse, PassedResponses
 from kafkafmt.gateway.producing import TranslatedProduce
 from kafkafmt.gateway.routes import Broker, broker_of, coordinator_key
 from kafkafmt.gateway.translations import TRANSLATIONS, Translation, passed_version
+from kafkafmt.gateway.unreachable import unreachable_response
 from kafkafmt.gateway.upstreams import Upstream, Upstreams
 from kafkafmt.gateway.versions import answer_versions
 from kafkafmt.server.errors import MalformedRequestError, UnsupportedRequestError
@@ -51,6 +54,23 @@ def _acks(frame: bytes) -> int:
 
 def _described(versions: range) -> str:
     return f"versions {versions[0]} to {versions[-1]}" if versions else "none"
+
+
+def _or_unreachable(handler: Handler) -> Handler:
+    """Return a handler that answers with errors that clients try again for if the cluster cannot be reached."""
+
+    async def answer(request: Request) -> Message:
+        try:
+            return await handler(request)
+        except UpstreamAuthenticationError:
+            raise
+        except UpstreamError:
+            response = unreachable_response(request.body)
+            if response is None:
+                raise
+            return response
+
+    return answer
 
 
 class ClientSession:
@@ -97,11 +117,19 @@ class ClientSession:
         """Return whether a request goes through as it is. Raises UpstreamError and UnsupportedRequestError."""
         if api_key in NAMING_APIS or api_key == ApiKey.ApiVersions:
             return False
-        taken = await self._taken(api_key)
+        is_translated = version in self._translated(api_key)
+        try:
+            taken = await self._taken(api_key)
+        except UpstreamAuthenticationError:
+            raise
+        except UpstreamError:
+            if is_translated:  # its response has errors that the client tries again for
+                return False
+            raise
         passed = passed_version(api_key, version, taken)
         if passed is not None and passed >= _FIRST_PASSED.get(ApiKey(api_key), 0):
             return True
-        if version in self._translated(api_key):
+        if is_translated:
             return False
         raise UnsupportedRequestError(
             f"{api_name(api_key)} v{version}: the cluster takes {_described(taken)}, and it is not translated"
@@ -122,7 +150,8 @@ class ClientSession:
             return
         response = self._passed_response(upstream, head, len(frame))
         self._passed.expect(response)
-        upstream.connection.send_passing(pieces, head.correlation_id, response)
+        # The client has a limit of its own for each request: a group may take minutes to rebalance.
+        upstream.connection.send_passing(pieces, head.correlation_id, response, math.inf)
 
     def _passed_response(self, upstream: Upstream, head: Head, size: int) -> PassedResponse:
         if head.api_key == ApiKey.Fetch and head.version >= FIRST_FETCH_VERSION:
@@ -142,8 +171,9 @@ class ClientSession:
 
     def handlers(self) -> dict[int, Handler]:
         """Return the handlers of the requests that do not pass, by API key."""
-        named = dict.fromkeys((int(key) for key in NAMING_APIS), self._answer_named)
-        translated = {int(key): self._answer_translated for key in TRANSLATIONS if key not in NAMING_APIS}
+        named = dict.fromkeys((int(key) for key in NAMING_APIS), _or_unreachable(self._answer_named))
+        answer_translated = _or_unreachable(self._answer_translated)
+        translated = {int(key): answer_translated for key in TRANSLATIONS if key not in NAMING_APIS}
         return {
             **translated,
             **named,
@@ -158,7 +188,7 @@ class ClientSession:
     async def _answer_named(self, request: Request) -> Message:
         """Pass a request on whose response names brokers, and replace their addresses."""
         upstream = await self.upstreams.any()
-        response = await upstream.ask(request.body, request.client_id)
+        response = await upstream.ask(request.body, request.client_id, request.memory)
         self.upstreams.view.learn(request.body, response)
         replace_addresses(response, self._advertised)
         return response
@@ -171,7 +201,9 @@ class ClientSession:
         upstream = await self._upstream_of_message(request)
 
         async def ask(message: Message) -> Message:
-            return await upstream.ask(message, request.client_id)
+            response = await upstream.ask(message, request.client_id, request.memory)
+            self.upstreams.view.forget_stale(message, response)
+            return response
 
         version = upstream.version(request.api_key, translation.max_version)
         return await translation.translate(request.body, ask, version)

@@ -2,13 +2,17 @@
 
 Each client has connections of its own, under its own identity. So brokers see its principal and apply its quotas, and
 what one client does not read holds back no other.
+
+A broker that cannot be reached is reported at once, not waited for: clients have their own times of retrying.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -17,9 +21,15 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from kafkafmt.client.broker_connections import BrokerConnections
 from kafkafmt.gateway.cluster import Address, ClusterView
+from kafkafmt.gateway.errors import (
+    UnsupportedUpstreamError,
+    UpstreamAuthenticationError,
+    UpstreamError,
+    UpstreamTimeoutError,
+)
 from kafkafmt.gateway.held import HeldResponse
 from kafkafmt.gateway.routes import Broker
-from kafkafmt.server.errors import RequestError
+from kafkafmt.server.stream import keep_alive
 from kafkafmt.server.wire import api_name, decode_response, encode_request_frame
 
 if TYPE_CHECKING:
@@ -36,16 +46,17 @@ _KEY_TYPES = {Broker.GROUP: 0, Broker.TRANSACTION: 1}
 # From this version of FindCoordinator on keys are in an array (KIP-699).
 _COORDINATOR_VERSIONS = range(1, 4)
 _METADATA_VERSIONS = range(1, 13)
+# If any broker will do, the next one is tried as well after this time.
+_NEXT_BROKER_S = 1.0
+_REFUSALS = (errors.SaslAuthenticationFailedError, errors.UnsupportedSaslMechanismError)
+# The fields of requests that tell how long a broker may wait before it answers.
+_WAITS_MS = ("rebalance_timeout_ms", "session_timeout_ms", "timeout_ms")
+# The objects of a decoded response take so many times its bytes.
+_DECODED_COPIES = 20
+# Decoding a larger response takes more than 10 ms.
+_LARGE_RESPONSE_BYTES = 64 * 1024
 
 _Part = TypeVar("_Part")
-
-
-class UpstreamError(RequestError):
-    """The cluster cannot be reached, or a broker has closed the connection: the client's is closed, too."""
-
-
-class UnsupportedUpstreamError(RequestError):
-    """The broker does not take any version of an API that a request could be translated to."""
 
 
 class ByLeader(NamedTuple, Generic[_Part]):
@@ -59,10 +70,14 @@ class Upstream:
     """A connection to one broker that is ready. Callbacks and tasks of the event loop use it."""
 
     def __init__(
-        self, connection: BrokerConnection, can_send: Callable[[BrokerConnection], Awaitable[None]]
+        self,
+        connection: BrokerConnection,
+        can_send: Callable[[BrokerConnection], Awaitable[None]],
+        timeout_s: float,
     ) -> None:
         self.connection = connection
         self._can_send = can_send
+        self._timeout_s = timeout_s
 
     def version(self, api_key: int, newest: int) -> int:
         """Return the newest version of an API that the broker takes, up to `newest`.
@@ -94,8 +109,13 @@ class Upstream:
         """Return the correlation id of the next request that the gateway makes."""
         return self.connection.next_correlation_id()
 
-    async def request(self, pieces: Sequence[Buffer], correlation_id: int) -> memoryview:
-        """Send a request, and return its response without the size. Raises KafkaError."""
+    async def request(
+        self, pieces: Sequence[Buffer], correlation_id: int, broker_waits_s: float = 0.0
+    ) -> memoryview:
+        """Send a request, and return its response without the size. Raises UpstreamError.
+
+        broker_waits_s: how long the broker itself may wait before it answers.
+        """
         await self._can_send(self.connection)
         answered: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
 
@@ -103,40 +123,80 @@ class Upstream:
             if answered.done():
                 return
             if response is None:
-                answered.set_exception(error or errors.KafkaConnectionError("closed"))
+                answered.set_exception(upstream_error(self.connection, error))
             else:
                 answered.set_result(response)
 
-        self.connection.send(pieces, correlation_id, on_response)
+        timeout_s = self._timeout_s + broker_waits_s
+        self.connection.send(pieces, correlation_id, on_response, timeout_s=timeout_s)
         return await answered
 
     async def request_held(
-        self, pieces: Sequence[Buffer], correlation_id: int, memory: RequestLease
+        self,
+        pieces: Sequence[Buffer],
+        correlation_id: int,
+        memory: RequestLease,
+        broker_waits_s: float = 0.0,
+        *,
+        copies: int = 1,
     ) -> memoryview:
-        """Send a request, and return its response, which is read once there is memory for it. Raises KafkaError."""
+        """Send a request, and return its response, which is read once there is memory for it. Raises RequestError.
+
+        copies: how many times the bytes of the response are held.
+        """
         await self._can_send(self.connection)
-        response = HeldResponse(self.connection, memory)
-        self.connection.send_passing(pieces, correlation_id, response)
-        return await response.wait()
+        response = HeldResponse(self.connection, memory, copies)
+        timeout_s = self._timeout_s + broker_waits_s
+        self.connection.send_passing(pieces, correlation_id, response, timeout_s)
+        try:
+            return await response.wait()
+        except errors.KafkaError as error:
+            raise upstream_error(self.connection, error) from None
 
     async def send(self, pieces: Sequence[Buffer]) -> None:
-        """Send a request that has no response. Raises KafkaError."""
+        """Send a request that has no response. Raises UpstreamError."""
         await self._can_send(self.connection)
         sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def on_sent(error: Exception | None) -> None:
-            if not sent.done():
-                sent.set_exception(error) if error is not None else sent.set_result(None)
+            if sent.done():
+                return
+            if error is not None or self.connection.is_closed:
+                sent.set_exception(upstream_error(self.connection, error))
+            else:
+                sent.set_result(None)
 
         self.connection.send_unanswered(pieces, on_sent)
         await sent
 
-    async def ask(self, message: Message, client_id: str | None = None) -> Message:
-        """Send a message of kafka-python, and return the response. Raises KafkaError."""
+    async def ask(
+        self, message: Message, client_id: str | None = None, memory: RequestLease | None = None
+    ) -> Message:
+        """Send a message of kafka-python, and return the response. Raises RequestError.
+
+        memory: takes the memory of the response, before it is read.
+        """
         correlation_id = self.next_correlation_id()
         frame = encode_request_frame(message, correlation_id, client_id)
-        response = await self.request([frame], correlation_id)
-        return decode_response(response, message.API_KEY, message.API_VERSION)
+        waits_s = max(getattr(message, name, 0) or 0 for name in _WAITS_MS) / 1000
+        if memory is None:
+            response = await self.request([frame], correlation_id, waits_s)
+        else:
+            response = await self.request_held(
+                [frame], correlation_id, memory, waits_s, copies=_DECODED_COPIES
+            )
+        decode = partial(decode_response, response, message.API_KEY, message.API_VERSION)
+        return await asyncio.to_thread(decode) if len(response) > _LARGE_RESPONSE_BYTES else decode()
+
+
+def upstream_error(connection: BrokerConnection, error: Exception | None) -> UpstreamError:
+    """Return the error for a request that gets no response, for the reason that its connection gives."""
+    reason = f"{connection}: closed" if error is None else str(error) or type(error).__name__
+    if isinstance(error, errors.RequestTimedOutError):
+        return UpstreamTimeoutError(reason)
+    if isinstance(error, _REFUSALS):
+        return UpstreamAuthenticationError(f"{connection}: {reason}")
+    return UpstreamError(reason)
 
 
 class _ClusterBrokers:
@@ -153,7 +213,7 @@ class _ClusterBrokers:
         return self._view.brokers.get(node_id)
 
     def request_metadata(self) -> None:
-        """Do nothing: who needs metadata waits for it."""
+        """Do nothing: the next request refreshes what it needs."""
 
     async def open_socket(self, host: str, port: int) -> socket.socket:
         loop = asyncio.get_running_loop()
@@ -164,6 +224,7 @@ class _ClusterBrokers:
             opened.setblocking(False)
             try:
                 opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                keep_alive(opened)
                 await loop.sock_connect(opened, address)
             except OSError as error:
                 opened.close()
@@ -186,10 +247,12 @@ class Upstreams:
         self, io: IoLoop, view: ClusterView, bootstrap: Sequence[Address], config: Mapping[str, Any]
     ) -> None:
         self.view = view
+        self._io = io
         self._bootstrap = bootstrap
         self._timeout_s = config["request_timeout_ms"] / 1000
         self._brokers = _ClusterBrokers(view, bootstrap, config)
         self._connections = BrokerConnections(io, self._brokers, self._changed)
+        self._addresses: dict[int, tuple[str, int]] = {}  # of the connections
         self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self._loop = asyncio.get_running_loop()
 
@@ -197,22 +260,30 @@ class Upstreams:
         """Close all connections."""
         self._connections.close()
 
+    def identify(self, config: Mapping[str, Any]) -> None:
+        """Connect with these options from now on. Closes the connections that were made before."""
+        self._connections.close()
+        self._brokers.config = config
+        self._connections = BrokerConnections(self._io, self._brokers, self._changed)
+
     async def any(self) -> Upstream:
-        """Return a connection to any broker. Raises UpstreamError if none answers in time."""
-        nodes = [*self.view.brokers, *range(_FIRST_BOOTSTRAP, _FIRST_BOOTSTRAP - len(self._bootstrap), -1)]
-        open_nodes = [one.node_id for one in self._connections.all() if one.is_ready]
-        return await self._first_of(open_nodes or nodes)
+        """Return a connection to any broker. Raises UpstreamError if none can be reached."""
+        ready = [one for one in self._connections.all() if one.is_ready]
+        if ready:
+            return self._upstream(min(ready, key=lambda one: one.in_flight_count))
+        known = random.sample(list(self.view.brokers), len(self.view.brokers))
+        first = range(_FIRST_BOOTSTRAP, _FIRST_BOOTSTRAP - len(self._bootstrap), -1)
+        return await self._first_of([*known, *random.sample(first, len(first))])
 
     async def node(self, node_id: int) -> Upstream:
-        """Return a connection to a broker. Raises UpstreamError if it cannot be reached in time."""
+        """Return a connection to a broker. Raises UpstreamError if it cannot be reached."""
         return await self._first_of([node_id])
 
     async def controller(self) -> Upstream:
         """Return a connection to the controller, or to a broker that passes requests on to it."""
         if self.view.controller_id is None:
             await self.refresh([])
-        known = self.view.controller_id
-        return await (self.any() if known is None else self.node(known))
+        return await self._node_or_any(self.view.controller_id)
 
     async def leader(self, topic: str | UUID | None, partition: int) -> Upstream:
         """Return a connection to the leader of a partition; to any broker if it has none, which says so."""
@@ -236,25 +307,55 @@ class Upstreams:
         return await (self.any() if node_id is None else self.node(node_id))
 
     async def by_leader(
-        self, parts: Iterable[_Part], api_key: int, partition_of: Callable[[_Part], tuple[str, int]]
+        self,
+        parts: Iterable[_Part],
+        partition_of: Callable[[_Part], tuple[str, int]],
+        memory: RequestLease | None = None,
     ) -> ByLeader[_Part]:
-        """Return parts of a request by the connection to the broker that leads their partitions."""
+        """Return parts of a request by the connection to the broker that leads their partitions.
+
+        Parts whose leader is not known, or cannot be reached, are refused, so that the client asks for metadata.
+        memory: that of the request.
+        """
         found = list(parts)
         unknown = {partition_of(part)[0] for part in found if self.view.leader(*partition_of(part)) is None}
+        codes: dict[str, int] = {}
         if unknown:
-            await self.refresh(sorted(unknown))
+            try:
+                codes = await self.refresh(sorted(unknown), memory)
+            except UpstreamAuthenticationError:
+                raise
+            except UpstreamError:
+                codes = dict.fromkeys(unknown, errors.NotLeaderForPartitionError.errno)
         by_node: dict[int, list[_Part]] = {}
         refused: list[tuple[_Part, int]] = []
         for part in found:
-            node_id = self.view.leader(*partition_of(part))
+            topic, partition = partition_of(part)
+            node_id = self.view.leader(topic, partition)
             if node_id is None:
-                refused.append((part, errors.UnknownTopicOrPartitionError.errno))
+                refused.append((part, codes.get(topic) or self.view.missing_leader_code(topic, partition)))
             else:
                 by_node.setdefault(node_id, []).append(part)
-        return ByLeader([(await self.node(node_id), of_one) for node_id, of_one in by_node.items()], refused)
+        reached: list[tuple[Upstream, list[_Part]]] = []
+        upstreams = await asyncio.gather(*map(self.node, by_node), return_exceptions=True)
+        for upstream, of_one in zip(upstreams, by_node.values(), strict=True):
+            if isinstance(upstream, Upstream):
+                reached.append((upstream, of_one))
+            elif isinstance(upstream, UpstreamError) and not isinstance(
+                upstream, UpstreamAuthenticationError
+            ):
+                refused += ((part, errors.NotLeaderForPartitionError.errno) for part in of_one)
+            else:
+                raise upstream
+        return ByLeader(reached, refused)
 
-    async def refresh(self, topics: Sequence[str | UUID]) -> None:
-        """Ask for the brokers, and for the leaders of these topics. Raises UpstreamError and KafkaError."""
+    async def refresh(
+        self, topics: Sequence[str | UUID], memory: RequestLease | None = None
+    ) -> dict[str, int]:
+        """Ask for the brokers, and for the leaders of these topics. Raises UpstreamError.
+
+        Returns the error codes of topics that have one.
+        """
         upstream = await self.any()
         version = upstream.version(MetadataRequest.API_KEY, _METADATA_VERSIONS[-1])
         request = MetadataRequest(
@@ -267,42 +368,91 @@ class Upstreams:
             ],
             allow_auto_topic_creation=False,
         )
-        self.view.learn(request, await upstream.ask(request))
+        held = 0 if memory is None else memory.taken_bytes
+        try:
+            response = await upstream.ask(request, memory=memory)
+        finally:
+            if memory is not None:
+                memory.keep(held)
+        self.view.learn(request, response)
+        return {one.name: one.error_code for one in response.topics if one.name and one.error_code}
+
+    def _upstream(self, connection: BrokerConnection) -> Upstream:
+        return Upstream(connection, self._can_send, self._timeout_s)
+
+    async def _node_or_any(self, node_id: int | None) -> Upstream:
+        if node_id is not None:
+            try:
+                return await self.node(node_id)
+            except UpstreamAuthenticationError:
+                raise
+            except UpstreamError:  # another broker passes the request on, or tells who is the controller now
+                pass
+        return await self.any()
+
+    def _open(self, node_id: int) -> BrokerConnection | None:
+        """Return the connection to a node at the address that it has now; None if it was unreachable just before."""
+        address = self._brokers.address_of(node_id)
+        if address is None:
+            return None
+        if self._addresses.get(node_id, address) != address:
+            for one in self._connections.all():
+                if one.node_id == node_id:
+                    if one.in_flight_count:
+                        return one
+                    one.close()
+        self._addresses[node_id] = address
+        return self._connections.get(node_id)
 
     async def _first_of(self, nodes: Sequence[int]) -> Upstream:
-        """Return the first of these connections that is ready."""
-        found: list[BrokerConnection] = []
-
-        def is_found() -> bool:
-            found[:] = [one for node in nodes if (one := self._connections.get(node)) and one.is_ready]
-            return bool(found)
-
-        await self._until(is_found, f"no connection to {self._described(nodes)}")
-        return Upstream(found[0], self._can_send)
+        """Return the first of these connections that is ready. Further ones are tried if the first is slow or fails."""
+        tried: list[BrokerConnection] = []
+        for node_id in nodes:
+            connection = self._open(node_id)
+            if connection is None:
+                continue
+            tried.append(connection)
+            wait_s = _NEXT_BROKER_S if node_id != nodes[-1] else self._timeout_s
+            await self._until(partial(_has_settled, tried, connection), wait_s)
+            ready = next((one for one in tried if one.is_ready), None)
+            if ready is not None:
+                return self._upstream(ready)
+            if isinstance(connection.error, _REFUSALS):
+                raise upstream_error(connection, connection.error)
+        await self._until(lambda: all(one.is_ready or one.is_closed for one in tried), self._timeout_s)
+        for one in tried:
+            if one.is_ready:
+                return self._upstream(one)
+        why = next((f": {one.error}" for one in reversed(tried) if one.error is not None), "")
+        raise UpstreamError(f"no connection to {self._described(nodes)}{why}")
 
     async def _can_send(self, connection: BrokerConnection) -> None:
-        def is_free() -> bool:
-            return connection.can_send or connection.is_closed
-
-        await self._until(is_free, f"{connection} takes no request")
+        if not connection.can_send:
+            is_over = await self._until(lambda: connection.can_send or connection.is_closed, self._timeout_s)
+            if not is_over:
+                raise UpstreamTimeoutError(f"{connection} takes no request within {self._timeout_s:g} s")
         if connection.is_closed:
-            raise UpstreamError(str(connection.error or f"{connection}: closed"))
+            raise upstream_error(connection, connection.error)
 
-    async def _until(self, is_met: Callable[[], bool], problem: str) -> None:
-        """Wait until a condition is met, which a change of a connection may do."""
+    async def _until(self, is_met: Callable[[], bool], seconds: float) -> bool:
+        """Wait until a change of a connection has met a condition. Returns whether it is met in time."""
         if is_met():
-            return
+            return True
         waiter = self._loop.create_future()
         entry = is_met, waiter
         self._waiting.append(entry)
         try:
-            await asyncio.wait_for(waiter, self._timeout_s)
+            await asyncio.wait_for(waiter, seconds)
         except asyncio.TimeoutError:
-            raise UpstreamError(f"{problem} within {self._timeout_s:g} s") from None
+            return False
         finally:
             self._waiting.remove(entry)
+        return True
 
-    def _changed(self, _: BrokerConnection | None) -> None:
+    def _changed(self, connection: BrokerConnection | None) -> None:
+        error = None if connection is None else connection.error
+        if connection is not None and error is not None and not isinstance(error, _REFUSALS):
+            self.view.suspect(connection.node_id)
         for is_met, waiter in list(self._waiting):
             if not waiter.done() and is_met():
                 waiter.set_result(None)
@@ -310,3 +460,7 @@ class Upstreams:
     def _described(self, nodes: Sequence[int]) -> str:
         addresses = (self._brokers.address_of(node) for node in nodes)
         return ", ".join(f"{host}:{port}" for host, port in filter(None, addresses)) or "a broker"
+
+
+def _has_settled(tried: Sequence[BrokerConnection], last: BrokerConnection) -> bool:
+    return last.is_closed or any(one.is_ready for one in tried)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -18,7 +18,9 @@ import structlog
 from kafka.protocol.api_key import ApiKey
 from kafka.protocol.consumer import FetchRequest
 
+from kafkafmt.convert.lazy import LazyDownConvertRecords
 from kafkafmt.memory import MemoryBudget
+from kafkafmt.records.base import MemoryRecords
 from kafkafmt.records.channel import write_bytes
 from kafkafmt.server.batch_work import BatchWork
 from kafkafmt.server.down_conversion_memory import DownConversionMemory, Lease
@@ -258,7 +260,9 @@ class Connection:
             await session.pass_on(await self._read_frame(size))
             self._memory.keep(session.request_bytes)
             return True
-        await session.wait_idle()
+        if session.is_busy:
+            with self._stream.watched():
+                await session.wait_idle()
         return False
 
     def drain(self) -> None:
@@ -417,9 +421,11 @@ class Connection:
 
     async def _send(self, send: FetchSend) -> None:
         channel, yields, work = self._stream.socket, YieldBudget(), self._service.work
+        progress = ClientProgress(self._memory, "take")
         while not send.completed:
             if needed := send.needed_bytes:
-                await self._lease.acquire(needed)  # also takes the turn to convert, until `resize`
+                with progress.excused():
+                    await self._lease.acquire(needed)  # also takes the turn to convert, until `resize`
                 with self._service.metrics.conversion():
                     may_take_long = await work.request(send.read_next) if send.is_remote else send.read_next()
                     if may_take_long or send.is_remote:
@@ -432,25 +438,26 @@ class Connection:
                 taken = send.write_to(channel)
             if needed or self._lease.held:
                 self._lease.resize(send.held_bytes)
+            progress.count(taken)
             if not taken and not send.completed:
-                await self._wait_writable(send)
+                await self._wait_writable(send, progress)
                 yields = YieldBudget()
             else:
                 await yields.checkpoint()
 
-    async def _wait_writable(self, send: FetchSend) -> None:
+    async def _wait_writable(self, send: FetchSend, progress: ClientProgress) -> None:
         """Wait until the client reads. If others wait for memory, the chunk is dropped, and converted again later."""
         left = self._options.write_timeout
         while send.held_bytes and left > _PATIENCE:
             with suppress(StalledError):
-                await self._stream.wait_writable(_PATIENCE)
+                await progress.wait_for(self._stream.wait_writable, _PATIENCE)
                 return
             left -= _PATIENCE
             if self._service.memory.is_awaited:
                 send.release_chunk()
                 self._lease.resize(send.held_bytes)
                 break
-        await self._stream.wait_writable(left)
+        await progress.wait_for(self._stream.wait_writable, left)
 
     async def _write(self, data: bytes | bytearray, memory: AnswerMemory) -> None:
         view, progress = memoryview(data), ClientProgress(memory, "take")
@@ -465,8 +472,8 @@ class Connection:
 class ClientProgress:
     """Refuses a client that is too slow while others wait for the memory that it holds.
 
-    A client has PATIENCE_SECONDS for LEAST_MOVED_BYTES. The time in which the server waits for memory counts too: under
-    such load, clients that move little give way to those that wait.
+    A client has PATIENCE_SECONDS for LEAST_MOVED_BYTES. The time in which the server waits for memory counts too, if it
+    is not `excused`: under such load, clients that move little give way to those that wait.
     way: what the client does, `send` or `take`.
     """
 
@@ -481,6 +488,15 @@ class ClientProgress:
     def count(self, size: int) -> None:
         """Count bytes that the client sent or read."""
         self._moved += size
+
+    @contextmanager
+    def excused(self) -> Iterator[None]:
+        """Give the client more time: as much as the block takes."""
+        began = self._loop.time()
+        try:
+            yield
+        finally:
+            self._ends_at += self._loop.time() - began
 
     async def wait_for(self, wait: Callable[[float], Awaitable[_Made]], seconds: float) -> _Made:
         """Return the result of `wait(seconds)`. Raises StalledError after that time, RefusedError for a slow client."""
@@ -504,4 +520,7 @@ class ClientProgress:
 
 def _held_bytes(part: ResponsePart) -> int:
     """Return the bytes that a part of a response takes until it is sent, beside converted chunks."""
-    return _PIECE_BYTES + len(part) if isinstance(part, bytes) else RECORDS_BYTES
+    if isinstance(part, bytes):
+        return _PIECE_BYTES + len(part)
+    records = part.records if isinstance(part, LazyDownConvertRecords) else part
+    return RECORDS_BYTES + (records.size_in_bytes if isinstance(records, MemoryRecords) else 0)

@@ -100,7 +100,13 @@ class RequestLease(MemoryLease):
     def __init__(self, memory: RequestMemory) -> None:
         super().__init__(memory)
         self._memory = memory
+        self._taking = asyncio.Lock()  # several tasks may answer parts of one request
         self.taken_bytes = 0
+
+    @property
+    def available_bytes(self) -> int:
+        """Return the bytes that are free, without waiting."""
+        return self._memory.budget.available_bytes
 
     @property
     def is_wanted(self) -> bool:
@@ -109,6 +115,10 @@ class RequestLease(MemoryLease):
 
     async def take(self, size: int) -> None:
         """Take `size` bytes more, after waiting tasks. Raises RequestMemoryError."""
+        async with self._taking:
+            await self._take(size)
+
+    async def _take(self, size: int) -> None:
         taken = self.taken_bytes + size
         beyond = taken - OWN_BYTES - self.held
         if beyond > 0:

@@ -50,12 +50,8 @@ class Stream:
 
     def keep_alive(self) -> None:
         """Enable TCP keep-alive, which detects in about two minutes that a client has vanished."""
-        if self.socket.family == socket.AF_UNIX:
-            return
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in _KEEP_ALIVE.items():
-            if (option := getattr(socket, name, None)) is not None:
-                self.socket.setsockopt(socket.IPPROTO_TCP, option, value)
+        if self.socket.family != socket.AF_UNIX:
+            keep_alive(self.socket)
 
     def limit_send_buffer(self) -> None:
         """Let the system keep at most 256 KiB to send, once and for all.
@@ -223,6 +219,14 @@ class Stream:
     def close(self) -> None:
         """Close the socket."""
         self.socket.close()
+
+
+def keep_alive(sock: socket.socket) -> None:
+    """Enable TCP keep-alive, which detects in about two minutes that the peer has vanished."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE.items():
+        if (option := getattr(socket, name, None)) is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _stalled(what: str) -> StalledError:

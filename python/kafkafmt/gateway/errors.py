@@ -1,0 +1,21 @@
+"""Why a gateway cannot answer from its cluster. The client's connection is closed, if no response can tell it."""
+
+from __future__ import annotations
+
+from kafkafmt.server.errors import RequestError
+
+
+class UpstreamError(RequestError):
+    """The cluster cannot be reached, or a broker has closed the connection."""
+
+
+class UpstreamTimeoutError(UpstreamError):
+    """A broker has not answered in time."""
+
+
+class UpstreamAuthenticationError(UpstreamError):
+    """A broker has refused the credentials of a connection."""
+
+
+class UnsupportedUpstreamError(RequestError):
+    """The broker does not take any version of an API that a request could be translated to."""
