@@ -35,12 +35,14 @@ class SendStats:
     unconverted_bytes: bytes of records that were sent as they are stored.
     converted_bytes: bytes of records that were converted, including padding.
     conversion: statistics of the conversions that ended.
+    records_by_topic: the records that these converted, by topic; "" if the records do not tell theirs.
     errors: the errors that ended the conversion of a part early, so that padding replaced its rest.
     """
 
     unconverted_bytes: int = 0
     converted_bytes: int = 0
     conversion: ConversionStats = field(default_factory=ConversionStats)
+    records_by_topic: dict[str, int] = field(default_factory=dict)
     errors: list[KafkaFormatError] = field(default_factory=list)
 
 
@@ -87,6 +89,7 @@ class FetchSend(SizedSend):
         self._memory = memory
         self._position = 0  # in the current part, unless that is a conversion
         self._conversion: LazyDownConvertSend | None = None
+        self._topic = ""  # of that conversion
 
     @property
     def needed_bytes(self) -> int:
@@ -152,11 +155,16 @@ class FetchSend(SizedSend):
         if self._conversion is None and self._parts and isinstance(self._parts[0], LazyDownConvertRecords):
             self._waiting_bytes -= _waiting_bytes(self._parts[0])
             self._conversion = self._parts[0].to_send(self._memory)
+            place = self._parts[0].topic_partition
+            self._topic = "" if place is None else place.topic
             self._parts.popleft()  # it keeps the first converted batch alive
         return self._conversion
 
     def _end_conversion(self, conversion: LazyDownConvertSend) -> None:
         self.stats.conversion.add(conversion.stats)
+        if converted := conversion.stats.records_converted:
+            by_topic = self.stats.records_by_topic
+            by_topic[self._topic] = by_topic.get(self._topic, 0) + converted
         if conversion.error is not None:
             self.stats.errors.append(conversion.error)
         self._conversion = None

@@ -123,10 +123,10 @@ class LazyDownConvertRecords:
         return len(self._first)
 
     def forget_first(self) -> None:
-        """Free the first converted batch. The next send converts it again."""
+        """Free the first converted batch. The next send converts it again. The time that it took still counts."""
         if self._first:
             self._first, self._rest_position = b"", self._start
-            self._first_stats = ConversionStats()
+            self._first_stats = ConversionStats(seconds=self._first_stats.seconds)
 
     def _convert_first(self) -> None:
         """Find and convert the first batch with a result."""
@@ -180,17 +180,21 @@ class LazyDownConvertRecords:
         See `ConvertedChunks` for the arguments.
         """
         stats.add(self._first_stats)
-        position = self._rest_position if self._converts else self.records.end_position
-        rest = ConvertedChunks(
+        return memoryview(self._first), self.rest(stats, memory, reuse_memory=reuse_memory)
+
+    def rest(
+        self, stats: ConversionStats, memory: ChunkMemory | None = None, *, reuse_memory: bool = False
+    ) -> ConvertedChunks:
+        """Return the chunks after the first converted batch, or all chunks if that is not in memory."""
+        return ConvertedChunks(
             self.records,
             self._options,
-            position,
+            self._rest_position if self._converts else self.records.end_position,
             chunk_size=self.chunk_size,
             stats=stats,
             reuse_memory=reuse_memory,
             memory=memory,
         )
-        return memoryview(self._first), rest
 
     def to_send(self, memory: ChunkMemory | None = None) -> LazyDownConvertSend:
         """Return a send that writes exactly `size_in_bytes` bytes: converted records that are cut or padded.
@@ -279,7 +283,7 @@ class LazyDownConvertSend(SizedSend):
         self._pending = _NOTHING
         if self._records is not None:
             self._records.forget_first()
-            self._chunks = self._records.started(self.stats, self._memory)[1]
+            self._chunks = self._records.rest(self.stats, self._memory)
             self._records = None
         else:
             self._chunks.rewind()

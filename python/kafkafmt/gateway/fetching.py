@@ -30,7 +30,7 @@ from kafkafmt.gateway.errors import UpstreamError
 from kafkafmt.records.base import MemoryRecords
 from kafkafmt.records.runs import of_aborted_transactions
 from kafkafmt.server.yielding import YieldBudget
-from kafkafmt.types import Codec
+from kafkafmt.types import Codec, TopicPartition
 
 if TYPE_CHECKING:
     import numpy as np
@@ -282,7 +282,7 @@ class TranslatedFetch:
             aborted = decoded.aborted[first : first + int(row["aborted"])]
             data = without_aborted(data, [_Aborted(*one) for one in aborted.tolist()])
         try:
-            converted = await self._work.convert(partial(self._lazy, data, request.version, part.offset))
+            converted = await self._work.convert(partial(self._lazy, data, request.version, part))
         except UnsupportedCompressionTypeError:
             code = errors.UnsupportedCompressionTypeError.errno
             return _Found(known_code(ApiKey.Fetch, request.version, code), high_watermark)
@@ -295,12 +295,13 @@ class TranslatedFetch:
         passed = None if last_offset is None or last_offset < part.offset else last_offset + 1
         return _Found(high_watermark=high_watermark, passed=passed)
 
-    def _lazy(self, data: memoryview, version: int, offset: int) -> LazyDownConvertRecords:
+    def _lazy(self, data: memoryview, version: int, part: _Wanted) -> LazyDownConvertRecords:
         options = self._options
         return LazyDownConvertRecords(
             MemoryRecords(data, max_decompressed_bytes=options.max_decompressed_bytes),
             0 if version <= _LAST_V0 else 1,
-            offset,
+            part.offset,
+            topic_partition=TopicPartition(part.topic, part.partition),
             chunk_size=options.chunk_bytes,
             zstd_fallback=options.zstd_fallback,
         )

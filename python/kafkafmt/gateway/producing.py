@@ -20,10 +20,12 @@ from kafka.protocol.producer import ProduceResponse
 from _kafkafmt.client.messages import RequestHeader
 from _kafkafmt.client.produce import ProduceEncoder, decode_produce_response
 from _kafkafmt.server.producing import ProduceRequest, decode_produce_request
+from kafkafmt.convert.options import ConversionStats
 from kafkafmt.gateway.cluster import STALE_LEADER_CODES
 from kafkafmt.gateway.error_codes import known_code
 from kafkafmt.gateway.errors import UpstreamError, UpstreamTimeoutError
 from kafkafmt.server.errors import MalformedRequestError, RequestError
+from kafkafmt.server.metrics import Conversions
 from kafkafmt.server.produced_records import RefusedRecordsError, checked_run
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from _kafkafmt.client.produce import ProduceResponse as DecodedResponse
     from kafkafmt.gateway.upstreams import Upstream, Upstreams
     from kafkafmt.server.batch_work import BatchWork
+    from kafkafmt.server.metrics import ClientEvents
     from kafkafmt.server.request import Message
 
 _log = structlog.get_logger()
@@ -84,8 +87,8 @@ class TranslatedProduce:
         self._work = work
         self._max_decompressed_bytes = max_decompressed_bytes
 
-    async def answer(self, frame: Buffer) -> Message | None:
-        """Pass the records on, and return the response; None for `acks` 0.
+    async def answer(self, frame: Buffer, client: ClientEvents) -> Message | None:
+        """Pass the records on, and return the response; None for `acks` 0. client: records what was converted.
 
         Raises MalformedRequestError, and UnansweredProduceError for an error with `acks` 0.
         """
@@ -94,7 +97,7 @@ class TranslatedProduce:
             raise MalformedRequestError(
                 f"Produce of {memoryview(frame).nbytes} bytes: expected version 0 to 2"
             )
-        answers = await self._answers(frame, request)
+        answers = await self._answers(frame, request, client)
         if request.acks == _NONE:
             refused = next((answer.error_code for answer in answers if answer.error_code), None)
             if refused is not None:
@@ -102,14 +105,17 @@ class TranslatedProduce:
             return None
         return _response(request, answers)
 
-    async def _answers(self, frame: Buffer, request: ProduceRequest) -> list[_Answer]:
+    async def _answers(self, frame: Buffer, request: ProduceRequest, client: ClientEvents) -> list[_Answer]:
         answers = [_Answer(errors.UnknownError.errno)] * len(request.partitions)
         parts: list[_Part] = []
         names = [_name(topic) for topic in request.topics]
+        conversions = Conversions()
         view, now = memoryview(frame), time.time_ns() // 1_000_000
         for number, row in enumerate(request.partitions):
+            stats = ConversionStats()
             try:
-                records = await self._work.convert(partial(self._converted, view, row, request.version, now))
+                convert = partial(self._converted, view, row, request.version, now, stats)
+                records = await self._work.convert(convert)
             except RefusedRecordsError as error:
                 _log.info("records refused", topic=names[row["topic"]], error=str(error))
                 answers[number] = _Answer(error.error.errno)
@@ -117,7 +123,11 @@ class TranslatedProduce:
             if records is None:
                 answers[number] = _Answer(errors.NoError.errno)
                 continue
-            parts.append(_Part(number, names[row["topic"]], int(row["partition"]), records))
+            topic = names[row["topic"]]
+            parts.append(_Part(number, topic, int(row["partition"]), records))
+            conversions.add(topic, int(row["size"]), stats)
+        if conversions.records:
+            client.converted(ApiKey.Produce, conversions)
         by_leader = await self._upstreams.by_leader(parts, lambda part: (part.topic, part.partition))
         for part, error_code in by_leader.refused:
             answers[part.number] = _Answer(error_code)
@@ -127,7 +137,9 @@ class TranslatedProduce:
                 answers[number] = answer
         return answers
 
-    def _converted(self, frame: memoryview, row: np.void, version: int, now: int) -> Buffer | None:
+    def _converted(
+        self, frame: memoryview, row: np.void, version: int, now: int, stats: ConversionStats
+    ) -> Buffer | None:
         """Return the batch for one partition; None if it has no records. Raises RefusedRecordsError."""
         if row["size"] <= 0:
             return None
@@ -138,6 +150,7 @@ class TranslatedProduce:
             _MAX_BATCH_BYTES,
             self._max_decompressed_bytes,
             missing_timestamp=now,
+            stats=stats,
         )
         return run.buffer if len(run) else None
 

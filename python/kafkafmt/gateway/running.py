@@ -15,7 +15,7 @@ from kafkafmt.gateway.options import GatewayOptions
 from kafkafmt.memory.process import bound_process
 from kafkafmt.server.listener import listen
 from kafkafmt.server.metrics import Metrics
-from kafkafmt.server.prometheus import PrometheusMetrics, workers_registry
+from kafkafmt.server.prometheus import PrometheusMetrics, workers_metrics
 from kafkafmt.server.running import ended_by_signals, serve_metrics
 from kafkafmt.server.workers import Supervisor
 from kafkafmt.server.yielding import freeze_start
@@ -44,7 +44,7 @@ async def _serve_alone(
         metrics = Metrics()
         if options.metrics is not None:
             metrics = PrometheusMetrics()
-            serve_metrics(stack, metrics.registry, options.metrics, options.request_timeout)
+            serve_metrics(stack, metrics.served, options.metrics, options.request_timeout)
         gateway = Gateway(options, listener, metrics)
         serving = asyncio.create_task(gateway.serve())
         with ended_by_signals((gateway.drain,), serving.cancel):
@@ -60,7 +60,7 @@ async def _serve_by_workers(
         folder = None
         if options.metrics is not None:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="kafkafmt-metrics-")))
-            serve_metrics(stack, workers_registry(folder), options.metrics, options.request_timeout)
+            serve_metrics(stack, workers_metrics(folder), options.metrics, options.request_timeout)
         supervisor = Supervisor(options, open_worker_gateway, listener, {}, folder)
         with ended_by_signals((supervisor.drain,), supervisor.end):
             await supervisor.run(on_ready)

@@ -183,7 +183,7 @@ class ClientSession:
 
     async def _answer_produce(self, request: Request) -> Message | None:
         assert request.frame is not None
-        return await self._producing.answer(request.frame)
+        return await self._producing.answer(request.frame, request.client)
 
     async def _answer_named(self, request: Request) -> Message:
         """Pass a request on whose response names brokers, and replace their addresses."""

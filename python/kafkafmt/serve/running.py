@@ -30,7 +30,7 @@ from kafkafmt.serve.topic_settings import TopicConfigs
 from kafkafmt.server.listener import listen
 from kafkafmt.server.metrics import Metrics
 from kafkafmt.server.node import Node
-from kafkafmt.server.prometheus import PrometheusMetrics, workers_registry
+from kafkafmt.server.prometheus import PrometheusMetrics, workers_metrics
 from kafkafmt.server.reloading import reloading_at_sighup
 from kafkafmt.server.running import ended_by_signals, serve_metrics
 from kafkafmt.server.security.tls import tls_context
@@ -66,7 +66,7 @@ async def _serve_alone(options: ServeOptions, listener: socket.socket, on_ready:
         metrics = Metrics()
         if options.metrics is not None:
             metrics = PrometheusMetrics()
-            serve_metrics(stack, metrics.registry, options.metrics, options.request_timeout)
+            serve_metrics(stack, metrics.served, options.metrics, options.request_timeout)
         async with _group_coordinator(options, listener) as coordinator:
             handlers = coordinator.handlers()
             endpoint = Endpoint(options, listener, handlers=handlers, metrics=metrics)
@@ -92,7 +92,7 @@ async def _serve_by_workers(
         folder = None
         if options.metrics is not None:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="kafkafmt-metrics-")))
-            serve_metrics(stack, workers_registry(folder), options.metrics, options.request_timeout)
+            serve_metrics(stack, workers_metrics(folder), options.metrics, options.request_timeout)
         async with _group_coordinator(options, listener) as coordinator:
             handlers = coordinator.handlers()
             supervisor = Supervisor(options, open_worker_endpoint, listener, handlers, folder)

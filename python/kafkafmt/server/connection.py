@@ -27,7 +27,7 @@ from kafkafmt.server.down_conversion_memory import DownConversionMemory, Lease
 from kafkafmt.server.errors import UnsupportedRequestError
 from kafkafmt.server.frames import Measured, TooManyElementsError, measure, measure_fetch_request
 from kafkafmt.server.heads import read_head
-from kafkafmt.server.metrics import Metrics, Outcome, Refusal
+from kafkafmt.server.metrics import Conversions, Metrics, Outcome, Refusal
 from kafkafmt.server.options import ServerOptions
 from kafkafmt.server.request import AnswerMemory, Handler, Request
 from kafkafmt.server.request_memory import (
@@ -193,6 +193,7 @@ class Connection:
         self._lease = service.memory.lease()
         self._memory = service.request_memory.lease()
         self._client_id: str | None = None  # as logs have it
+        self._client = service.metrics.client(stream.host)
         self._is_draining = False
         self._task: asyncio.Task[None] | None = None
         self._answers = False
@@ -242,7 +243,8 @@ class Connection:
         if self._session is not None and await self._passes(self._session, size):
             return
         request = await self._read_request(size)
-        request.memory = self._memory
+        request.memory, request.client = self._memory, self._client
+        self._client.request_taken(request.api_key, request.version, request.client_id, request.body)
         self._answers = True
         try:
             await self._answer(request)
@@ -258,6 +260,8 @@ class Connection:
         self._check_allowed(api_key, size)
         if self._is_known and await session.passes(api_key, version):
             await session.pass_on(await self._read_frame(size))
+            self._client.request_passed(api_key, version)
+            self._service.metrics.request_served(api_key, version, "passed")
             self._memory.keep(session.request_bytes)
             return True
         if session.is_busy:
@@ -414,6 +418,10 @@ class Connection:
         stats, metrics = send.stats, self._service.metrics
         metrics.fetch_sent(request.version, stats.unconverted_bytes, stats.converted_bytes)
         metrics.records_converted(stats.conversion.records_converted)
+        if stats.records_by_topic:
+            request.client.converted(
+                ApiKey.Fetch, Conversions(stats.records_by_topic, stats.converted_bytes, stats.conversion)
+            )
         for error in stats.errors:
             # Padding was sent instead. The client gets the error when it fetches from there.
             _log.warning("conversion ended early", error=str(error))

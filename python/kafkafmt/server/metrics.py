@@ -4,20 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from kafkafmt.convert.options import ConversionStats
 
 if TYPE_CHECKING:
     from kafkafmt.memory import MemoryBudget
 
-# answered: with a response, which may be an error code. failed: the connection ended before that.
-Outcome: TypeAlias = Literal["answered", "failed"]
+# answered: with a response, which may be an error code. failed: the connection ended before that. passed: it went on to
+# another server.
+Outcome: TypeAlias = Literal["answered", "failed", "passed"]
 # Why a connection is closed: no TLS session; no authentication; a request without an answer; too many connections;
 # memory that others wait for.
 Refusal: TypeAlias = Literal["tls", "sasl", "request", "limit", "memory"]
 
 
+@dataclass
+class Conversions:
+    """The conversions of message formats for one request.
+
+    records: those converted, by topic. size_bytes: what the client sent, or received, of converted partitions.
+    """
+
+    records: dict[str, int] = field(default_factory=dict)
+    size_bytes: int = 0
+    stats: ConversionStats = field(default_factory=ConversionStats)
+
+    def add(self, topic: str, size_bytes: int, stats: ConversionStats) -> None:
+        """Add the conversion for a partition."""
+        if stats.records_converted:
+            self.records[topic] = self.records.get(topic, 0) + stats.records_converted
+            self.size_bytes += size_bytes
+            self.stats.add(stats)
+
+
+class ClientEvents:
+    """The events of the connection of one client, which are not recorded."""
+
+    def request_passed(self, api_key: int, version: int) -> None:
+        """A request is passed on to another server."""
+
+    def request_taken(self, api_key: int, version: int, client_id: str | None, body: Any) -> None:
+        """A request is to be answered by this server. body: of kafka-python; None if its handler decodes it."""
+
+    def converted(self, api_key: int, conversions: Conversions) -> None:
+        """Records were converted for a request of the API Fetch or Produce."""
+
+
 class Metrics:
     """The events of a server, which are not counted."""
+
+    def client(self, address: str) -> ClientEvents:
+        """Return the events of a connection from this address."""
+        return ClientEvents()
 
     def connection_opened(self) -> None:
         """A connection was accepted; `connection_closed` follows."""
@@ -43,7 +83,10 @@ class Metrics:
         yield
 
     def records_converted(self, count: int) -> None:
-        """Records were converted to an older format."""
+        """Records were converted to an older format, for consumers."""
+
+    def messages_converted(self, api_key: int, conversions: Conversions) -> None:
+        """The conversions for a request of the API Fetch or Produce are done."""
 
     def records_appended(self, batches: int, size_bytes: int) -> None:
         """Batches of a producer were appended to the log."""

@@ -6,6 +6,7 @@ Batches of v2 are accepted unchanged, in any number. Messages of v0 or v1 are co
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,9 +15,11 @@ from kafka import errors
 from _kafkafmt.batches.scan import BatchRun, scan
 from _kafkafmt.records.decode import LocatedRecords
 from _kafkafmt.records.encode import seal_batch
+from _kafkafmt.wire.layout import RECORD_BATCH_OVERHEAD
 from kafkafmt import codecs
 from kafkafmt.build.builder import RecordBatchBuilder
 from kafkafmt.build.forwarding import RefusalReason, refusal_message, refused_batches
+from kafkafmt.convert.options import ConversionStats
 from kafkafmt.errors import (
     CorruptRecordError,
     KafkaFormatError,
@@ -61,13 +64,14 @@ def checked_run(
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
     *,
     missing_timestamp: int | None = None,
+    stats: ConversionStats | None = None,
 ) -> BatchRun:
     """Return the batches to append, in writable memory of their own; there may be none.
 
     version: of Produce. max_decompressed_bytes: the limit for one wrapper of v0 or v1. missing_timestamp: the time of
     messages of v0 in milliseconds; None: they have none. The batches have valid CRCs, counts that match their offsets,
     and nothing that only brokers write.
-    Raises RefusedRecordsError.
+    A conversion adds its statistics to `stats`, once its result is accepted. Raises RefusedRecordsError.
     """
     run, consumed, _, _, error = scan(bytearray(records or b""))
     if error is not None:
@@ -91,10 +95,13 @@ def checked_run(
         raise RefusedRecordsError(errors.UnsupportedCompressionTypeError, message)
     if is_old:
         has_times = bool(run.index["magic"][0])
-        run = _converted_up(run, max_decompressed_bytes)
+        conversion = ConversionStats()
+        run = _converted_up(run, max_decompressed_bytes, conversion)
         if missing_timestamp is not None and not has_times:
             run = _timed(run, missing_timestamp)
         _refuse(run.index, max_message_bytes)
+        if stats is not None:
+            stats.add(conversion)
     return run
 
 
@@ -121,22 +128,27 @@ def _of_batch(number: int, message: str) -> str:
     return f"batch {number}: {message}"
 
 
-def _converted_up(run: BatchRun, max_decompressed_bytes: int) -> BatchRun:
+def _converted_up(run: BatchRun, max_decompressed_bytes: int, stats: ConversionStats) -> BatchRun:
     """Convert messages of v0 or v1 to one batch of v2: one wrapper, or messages that are not compressed.
 
     Their offsets are ignored: old clients may send 0 for all of them. Raises RefusedRecordsError.
+    Temporary memory is what Kafka's `LogValidator` counts: the decompressed wrapper, and records before compression.
     """
     rows = run.index
     _ensure_one_kind(rows)
     try:
         with _converting:
+            started = time.perf_counter()
             if rows["codec"][0] == Codec.NONE:
-                located = LocatedRecords(run)
+                located, decompressed_bytes = LocatedRecords(run), 0
             else:
-                located = _in_wrapper(run, max_decompressed_bytes)
+                located, decompressed_bytes = _in_wrapper(run, max_decompressed_bytes)
             builder = RecordBatchBuilder(codec=Codec(int(rows["codec"][0])))
             builder.fill_located(located, 0, len(located))
+            stats.records_converted += len(located)
+            stats.temporary_memory_bytes += RECORD_BATCH_OVERHEAD + builder.size_in_bytes + decompressed_bytes
             batch = builder.build()
+            stats.seconds += time.perf_counter() - started
     except UnsupportedCompressionTypeError as error:
         raise RefusedRecordsError(errors.UnsupportedCompressionTypeError, str(error)) from None
     except (CorruptRecordError, UnsupportedVersionError) as error:
@@ -165,8 +177,11 @@ def _ensure_one_kind(rows: NDArray[np.void]) -> None:
         raise RefusedRecordsError(errors.InvalidRecordError, message)
 
 
-def _in_wrapper(run: BatchRun, max_decompressed_bytes: int) -> LocatedRecords:
-    """Return the messages in a run that is one wrapper. Raises RefusedRecordsError or KafkaFormatError."""
+def _in_wrapper(run: BatchRun, max_decompressed_bytes: int) -> tuple[LocatedRecords, int]:
+    """Return the messages in a run that is one wrapper, and the bytes it decompresses to.
+
+    Raises RefusedRecordsError or KafkaFormatError.
+    """
     row = run.index[0]
     magic = int(row["magic"])
     payload = codecs.decompress(int(row["codec"]), run.payload(0), limit=max_decompressed_bytes, magic=magic)
@@ -178,4 +193,4 @@ def _in_wrapper(run: BatchRun, max_decompressed_bytes: int) -> LocatedRecords:
             f"found {1 - magic}"
         )
         raise RefusedRecordsError(errors.InvalidRecordError, message)
-    return located
+    return located, len(payload)

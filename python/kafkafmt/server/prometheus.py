@@ -1,27 +1,32 @@
 """Metrics in Prometheus' format (library: prometheus-client).
 
-Labels are bounded: APIs, versions, errors and outcomes, never topics or clients. Workers keep their values in files of
-one folder; the supervisor adds them up. A worker that replaces a dead one continues its files, so that counters never
-decrease and files do not accumulate.
+Labels are bounded: APIs, versions, errors and outcomes, never clients, and `_MAX_TOPICS` topics at most. Metrics of
+conversions have the names that the JMX exporter of Prometheus, by its example for brokers, gives to Kafka's own.
+
+Workers keep their values in files of one folder; the supervisor adds them up. A worker that replaces a dead one
+continues its files, so that counters never decrease and files do not accumulate.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafka.errors import for_code
+from kafka.protocol.api_key import ApiKey
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server, values
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.values import MultiProcessValue
 
 from kafkafmt._util.addresses import host_and_port
-from kafkafmt.server.metrics import Metrics, Outcome, Refusal
+from kafkafmt._util.sizes import KIB
+from kafkafmt.server.legacy_clients import ClientList, LegacyClients, TrackedClient, workers_clients
+from kafkafmt.server.metrics import ClientEvents, Conversions, Metrics, Outcome, Refusal
 from kafkafmt.server.pages import Pages, with_pages
 from kafkafmt.server.wire import SUPPORTED, api_name
 
@@ -29,14 +34,28 @@ if TYPE_CHECKING:
     from kafkafmt.memory import MemoryBudget
 
 _OTHER = "other"
+_MAX_TOPICS = 1000
+_OTHER_TOPICS = "(other)"  # no topic can have this name
 # A chunk takes about a millisecond; a batch with slow codecs takes seconds.
 _CONVERSION_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+# A request converts from one record to many chunks.
+_REQUEST_MS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000)
+_REQUEST_BYTES = tuple(KIB * 4**power for power in range(11))
+_BROKER_TOPIC, _REQUEST = "kafka_server_brokertopicmetrics", "kafka_network_requestmetrics"
+
+
+class ServedMetrics(NamedTuple):
+    """What the metrics port tells of a server: its metrics, and its legacy clients."""
+
+    registry: CollectorRegistry
+    clients: Callable[[], ClientList]
 
 
 class PrometheusMetrics(Metrics):
-    """The events of a server, counted in a registry of their own."""
+    """The events of a server, counted in a registry of their own. clients: collects the legacy clients."""
 
-    def __init__(self) -> None:
+    def __init__(self, clients: LegacyClients | None = None) -> None:
+        self.clients = LegacyClients() if clients is None else clients
         self.registry = registry = CollectorRegistry()
         self._connections = _gauge("connections", "Connections that are open.", registry)
         counter = partial(Counter, registry=registry)
@@ -69,6 +88,37 @@ class PrometheusMetrics(Metrics):
         self._peak = _gauge("memory_peak_bytes", peak, registry, ["budget"])
         self._memory = _gauge("downconversion_memory_bytes", "Bytes that converted chunks hold.", registry)
         self._awaited = _gauge("downconversion_waiting", "Conversions that wait for memory.", registry)
+        self._topics: set[str] = set()
+        self._messages = {
+            api: counter(
+                f"{_BROKER_TOPIC}_{api.name.lower()}messageconversions",
+                f"kafka.server:type=BrokerTopicMetrics,name={api.name}MessageConversionsPerSec,topic=: "
+                "records whose format was converted.",
+                ["topic"],
+            )
+            for api in (ApiKey.Fetch, ApiKey.Produce)
+        }
+        histogram = partial(Histogram, labelnames=["request"], registry=registry)
+        self._temporary = histogram(
+            f"{_REQUEST}_temporarymemorybytes",
+            "kafka.network:type=RequestMetrics,name=TemporaryMemoryBytes,request=: "
+            "temporary memory for conversions and decompression, of a request that converts.",
+            buckets=_REQUEST_BYTES,
+        )
+        self._milliseconds = histogram(
+            f"{_REQUEST}_messageconversionstimems",
+            "kafka.network:type=RequestMetrics,name=MessageConversionsTimeMs,request=: "
+            "the time of conversions, of a request that converts.",
+            buckets=_REQUEST_MS,
+        )
+
+    @property
+    def served(self) -> ServedMetrics:
+        """Return what is served of them."""
+        return ServedMetrics(self.registry, self.clients.known)
+
+    def client(self, address: str) -> ClientEvents:
+        return TrackedClient(self.clients, self, address)
 
     def connection_opened(self) -> None:
         self._connections.inc()
@@ -106,6 +156,20 @@ class PrometheusMetrics(Metrics):
     def records_converted(self, count: int) -> None:
         self._records.inc(count)
 
+    def messages_converted(self, api_key: int, conversions: Conversions) -> None:
+        request = api_name(api_key)
+        for topic, count in conversions.records.items():
+            self._messages[ApiKey(api_key)].labels(self._topic_label(topic)).inc(count)
+        self._temporary.labels(request).observe(conversions.stats.temporary_memory_bytes)
+        self._milliseconds.labels(request).observe(1000 * conversions.stats.seconds)
+
+    def _topic_label(self, topic: str) -> str:
+        if topic not in self._topics:
+            if len(self._topics) >= _MAX_TOPICS:
+                return _OTHER_TOPICS
+            self._topics.add(topic)
+        return topic
+
     def records_appended(self, batches: int, size_bytes: int) -> None:
         self._produced_batches.inc(batches)
         self._produced_bytes.inc(size_bytes)
@@ -142,6 +206,11 @@ def workers_registry(folder: Path) -> CollectorRegistry:
     registry = CollectorRegistry()
     MultiProcessCollector(registry, path=str(folder))  # type: ignore[no-untyped-call]
     return registry
+
+
+def workers_metrics(folder: Path) -> ServedMetrics:
+    """Return what is served of all workers in the folder."""
+    return ServedMetrics(workers_registry(folder), partial(workers_clients, folder))
 
 
 @contextmanager

@@ -6,11 +6,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from kafkafmt.server.metrics import ClientEvents
+
 if TYPE_CHECKING:
     from kafkafmt.server.request_memory import RequestLease
 
 # A message of kafka-python's `kafka.protocol`, which encodes itself at its version; or a response already encoded.
 Message: TypeAlias = Any
+
+
+_NOT_RECORDED = ClientEvents()
 
 
 class AnswerMemory(Protocol):
@@ -35,6 +40,7 @@ class Request:
     size: of its frame in bytes, if it came in one. memory: of the request and its answer; None: it is not counted.
     answer_memory: counts the encoded answer instead of `memory`, if another process has made it.
     frame: the bytes of the request, if its handler decodes it itself; `body` is None then.
+    client: records what its client does.
     """
 
     api_key: int
@@ -47,6 +53,7 @@ class Request:
     memory: RequestLease | None = None
     answer_memory: AnswerMemory | None = None
     frame: bytes | None = None
+    client: ClientEvents = _NOT_RECORDED
 
     def forget_body(self) -> None:
         """Release the body and the memory for it, before the answer waits for other clients."""

@@ -8,25 +8,26 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import structlog
-from prometheus_client import CollectorRegistry
 
 from kafkafmt._util.addresses import host_and_port
+from kafkafmt.server.clients_page import client_pages
 from kafkafmt.server.pages import Pages
-from kafkafmt.server.prometheus import metrics_server
+from kafkafmt.server.prometheus import ServedMetrics, metrics_server
 
 _log = structlog.get_logger()
 
 
 def serve_metrics(
     stack: ExitStack,
-    registry: CollectorRegistry,
+    metrics: ServedMetrics,
     address: tuple[str, int],
     request_timeout: float,
     pages: Pages | None = None,
 ) -> None:
-    """Serve metrics, and pages at their paths, until the stack is closed."""
+    """Serve metrics, the page of legacy clients, and other pages at their paths, until the stack is closed."""
     host, port = address
-    port = stack.enter_context(metrics_server(registry, host, port, request_timeout, pages))
+    all_pages = {**client_pages(metrics.clients), **(pages or {})}
+    port = stack.enter_context(metrics_server(metrics.registry, host, port, request_timeout, all_pages))
     _log.info("metrics are served", address=host_and_port(host, port))
 
 

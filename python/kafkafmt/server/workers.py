@@ -27,6 +27,7 @@ import structlog
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.memory import MemoryBudget
 from kafkafmt.memory.process import bound_process
+from kafkafmt.server.legacy_clients import SavedClients, clients_file
 from kafkafmt.server.metrics import Metrics
 from kafkafmt.server.options import ServerOptions
 from kafkafmt.server.prometheus import PrometheusMetrics, forget_worker, keep_metrics_in
@@ -228,15 +229,19 @@ def _work(job: _Job, channel: socket.socket) -> None:
     freeze_start()
     configure_logs(job.options.log_format, job.options.log_level)
     structlog.contextvars.bind_contextvars(worker=job.number)
-    metrics = Metrics()
+    metrics, clients = Metrics(), None
     if job.metrics is not None:
         keep_metrics_in(job.metrics, job.number)
-        metrics = PrometheusMetrics()
+        clients = SavedClients(clients_file(job.metrics, job.number))
+        metrics = PrometheusMetrics(clients)
     try:
         asyncio.run(_serve(job, channel, metrics))
     except Exception:
         _log.exception("the worker failed")
         sys.exit(1)
+    finally:
+        if clients is not None:
+            clients.save()
 
 
 async def _serve(job: _Job, channel: socket.socket, metrics: Metrics) -> None:

@@ -188,6 +188,7 @@ class FetchPlanner:
                     opened.between(position, end),
                     to_magic,
                     fetch.offset,
+                    topic_partition=partition.topic_partition,
                     chunk_size=self._options.chunk_bytes,
                     zstd_fallback=self._options.zstd_fallback,
                 )

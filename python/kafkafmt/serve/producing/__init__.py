@@ -15,12 +15,14 @@ from uuid import UUID
 
 import structlog
 from kafka import errors
+from kafka.protocol.api_key import ApiKey
 from kafka.protocol.producer import ProduceResponse
 
+from kafkafmt.convert.options import ConversionStats
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.serve.producing.writers import Appended, Writers
 from kafkafmt.server.errors import RequestError
-from kafkafmt.server.metrics import Metrics
+from kafkafmt.server.metrics import Conversions, Metrics
 from kafkafmt.server.produced_records import MAX_DECOMPRESSED_BYTES, RefusedRecordsError, checked_run
 from kafkafmt.server.request import Message, Request
 from kafkafmt.server.yielding import YieldBudget
@@ -103,6 +105,7 @@ class Producing:
                 await yields.checkpoint()
                 asked.append((topic, data))
                 times_asked[topic.name, topic.topic_id, data.index] += 1
+        conversions = Conversions()
         answers: list[_Answer] = []
         appends: dict[int, Coroutine[None, None, _Answer]] = {}
         for topic, data in asked:
@@ -112,10 +115,12 @@ class Producing:
             if isinstance(found, _Answer):
                 answers.append(found)
             else:
-                appends[len(answers)] = self._append(request, found, data.records)
+                appends[len(answers)] = self._append(request, found, data.records, conversions)
                 answers.append(_Answer())
         for number, answer in zip(appends, await asyncio.gather(*appends.values()), strict=True):
             answers[number] = answer
+        if conversions.records:
+            request.client.converted(ApiKey.Produce, conversions)
         return answers
 
     def _find(
@@ -141,11 +146,13 @@ class Producing:
             return _Answer(errors.UnknownTopicOrPartitionError, f"there is no partition {name}-{index}")
         return partition
 
-    async def _append(self, request: Request, partition: Partition, records: bytes | None) -> _Answer:
+    async def _append(
+        self, request: Request, partition: Partition, records: bytes | None, conversions: Conversions
+    ) -> _Answer:
         """Append the records for one partition. Errors are returned as answers."""
         topic, number = partition.topic_partition
         try:
-            return await self._appended(request, partition, records)
+            return await self._appended(request, partition, records, conversions)
         except RefusedRecordsError as error:
             return _Answer(error.error, f"{topic}-{number}: {error}")
         except (KafkaFormatError, OSError) as error:
@@ -156,10 +163,13 @@ class Producing:
                 errors.KafkaStorageError if is_known else errors.NotLeaderForPartitionError, str(error)
             )
 
-    async def _appended(self, request: Request, partition: Partition, records: bytes | None) -> _Answer:
-        settings = self._topics.settings(partition.topic_partition.topic)
+    async def _appended(
+        self, request: Request, partition: Partition, records: bytes | None, conversions: Conversions
+    ) -> _Answer:
+        topic = partition.topic_partition.topic
+        settings, stats = self._topics.settings(topic), ConversionStats()
         limits = settings.max_message_bytes, self._max_decompressed_bytes
-        run = await asyncio.to_thread(checked_run, records, request.version, *limits)
+        run = await asyncio.to_thread(checked_run, records, request.version, *limits, stats=stats)
         if not len(run):
             return _Answer(log_start_offset=await partition.start_offset())
         async with self._writers.writer(partition) as writer:
@@ -168,6 +178,7 @@ class Producing:
             if request.body.acks == _ALL:
                 await writer.flush(appended.end_offset)
         self._metrics.records_appended(len(run), int(run.index["size"].sum()))
+        conversions.add(topic, len(records or b""), stats)
         return _Answer(
             base_offset=appended.base_offset,
             log_append_time=appended.log_append_time,
