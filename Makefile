@@ -35,6 +35,7 @@ test: ## run all checks and tests but the longest, with one Kafka and the newest
 test-all: test test-rest ## run `make test`, and the rest: Kafka 3.9, old clients, kills, pages, ASan and UBSan
 
 test-rest:
+	@tools/system.sh chromium || echo "The tests in a browser are skipped."
 	@$(JAVA) $(BIN)/python -m pytest $(PARALLEL) -m "full and not exhaustive" $(TEST_ARGS)
 ifndef TEST_ARGS
 	@! tools/sanitized.sh --available || tools/sanitized.sh $(SANITIZED_TESTS)

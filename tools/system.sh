@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Install missing system packages: `system.sh python compiler clang java maven kcat isal graphviz`.
+# Install missing system packages: `system.sh python compiler clang java maven kcat isal graphviz chromium`.
 # Runs apt-get if the user is root, or has sudo without a password. Otherwise names the packages and the command to type.
 # Does nothing if no package is missing.
 set -euo pipefail
@@ -71,6 +71,12 @@ check_isal() {
 check_graphviz() {
     if ! command -v dot >/dev/null; then
         lacks "Graphviz" graphviz
+    fi
+}
+
+check_chromium() {
+    if ! command -v chromium chromium-browser google-chrome >/dev/null; then
+        lacks "Chromium, which shows pages to tests" chromium
     fi
 }
 

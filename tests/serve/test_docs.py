@@ -127,6 +127,6 @@ def test_page_when_it_lists_apis_then_has_all_of_them_with_their_versions() -> N
 
 
 def test_page_when_it_lists_metrics_then_has_all_of_them() -> None:
-    rows = re.findall(r"^\| `(kafkafmt_\w+)` \|", PAGE, re.MULTILINE)
+    rows = re.findall(r"^\| `(kafka\w+)` \|", PAGE, re.MULTILINE)
     metrics = PrometheusMetrics().registry.collect()
     assert rows == [f"{one.name}_total" if one.type == "counter" else one.name for one in metrics]

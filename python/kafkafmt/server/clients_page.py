@@ -33,10 +33,10 @@ p { margin: .25rem 0 1rem; max-width: 60rem; }
 table { border-collapse: collapse; width: 100%; }
 th, td { border-bottom: 1px solid #8885; padding: .5rem .75rem; text-align: left; vertical-align: top; }
 th { white-space: nowrap; }
-td { overflow-wrap: anywhere; }
+td { max-width: 22rem; overflow-wrap: break-word; }
 td.number, th.number { text-align: right; white-space: nowrap; }
 ul { list-style: none; margin: 0; padding: 0; }
-.old { font-weight: 600; }
+.old { font-weight: 600; white-space: nowrap; }
 .old small { color: #b3261e; font-weight: 400; }
 @media (prefers-color-scheme: dark) { .old small { color: #f2938c; } }
 .none { opacity: .6; }
@@ -47,8 +47,8 @@ _COLUMNS = (
     ("Address", ""),
     ("Lowest versions used", ""),
     ("Topics", ""),
-    ("Converted for it", "number"),
-    ("Converted from it", "number"),
+    ("Fetched, converted", "number"),
+    ("Produced, converted", "number"),
     ("Last seen", ""),
 )
 _NOTHING = '<span class="none">not told</span>'
@@ -123,7 +123,7 @@ def _document(found: ClientList, now: float) -> str:
 <h1>Legacy clients</h1>
 <p>{_summary(found)}</p>
 {table}
-<p>As of {_time(now)}. The same as <a href="/clients.json">JSON</a>; <a href="/metrics">metrics</a>.</p>
+<p>As of {_time(now)}. <a href="/clients.json">The same as JSON</a>. <a href="/metrics">Metrics</a>.</p>
 </body>
 </html>
 """
