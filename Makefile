@@ -13,7 +13,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest build lint docs test-faults test-asan fuzz coverage coverage-kernels bench bench-spark bench-serve bench-mirror bench-memory bench-experiments bench-report wheel clean
+.PHONY: help demo test test-all test-rest build lint docs test-faults test-asan fuzz coverage coverage-kernels bench bench-spark bench-serve bench-gateway bench-mirror bench-memory bench-experiments bench-report wheel clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 26
@@ -91,6 +91,10 @@ bench-spark: build ## compare on a local Spark with a ceiling, Spark's Kafka sou
 bench-serve: build ## compare the endpoint with a real Kafka broker over the same segments (BENCH_ARGS="-k lz4")
 	@tools/system.sh java maven
 	@$(JAVA) $(BIN)/python -m bench.serve $(BENCH_ARGS)
+
+bench-gateway: build ## compare the gateway with direct connections, kafka-proxy and a broker that converts (BENCH_ARGS="-k lz4")
+	@tools/system.sh java maven
+	@$(JAVA) $(BIN)/python -m bench.gateway $(BENCH_ARGS)
 
 bench-mirror: build ## compare ways to mirror between two real brokers with confluent-kafka and a floor (BENCH_ARGS="-k zstd")
 	@tools/system.sh java maven

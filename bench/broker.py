@@ -44,13 +44,16 @@ def broker_in(
 
 @contextmanager
 def broker_of(
-    topics: Mapping[str, Sequence[Path]], folder: Path, config: Mapping[str, Any] | None = None
+    topics: Mapping[str, Sequence[Path]],
+    folder: Path,
+    config: Mapping[str, Any] | None = None,
+    kafka: Kafka = KAFKA_3,
 ) -> Iterator[Broker]:
     """With topics whose partitions have the segments in these folders; they are linked, not copied.
 
     Its own folder is made in `folder`, on the same file system.
     """
-    with broker_in(folder, config) as broker:
+    with broker_in(folder, config, kafka) as broker:
         for topic, partitions in topics.items():
             broker.create_topic(topic, len(partitions))
         broker.stop()

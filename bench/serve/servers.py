@@ -21,17 +21,22 @@ _WARM_UP_SECONDS = {OURS: 1.0, BROKER: 8.0}
 
 @dataclass(frozen=True)
 class Server:
-    """A running server: the process `pid`, and all under it; how long it runs before what is measured."""
+    """A running server: the process `pid`, and all under it; how long it runs before what is measured.
+
+    behind: the process of a broker from which the server has what it sends.
+    """
 
     name: str
     host: str
     port: int
     pid: int
     warm_up_seconds: float
+    behind: int | None = None
 
     def processor_seconds(self) -> float:
-        """What it has taken so far."""
-        return sum(process.processor_seconds for process in processes.tree(self.pid).values())
+        """What it has taken so far, with the broker behind it."""
+        pids = (self.pid,) if self.behind is None else (self.pid, self.behind)
+        return sum(one.processor_seconds for pid in pids for one in processes.tree(pid).values())
 
     def peak_mib(self) -> float:
         """The most that was resident since it started, or since `forget_peak`."""

@@ -1,0 +1,1 @@
+"""The endpoint beside a real broker over the same segments: `python -m bench.serve`."""
