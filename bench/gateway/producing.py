@@ -34,6 +34,7 @@ _SECONDS = 120.0
 _ACKS_ALL = -1
 _CORRELATION_ID = 1
 _SIZE = struct.Struct(">i")
+_OFFSET_BYTES = 8
 _LIBRDKAFKA_SETTINGS = {
     "acks": "all",
     "batch.size": 1_000_000,
@@ -113,12 +114,14 @@ def frames_of(
     topic: str, version: int, segment: str, partitions: int
 ) -> tuple[Sequence[bytes], Sequence[int]]:
     """The requests for the records of a segment, in each partition; and how many records each has."""
-    data = memoryview(Path(segment).read_bytes())
+    data = Path(segment).read_bytes()
     topic_class = ProduceRequest.TopicProduceData
     frames, counts = [], []
     for row in kf.MemoryRecords(data).index():
         position = int(row["position"])
-        records = kf.MemoryRecords(data[position : position + int(row["size"])])
+        batch = bytearray(data[position : position + int(row["size"])])
+        batch[:_OFFSET_BYTES] = bytes(_OFFSET_BYTES)  # brokers take batches from clients that begin at offset 0
+        records = kf.MemoryRecords(batch)
         counts.append(int(row["count"]) * partitions)
         if magic_of(version) < 2:
             records = records.down_convert(magic_of(version)).records
