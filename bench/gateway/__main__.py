@@ -72,7 +72,10 @@ def measure(rows: Sequence[Row]) -> Iterator[Result]:
                 )
             else:
                 runs = _produce(row, producers[row.client], servers, running)
-            yield Result(row, runs)
+            result = Result(row, runs)
+            show_progress("")
+            print(f"{row.name}: {runs[GATEWAY].best:.0f} MB/s, {result.verdict}", flush=True)
+            yield result
 
 
 def _servers(row: Row, running: Running) -> list[Server]:

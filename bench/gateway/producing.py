@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
-from kafka.protocol.producer import ProduceRequest
+from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 import kafkafmt as kf
-from _kafkafmt.client.produce import decode_produce_response
 from bench import ROOT, processes
 from bench.peers.sending import values_of
 from bench.serve.client import LIBRDKAFKA, RAW
@@ -120,7 +119,9 @@ def frames_of(
     for row in kf.MemoryRecords(data).index():
         position = int(row["position"])
         batch = bytearray(data[position : position + int(row["size"])])
-        batch[:_OFFSET_BYTES] = bytes(_OFFSET_BYTES)  # brokers take batches from clients that begin at offset 0
+        batch[:_OFFSET_BYTES] = bytes(
+            _OFFSET_BYTES
+        )  # brokers take batches from clients that begin at offset 0
         records = kf.MemoryRecords(batch)
         counts.append(int(row["count"]) * partitions)
         if magic_of(version) < 2:
@@ -171,10 +172,13 @@ def _check(reader: Any, wanted: Production) -> None:
     size = reader.read(_SIZE.size)
     if len(size) < _SIZE.size:
         raise ProductionError("the server closed the connection")
-    response = decode_produce_response(reader.read(*_SIZE.unpack(size)), wanted.version)
-    codes = {int(row["error_code"]) for row in response.partitions}
-    if codes != {0} or len(response.partitions) != wanted.partitions:
-        raise ProductionError(f"{len(response.partitions)} partitions with error codes {sorted(codes)}")
+    data = reader.read(*_SIZE.unpack(size))
+    response = ProduceResponse.decode(data, version=wanted.version, header=True)
+    codes = [part.error_code for topic in response.responses for part in topic.partition_responses]
+    if codes != [0] * wanted.partitions:
+        raise ProductionError(
+            f"expected {wanted.partitions} partitions without errors, found error codes {codes}"
+        )
 
 
 @lru_cache(maxsize=1)
