@@ -23,11 +23,15 @@ class MissingJarsError(Exception):
 
 @dataclass(frozen=True)
 class JarSet:
-    """A jar of a POM beside this file, and what it depends on; `main`, without its suffix, is moved in last."""
+    """A jar of a POM beside this file, and what it depends on; `main`, without its suffix, is moved in last.
+
+    properties: of the POM.
+    """
 
     pom: str
     folder: str
     main: str
+    properties: tuple[str, ...] = ()
 
     @property
     def path(self) -> Path:
@@ -49,6 +53,7 @@ class JarSet:
         with tempfile.TemporaryDirectory(prefix="fetching-", dir=JARS) as partial:
             goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={partial}"]
             command = [maven, "-q", "-B", "-f", str(Path(__file__).with_name(self.pom)), *goal]
+            command += [f"-D{setting}" for setting in self.properties]
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             if done.returncode:
                 raise MissingJarsError(f"mvn could not fetch {self.main}: {_first_error(done.stdout)}")
@@ -64,8 +69,23 @@ class JarSet:
 
 KAFKA = JarSet("pom.xml", "kafka-3.9.1", "kafka_2.13-3.9.1")
 KAFKA_4 = JarSet("kafka-4-pom.xml", "kafka-4.3.1", "kafka_2.13-4.3.1")
+KAFKA_4_0 = JarSet("kafka-4-pom.xml", "kafka-4.0.0", "kafka_2.13-4.0.0", ("kafka=4.0.0",))
 SPARK_KAFKA = JarSet("spark-pom.xml", "spark-kafka-4.2.0", "spark-sql-kafka-0-10_2.13-4.2.0")
 _SETS = {"kafka": KAFKA, "kafka-4": KAFKA_4, "spark-kafka": SPARK_KAFKA}
+
+
+def java_clients(version: str) -> JarSet:
+    """A release of Kafka's Java clients."""
+    return JarSet(
+        "clients-pom.xml", f"clients-{version}", f"kafka-clients-{version}", (f"clients={version}",)
+    )
+
+
+def scala_clients(version: str) -> JarSet:
+    """A release of Kafka's Scala clients: before 0.9 it had all consumers."""
+    return JarSet(
+        "scala-clients-pom.xml", f"scala-clients-{version}", f"kafka_2.10-{version}", (f"clients={version}",)
+    )
 
 
 def _first_error(output: str) -> str:
