@@ -75,7 +75,7 @@ def test_help_of_the_program_then_has_each_command_under_a_heading_and_no_text_i
     assert listed == {
         "Look at logs": ["inspect", "verify"],
         "Change them": ["convert", "table"],
-        "Serve them": ["serve"],
+        "Serve them": ["serve", "gateway"],
         "Move records": ["mirror", "replay"],
         "Plan": ["memory", "spark-archive"],
     }

@@ -14,15 +14,14 @@ from typing import Any
 
 import kafka.errors
 import pytest
-from cryptography.hazmat.primitives import serialization
-from kafka import KafkaAdminClient, KafkaProducer
-from kafka.admin import ScramMechanism, UserScramCredentialUpsertion
+from kafka import KafkaProducer
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 import kafkafmt as kf
 from _kafkafmt.client.fetch import FetchEncoder, FetchSession, decode_fetch_response
 from _kafkafmt.client.messages import RequestHeader
-from broker.broker import HOST, KAFKA_4, NODE_ID, Broker
+from broker.broker import HOST, NODE_ID, Broker
+from broker.secured import MECHANISMS, secured_broker
 from freezing import frozen
 from kafkafmt import TopicPartition
 from kafkafmt.client.accumulator import ProducerBatch
@@ -44,7 +43,6 @@ FETCH_VERSION, FETCH_BYTES = 12, 4_000_000
 LARGE = 1_500_000
 # Sessions of SASL end after so many milliseconds, unless the client authenticates again.
 SESSION_MS = 1500
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 
 class Unsecured(AbstractTokenProvider):  # type: ignore[misc]
@@ -65,43 +63,14 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 @pytest.fixture(scope="module")
 def secured(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker with a listener of each security protocol."""
-    folder = tmp_path_factory.mktemp("secured")
-    key_store = folder / "keystore.pem"
-    key = serialization.load_pem_private_key(certificates.server_key.read_bytes(), None)
-    pkcs8 = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    key_store.write_bytes(pkcs8 + certificates.server.read_bytes())
-    protocols = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
-    security = "org.apache.kafka.common.security"
-    modules = {
-        "plain": f'{security}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";',
-        "scram-sha-256": f"{security}.scram.ScramLoginModule required;",
-        "scram-sha-512": f"{security}.scram.ScramLoginModule required;",
-        "oauthbearer": f"{security}.oauthbearer.OAuthBearerLoginModule required "
-        'unsecuredLoginStringClaim_sub="broker";',
-    }
-    config: dict[str, Any] = {
-        "listener.security.protocol.map": ",".join(f"{name}:{name}" for name in ("PLAINTEXT", *protocols))
-        + ",CONTROLLER:PLAINTEXT",
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": key_store,
-        "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+    config = {
         "message.max.bytes": 2 * LARGE,
+        "listener.name.sasl_plaintext.connections.max.reauth.ms": SESSION_MS,
+        "listener.name.sasl_ssl.connections.max.reauth.ms": SESSION_MS,
     }
-    for name in ("sasl_plaintext", "sasl_ssl"):
-        config[f"listener.name.{name}.connections.max.reauth.ms"] = SESSION_MS
-        for mechanism, module in modules.items():
-            config[f"listener.name.{name}.{mechanism}.sasl.jaas.config"] = module
-    with Broker(folder, config, kafka=KAFKA_4, listeners=protocols) as broker:
+    folder = tmp_path_factory.mktemp("secured")
+    with secured_broker(folder, certificates, {USER: PASSWORD}, config) as broker:
         broker.create_topic(TOPIC.topic)
-        admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-        for scram in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-            refused = admin.alter_user_scram_credentials(
-                [UserScramCredentialUpsertion(USER, scram, PASSWORD)]
-            )
-            assert refused == {USER: None}
-        admin.close()
         yield broker
 
 

@@ -28,7 +28,7 @@ from kafkafmt.log import SegmentWriter
 from kafkafmt.log.tail import LogTail
 from kafkafmt.log.topic_configs import TopicConfig, set_topic_config
 from kafkafmt.log.transactions import LogTransactions, UnreadTransactions
-from kafkafmt.serve.topics_file import TopicsFile
+from kafkafmt.server.topics_file import TopicsFile
 from log.samples import batch, batches, marker, name, put_segment, transactional
 
 

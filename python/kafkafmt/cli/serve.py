@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -21,11 +20,11 @@ from kafkafmt.cli.options import (
     zstd_fallback_option,
 )
 from kafkafmt.cli.server_options import (
-    is_loopback,
     is_wildcard,
     listening_options,
     operations_options,
     security_options,
+    security_warnings,
     size_option,
     timeout_options,
     tls_options,
@@ -33,7 +32,7 @@ from kafkafmt.cli.server_options import (
 )
 from kafkafmt.cli.values import FILE, Address, Count, Folder, Size
 from kafkafmt.serve.options import ServeOptions
-from kafkafmt.serve.topics_file import read_topics_file
+from kafkafmt.server.topics_file import read_topics_file
 from kafkafmt.storage import RemotePath, StoragePath
 
 _MAX_MEMORY_BYTES = 1024 * GIB
@@ -249,12 +248,5 @@ def _warnings(options: ServeOptions, users_file: Path | None) -> Iterator[tuple[
                     "the topics file names a topic that does not exist",
                     {"file": str(options.topics_file.path), "topic": topic},
                 )
-    if not is_loopback(options.host):
-        if options.users is None and (options.tls is None or options.tls.client_ca is None):
-            allowed = "read and write" if options.allow_produce else "read"
-            yield f"every client that reaches the port can {allowed} all topics", {"host": options.host}
-        if options.tls is None:
-            yield "without TLS, others on the network can read what is sent", {"host": options.host}
-    for path in filter(None, (users_file, options.tls.key if options.tls else None)):
-        if path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
-            yield "other users can read a file of secrets", {"file": str(path)}
+    allowed = "read and write all topics" if options.allow_produce else "read all topics"
+    yield from security_warnings(options, allowed, [users_file])

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+import stat
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -110,6 +113,23 @@ def users(path: Path | None, names: str | None, state: Path | None) -> Users | N
     if path is None:
         return None
     return read_users(path, mechanisms, secret=None if state is None else load_or_create_secret(state))
+
+
+def security_warnings(
+    options: ServerOptions, allowed: str, secrets: Iterable[Path | None]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield log events for options that are allowed but seldom intended.
+
+    allowed: what clients may do, as "read all topics". secrets: files that contain passwords; None: there is none.
+    """
+    if not is_loopback(options.host):
+        if options.users is None and (options.tls is None or options.tls.client_ca is None):
+            yield f"every client that reaches the port can {allowed}", {"host": options.host}
+        if options.tls is None:
+            yield "without TLS, others on the network can read what is sent", {"host": options.host}
+    for path in filter(None, (*secrets, options.tls.key if options.tls else None)):
+        if path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
+            yield "other users can read a file of secrets", {"file": str(path)}
 
 
 def is_loopback(host: str) -> bool:

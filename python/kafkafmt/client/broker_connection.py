@@ -71,6 +71,7 @@ class BrokerConnection:
     on_change: called when the connection becomes ready, takes requests again, or is closed.
 
     versions: the versions of APIs that the broker knows, once the connection is ready.
+    versions_response: the response of kafka-python that has told them; None if the broker was not asked.
     error: why the connection was closed; None while it is not, and after a `close` without an error.
     """
 
@@ -85,6 +86,7 @@ class BrokerConnection:
     ) -> None:
         self.node_id = node_id
         self.versions: BrokerVersionData | None = None
+        self.versions_response: Any = None
         self.error: Exception | None = None
         self.is_closed = False
         self.last_activity = time.monotonic()
@@ -283,7 +285,7 @@ class BrokerConnection:
             client_id=self._config["client_id"], receive_message_max_bytes=self._max_frame_bytes
         )
         if self.versions is None:
-            self.versions = await negotiate_versions(self._exchange, self._config)
+            self.versions, self.versions_response = await negotiate_versions(self._exchange, self._config)
         if uses_sasl(self._config):
             again_in_s = await authenticate(self._exchange, self.versions, self._host, self._config)
             if again_in_s is not None:

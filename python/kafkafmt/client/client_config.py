@@ -46,6 +46,11 @@ _OBJECTS = (
 _ALL = ("-1", "all")
 
 
+def is_secret(name: str) -> bool:
+    """Return whether the value of an option is a secret, so that it must not be shown."""
+    return bool(_SECRET.search(_underscored(name)))
+
+
 class Secret(str):
     """A string whose repr hides its value, so that a log of a whole configuration does not show it."""
 
@@ -115,7 +120,7 @@ def parse_option(name: str, value: str, defaults: Mapping[str, Any]) -> Any:
         raise ValueError(f"client option {name!r}: expected it left out, as it takes no text")
     try:
         parsed = parse(value)
-        return Secret(parsed) if isinstance(parsed, str) and _SECRET.search(name) else parsed
+        return Secret(parsed) if isinstance(parsed, str) and is_secret(name) else parsed
     except ValueError:
         expected = _EXPECTED.get(parse, "a number")
         raise ValueError(f"client option {name!r}: expected {expected}, found {value!r}") from None

@@ -27,15 +27,18 @@ _SESSION_LIFETIME = 1
 _LEAST_LIFETIME_MS = 1000
 
 
-async def negotiate_versions(exchange: Exchange, config: Mapping[str, Any]) -> BrokerVersionData:
-    """Return the versions of each API that the broker knows, or that the option `api_version` stands for, if older."""
+async def negotiate_versions(exchange: Exchange, config: Mapping[str, Any]) -> tuple[BrokerVersionData, Any]:
+    """Return the versions of each API that the broker knows, or that the option `api_version` stands for, if older.
+
+    Also returns the broker's response to ApiVersions; None for an option that stands for a broker without that API.
+    """
     configured = None if config["api_version"] is None else BrokerVersionData(config["api_version"])
     version = ApiVersionsRequest.max_version
     if configured is not None:
         try:
             version = configured.api_version(ApiVersionsRequest)
         except kafka_errors.IncompatibleBrokerVersion:  # a broker without ApiVersions
-            return configured
+            return configured, None
     response = await exchange(_versions_request(version, config))
     if response.error_code == kafka_errors.UnsupportedVersionError.errno:
         known = {api.api_key: api.max_version for api in response.api_keys}
@@ -45,7 +48,7 @@ async def negotiate_versions(exchange: Exchange, config: Mapping[str, Any]) -> B
     found = BrokerVersionData(
         api_versions={api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
     )
-    return found if configured is None or found < configured else configured
+    return found if configured is None or found < configured else configured, response
 
 
 def _versions_request(version: int, config: Mapping[str, Any]) -> ApiVersionsRequest:

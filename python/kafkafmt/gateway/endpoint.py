@@ -6,13 +6,15 @@ import asyncio
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
-from kafka.net.manager import KafkaConnectionManager
-
+from kafkafmt._util.descriptors import max_connections
 from kafkafmt.client.io_thread import IoLoop
-from kafkafmt.client.tls import ssl_context
 from kafkafmt.gateway.cluster import Address, ClusterView
+from kafkafmt.gateway.cluster_config import cluster_config
+from kafkafmt.gateway.down_conversion import DownConversionPolicy
 from kafkafmt.gateway.fetching import FetchOptions, TranslatedFetch
+from kafkafmt.gateway.identities import ClientIdentity
 from kafkafmt.gateway.options import GatewayOptions
 from kafkafmt.gateway.producing import TranslatedProduce
 from kafkafmt.gateway.session import ClientSession
@@ -26,12 +28,13 @@ from kafkafmt.server.request import Handler
 from kafkafmt.server.security.tls import tls_context
 from kafkafmt.server.stream import Stream
 
-# A response that passes is never held, so its size is limited by nothing but Kafka's protocol.
-_MAX_FRAME_BYTES = 2**31 - 1
-# So many requests of a client may be on their way to a broker. The client limits them itself.
-_MAX_IN_FLIGHT = 1000
-# A client of a gateway has its own backoff, so that of the gateway is short.
-_MAX_BACKOFF_MS = 1000
+# A client takes a descriptor of its own, and one for each broker that it uses: seldom more than two at a time.
+_DESCRIPTORS = 3
+
+
+def max_clients(options: GatewayOptions) -> int:
+    """Return the most clients of a process."""
+    return options.max_connections or max(max_connections() // _DESCRIPTORS, 1)
 
 
 class Gateway:
@@ -40,24 +43,20 @@ class Gateway:
     def __init__(
         self, options: GatewayOptions, listener: socket.socket, metrics: Metrics | None = None
     ) -> None:
+        options = replace(options, max_connections=max_clients(options))
         metrics = Metrics() if metrics is None else metrics
         tls = None if options.tls is None else tls_context(options.tls)
         self._options = options
         self._work = BatchWork(options.max_decompressed_bytes, metrics)
         self._view = ClusterView()
         self._io = IoLoop(asyncio.get_running_loop())
-        self._config = {
-            **KafkaConnectionManager.DEFAULT_CONFIG,
-            "reconnect_backoff_max_ms": _MAX_BACKOFF_MS,
-            **options.client_config,
-            "receive_message_max_bytes": _MAX_FRAME_BYTES,
-            "max_in_flight_requests_per_connection": _MAX_IN_FLIGHT,
-        }
-        self._config["ssl_context"] = ssl_context(self._config)
+        self._policy = DownConversionPolicy(options.topics_file)
+        self._config = cluster_config(options.client_config)
         node = Node.advertised(options, listener, "")
         self._address = Address(node.host, node.port)
         service = Service.within(options, {}, None, self._work, metrics)
-        self.server = Server(listener, replace(service, open_session=self._open_session), tls)
+        service = replace(service, open_session=self._open_session, accept=self._accept)
+        self.server = Server(listener, service, tls)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -72,8 +71,15 @@ class Gateway:
             self._work.close()
 
     async def reload(self, options: GatewayOptions) -> None:
-        """Apply the users file and certificates as they are now. Open connections are not affected."""
+        """Apply the files of users, identities, topics and certificates as they are now. Nothing, if one is invalid.
+
+        options: the gateway's options with files read again (`GatewayOptions.reload`). What is said of topics applies
+        to open connections, too. Raises TlsError and OSError.
+        """
         tls = None if options.tls is None else await asyncio.to_thread(tls_context, options.tls)
+        config = await asyncio.to_thread(cluster_config, options.client_config)
+        self._options, self._config = options, config
+        self._policy.apply(options.topics_file)
         self.server.apply(options, tls)
 
     def drain(self) -> None:
@@ -82,10 +88,11 @@ class Gateway:
 
     def _open_session(self, stream: Stream, on_end: Callable[[Exception], None]) -> ClientSession:
         options = self._options
-        upstreams = Upstreams(self._io, self._view, options.servers, self._config)
+        upstreams = Upstreams(self._io, self._view, options.servers, self._identity().first)
         fetch = FetchOptions(
             options.max_fetch_bytes,
             options.chunk_bytes,
+            self._policy,
             options.is_committed,
             options.zstd_fallback,
             options.max_decompressed_bytes,
@@ -99,6 +106,14 @@ class Gateway:
             options.write_timeout,
             on_end,
         )
+
+    def _identity(self) -> ClientIdentity:
+        options = self._options
+        return ClientIdentity(self._config, options.identities, passes=options.passes_credentials)
+
+    async def _accept(self, session: Any, user: str, password: str | None) -> None:
+        """Let a client that SASL has authenticated reach the cluster. Raises AuthenticationError, UpstreamError."""
+        await self._identity().accept(session.upstreams, user, password)
 
 
 async def open_worker_gateway(

@@ -34,8 +34,10 @@ from kafkafmt.types import Codec, TopicPartition
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
 
     from _kafkafmt.client.fetch import FetchResponse as DecodedResponse
+    from kafkafmt.gateway.down_conversion import DownConversionPolicy
     from kafkafmt.gateway.upstreams import Upstream, Upstreams
     from kafkafmt.server.batch_work import BatchWork
     from kafkafmt.server.down_conversion_memory import Lease
@@ -63,12 +65,14 @@ class FetchOptions:
 
     max_bytes: the most bytes of records that are requested from one broker at a time.
     is_committed: whether consumers get records of committed transactions only.
+    policy: which topics are converted.
     zstd_fallback: the codec in which they get zstd batches; None: an error.
     max_decompressed_bytes: the limit for one batch.
     """
 
     max_bytes: int
     chunk_bytes: int
+    policy: DownConversionPolicy
     is_committed: bool = False
     zstd_fallback: Codec | None = None
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -276,7 +280,11 @@ class TranslatedFetch:
             return _Found(high_watermark=high_watermark)
         position = int(row["records_position"])
         data = response[position : position + size]
-        last_offset = _last_offset(data)
+        index = scan(data)[0].index
+        if await self._is_refused(index, request.version, part.topic):
+            code = errors.UnsupportedVersionError.errno  # as brokers answer (KIP-283)
+            return _Found(known_code(ApiKey.Fetch, request.version, code), high_watermark)
+        last_offset = int(index["last_offset"][-1]) if len(index) else None
         if self._options.is_committed and row["aborted"] > 0:
             first = int(row["first_aborted"])
             aborted = decoded.aborted[first : first + int(row["aborted"])]
@@ -295,11 +303,17 @@ class TranslatedFetch:
         passed = None if last_offset is None or last_offset < part.offset else last_offset + 1
         return _Found(high_watermark=high_watermark, passed=passed)
 
+    async def _is_refused(self, index: NDArray[np.void], version: int, topic: str) -> bool:
+        """Return whether these batches would be converted although their topic is not to be."""
+        if not (index["magic"] > _magic(version)).any():
+            return False
+        return not await self._options.policy.converts(topic, self._upstreams)
+
     def _lazy(self, data: memoryview, version: int, part: _Wanted) -> LazyDownConvertRecords:
         options = self._options
         return LazyDownConvertRecords(
             MemoryRecords(data, max_decompressed_bytes=options.max_decompressed_bytes),
-            0 if version <= _LAST_V0 else 1,
+            _magic(version),
             part.offset,
             topic_partition=TopicPartition(part.topic, part.partition),
             chunk_size=options.chunk_bytes,
@@ -337,10 +351,9 @@ class TranslatedFetch:
         return FetchResponse(parts), [one.error_code for one in found.values() if one.error_code]
 
 
-def _last_offset(data: memoryview) -> int | None:
-    """Return the last offset of the whole batches in some records; None if there are none."""
-    run = scan(data)[0]
-    return int(run.index["last_offset"][-1]) if len(run.index) else None
+def _magic(version: int) -> int:
+    """Return the message format that consumers of a version of Fetch read."""
+    return 0 if version <= _LAST_V0 else 1
 
 
 def without_aborted(data: memoryview, transactions: Iterable[_Aborted]) -> memoryview:

@@ -10,13 +10,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kafkafmt._util.descriptors import raise_limit
+from kafkafmt.gateway.cluster_config import cluster_config
 from kafkafmt.gateway.endpoint import Gateway, open_worker_gateway
+from kafkafmt.gateway.health import Health
 from kafkafmt.gateway.options import GatewayOptions
 from kafkafmt.memory.process import bound_process
 from kafkafmt.server.listener import listen
 from kafkafmt.server.metrics import Metrics
 from kafkafmt.server.prometheus import PrometheusMetrics, workers_metrics
+from kafkafmt.server.reloading import reloading_at_sighup
 from kafkafmt.server.running import ended_by_signals, serve_metrics
+from kafkafmt.server.security.tls import tls_context
 from kafkafmt.server.workers import Supervisor
 from kafkafmt.server.yielding import freeze_start
 
@@ -24,8 +28,10 @@ from kafkafmt.server.yielding import freeze_start
 def run(options: GatewayOptions, on_listening: Callable[[str, int], None]) -> None:
     """Serve until SIGTERM or SIGINT, and then until responses in flight are sent. A second signal ends it at once.
 
+    SIGHUP reads the files of topics, users, identities and certificates again; so does a change to the topics file. If
+    one of them is invalid, nothing changes.
     on_listening: called with host and port once connections are accepted. Raises OSError if a socket is not available,
-    TlsError and WorkerError.
+    IniError, TlsError and WorkerError.
     """
     raise_limit()
     if options.memory_bytes is not None:
@@ -41,26 +47,55 @@ async def _serve_alone(
     options: GatewayOptions, listener: socket.socket, on_ready: Callable[[], None]
 ) -> None:
     with ExitStack() as stack:
-        metrics = Metrics()
+        metrics, health = Metrics(), Health(options)
         if options.metrics is not None:
             metrics = PrometheusMetrics()
-            serve_metrics(stack, metrics.served, options.metrics, options.request_timeout)
+            serve_metrics(stack, metrics.served, options.metrics, options.request_timeout, health.pages())
         gateway = Gateway(options, listener, metrics)
         serving = asyncio.create_task(gateway.serve())
-        with ended_by_signals((gateway.drain,), serving.cancel):
-            on_ready()
-            with suppress(asyncio.CancelledError):
-                await serving
+
+        async def reload() -> None:
+            again = await asyncio.to_thread(options.reload)
+            await gateway.reload(again)
+            health.apply(again)
+
+        with ended_by_signals((health.drain, gateway.drain), serving.cancel):
+            async with reloading_at_sighup(reload, _watched(options)):
+                on_ready()
+                with suppress(asyncio.CancelledError):
+                    await serving
 
 
 async def _serve_by_workers(
     options: GatewayOptions, listener: socket.socket, on_ready: Callable[[], None]
 ) -> None:
+    _check_files(options)
     with ExitStack() as stack:
-        folder = None
+        folder, health = None, Health(options)
         if options.metrics is not None:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="kafkafmt-metrics-")))
-            serve_metrics(stack, workers_metrics(folder), options.metrics, options.request_timeout)
+            told = workers_metrics(folder)
+            serve_metrics(stack, told, options.metrics, options.request_timeout, health.pages())
         supervisor = Supervisor(options, open_worker_gateway, listener, {}, folder)
-        with ended_by_signals((supervisor.drain,), supervisor.end):
-            await supervisor.run(on_ready)
+
+        async def reload() -> None:
+            again = await asyncio.to_thread(options.reload)
+            await asyncio.to_thread(_check_files, again)
+            health.apply(again)
+            supervisor.reload(again)
+
+        with ended_by_signals((health.drain, supervisor.drain), supervisor.end):
+            async with reloading_at_sighup(reload, _watched(options)):
+                await supervisor.run(on_ready)
+
+
+def _watched(options: GatewayOptions) -> tuple[Path, ...]:
+    """Return the files whose changes apply at once."""
+    return () if options.topics_file is None else (options.topics_file.path,)
+
+
+def _check_files(options: GatewayOptions) -> None:
+    """Raise TlsError or OSError for certificates, which every worker reads itself."""
+    if options.tls is not None:
+        tls_context(options.tls)
+    cluster_config(options.client_config)

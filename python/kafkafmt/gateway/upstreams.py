@@ -264,6 +264,7 @@ class Upstreams:
         """Connect with these options from now on. Closes the connections that were made before."""
         self._connections.close()
         self._brokers.config = config
+        self._addresses.clear()
         self._connections = BrokerConnections(self._io, self._brokers, self._changed)
 
     async def any(self) -> Upstream:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kafka.protocol import admin, metadata
 from kafka.protocol.api_key import ApiKey
+from kafka.protocol.metadata import ApiVersionsResponse
 
 from kafkafmt.gateway.translations import TRANSLATIONS, passed_version
 from kafkafmt.server.api_versions import ApiVersionsApi
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from kafkafmt.server.request import Message, Request
 
 # The first versions with batches of format v2. Those below are translated by modules of their own.
-_FIRST_BATCHES = {ApiKey.Produce: 3, ApiKey.Fetch: 4}
+FIRST_BATCHES = {ApiKey.Produce: 3, ApiKey.Fetch: 4}
 # The newest versions whose messages are decoded here: those that name brokers.
 _NEWEST: Mapping[int, int] = {
     ApiKey.Metadata: metadata.MetadataRequest.max_version,
@@ -30,16 +31,40 @@ _NEWEST: Mapping[int, int] = {
 _LEFT_OUT = frozenset((ApiKey.ShareFetch, ApiKey.ShareAcknowledge))
 
 
+# The first version of ApiVersions that may tell features whose least version is 0.
+_WITH_ZERO_FEATURES = 4
+
+
 async def answer_versions(request: Request, upstream: Upstream) -> Message:
     """Answer ApiVersions: what the broker takes, and what the gateway translates.
 
-    A request of a later version than the broker knows, or than is known here, gets the versions of ApiVersions
+    A broker takes ApiVersions only once before SASL, so it is not asked again: its response to the gateway itself
+    serves. A request of a later version than the broker knows, or than is known here, gets the versions of ApiVersions
     (KIP-511).
     """
     newest = upstream.version(ApiKey.ApiVersions, _NEWEST[ApiKey.ApiVersions])
     if request.version > newest:
         return await ApiVersionsApi({ApiKey.ApiVersions: range(newest + 1)}).answer(request)
-    return _offered(await upstream.ask(request.body, request.client_id))
+    told = upstream.connection.versions_response
+    features = told.supported_features or []
+    if request.version < _WITH_ZERO_FEATURES:
+        features = [one for one in features if one.min_version > 0]
+    return _offered(
+        ApiVersionsResponse(
+            version=request.version,
+            error_code=told.error_code,
+            throttle_time_ms=0,
+            api_keys=[
+                ApiVersionsResponse.ApiVersion(
+                    api_key=one.api_key, min_version=one.min_version, max_version=one.max_version
+                )
+                for one in told.api_keys
+            ],
+            supported_features=features,
+            finalized_features_epoch=told.finalized_features_epoch,
+            finalized_features=told.finalized_features or [],
+        )
+    )
 
 
 def _offered(response: Message) -> Message:
@@ -50,7 +75,7 @@ def _offered(response: Message) -> Message:
             continue
         taken = range(api.min_version, api.max_version + 1)
         api.max_version = min(api.max_version, _NEWEST.get(api.api_key, api.max_version))
-        while api.min_version > 0 and _is_answered(api.api_key, api.min_version - 1, taken):
+        while api.min_version > 0 and is_answered(api.api_key, api.min_version - 1, taken):
             api.min_version -= 1
         if api.min_version <= api.max_version:
             offered.append(api)
@@ -58,10 +83,10 @@ def _offered(response: Message) -> Message:
     return response
 
 
-def _is_answered(api_key: int, version: int, taken: range) -> bool:
+def is_answered(api_key: int, version: int, taken: range) -> bool:
     """Return whether a version that brokers do not take is answered all the same."""
-    if api_key in _FIRST_BATCHES:
-        return version < _FIRST_BATCHES[ApiKey(api_key)] <= taken[-1]
+    if api_key in FIRST_BATCHES:
+        return version < FIRST_BATCHES[ApiKey(api_key)] <= taken[-1]
     translation = TRANSLATIONS.get(api_key)
     if translation is not None:
         return version in translation.versions and taken[0] <= translation.max_version

@@ -13,7 +13,7 @@ from kafkafmt.storage import StoragePath, writable_path
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
-    from kafkafmt.serve.topics_file import TopicsFile
+    from kafkafmt.server.topics_file import TopicsFile
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from kafkafmt.log.topic_properties import (
 )
 from kafkafmt.log.writer import DEFAULT_SEGMENT_BYTES
 from kafkafmt.serve.options import ServeOptions
-from kafkafmt.serve.topics_file import TopicsFile
 from kafkafmt.server.structured_logging import RateLimitedLog
+from kafkafmt.server.topics_file import TopicsFile
 from kafkafmt.types import TimestampType
 
 _log = structlog.get_logger()

@@ -133,6 +133,8 @@ class Service:
     handlers: by API key, except for Fetch and SASL.
     open_session: opens the session of a client, whose requests may pass; called with a function that ends the client's
         connection for a reason. None: the server answers all requests itself.
+    accept: called with the session of a client, its user, and the password if it is known, when SASL has authenticated
+        the client. Raises AuthenticationError.
     """
 
     options: ServerOptions
@@ -143,6 +145,7 @@ class Service:
     metrics: Metrics
     request_memory: RequestMemory
     open_session: Callable[[Stream, Callable[[Exception], None]], Session] | None = None
+    accept: Callable[[Any, str, str | None], Awaitable[None]] | None = None
 
     @classmethod
     def within(
@@ -178,18 +181,20 @@ class Connection:
         self._stream = stream
         self._service = service
         self._options = service.options
-        users = service.options.users
-        self._sasl = None if users is None else SaslSession(users)
-        self._handlers = dict(service.handlers) | (
-            refusing_handlers() if self._sasl is None else self._sasl.handlers()
-        )
+        self._handlers = dict(service.handlers)
         self._session: Session | None = None
         self._fetching = service.fetching
         self._failure: Exception | None = None
+        accept = None
         if service.open_session is not None:
             self._session = service.open_session(stream, self._fail)
             self._handlers |= self._session.handlers()
             self._fetching = self._session.fetching
+            if service.accept is not None:
+                accept = partial(service.accept, self._session)
+        users = service.options.users
+        self._sasl = None if users is None else SaslSession(users, accept)
+        self._handlers |= refusing_handlers() if self._sasl is None else self._sasl.handlers()
         self._lease = service.memory.lease()
         self._memory = service.request_memory.lease()
         self._client_id: str | None = None  # as logs have it
@@ -359,7 +364,7 @@ class Connection:
         await self._memory.take(needed)
 
     async def _answer_token(self, sasl: SaslSession, token: bytes) -> None:
-        answer = sasl.token(token)
+        answer = await sasl.token(token)
         if answer is not None:
             await self._write(_SIZE.pack(len(answer)) + answer, self._memory)
 

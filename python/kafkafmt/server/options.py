@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from kafkafmt._util.sizes import KIB, MIB
 
 if TYPE_CHECKING:
-    from kafkafmt.server.security.users import Users
+    from kafkafmt.server.security.users import UncheckedUsers, Users
 
 LogFormat: TypeAlias = Literal["auto", "json", "text"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
@@ -65,7 +65,7 @@ class ServerOptions:
     idle_timeout: float = 600.0
     shutdown_timeout: float = 30.0
     tls: TlsOptions | None = None
-    users: Users | None = None
+    users: Users | UncheckedUsers | None = None
     metrics: tuple[str, int] | None = None
     log_format: LogFormat = "auto"
     log_level: LogLevel = "info"

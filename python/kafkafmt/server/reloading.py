@@ -1,18 +1,23 @@
-"""Reads configuration again at SIGHUP. Either all of it applies, or nothing changes."""
+"""Reads configuration again at SIGHUP, and when a watched file changes. All of it applies, or nothing changes."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import structlog
 
 from kafkafmt._util.ini import IniError
 from kafkafmt.server.security.tls import TlsError
+from kafkafmt.storage.base import stamp_of
 
 _log = structlog.get_logger()
+
+# Seconds between two looks at watched files: a `stat` each, which also sees links that point elsewhere.
+_WATCH_SECONDS = 1.0
 
 
 class Reloader:
@@ -57,12 +62,41 @@ class Reloader:
 
 
 @asynccontextmanager
-async def reloading_at_sighup(reload: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    """Call `reload` at each SIGHUP within the block."""
+async def reloading_at_sighup(
+    reload: Callable[[], Awaitable[None]], watched: Sequence[Path] = ()
+) -> AsyncIterator[None]:
+    """Call `reload` at each SIGHUP within the block, and when one of the watched files changes."""
     reloading, loop = Reloader(lambda _: reload()), asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, reloading.ask)
+    watching = loop.create_task(_watch(watched, reloading.ask)) if watched else None
     try:
         async with reloading.running():
             yield
     finally:
         loop.remove_signal_handler(signal.SIGHUP)
+        if watching is not None:
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await watching
+
+
+async def _watch(paths: Sequence[Path], on_change: Callable[[], None]) -> None:
+    """Call `on_change` after each change to one of the files, until the task is cancelled."""
+    before = await asyncio.to_thread(_stamps, paths)
+    while True:
+        await asyncio.sleep(_WATCH_SECONDS)
+        now = await asyncio.to_thread(_stamps, paths)
+        if now != before:
+            before = now
+            on_change()
+
+
+def _stamps(paths: Sequence[Path]) -> list[tuple[int, ...]]:
+    """Return values that differ if a file has changed. A file that is missing keeps none."""
+    stamps: list[tuple[int, ...]] = []
+    for path in paths:
+        try:
+            stamps.append(stamp_of(path.stat()))
+        except OSError:
+            stamps.append(())
+    return stamps

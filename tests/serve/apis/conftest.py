@@ -12,9 +12,9 @@ from kafkafmt.serve.apis import handlers
 from kafkafmt.serve.catalog import Catalog
 from kafkafmt.serve.options import ServeOptions
 from kafkafmt.serve.topic_settings import TopicConfigs
-from kafkafmt.serve.topics_file import TopicsFile
 from kafkafmt.server.batch_work import BatchWork
 from kafkafmt.server.request import Handler
+from kafkafmt.server.topics_file import TopicsFile
 from serve.apis.samples import NODE
 
 

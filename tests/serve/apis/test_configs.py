@@ -13,8 +13,8 @@ from kafka.protocol.api_key import ApiKey
 
 from kafkafmt.log.topic_configs import TopicConfig, set_topic_config
 from kafkafmt.serve.options import ServeOptions
-from kafkafmt.serve.topics_file import TopicsFile
 from kafkafmt.server.request import Handler
+from kafkafmt.server.topics_file import TopicsFile
 from kafkafmt.server.wire import SUPPORTED
 from serve.apis.asking import ask
 from serve.apis.conftest import made_apis

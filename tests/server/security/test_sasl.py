@@ -181,7 +181,7 @@ def test_session_when_tokens_are_arbitrary_then_nobody_is_let_in(
     session = SaslSession(users)
     handshake(session, mechanism, version=0)
     for token in tokens:
-        session.token(token)
+        asyncio.run(session.token(token))
     assert session.principal is None
 
 
@@ -212,14 +212,14 @@ def test_plain_exchange_when_the_token_is_wrong_then_fails(users: Users, token: 
 def test_handshake_v0_then_tokens_are_bare_until_the_client_is_known(session: SaslSession) -> None:
     handshake(session, version=0)
     assert session.expects_bare_token
-    assert session.token(PLAIN_TOKEN) == b""
+    assert asyncio.run(session.token(PLAIN_TOKEN)) == b""
     assert session.principal == "User:alice"
     assert not session.expects_bare_token
 
 
 def test_bare_token_when_wrong_then_there_is_no_answer(session: SaslSession) -> None:
     handshake(session, version=0)
-    assert session.token(b"\0alice\0wrong") is None
+    assert asyncio.run(session.token(b"\0alice\0wrong")) is None
     assert session.failure == "wrong user or password: 'alice'"
 
 

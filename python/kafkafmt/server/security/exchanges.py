@@ -7,7 +7,7 @@ from typing import Protocol
 from scramp import ScramException, ScramMechanism
 from scramp.core import Nonce
 
-from kafkafmt.server.security.users import PLAIN, Users
+from kafkafmt.server.security.users import PLAIN, UncheckedUsers, Users
 
 
 class AuthenticationError(Exception):
@@ -15,24 +15,31 @@ class AuthenticationError(Exception):
 
 
 class Exchange(Protocol):
-    """One exchange of tokens. user: None until it has succeeded; no token is expected after that."""
+    """One exchange of tokens. user: None until it has succeeded; no token is expected after that.
+
+    password: the user's, if the mechanism has told it.
+    """
 
     user: str | None
+    password: str | None
 
     def respond(self, token: bytes) -> bytes:
         """Return the answer to the client's next token. Raises AuthenticationError, which ends the exchange."""
 
 
-def begin_exchange(mechanism: str, users: Users) -> Exchange:
-    """Begin the SASL exchange of a mechanism."""
-    return PlainExchange(users) if mechanism == PLAIN else ScramExchange(mechanism, users)
+def begin_exchange(mechanism: str, users: Users | UncheckedUsers) -> Exchange:
+    """Begin the SASL exchange of a mechanism, which is one of `users.mechanisms`."""
+    if mechanism == PLAIN or isinstance(users, UncheckedUsers):
+        return PlainExchange(users)
+    return ScramExchange(mechanism, users)
 
 
 class PlainExchange:
     """PLAIN (RFC 4616): one token, which contains the password."""
 
-    def __init__(self, users: Users) -> None:
+    def __init__(self, users: Users | UncheckedUsers) -> None:
         self.user: str | None = None
+        self.password: str | None = None
         self._users = users
 
     def respond(self, token: bytes) -> bytes:
@@ -45,7 +52,7 @@ class PlainExchange:
             raise AuthenticationError(f"wrong user or password: {name!r}")
         if authorization_id not in ("", name):
             raise AuthenticationError(f"{name!r} wants to act for {authorization_id!r}")
-        self.user = name
+        self.user, self.password = name, password
         return b""
 
 
@@ -60,6 +67,7 @@ class ScramExchange:
 
     def __init__(self, mechanism: str, users: Users, nonce: str | None = None) -> None:
         self.user: str | None = None
+        self.password: str | None = None
         self._mechanism = mechanism
         self._users = users
         self._claimed: str | None = None

@@ -1,6 +1,6 @@
 """The server's side of SASL on one connection, without I/O (KIP-43, KIP-152).
 
-    session = SaslSession(users)
+    session = SaslSession(users, accept)
     session.allows(api_key)        whether the client may use this API yet
     session.handlers()             the handlers of SaslHandshake and SaslAuthenticate
     session.expects_bare_token     the next frame is a token without a Kafka header, for session.token()
@@ -14,6 +14,9 @@ has a field for one, else the connection is closed. The reason is only logged.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
 from kafka.errors import IllegalSaslStateError, SaslAuthenticationFailedError, UnsupportedSaslMechanismError
 from kafka.protocol.api_key import ApiKey
 from kafka.protocol.metadata import ApiVersionsRequest
@@ -26,7 +29,11 @@ from kafka.protocol.sasl import (
 
 from kafkafmt.server.request import Handler, Message, Request
 from kafkafmt.server.security.exchanges import AuthenticationError, Exchange, begin_exchange
-from kafkafmt.server.security.users import Users
+from kafkafmt.server.security.users import UncheckedUsers, Users
+
+# Called with a user whose exchange has succeeded, and the password if the mechanism has told it. Raises
+# AuthenticationError for a user who may not connect after all.
+Accept: TypeAlias = Callable[[str, str | None], Awaitable[None]]
 
 # The APIs that a client may use before it is authenticated, and the size of its frames: those of these APIs are small,
 # and so are tokens.
@@ -45,11 +52,12 @@ class SaslSession:
     A second exchange is refused: sessions do not expire, so there is no re-authentication (KIP-368).
     """
 
-    def __init__(self, users: Users) -> None:
+    def __init__(self, users: Users | UncheckedUsers, accept: Accept | None = None) -> None:
         self.principal: str | None = None
         self.failure: str | None = None
         self.expects_bare_token = False
         self._users = users
+        self._accept = accept
         self._mechanism = ""
         self._exchange: Exchange | None = None
 
@@ -64,10 +72,10 @@ class SaslSession:
             ApiKey.SaslAuthenticate: self._authenticate,
         }
 
-    def token(self, token: bytes) -> bytes | None:
+    async def token(self, token: bytes) -> bytes | None:
         """Return the answer to a bare token, which is sent bare as well; None if it failed: `failure` says why."""
         try:
-            return self._respond(token)
+            return await self._respond(token)
         except AuthenticationError as error:
             self.failure = str(error)
             return None
@@ -98,7 +106,7 @@ class SaslSession:
                 error_code=error_code, error_message="SaslAuthenticate without SaslHandshake", auth_bytes=b""
             )
         try:
-            answer = self._respond(bytes(request.body.auth_bytes))
+            answer = await self._respond(bytes(request.body.auth_bytes))
         except AuthenticationError as error:
             self.failure = str(error)
             return response(
@@ -114,12 +122,15 @@ class SaslSession:
             self.failure = f"unexpected {api}"
         return int(IllegalSaslStateError.errno)
 
-    def _respond(self, token: bytes) -> bytes:
-        if self._exchange is None:
+    async def _respond(self, token: bytes) -> bytes:
+        exchange = self._exchange
+        if exchange is None:
             raise AuthenticationError("a token is not expected")
-        answer = self._exchange.respond(token)
-        if self._exchange.user is not None:
-            self.principal = f"User:{self._exchange.user}"
+        answer = exchange.respond(token)
+        if exchange.user is not None:
+            if self._accept is not None:
+                await self._accept(exchange.user, exchange.password)
+            self.principal = f"User:{exchange.user}"
             self.expects_bare_token = False
             self._exchange = None
         return answer

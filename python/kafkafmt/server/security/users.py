@@ -124,6 +124,21 @@ class Users:
         }
 
 
+@dataclass(frozen=True)
+class UncheckedUsers:
+    """All users, with PLAIN only, for a server that passes their passwords on. What it passes them to checks them."""
+
+    mechanisms: tuple[str, ...] = (PLAIN,)
+
+    def reload(self) -> UncheckedUsers:
+        """Return itself: there is no file."""
+        return self
+
+    def has_password(self, name: str, password: str) -> bool:
+        """Return whether there are a name and a password."""
+        return bool(name and password)
+
+
 def read_users(path: Path, mechanisms: Iterable[str] = MECHANISMS, *, secret: bytes | None = None) -> Users:
     """Read the users of a file, for these mechanisms. Raises IniError and OSError.
 

@@ -8,7 +8,7 @@ import pytest
 
 from kafkafmt._util.ini import IniError
 from kafkafmt.log.topic_configs import TopicConfig, update_topic_configs
-from kafkafmt.serve.topics_file import read_topics_file
+from kafkafmt.server.topics_file import read_topics_file
 
 
 def test_topics_file_when_read_then_says_what_is_set_of_each_topic(tmp_path: Path) -> None:
