@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # Writing so many parts takes some milliseconds at most.
 _PARTS_AT_ONCE = 256
 
-ResponsePart: TypeAlias = bytes | Records | LazyDownConvertRecords
+ResponsePart: TypeAlias = bytes | Records
 
 
 @dataclass
@@ -192,8 +192,7 @@ def _size(part: ResponsePart) -> int:
 def _is_remote(part: ResponsePart) -> bool:
     if isinstance(part, bytes):
         return False
-    records = part.records if isinstance(part, LazyDownConvertRecords) else part
-    return records.is_remote
+    return part.is_remote
 
 
 def _waiting_bytes(part: ResponsePart) -> int:

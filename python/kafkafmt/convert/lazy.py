@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from _kafkafmt.records.convert import first_kept
 from _kafkafmt.records.encode import padding_header
@@ -36,11 +36,17 @@ _FIRST_BYTES = 64 * 1024
 _NOTHING = memoryview(b"")
 
 
-class LazyDownConvertRecords:
+class LazyDownConvertRecords(Records):
     """Records that are converted while they are sent (KIP-283, "Message Chunking").
 
-    `to_send()` is for protocols that state the size first: it writes `size_in_bytes` bytes, padded or cut. `chunks()`
-    yields all converted records and nothing else, whatever their length.
+    They are `Records` in the older format, of `size_in_bytes` bytes, padded or cut. Nothing is converted but the first
+    batch, until their bytes are read or written. There are three ways to them:
+
+    - `write_to(channel, position, length)` writes a range of the bytes, and the methods that read batches and records
+      read them. One chunk is kept meanwhile. So going on from where the last call ended is cheap, and going back
+      converts again from the start. A batch after the first one that cannot be converted is padding here.
+    - `to_send()` writes the same bytes, for protocols that state the size first. Sends can share memory.
+    - `chunks()` yields all converted records and nothing else, whatever their length.
 
     A chunk is made of whole batches of at most `chunk_size` source bytes, or of one larger batch. The source must stay
     readable, and a file open, until all is sent.
@@ -48,6 +54,12 @@ class LazyDownConvertRecords:
     zstd_fallback: the codec for zstd batches that are converted below v2. With None such a batch is an error, as in
     Kafka. If it is the first batch, creating this object raises the error. Otherwise padding replaces it and all
     batches after it.
+
+    Attributes:
+        source: the records that are converted.
+        to_magic: the format that they are converted to.
+        first_offset: records below it are left out of uncompressed batches.
+        start_position: 0; `end_position` is `size_in_bytes`.
 
     Creating this object converts the first batch. It raises UnsupportedCompressionTypeError, or another
     KafkaFormatError, if that batch cannot be converted.
@@ -72,10 +84,11 @@ class LazyDownConvertRecords:
         check_int("chunk_size", chunk_size)
         if chunk_size < 1:
             raise ValueError(f"chunk_size: expected 1 or more, found {chunk_size}")
-        self.records = records
-        self.topic_partition = topic_partition if topic_partition is not None else records.topic_partition
+        self.source = records
+        self.to_magic = to_magic
+        self.first_offset = first_offset
         self.chunk_size = chunk_size
-        self._to_magic = to_magic
+        self.is_remote = records.is_remote
         self._options = ConversionOptions(
             to_magic,
             first_offset,
@@ -89,9 +102,12 @@ class LazyDownConvertRecords:
         self._convert_first()
         self._converts = bool(self._first)
         if self._converts:
-            self._size = max(records.size_in_bytes, len(self._first))
+            size = max(records.size_in_bytes, len(self._first))
         else:
-            self._size = LOG_OVERHEAD if self._rest_position > records.start_position else 0
+            size = LOG_OVERHEAD if self._rest_position > records.start_position else 0
+        place = records.topic_partition if topic_partition is None else topic_partition
+        super().__init__(0, size, place, records.max_decompressed_bytes)
+        self._sent: _SentBytes | None = None
 
     def __repr__(self) -> str:
         options = self._options
@@ -99,7 +115,7 @@ class LazyDownConvertRecords:
             f", zstd_fallback={options.zstd_fallback.name}" if options.zstd_fallback is not None else ""
         )
         return (
-            f"LazyDownConvertRecords({self.records!r}, to_magic={options.to_magic}, "
+            f"LazyDownConvertRecords({self.source!r}, to_magic={options.to_magic}, "
             f"first_offset={options.first_offset}{fallback}, size_in_bytes={self.size_in_bytes})"
         )
 
@@ -110,7 +126,42 @@ class LazyDownConvertRecords:
         It is the size of the source, or of the first converted batch if that is larger. The chunks of `chunks()` may
         have fewer or more bytes.
         """
-        return self._size
+        return super().size_in_bytes
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the chunk that was read last."""
+        return {**self.__dict__, "_sent": None}
+
+    def read_at(self, position: int, size: int, memory: bytearray | None = None) -> memoryview | bytes:
+        """Return `size` converted bytes from `position`, or fewer at the end. `memory` is not used.
+
+        Raises OSError or EOFError if the source cannot be read.
+        """
+        parts = []
+        while size > 0 and len(data := self._bytes_at(position)[:size]):
+            parts.append(data)
+            position, size = position + len(data), size - len(data)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def write_to(self, channel: Any, position: int | None = None, length: int | None = None) -> int:
+        """Offer a channel the bytes of one chunk, from `position`; return how many it took (KIP-283, "writeTo").
+
+        Raises ValueError for a position outside of these records, and OSError or EOFError if the source cannot be read.
+        """
+        position, end = self._range(position, length)
+        taken = write_bytes(channel, self._bytes_at(position)[: end - position])
+        if position + taken == self.end_position:
+            self._sent = None
+        return taken
+
+    def _bytes_at(self, position: int) -> memoryview:
+        """Return the rest of a chunk from `position` on; nothing at the end."""
+        sent, self._sent = self._sent, None  # another thread begins its own
+        if sent is None or position < sent.start_position:
+            sent = _SentBytes(self)
+        data = sent.at(position)
+        self._sent = sent
+        return data
 
     @property
     def passed_position(self) -> int | None:
@@ -130,10 +181,10 @@ class LazyDownConvertRecords:
 
     def _convert_first(self) -> None:
         """Find and convert the first batch with a result."""
-        to_magic, first_offset = self._to_magic, self._options.first_offset
+        to_magic, first_offset = self.to_magic, self.first_offset
         converter = Converter(self._options, self._first_stats)
         try:
-            for run in self.records.runs(run_bytes=min(self.chunk_size, _FIRST_BYTES), reuse_memory=True):
+            for run in self.source.runs(run_bytes=min(self.chunk_size, _FIRST_BYTES), reuse_memory=True):
                 passed = number = 0
                 while (number := first_kept(run, number, to_magic, first_offset)) < len(run):
                     self._check_passed(run, passed, number)
@@ -147,7 +198,7 @@ class LazyDownConvertRecords:
                 self._check_passed(run, passed, len(run))
                 self._start = self._rest_position = run.end_position
         except KafkaFormatError as error:
-            raise self.records.with_source(error) from None
+            raise self.source.with_source(error) from None
 
     def _check_passed(self, run: BatchRun, first: int, stop: int) -> None:
         """Check the CRCs of batches that are skipped by their headers alone."""
@@ -187,9 +238,9 @@ class LazyDownConvertRecords:
     ) -> ConvertedChunks:
         """Return the chunks after the first converted batch, or all chunks if that is not in memory."""
         return ConvertedChunks(
-            self.records,
+            self.source,
             self._options,
-            self._rest_position if self._converts else self.records.end_position,
+            self._rest_position if self._converts else self.source.end_position,
             chunk_size=self.chunk_size,
             stats=stats,
             reuse_memory=reuse_memory,
@@ -203,6 +254,27 @@ class LazyDownConvertRecords:
         send holds memory only for the chunk that is partly written.
         """
         return LazyDownConvertSend(self, memory)
+
+
+class _SentBytes:
+    """The bytes that a send writes, by their position. One chunk is kept; only later positions can be asked for."""
+
+    def __init__(self, records: LazyDownConvertRecords) -> None:
+        self._send = records.to_send()
+        self._chunk = _NOTHING
+        self.start_position = 0  # of the chunk
+
+    def at(self, position: int) -> memoryview:
+        """Return the rest of a chunk from `position` on; nothing at the end."""
+        while position >= self.start_position + len(self._chunk) and not self._send.completed:
+            self._send.write_to(self)
+        return self._chunk[position - self.start_position :]
+
+    def write(self, data: memoryview, /) -> int:
+        """Keep a chunk, which owns its bytes."""
+        self.start_position += len(self._chunk)
+        self._chunk = data
+        return len(data)
 
 
 class LazyDownConvertSend(SizedSend):

@@ -535,5 +535,5 @@ def _held_bytes(part: ResponsePart) -> int:
     """Return the bytes that a part of a response takes until it is sent, beside converted chunks."""
     if isinstance(part, bytes):
         return _PIECE_BYTES + len(part)
-    records = part.records if isinstance(part, LazyDownConvertRecords) else part
+    records = part.source if isinstance(part, LazyDownConvertRecords) else part
     return RECORDS_BYTES + (records.size_in_bytes if isinstance(records, MemoryRecords) else 0)

@@ -21,10 +21,10 @@ from kafka.protocol.consumer import FetchResponse as FetchMessage
 
 from _kafkafmt.server.fetching import FetchedPartition
 from _kafkafmt.server.fetching import encode_fetch_response as encode_partitions
-from kafkafmt.convert.fetch_response import FetchResponse
+from kafkafmt.convert.fetch_response import FetchResponse, ResponsePart
 from kafkafmt.convert.lazy import LazyDownConvertRecords
 from kafkafmt.serve.catalog import Catalog, Partition, Topic
-from kafkafmt.serve.fetching.planning import FetchPlanner, PartitionAnswer, PartitionFetch, SentRecords
+from kafkafmt.serve.fetching.planning import FetchPlanner, PartitionAnswer, PartitionFetch
 from kafkafmt.serve.growth import GrowthWatch
 from kafkafmt.serve.options import ServeOptions
 from kafkafmt.serve.topic_settings import TopicConfigs
@@ -213,7 +213,7 @@ class Fetching:
         ]
         pieces = encode_partitions(version, request.correlation_id, topics)
         sent = [answer.records for answer in plan.answers() if answer.size]
-        parts: list[bytes | SentRecords] = [pieces[0]]
+        parts: list[ResponsePart] = [pieces[0]]
         for piece, records in zip(pieces[1:], sent, strict=True):
             assert records is not None
             parts += (records, piece)

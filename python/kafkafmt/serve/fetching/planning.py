@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafka.errors import (
     OffsetOutOfRangeError,
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from kafkafmt.serve.topic_settings import TopicConfigs
     from kafkafmt.server.batch_work import BatchWork
     from kafkafmt.server.down_conversion_memory import Lease
-
-SentRecords: TypeAlias = Records | LazyDownConvertRecords
 
 # By version of Fetch, the newest message format that its consumers support, if that is not v2 (KIP-32, KIP-98).
 _MAGIC = {0: 0, 1: 0, 2: 1, 3: 1}
@@ -74,7 +72,7 @@ class PartitionAnswer:
     stable_offset: int = -1
     start_offset: int = -1
     aborted: list[AbortedTransaction] = field(default_factory=list)
-    records: SentRecords | None = None
+    records: Records | None = None
     is_followed: bool = False
 
     @property
