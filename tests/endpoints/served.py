@@ -1,4 +1,4 @@
-"""An endpoint on a loop of its own, for tests that talk to it over sockets."""
+"""A server on a loop of its own, for tests that talk to it over sockets: an endpoint, or a gateway to one."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from endpoints.endpoint_process import EndpointProcess
+from kafkafmt.gateway.cluster import Address
+from kafkafmt.gateway.endpoint import Gateway
+from kafkafmt.gateway.options import GatewayOptions
 from kafkafmt.serve.catalog import Catalog
 from kafkafmt.serve.endpoint import Endpoint
 from kafkafmt.serve.groups import GroupCoordinator, OffsetStore
 from kafkafmt.serve.options import ServeOptions
-from kafkafmt.server.listener import listen
+from kafkafmt.server.listener import Server, listen
 from kafkafmt.server.node import Node
 
 if TYPE_CHECKING:
@@ -21,15 +25,19 @@ HOST = "127.0.0.1"
 SECONDS = 60
 
 
-class Served:
-    """A directory that is served at `address`; `options` are those of ServeOptions. A context manager."""
+class _OnLoop:
+    """A server at `address`. A context manager."""
 
-    def __init__(self, directory: Path, **options: Any) -> None:
+    def __init__(self) -> None:
         self._listener = listen(HOST, 0)
         self.address: tuple[str, int] = self._listener.getsockname()
-        self._options = ServeOptions(directory, **options)
         self._started = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="endpoint")
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="endpoint")
+        self._endpoint: Endpoint | Gateway
+
+    @property
+    def server(self) -> Server:
+        return self._endpoint.server
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -42,8 +50,25 @@ class Served:
         self._listener.close()
         assert not self._thread.is_alive()
 
-    async def _serve(self) -> None:
+    async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
+        await self._serve()
+
+    async def _serve(self) -> None:
+        raise NotImplementedError
+
+    def _drain(self) -> None:
+        self._endpoint.drain()
+
+
+class Served(_OnLoop):
+    """A directory that is served; `options` are those of ServeOptions."""
+
+    def __init__(self, directory: Path, **options: Any) -> None:
+        super().__init__()
+        self._options = ServeOptions(directory, **options)
+
+    async def _serve(self) -> None:
         options = self._options
         store = OffsetStore(options.state, options.groups)
         catalog = Catalog(options.directory)
@@ -58,4 +83,31 @@ class Served:
 
     def _drain(self) -> None:
         self._coordinator.close()
-        self._endpoint.drain()
+        super()._drain()
+
+
+class Gatewayed(_OnLoop):
+    """A gateway to a process that serves a directory; `options` are those of GatewayOptions.
+
+    It asks for as much at a time as consumers do, so that they get as much as from the directory itself.
+    """
+
+    def __init__(self, directory: Path, **options: Any) -> None:
+        super().__init__()
+        self._upstream = EndpointProcess(directory)
+        self._options = {"max_fetch_bytes": 2**30, **options}
+
+    def __enter__(self) -> Self:
+        self._upstream.start()
+        return super().__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        self._upstream.stop()
+
+    async def _serve(self) -> None:
+        server = Address(self._upstream.host, self._upstream.port)
+        options = GatewayOptions(servers=(server,), **self._options)
+        self._endpoint = Gateway(options, self._listener)
+        self._loop.call_soon(self._started.set)
+        await self._endpoint.serve()

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from kafka.protocol.admin import DescribeConfigsRequest
@@ -18,12 +18,14 @@ from kafka.protocol.api_key import ApiKey
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, FindCoordinatorRequest
 
 import kafkafmt as kf
-from endpoints.endpoint_process import SERVE, EndpointProcess
+from endpoints.endpoint_process import GATEWAY, SERVE, EndpointProcess
 from endpoints.raw_client import SIZE, RawClient, frame, plain
 from endpoints.requests import MIB, Wanted, fetch, list_offsets, metadata
-from endpoints.served import Served
+from endpoints.served import Gatewayed, Served
 from kafkafmt.log import PartitionLogWriter
 from kafkafmt.server.wire import SUPPORTED
+
+Server: TypeAlias = "type[Served] | type[Gatewayed]"
 
 UNSUPPORTED_VERSION = 35
 MOST_REQUEST_BYTES = 10_000
@@ -48,16 +50,23 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module", params=[Served, Gatewayed], ids=["serve", "gateway"])
+def server(request: pytest.FixtureRequest) -> Server:
+    """What is served: a directory, or a gateway to what serves it."""
+    made: Server = request.param
+    return made
+
+
 @pytest.fixture(scope="module")
-def served(logs: Path) -> Iterator[Served]:
+def served(server: Server, logs: Path) -> Iterator[Served | Gatewayed]:
     """An endpoint of little patience; every test leaves it serving others."""
     limits = {"request_timeout": SHORT, "idle_timeout": 60.0, "write_timeout": SHORT}
-    with Served(logs, max_request_bytes=MOST_REQUEST_BYTES, **limits) as served:
+    with server(logs, max_request_bytes=MOST_REQUEST_BYTES, **limits) as served:
         yield served
 
 
 @pytest.fixture(autouse=True)
-def other(served: Served) -> Iterator[RawClient]:
+def other(served: Served | Gatewayed) -> Iterator[RawClient]:
     """Another client, who is served in the end as well as before."""
     with RawClient(served.address) as other:
         assert_serves(other)
@@ -66,7 +75,7 @@ def other(served: Served) -> Iterator[RawClient]:
 
 
 @pytest.fixture
-def client(served: Served) -> Iterator[RawClient]:
+def client(served: Served | Gatewayed) -> Iterator[RawClient]:
     with RawClient(served.address) as client:
         yield client
 
@@ -101,9 +110,9 @@ def test_request_when_it_stays_a_part_then_the_connection_is_closed_in_time(
         client.receive_frame()
 
 
-def test_request_when_its_bytes_come_one_by_one_then_it_is_answered(logs: Path) -> None:
+def test_request_when_its_bytes_come_one_by_one_then_it_is_answered(server: Server, logs: Path) -> None:
     request = list_offsets(("large", 0, -1))
-    with Served(logs) as patient, RawClient(patient.address) as client:
+    with server(logs) as patient, RawClient(patient.address) as client:
         for byte in frame(request, 6, 9):
             client.socket.sendall(bytes([byte]))
         (topic,) = client.receive(request, 6, 9).topics
@@ -178,7 +187,7 @@ def test_requests_when_many_are_sent_at_once_then_they_are_answered_in_their_ord
 
 @pytest.mark.parametrize("version", [3, 12], ids=["converted", "stored"])
 def test_client_when_it_takes_nothing_of_its_response_then_it_loses_the_connection(
-    served: Served, client: RawClient, version: int
+    served: Served | Gatewayed, client: RawClient, version: int
 ) -> None:
     client.ask(metadata(["large"]), 9)
     assert is_connected(served, client)
@@ -194,15 +203,15 @@ def test_client_when_it_takes_nothing_of_its_response_then_it_loses_the_connecti
     assert taken < LARGE_BATCHES * LARGE_VALUE_BYTES
 
 
-def is_connected(served: Served, client: RawClient) -> bool:
+def is_connected(served: Served | Gatewayed, client: RawClient) -> bool:
     """Whether the endpoint has the connection of a client that it has answered before."""
     port = client.socket.getsockname()[1]
-    connections = list(served._endpoint.server._connections.values())
+    connections = list(served.server._connections.values())
     return any(one is not None and one._stream.port == port for one in connections)
 
 
-def test_client_when_it_reads_slowly_then_it_gets_all(logs: Path) -> None:
-    with Served(logs, write_timeout=LONG) as served, RawClient(served.address) as client:
+def test_client_when_it_reads_slowly_then_it_gets_all(server: Server, logs: Path) -> None:
+    with server(logs, write_timeout=LONG) as served, RawClient(served.address) as client:
         client.send(fetch(Wanted("large", 0, 0, 64 * MIB)), 3)
         (size,) = SIZE.unpack(client.socket.recv(SIZE.size, socket.MSG_WAITALL))
         assert size > LARGE_BATCHES * LARGE_VALUE_BYTES
@@ -216,7 +225,7 @@ def test_client_when_it_reads_slowly_then_it_gets_all(logs: Path) -> None:
 
 
 def test_client_when_it_goes_in_the_middle_of_its_response_then_nothing_of_it_is_left(
-    served: Served, other: RawClient
+    served: Served | Gatewayed, other: RawClient
 ) -> None:
     before = open_files()
     for number in range(20):
@@ -229,7 +238,7 @@ def test_client_when_it_goes_in_the_middle_of_its_response_then_nothing_of_it_is
 
 
 def test_client_when_it_goes_while_its_fetch_waits_then_nothing_of_it_is_left(
-    served: Served, other: RawClient
+    served: Served | Gatewayed, other: RawClient
 ) -> None:
     before = open_files()
     for _ in range(20):
@@ -240,7 +249,7 @@ def test_client_when_it_goes_while_its_fetch_waits_then_nothing_of_it_is_left(
 
 @pytest.mark.slow
 def test_clients_when_ten_thousand_come_and_go_then_nothing_of_them_is_left(
-    served: Served, other: RawClient
+    served: Served | Gatewayed, other: RawClient
 ) -> None:
     before = open_files()
     for number in range(10_000):
@@ -253,10 +262,15 @@ def test_clients_when_ten_thousand_come_and_go_then_nothing_of_them_is_left(
 
 
 def test_clients_when_they_take_all_descriptors_then_others_are_served_once_they_have_gone(
-    logs: Path,
+    server: Server, logs: Path
 ) -> None:
-    few = ("bash", "-c", 'ulimit -n 40; exec "$@"', "bash", *SERVE)
-    with EndpointProcess(logs, command=few) as endpoint:
+    few = ("bash", "-c", 'ulimit -n 40; exec "$@"', "bash")
+    with ExitStack() as stack:
+        if server is Served:
+            endpoint = stack.enter_context(EndpointProcess(logs, command=(*few, *SERVE)))
+        else:
+            upstream = stack.enter_context(EndpointProcess(logs)).address
+            endpoint = stack.enter_context(EndpointProcess(f"kafka://{upstream}", command=(*few, *GATEWAY)))
         address = (endpoint.host, endpoint.port)
         with RawClient(address) as first, ExitStack() as crowd:
             first.ask(metadata(), 1)
@@ -316,9 +330,9 @@ MANY = [Wanted("large", 0, 0, 1)] * 30_000
     ids=["Fetch-v0", "Fetch-v3", "Fetch-v12", "FindCoordinator", "DescribeConfigs"],
 )
 def test_request_when_it_names_as_many_as_it_can_then_others_have_their_turn(
-    logs: Path, request_: Any, version: int
+    server: Server, logs: Path, request_: Any, version: int
 ) -> None:
-    with Served(logs) as served, RawClient(served.address) as greedy, RawClient(served.address) as other:
+    with server(logs) as served, RawClient(served.address) as greedy, RawClient(served.address) as other:
         greedy.send(request_, version)
         turns = 0
         while not select.select([greedy.socket], [], [], 0)[0]:

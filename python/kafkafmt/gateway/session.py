@@ -41,7 +41,7 @@ _VERSION = slice(2, 4)  # in a request without its size
 # Requests of a client that wait for responses. Kafka's clients have 5 by default.
 _MAX_WAITING = 16
 # Below these versions records are in formats that new brokers do not take or send.
-_FIRST_PASSED = {ApiKey.Produce: 3, ApiKey.Fetch: 4}
+_FIRST_PASSED: Mapping[int, int] = {ApiKey.Produce: 3, ApiKey.Fetch: 4}
 # From these versions on topics are named by id (KIP-516).
 _TOPIC_IDS = {ApiKey.Produce: 13, ApiKey.Fetch: 13}
 _NONE = 0  # of acks
@@ -127,7 +127,7 @@ class ClientSession:
                 return False
             raise
         passed = passed_version(api_key, version, taken)
-        if passed is not None and passed >= _FIRST_PASSED.get(ApiKey(api_key), 0):
+        if passed is not None and passed >= _FIRST_PASSED.get(api_key, 0):
             return True
         if is_translated:
             return False
@@ -216,7 +216,7 @@ class ClientSession:
 
     def _translated(self, api_key: int) -> range:
         if api_key in _FIRST_PASSED:
-            return range(_FIRST_PASSED[ApiKey(api_key)])
+            return range(_FIRST_PASSED[api_key])
         found = TRANSLATIONS.get(api_key)
         return range(0) if found is None else found.versions
 

@@ -1,0 +1,134 @@
+"""Produce of versions 0 to 2 through a gateway to a real broker, which takes batches of v2 only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import kafkafmt as kf
+from broker.broker import HOST, Broker
+from endpoints.endpoint_process import EndpointProcess
+from endpoints.raw_client import RawClient
+from endpoints.requests import Wanted, fetch, metadata
+from kafkafmt import Codec, TimestampType
+from serve.produced import NONE, NOW, answered, batch, produce
+
+pytestmark = pytest.mark.broker
+
+OLD = (0, 1, 2)
+CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
+CORRUPT, UNKNOWN_TOPIC, TOO_LARGE = 2, 3, 10
+NEWEST_FETCH = 12
+
+
+@pytest.fixture
+def client(gateway: EndpointProcess) -> Iterator[RawClient]:
+    with RawClient((gateway.host, gateway.port)) as client:
+        yield client
+
+
+def magic_of(version: int) -> int:
+    return 1 if version == 2 else 0
+
+
+def stored(broker: Broker, topic: str, partition: int = 0) -> list[kf.RecordBatch]:
+    """The batches that the broker itself has."""
+    with RawClient((HOST, broker.port)) as direct:
+        (found,) = direct.ask(fetch(Wanted(topic, partition)), NEWEST_FETCH).responses[0].partitions
+    return list(kf.MemoryRecords(found.records or b"").batches())
+
+
+def values(batches: list[kf.RecordBatch]) -> list[bytes]:
+    return [(one.value or b"").split()[0] for each in batches for one in each]
+
+
+@pytest.mark.parametrize("version", OLD)
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+def test_messages_when_old_then_the_broker_has_one_batch_of_v2(
+    broker: Broker, client: RawClient, version: int, codec: Codec
+) -> None:
+    """Messages of v0 with LZ4 have the wrong checksum in their header that old clients make."""
+    topic = f"produce-{version}-{codec.name}"
+    broker.create_topic(topic, 2)
+    data = batch(5, magic=magic_of(version), codec=codec)
+
+    before = time.time_ns() // 1_000_000
+    for base_offset in (0, 5):
+        answers = answered(client, produce(data, data, topic=topic), version)
+        assert [(one.error_code, one.base_offset) for one in answers] == [(0, base_offset)] * 2
+    after = time.time_ns() // 1_000_000
+
+    for partition in range(2):
+        batches = stored(broker, topic, partition)
+        assert [(one.magic, one.count, one.codec) for one in batches] == [(2, 5, codec)] * 2
+        assert values(batches) == [b"%d" % number for number in range(5)] * 2
+        times = [record.timestamp for one in batches for record in one]
+        if magic_of(version):
+            assert times == [NOW + number for number in range(5)] * 2
+        else:  # they have none: the time of arrival
+            assert all(before <= one <= after for one in times)
+
+
+@pytest.mark.parametrize("version", OLD)
+def test_messages_when_the_topic_has_log_append_time_then_have_the_brokers(
+    broker: Broker, client: RawClient, version: int
+) -> None:
+    topic = f"append-time-{version}"
+    broker.create_topic(topic, config={"message.timestamp.type": "LogAppendTime"})
+
+    (answer,) = answered(client, produce(batch(2, magic=magic_of(version)), topic=topic), version)
+
+    (found,) = stored(broker, topic)
+    assert (answer.error_code, found.timestamp_type) == (0, TimestampType.LOG_APPEND_TIME)
+    if version == 2:
+        assert answer.log_append_time_ms == found.max_timestamp
+
+
+@pytest.mark.parametrize("version", OLD)
+def test_messages_when_no_acknowledgement_is_wanted_then_there_is_none(
+    broker: Broker, client: RawClient, version: int
+) -> None:
+    topic = f"no-acks-{version}"
+    broker.create_topic(topic)
+    data = batch(3, magic=magic_of(version))
+
+    client.send(produce(data, topic=topic, acks=NONE), version)
+    assert client.ask(metadata([topic]), 1).topics[0].error_code == 0
+    (answer,) = answered(client, produce(data, topic=topic), version)
+
+    assert (answer.error_code, answer.base_offset) == (0, 3)
+    client.send(produce(data[:-1] + b"x", topic=topic, acks=NONE), version)
+    assert client.is_closed_by_peer()
+
+
+@pytest.mark.parametrize("version", OLD)
+def test_messages_when_one_partition_is_refused_then_the_others_have_theirs(
+    broker: Broker, client: RawClient, version: int
+) -> None:
+    topic = f"refused-{version}"
+    broker.create_topic(topic, 4, config={"max.message.bytes": 2000})
+    good = batch(1, magic=magic_of(version))
+    large = batch(1, magic=magic_of(version), size=3000)
+    corrupt = good[:-1] + bytes([good[-1] ^ 1])
+
+    answers = answered(client, produce(good, large, corrupt, b"", good, topic=topic), version)
+
+    assert [one.error_code for one in answers] == [0, TOO_LARGE, CORRUPT, 0, UNKNOWN_TOPIC]
+    assert [len(stored(broker, topic, number)) for number in range(4)] == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("version", OLD)
+def test_messages_when_many_requests_are_sent_at_once_then_are_appended_in_order(
+    broker: Broker, client: RawClient, version: int
+) -> None:
+    topic = f"pipelined-{version}"
+    broker.create_topic(topic)
+    requests = [produce(batch(1, magic=magic_of(version), timestamp=NOW + n), topic=topic) for n in range(20)]
+
+    sent = [client.send(request, version) for request in requests]
+
+    for number, (request, correlation_id) in enumerate(zip(requests, sent, strict=True)):
+        (topic_response,) = client.receive(request, version, correlation_id).responses
+        assert topic_response.partition_responses[0].base_offset == number
