@@ -1,6 +1,7 @@
-"""`kafkafmt serve --memory` under clients that ask for much and read nothing: what its process takes, by the system.
+"""Servers with a limit of memory under clients that ask for much and read nothing: what they take, by the system.
 
-Every test talks to a process of `kafkafmt serve` over raw sockets, and reads the peak of its resident memory.
+Every test talks to a process of `kafkafmt serve` over raw sockets, and reads the peak of its resident memory; most do
+so with one of `kafkafmt gateway`, too, which has another such process for its cluster.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import pytest
 from kafka.protocol.admin import DescribeGroupsRequest
@@ -20,7 +21,7 @@ from kafka.protocol.api_key import ApiKey
 from kafka.protocol.metadata import ApiVersionsRequest
 
 import kafkafmt as kf
-from endpoints.endpoint_process import EndpointProcess
+from endpoints.endpoint_process import EndpointProcess, gateway_process
 from endpoints.group_requests import join, sync
 from endpoints.raw_client import SIZE, RawClient, frame
 from endpoints.requests import list_offsets, metadata
@@ -115,8 +116,30 @@ def crowded(endpoint: EndpointProcess, requests: Iterable[bytes]) -> Iterator[Cr
         yield crowd
 
 
-def serving(directory: Path, memory: str, *options: str) -> EndpointProcess:
-    return EndpointProcess(directory, "--memory", memory, *options)
+class Serving(Protocol):
+    """Starts a server of a directory that takes no more than `memory_mib` beyond what it has at its start."""
+
+    def __call__(self, directory: Path, memory_mib: int, *options: str) -> EndpointProcess: ...
+
+
+@pytest.fixture(params=["serve", pytest.param("gateway", marks=pytest.mark.full)])
+def serving(request: pytest.FixtureRequest) -> Iterator[Serving]:
+    """An endpoint, or a gateway to one that has all the memory that it wants."""
+    with ExitStack() as stack:
+
+        def serve(directory: Path, memory_mib: int, *options: str) -> EndpointProcess:
+            if request.param == "serve":
+                return EndpointProcess(directory, "--memory", f"{memory_mib}m", *options)
+            upstream = stack.enter_context(EndpointProcess(directory))
+            processes = 2 if options[:2] == TWO_WORKERS else 1
+            limits = (
+                *("--max-produce-memory", f"{memory_mib // 8 // processes}MiB"),
+                *("--max-downconversion-memory", f"{memory_mib // 8}MiB"),
+                *("--max-produce-size", "1MiB"),
+            )
+            return gateway_process(upstream.address, *limits, *options)
+
+        yield serve
 
 
 def framed(api_key: int, version: int, body: bytes) -> bytes:
@@ -152,15 +175,19 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def test_fetches_when_many_wait_then_the_process_takes_no_more_than_its_memory(logs: Path) -> None:
+def test_fetches_when_many_wait_then_the_process_takes_no_more_than_its_memory(
+    serving: Serving, logs: Path
+) -> None:
     requests = [fetch_of_topics(60 * KIB)] * 160
-    with serving(logs, "128m") as endpoint, crowded(endpoint, requests) as crowd:
+    with serving(logs, 128) as endpoint, crowded(endpoint, requests) as crowd:
         assert crowd.taken_mib < 128
 
 
-def test_answers_when_nobody_reads_them_then_the_process_takes_no_more_than_its_memory(logs: Path) -> None:
+def test_answers_when_nobody_reads_them_then_the_process_takes_no_more_than_its_memory(
+    serving: Serving, logs: Path
+) -> None:
     request = frame(metadata(), 9, 1)
-    with serving(logs, "64m") as endpoint, crowded(endpoint, [request] * 20) as crowd:
+    with serving(logs, 64) as endpoint, crowded(endpoint, [request] * 20) as crowd:
         assert crowd.taken_mib < 64
 
 
@@ -182,18 +209,20 @@ def large_groups(endpoint: EndpointProcess, stack: ExitStack, count: int) -> lis
 
 
 def test_groups_when_nobody_reads_their_descriptions_then_the_process_takes_no_more_than_its_memory(
+    serving: Serving,
     logs: Path,
 ) -> None:
-    with serving(logs, "128m") as endpoint, ExitStack() as stack:
+    with serving(logs, 128) as endpoint, ExitStack() as stack:
         request = describe(large_groups(endpoint, stack, 7))
         with crowded(endpoint, [request] * 60) as crowd:
             assert crowd.taken_mib < 128
 
 
 def test_workers_when_nobody_reads_descriptions_of_groups_then_all_processes_take_no_more_than_their_memory(
+    serving: Serving,
     logs: Path,
 ) -> None:
-    with serving(logs, "256m", *TWO_WORKERS) as endpoint, ExitStack() as stack:
+    with serving(logs, 256, *TWO_WORKERS) as endpoint, ExitStack() as stack:
         request = describe(large_groups(endpoint, stack, 3))
         with crowded(endpoint, [request] * 120) as crowd:
             assert crowd.taken_mib < 256
@@ -203,19 +232,21 @@ def test_workers_when_nobody_reads_descriptions_of_groups_then_all_processes_tak
 
 
 def test_workers_when_nobody_reads_large_metadata_then_all_processes_take_no_more_than_their_memory(
+    serving: Serving,
     logs: Path,
 ) -> None:
     request = frame(metadata(), 9, 1)
-    with serving(logs, "192m", *TWO_WORKERS) as endpoint, crowded(endpoint, [request] * 60) as crowd:
+    with serving(logs, 192, *TWO_WORKERS) as endpoint, crowded(endpoint, [request] * 60) as crowd:
         assert crowd.taken_mib < 192
 
 
 def test_workers_when_many_pass_on_large_requests_then_all_processes_take_no_more_than_their_memory(
+    serving: Serving,
     logs: Path,
 ) -> None:
     """Requests of 33 kB that take megabytes once they are decoded and answered."""
     request = describe([f"none-{number}" for number in range(3000)])
-    with serving(logs, "256m", *TWO_WORKERS) as endpoint, crowded(endpoint, [request] * 30) as crowd:
+    with serving(logs, 256, *TWO_WORKERS) as endpoint, crowded(endpoint, [request] * 30) as crowd:
         assert crowd.taken_mib < 256
         assert crowd.open() > 0
 
@@ -239,7 +270,7 @@ def test_timestamps_when_batches_decompress_to_much_then_the_process_takes_no_mo
     bomb: Path,
 ) -> None:
     request = frame(list_offsets(("bomb", 0, 1_700_000_000_000)), 5, 1)
-    with serving(bomb, "128m") as endpoint, crowded(endpoint, [request] * 12) as crowd:
+    with EndpointProcess(bomb, "--memory", "128m") as endpoint, crowded(endpoint, [request] * 12) as crowd:
         assert crowd.taken_mib < 128
 
 
@@ -257,11 +288,11 @@ def test_requests_when_they_claim_much_and_send_little_then_others_are_served(lo
         assert crowd.open() == len(claims)
 
 
-def test_requests_when_they_stall_halfway_then_others_have_their_memory(logs: Path) -> None:
+def test_requests_when_they_stall_halfway_then_others_have_their_memory(serving: Serving, logs: Path) -> None:
     """Each has sent as much as it can of a request that is as large as it may be."""
     part = SIZE.pack(MIB) + _HEADER.pack(ApiKey.JoinGroup, 3, 1, -1) + bytes(MIB - 1000)
     with (
-        serving(logs, "64m", "--request-timeout", "600") as endpoint,
+        serving(logs, 64, "--request-timeout", "600") as endpoint,
         crowded(endpoint, [part] * 60) as crowd,
         RawClient((endpoint.host, endpoint.port)) as other,
     ):

@@ -141,6 +141,11 @@ class BrokerConnection:
         )
 
     @property
+    def has_unsent(self) -> bool:
+        """Whether the system has not taken all bytes of the requests yet."""
+        return bool(self._unsent)
+
+    @property
     def in_flight_count(self) -> int:
         """The number of requests that wait for a response."""
         return len(self._in_flight)

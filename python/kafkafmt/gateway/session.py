@@ -108,11 +108,6 @@ class ClientSession:
         """Whether responses are on their way."""
         return self._passed.count > 0
 
-    @property
-    def request_bytes(self) -> int:
-        """The bytes of the requests that wait for responses."""
-        return self._passed.request_bytes
-
     async def passes(self, api_key: int, version: int) -> bool:
         """Return whether a request goes through as it is. Raises UpstreamError and UnsupportedRequestError."""
         if api_key in NAMING_APIS or api_key == ApiKey.ApiVersions:
@@ -159,6 +154,10 @@ class ClientSession:
         if head.api_key == ApiKey.Produce and head.version >= FIRST_PRODUCE_VERSION:
             return HintedProduce(self._passed, upstream.connection, size, head.version)
         return PassedResponse(self._passed, upstream.connection, size)
+
+    async def wait_sent(self) -> None:
+        """Wait until brokers have taken all of the requests. Raises UpstreamError."""
+        await self.upstreams.wait_sent()
 
     async def wait_idle(self) -> None:
         """Wait until the responses that pass are written."""

@@ -267,6 +267,12 @@ class Upstreams:
         self._addresses.clear()
         self._connections = BrokerConnections(self._io, self._brokers, self._changed)
 
+    async def wait_sent(self) -> None:
+        """Wait until the system has all bytes of the requests that were sent. Raises UpstreamError."""
+        for connection in self._connections.all():
+            if connection.has_unsent:
+                await self._upstream(connection).send([])
+
     async def any(self) -> Upstream:
         """Return a connection to any broker. Raises UpstreamError if none can be reached."""
         ready = [one for one in self._connections.all() if one.is_ready]

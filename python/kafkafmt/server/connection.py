@@ -95,10 +95,6 @@ class Session(Protocol):
     """What a server keeps for one client, if it passes requests on to other servers."""
 
     @property
-    def request_bytes(self) -> int:
-        """The bytes of the requests that wait for responses."""
-
-    @property
     def is_busy(self) -> bool:
         """Whether responses are on their way."""
 
@@ -118,6 +114,9 @@ class Session(Protocol):
 
     async def pass_on(self, frame: bytes) -> None:
         """Pass a request on. Its response is sent to the client when it comes. Raises RequestError."""
+
+    async def wait_sent(self) -> None:
+        """Wait until nothing of the requests that were passed on is in memory. Raises RequestError."""
 
     async def wait_idle(self) -> None:
         """Wait until the responses of all requests that were passed on are sent."""
@@ -264,10 +263,14 @@ class Connection:
         api_key, version = api_of(head)
         self._check_allowed(api_key, size)
         if self._is_known and await session.passes(api_key, version):
-            await session.pass_on(await self._read_frame(size))
+            frame = await self._read_frame(size)
+            if api_key == ApiKey.Fetch and size > _SMALL_FRAME_BYTES:  # it is decoded to find its broker
+                await self._memory.take(measure_fetch_request(frame).decoded_bytes)
+            await session.pass_on(frame)
+            del frame
+            await session.wait_sent()
             self._client.request_passed(api_key, version)
             self._service.metrics.request_served(api_key, version, "passed")
-            self._memory.keep(session.request_bytes)
             return True
         if session.is_busy:
             with self._stream.watched():
