@@ -45,6 +45,7 @@ class EndpointProcess:
         listen: str = f"{HOST}:0",
     ) -> None:
         self._command = [*command, str(source), "--listen", listen, *options]
+        self.listens_at = listen
         self._log = log
         self._process: subprocess.Popen[str] | None = None
         self.host, self.port = HOST, -1
