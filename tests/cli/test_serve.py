@@ -149,6 +149,17 @@ def test_topics_ini_when_wrong_and_records_may_be_produced_then_one_line_says_wh
     assert is_one_line(result.stderr, words), result.stderr
 
 
+def test_configuration_file_then_its_options_count_as_given(logs: Path, tmp_path: Path) -> None:
+    path = tmp_path / "serve.toml"
+    path.write_text(f'directory = "{logs}"\nlisten = "127.0.0.1:0"\nmemory = "8M"\nworkers = 2\n')
+    result = run("serve", "--config", path)
+    assert result.exit_code == 2
+    assert "each of 2 workers" in result.stderr
+    path.write_text('diretory = "/logs"\n')
+    result = run("serve", "--config", path)
+    assert f"{path}: unknown option 'diretory': did you mean 'directory'?" in result.stderr
+
+
 def test_memory_when_it_is_too_small_then_one_line_says_what_would_do(logs: Path) -> None:
     result = run("serve", logs, "--listen", "127.0.0.1:0", "--memory", "8M", "--workers", 2)
     assert result.exit_code == 2

@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from kafkafmt._util.sizes import GIB, MIB
+from kafkafmt.cli.config_file import config_option
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.options import (
     from_segment_start_option,
@@ -40,6 +41,7 @@ _MAX_MEMORY_BYTES = 1024 * GIB
 
 # A parameter has the name of the field in ServeOptions that takes its value unchanged.
 _network_options = options(
+    config_option(),
     listening_options,
     click.option(
         "--state",
@@ -215,11 +217,12 @@ def serve(
 
 
 def _within_memory(memory_bytes: int, options: ServeOptions) -> ServeOptions:
-    """Return the options for a memory limit. Those on the command line keep their values."""
+    """Return the options for a memory limit. Those on the command line and in --config keep their values."""
     from kafkafmt.serve.memory_plan import within_memory
 
     source = click.get_current_context().get_parameter_source
-    given = {one.name for one in fields(options) if source(one.name) is ParameterSource.COMMANDLINE}
+    said = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
+    given = {one.name for one in fields(options) if source(one.name) in said}
     with memory_errors():
         return within_memory(memory_bytes, options, given - {"memory_bytes"})
 
