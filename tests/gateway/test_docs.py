@@ -51,7 +51,9 @@ class Session:
         if command is None:
             return self._shell(code)
         self._shell(code[: command.start()])
-        return self._start(*shlex.split(command["arguments"].replace("\\\n", " ").replace(BROKER, self._broker)))
+        return self._start(
+            *shlex.split(command["arguments"].replace("\\\n", " ").replace(BROKER, self._broker))
+        )
 
     def _start(self, cluster: str, *options: str) -> str:
         self.stop()

@@ -18,7 +18,7 @@ from scramp.core import Nonce
 from kafkafmt.server.request import Request
 from kafkafmt.server.security.exchanges import AuthenticationError, PlainExchange, ScramExchange
 from kafkafmt.server.security.sasl import SaslSession
-from kafkafmt.server.security.users import SCRAM_HASHES, Users, read_users
+from kafkafmt.server.security.users import SCRAM_HASHES, UncheckedUsers, Users, read_users
 
 PLAIN_TOKEN = b"\0alice\0wonderland"
 SALT = "W22ZaJ0SNY7soEsUEjb6gQ=="  # RFC 7677, section 3
@@ -260,3 +260,38 @@ def test_apis_when_the_client_is_not_known_then_are_those_that_make_it_known(ses
     handshake(session)
     authenticate(session, PLAIN_TOKEN)
     assert session.allows(MetadataRequest.API_KEY)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_accept_when_it_refuses_a_right_password_then_the_client_is_refused(
+    users: Users, mechanism: str
+) -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    async def refuse(user: str, password: str | None) -> None:
+        asked.append((user, password))
+        raise AuthenticationError("somebody else knows better")
+
+    session = SaslSession(users, refuse)
+    handshake(session, mechanism)
+    if mechanism == "PLAIN":
+        answer = authenticate(session, PLAIN_TOKEN)
+    else:
+        client = ScramClient([mechanism], "alice", "wonderland")
+        first = authenticate(session, client.get_client_first().encode()).auth_bytes
+        assert asked == []
+        client.set_server_first(first.decode())
+        answer = authenticate(session, client.get_client_final().encode())
+    assert asked == [("alice", "wonderland" if mechanism == "PLAIN" else None)]
+    assert answer.error_code == SaslAuthenticationFailedError.errno
+    assert session.principal is None
+    assert session.failure == "somebody else knows better"
+
+
+def test_users_that_are_checked_elsewhere_then_need_plain_a_name_and_a_password() -> None:
+    session = SaslSession(UncheckedUsers())
+    assert handshake(session, "SCRAM-SHA-256").mechanisms == ["PLAIN"]
+    for token in (b"\0alice\0", b"\0\0wonderland"):
+        session = SaslSession(UncheckedUsers())
+        handshake(session)
+        assert authenticate(session, token).error_code == SaslAuthenticationFailedError.errno
