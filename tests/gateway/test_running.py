@@ -159,3 +159,4 @@ def test_health_when_no_broker_answers_then_lives_and_is_not_ready() -> None:
         status, text = asked(address, "/health/ready")
         assert status == 503
         assert "Connect call failed" in text
+        assert "Connect call failed" in running.event("the cluster does not answer yet")["error"]

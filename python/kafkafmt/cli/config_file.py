@@ -19,6 +19,7 @@ else:
     import tomli as tomllib  # the same module, for Python 3.10
 
 _NAME = "config"
+_META = "kafkafmt.config_file"
 # The options that a file cannot have: those about the command line itself.
 _LEFT_OUT = frozenset((_NAME, "help", "help-all", "check"))
 
@@ -35,6 +36,12 @@ def config_option() -> Decorator:
     )
 
 
+def config_file(ctx: click.Context) -> Path | None:
+    """Return the file of `--config`; None if there is none."""
+    path: Path | None = ctx.meta.get(_META)
+    return path
+
+
 def _apply(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
     """Make the values of the file the defaults of the command."""
     if path is None or ctx.resilient_parsing:
@@ -48,6 +55,7 @@ def _apply(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
         parameter = parameters[key]
         assert parameter.name is not None
         defaults[parameter.name] = _checked(ctx, parameter, f"{path}: {key}", value)
+    ctx.meta[_META] = path
     ctx.default_map = {**(ctx.default_map or {}), **defaults}
 
 

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from kafkafmt._util.sizes import GIB, MIB
-from kafkafmt.cli.config_file import config_option
+from kafkafmt.cli.config_file import config_file, config_option
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.options import (
     client_options,
@@ -292,11 +292,14 @@ def _run(asked: GatewayOptions, security: _Security) -> int:
     """Run the gateway until a signal ends it. Returns the exit status."""
     import structlog
 
+    from kafkafmt.client.client_config import Secret
     from kafkafmt.gateway.running import run
     from kafkafmt.server.structured_logging import configure_logs
 
     configure_logs(asked.log_format, asked.log_level)
-    secrets = [security.sasl_users, security.cluster_identities, security.cluster_config_file]
+    secrets = [security.sasl_users, security.cluster_identities]
+    if any(isinstance(value, Secret) for value in asked.client_config.values()):
+        secrets += [security.cluster_config_file, config_file(click.get_current_context())]
     if asked.client_config.get("ssl_keyfile"):
         secrets.append(Path(asked.client_config["ssl_keyfile"]))
 

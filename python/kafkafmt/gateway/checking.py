@@ -20,7 +20,7 @@ from kafkafmt.client.io_thread import IoLoop
 from kafkafmt.gateway.cluster import Address, ClusterView
 from kafkafmt.gateway.cluster_config import cluster_config
 from kafkafmt.gateway.endpoint import max_clients
-from kafkafmt.gateway.errors import UpstreamError
+from kafkafmt.gateway.errors import UpstreamAuthenticationError, UpstreamError
 from kafkafmt.gateway.identities import ClientIdentity
 from kafkafmt.gateway.options import GatewayOptions
 from kafkafmt.gateway.upstreams import Upstream, Upstreams
@@ -33,6 +33,8 @@ Level = Literal["ok", "warning", "failure"]
 
 # Seconds that a broker has to answer.
 _SECONDS = 10.0
+# How the error of a connection ends that a broker has closed, as it does if it expects TLS or SASL.
+_CUT_OFF = "the broker closed the connection"
 # The versions of requests that Java clients of a release send: one of an API each, as those of 0.8 and 0.9 cannot ask
 # which a broker takes. Later ones choose among those up to the given one, and are here with the least of them.
 _GROUPS = {ApiKey.JoinGroup: 0, ApiKey.SyncGroup: 0, ApiKey.Heartbeat: 0, ApiKey.LeaveGroup: 0}
@@ -142,7 +144,8 @@ class _Cluster(NamedTuple):
                 tell(_Found("failure", f"{host_and_port(*server)}: {answer}"))
                 continue
             reached = reached or answer
-            tell(_Found("ok", f"{host_and_port(*server)}: connected{_as_whom(identity.first)}"))
+            whom = _as_whom(identity.first, config["security_protocol"])
+            tell(_Found("ok", f"{host_and_port(*server)}: connected{whom}"))
         if reached is None:
             return None
         named = await _first_identity(options, view, identity, tell)
@@ -190,8 +193,10 @@ def _upstreams(view: ClusterView, servers: tuple[Address, ...], config: Mapping[
     return Upstreams(IoLoop(asyncio.get_running_loop()), view, servers, config)
 
 
-def _as_whom(config: Mapping[str, Any]) -> str:
-    protocol = config["security_protocol"]
+def _as_whom(config: Mapping[str, Any], protocol: str) -> str:
+    """Return who the gateway is at the cluster. protocol: the one of the settings, which may need credentials."""
+    if config["security_protocol"] != protocol:
+        return f" without credentials ({protocol})"
     name = (
         f" as {config['sasl_plain_username']}" if uses_sasl(config) and config["sasl_plain_username"] else ""
     )
@@ -204,8 +209,11 @@ async def _connected(connecting: Coroutine[Any, Any, Upstream]) -> Upstream | st
         return await asyncio.wait_for(connecting, _SECONDS)
     except asyncio.TimeoutError:
         return f"no answer within {_SECONDS:g} s"
+    except UpstreamAuthenticationError as error:
+        return f"the credentials are refused: {error}"
     except (UpstreamError, KafkaError, OSError) as error:
-        return str(error)
+        is_cut_off = str(error).endswith(_CUT_OFF)
+        return f"{error}{' (is security.protocol right?)' if is_cut_off else ''}"
 
 
 async def _first_identity(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import TimeoutError as NotInTimeError
 from typing import Any
 
+import structlog
 from kafka.errors import KafkaError
 
 from kafkafmt.client.io_thread import IoLoop
@@ -21,6 +22,8 @@ from kafkafmt.gateway.identities import ClientIdentity
 from kafkafmt.gateway.options import GatewayOptions
 from kafkafmt.gateway.upstreams import Upstreams
 from kafkafmt.server.pages import Page, Pages, text_page
+
+_log = structlog.get_logger()
 
 LIVE_PATH, READY_PATH = "/health/live", "/health/ready"
 _UNAVAILABLE = "503 Service Unavailable"
@@ -49,6 +52,14 @@ class Health:
     def drain(self) -> None:
         """Be ready no more."""
         self._is_draining = True
+
+    async def log_cluster(self) -> None:
+        """Log whether the cluster answers. It need not: clients get errors that they try again for, until it does."""
+        problem = await self._ask_cluster()
+        if problem is None:
+            _log.info("the cluster answers")
+        else:
+            _log.warning("the cluster does not answer yet", error=problem)
 
     def pages(self) -> Pages:
         """Return the pages by their paths."""

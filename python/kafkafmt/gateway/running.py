@@ -62,8 +62,10 @@ async def _serve_alone(
         with ended_by_signals((health.drain, gateway.drain), serving.cancel):
             async with reloading_at_sighup(reload, _watched(options)):
                 on_ready()
+                asking = asyncio.create_task(health.log_cluster())
                 with suppress(asyncio.CancelledError):
                     await serving
+                asking.cancel()
 
 
 async def _serve_by_workers(
@@ -86,7 +88,9 @@ async def _serve_by_workers(
 
         with ended_by_signals((health.drain, supervisor.drain), supervisor.end):
             async with reloading_at_sighup(reload, _watched(options)):
+                asking = asyncio.create_task(health.log_cluster())
                 await supervisor.run(on_ready)
+                asking.cancel()
 
 
 def _watched(options: GatewayOptions) -> tuple[Path, ...]:
