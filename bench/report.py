@@ -90,6 +90,13 @@ SECTIONS = (
         {"rates": Relative("ours", {"Kafka 3.9.1": "Kafka 3.9.1"})},
     ),
     Section(
+        "gateway",
+        "Gateway",
+        "make bench-gateway",
+        "Compares `kafkafmt gateway` with direct connections to the broker of Kafka 4, with kafka-proxy, and with a"
+        " broker of Kafka 3.9 that converts itself.",
+    ),
+    Section(
         "mirror",
         "Mirror",
         "make bench-mirror",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,11 +11,13 @@ from bench.segments import Segment
 from bench.serve.client import LIBRDKAFKA, RAW
 from kafkafmt import Codec
 
+Action = Literal["consume", "produce"]
 PARTITIONS = 4
 # A batch of a producer that fills its batches: four of these are a request of 1 MB.
 PRODUCED_BATCH_BYTES = 256 * 1024
 # Of Fetch and Produce, that all servers take and a raw client can encode.
-CURRENT = {"consume": 11, "produce": 8}
+ACTIONS: tuple[Action, ...] = ("consume", "produce")
+CURRENT: dict[Action, int] = {"consume": 11, "produce": 8}
 _LIBRDKAFKA_LEAST, _PROXY_LEAST, _OLD_LEAST = 0.85, 1.0, 1.0
 
 
@@ -24,7 +26,7 @@ class Row:
     """A client, what it does, and against which server the gateway is measured."""
 
     client: str
-    action: Literal["consume", "produce"]
+    action: Action
     version: int
     segment: Segment
     against: str
@@ -40,28 +42,39 @@ class Row:
         return f"{self.client}, {api} {version}, {self.segment.codec.name.lower()}, {value}"
 
 
-def _segments(batch_bytes: int | None = None) -> Iterator[Segment]:
-    for codec in (Codec.NONE, Codec.LZ4):
-        for size in (1024, 100):
-            yield Segment(codec, size) if batch_bytes is None else Segment(codec, size, batch_bytes)
+NONE, LZ4 = Codec.NONE, Codec.LZ4
+_ALL = ((NONE, 1024), (NONE, 100), (LZ4, 1024), (LZ4, 100))
+# By client: what passes, the server to compare with, and the target.
+_PASSES = (
+    (LIBRDKAFKA, ((NONE, 1024), (NONE, 100), (LZ4, 1024)), DIRECT, _LIBRDKAFKA_LEAST),
+    (RAW, ((NONE, 1024), (LZ4, 1024)), KAFKA_PROXY, _PROXY_LEAST),
+)
+# By action and version: what is converted.
+_CONVERTED: tuple[tuple[Action, int, Sequence[tuple[Codec, int]]], ...] = (
+    ("consume", 3, _ALL),
+    ("consume", 2, ((NONE, 1024), (LZ4, 100))),
+    ("produce", 2, _ALL),
+    ("produce", 1, ((NONE, 1024), (NONE, 100))),
+)
 
 
 def all_rows() -> list[Row]:
     """The rows, in the order of the table."""
-    made: list[Row] = []
-    for client, against, least in ((LIBRDKAFKA, DIRECT, _LIBRDKAFKA_LEAST), (RAW, KAFKA_PROXY, _PROXY_LEAST)):
-        made += (
-            Row(client, "consume", CURRENT["consume"], segment, against, least) for segment in _segments()
-        )
-        made += (
-            Row(client, "produce", CURRENT["produce"], segment, against, least)
-            for segment in _segments(PRODUCED_BATCH_BYTES)
-        )
-    for version in (3, 2):
-        made += (Row(RAW, "consume", version, segment, OLD_BROKER, _OLD_LEAST) for segment in _segments())
-    for version in (2, 1):
-        made += (
-            Row(RAW, "produce", version, segment, OLD_BROKER, _OLD_LEAST)
-            for segment in _segments(PRODUCED_BATCH_BYTES)
-        )
+    made = [
+        Row(client, action, CURRENT[action], _segment(action, codec, size), against, least)
+        for client, contents, against, least in _PASSES
+        for action in ACTIONS
+        for codec, size in contents
+    ]
+    made += (
+        Row(RAW, action, version, _segment(action, codec, size), OLD_BROKER, _OLD_LEAST)
+        for action, version, contents in _CONVERTED
+        for codec, size in contents
+    )
     return made
+
+
+def _segment(action: str, codec: Codec, value_size: int) -> Segment:
+    if action == "consume":
+        return Segment(codec, value_size)
+    return Segment(codec, value_size, PRODUCED_BATCH_BYTES)

@@ -23,8 +23,8 @@ from bench.serve.servers import Server
 GATEWAY, DIRECT, OLD_BROKER, KAFKA_PROXY = "gateway", "Kafka 4", "Kafka 3.9.1", "kafka-proxy"
 ROOT = BUILD / "gateway"
 LOGS = ROOT / "logs"
-# A JVM compiles what it runs often.
-_WARM_UP_SECONDS = {GATEWAY: 8.0, DIRECT: 8.0, OLD_BROKER: 8.0, KAFKA_PROXY: 8.0}
+# Before each row. A JVM compiles what it runs often.
+_WARM_UP_SECONDS = 3.0
 _MODULE = "github.com/grepplabs/kafka-proxy@v0.4.3"
 # The path of a kafka-proxy that is built already.
 _PATH_VARIABLE = "KAFKA_PROXY"
@@ -53,9 +53,9 @@ def all_servers(topics: Sequence[Topic]) -> Iterator[Running]:
         old = stack.enter_context(broker_of(folders, ROOT))
         gateway = stack.enter_context(gateway_process(new.bootstrap, log=ROOT / "gateway.log"))
         servers = [
-            Server(GATEWAY, gateway.host, gateway.port, gateway.pid, _WARM_UP_SECONDS[GATEWAY], new.pid),
-            Server(DIRECT, HOST, new.port, new.pid, _WARM_UP_SECONDS[DIRECT]),
-            Server(OLD_BROKER, HOST, old.port, old.pid, _WARM_UP_SECONDS[OLD_BROKER]),
+            Server(GATEWAY, gateway.host, gateway.port, gateway.pid, _WARM_UP_SECONDS, new.pid),
+            Server(DIRECT, HOST, new.port, new.pid, _WARM_UP_SECONDS),
+            Server(OLD_BROKER, HOST, old.port, old.pid, _WARM_UP_SECONDS),
         ]
         missing = None
         try:
@@ -88,7 +88,7 @@ def _kafka_proxy(broker: Broker) -> Iterator[Server]:
     ):
         try:
             _wait_for(port, process)
-            yield Server(KAFKA_PROXY, HOST, port, process.pid, _WARM_UP_SECONDS[KAFKA_PROXY], broker.pid)
+            yield Server(KAFKA_PROXY, HOST, port, process.pid, _WARM_UP_SECONDS, broker.pid)
         finally:
             process.terminate()
 
