@@ -427,7 +427,10 @@ class BrokerConnection:
         if self._frame is not None:
             return self._frame[self._frame_end :]
         if self._passed_left:  # what was received before is passed on
-            return self._io.shared_memory(_PASSED_BYTES)[: self._passed_left]
+            sink = self._in_flight[0].sink
+            assert sink is not None
+            memory = sink.memory
+            return (self._io.shared_memory(_PASSED_BYTES) if memory is None else memory)[: self._passed_left]
         return self._received[self._end :]
 
     def _await_much(self) -> None:

@@ -14,6 +14,10 @@ OnSent = Callable[["Exception | None"], None]
 class ResponseSink(Protocol):
     """Takes a response while it arrives. Each method may pause the connection."""
 
+    @property
+    def memory(self) -> memoryview | None:
+        """Memory of the sink for the next bytes; None: bytes come in memory that is valid during `take` only."""
+
     def begin(self, size: int) -> None:
         """Take the size of the response, which begins with its correlation id."""
 

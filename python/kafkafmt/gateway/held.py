@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from kafkafmt.client.broker_connection import BrokerConnection
     from kafkafmt.server.request_memory import RequestLease
@@ -37,9 +39,15 @@ class HeldResponse:
         self._connection.pause()
         self._task = asyncio.get_running_loop().create_task(self._hold(size))
 
+    @property
+    def memory(self) -> memoryview:
+        """The memory for the next bytes."""
+        return self._data[self._position :]
+
     def take(self, data: memoryview) -> None:
         end = self._position + len(data)
-        self._data[self._position : end] = data
+        if data.obj is not self._data.obj:  # if it is, the bytes are in their place
+            self._data[self._position : end] = data
         self._position = end
 
     def end(self, error: Exception | None) -> None:
@@ -60,5 +68,5 @@ class HeldResponse:
                 self._ended.set_exception(error)
             self._connection.close()
             return
-        self._data = memoryview(bytearray(size))
+        self._data = np.empty(size, np.uint8).data
         self._connection.resume()

@@ -143,6 +143,11 @@ class PassedResponse:
         self._connection = connection
         self._size: int | None = None
 
+    @property
+    def memory(self) -> None:
+        """None: bytes are written to the client, or copied, while they are valid."""
+        return None
+
     def begin(self, size: int) -> None:
         self._size = size
         if self._responses.is_next(self):

@@ -29,7 +29,6 @@ from kafkafmt.server.metrics import Conversions
 from kafkafmt.server.produced_records import RefusedRecordsError, checked_run
 
 if TYPE_CHECKING:
-    import numpy as np
     from typing_extensions import Buffer
 
     from _kafkafmt.client.produce import ProduceResponse as DecodedResponse
@@ -73,6 +72,13 @@ class _Part(NamedTuple):
     records: Buffer
 
 
+class _Converted(NamedTuple):
+    """The batch for one partition, and the statistics of its conversion."""
+
+    records: Buffer
+    stats: ConversionStats
+
+
 class _Answer(NamedTuple):
     error_code: int
     base_offset: int = _NOT_APPENDED
@@ -110,22 +116,17 @@ class TranslatedProduce:
         parts: list[_Part] = []
         names = [_name(topic) for topic in request.topics]
         conversions = Conversions()
-        view, now = memoryview(frame), time.time_ns() // 1_000_000
-        for number, row in enumerate(request.partitions):
-            stats = ConversionStats()
-            try:
-                convert = partial(self._converted, view, row, request.version, now, stats)
-                records = await self._work.convert(convert)
-            except RefusedRecordsError as error:
-                _log.info("records refused", topic=names[row["topic"]], error=str(error))
-                answers[number] = _Answer(error.error.errno)
-                continue
-            if records is None:
-                answers[number] = _Answer(errors.NoError.errno)
-                continue
+        converted = await self._work.convert(partial(self._converted, memoryview(frame), request))
+        for number, (row, one) in enumerate(zip(request.partitions, converted, strict=True)):
             topic = names[row["topic"]]
-            parts.append(_Part(number, topic, int(row["partition"]), records))
-            conversions.add(topic, int(row["size"]), stats)
+            if isinstance(one, RefusedRecordsError):
+                _log.info("records refused", topic=topic, error=str(one))
+                answers[number] = _Answer(one.error.errno)
+            elif one is None:
+                answers[number] = _Answer(errors.NoError.errno)
+            else:
+                parts.append(_Part(number, topic, int(row["partition"]), one.records))
+                conversions.add(topic, int(row["size"]), one.stats)
         if conversions.records:
             client.converted(ApiKey.Produce, conversions)
         by_leader = await self._upstreams.by_leader(parts, lambda part: (part.topic, part.partition))
@@ -138,21 +139,27 @@ class TranslatedProduce:
         return answers
 
     def _converted(
-        self, frame: memoryview, row: np.void, version: int, now: int, stats: ConversionStats
-    ) -> Buffer | None:
-        """Return the batch for one partition; None if it has no records. Raises RefusedRecordsError."""
-        if row["size"] <= 0:
-            return None
-        position = int(row["position"])
-        run = checked_run(
-            bytes(frame[position : position + int(row["size"])]),
-            version,
-            _MAX_BATCH_BYTES,
-            self._max_decompressed_bytes,
-            missing_timestamp=now,
-            stats=stats,
-        )
-        return run.buffer if len(run) else None
+        self, frame: memoryview, request: ProduceRequest
+    ) -> list[_Converted | RefusedRecordsError | None]:
+        """Return the batch for each partition, or why it is refused; None for one without records."""
+        now = time.time_ns() // 1_000_000
+        found: list[_Converted | RefusedRecordsError | None] = []
+        for position, size in request.partitions[["position", "size"]].tolist():
+            stats = ConversionStats()
+            try:
+                run = checked_run(
+                    frame[position : position + max(size, 0)],
+                    request.version,
+                    _MAX_BATCH_BYTES,
+                    self._max_decompressed_bytes,
+                    missing_timestamp=now,
+                    stats=stats,
+                )
+            except RefusedRecordsError as error:
+                found.append(error)
+            else:
+                found.append(_Converted(run.buffer, stats) if len(run) else None)
+        return found
 
     async def _send(
         self, upstream: Upstream, request: ProduceRequest, parts: Sequence[_Part]

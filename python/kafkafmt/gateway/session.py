@@ -32,6 +32,8 @@ from kafkafmt.server.heads import Head, read_head
 from kafkafmt.server.wire import api_name
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from kafkafmt.gateway.cluster import Address
     from kafkafmt.server.request import Handler, Message, Request
     from kafkafmt.server.stream import Stream
@@ -47,7 +49,7 @@ _TOPIC_IDS = {ApiKey.Produce: 13, ApiKey.Fetch: 13}
 _NONE = 0  # of acks
 
 
-def _acks(frame: bytes) -> int:
+def _acks(frame: memoryview) -> int:
     request = decode_produce_request(frame)
     return _NONE - 1 if request is None else request.acks
 
@@ -130,16 +132,18 @@ class ClientSession:
             f"{api_name(api_key)} v{version}: the cluster takes {_described(taken)}, and it is not translated"
         )
 
-    async def pass_on(self, frame: bytes) -> None:
+    async def pass_on(self, frame: memoryview) -> None:
         """Send a request to its broker. Its response is written when it comes."""
         head = read_head(frame)
         passed = passed_version(head.api_key, head.version, await self._taken(head.api_key))
         if passed is not None and passed != head.version:
-            frame = frame[: _VERSION.start] + passed.to_bytes(2, "big") + frame[_VERSION.stop :]
+            frame = memoryview(
+                b"".join((frame[: _VERSION.start], passed.to_bytes(2, "big"), frame[_VERSION.stop :]))
+            )
         await self._passed.wait_below(_MAX_WAITING)
         upstream = await self._upstream_of(frame, head)
         await upstream.wait_free()
-        pieces = [len(frame).to_bytes(_SIZE_BYTES, "big"), frame]
+        pieces: list[Buffer] = [len(frame).to_bytes(_SIZE_BYTES, "big"), frame]
         if head.api_key == ApiKey.Produce and _acks(frame) == _NONE:
             await upstream.send(pieces)
             return
@@ -219,7 +223,7 @@ class ClientSession:
         found = TRANSLATIONS.get(api_key)
         return range(0) if found is None else found.versions
 
-    async def _upstream_of(self, frame: bytes, head: Head) -> Upstream:
+    async def _upstream_of(self, frame: memoryview, head: Head) -> Upstream:
         """Return the connection to the broker that answers a request."""
         upstreams = self.upstreams
         broker = broker_of(head.api_key)
@@ -249,7 +253,7 @@ class ClientSession:
             return await upstreams.leader(topic.topic, first.partition)
         return await upstreams.any()
 
-    async def _produced(self, frame: bytes) -> Upstream:
+    async def _produced(self, frame: memoryview) -> Upstream:
         """Return the connection to the leader of the first partition. The client means that broker."""
         request = decode_produce_request(frame)
         if request is None:
@@ -263,7 +267,7 @@ class ClientSession:
             int(row["partition"]),
         )
 
-    async def _fetched(self, frame: bytes) -> Upstream:
+    async def _fetched(self, frame: memoryview) -> Upstream:
         """Return the connection to the leader of the first partition, or to the broker that has the fetch session."""
         request = decode_fetch_request(frame)
         if request is None:

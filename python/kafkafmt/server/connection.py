@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import numpy as np
 import structlog
 from kafka.protocol.api_key import ApiKey
 from kafka.protocol.consumer import FetchRequest
@@ -71,6 +72,8 @@ _SIZE = struct.Struct(">i")
 _MANY_ELEMENTS, _LARGE_FRAME_BYTES = 1000, 64 * 1024
 # A frame of at most this size takes no more, decoded and answered, than the connection's own bytes.
 _SMALL_FRAME_BYTES = 256
+# Of a large request. Memory for them is taken after they were read.
+_RECEIVED_AT_ONCE = 128 * 1024
 # Seconds for which a client that reads nothing may hold memory that others wait for.
 _PATIENCE = 1.0
 _PIECE_BYTES = 128  # of a piece of a response in memory, beside its bytes
@@ -112,7 +115,7 @@ class Session(Protocol):
     async def passes(self, api_key: int, version: int) -> bool:
         """Return whether a request is passed on as it is. Raises RequestError."""
 
-    async def pass_on(self, frame: bytes) -> None:
+    async def pass_on(self, frame: memoryview) -> None:
         """Pass a request on. Its response is sent to the client when it comes. Raises RequestError."""
 
     async def wait_sent(self) -> None:
@@ -263,7 +266,7 @@ class Connection:
         api_key, version = api_of(head)
         self._check_allowed(api_key, size)
         if self._is_known and await session.passes(api_key, version):
-            frame = await self._read_frame(size)
+            frame = await self._read_into_memory(size)
             if api_key == ApiKey.Fetch and size > _SMALL_FRAME_BYTES:  # it is decoded to find its broker
                 await self._memory.take(measure_fetch_request(frame).decoded_bytes)
             await session.pass_on(frame)
@@ -302,10 +305,12 @@ class Connection:
         head = await self._stream.peek(min(HEAD_BYTES, size), self._options.request_timeout)
         if self._session is not None and api_of(head)[0] in self._session.undecoded:
             self._check_allowed(api_of(head)[0], size)
-            frame = await self._read_frame(size)
-            found = read_head(frame)
+            undecoded = await self._read_into_memory(size)
+            found = read_head(undecoded)
             name = None if found.client_id is None else found.client_id.decode(errors="replace")
-            return Request(*found[:3], name, body=None, client_host=self._stream.host, size=size, frame=frame)
+            return Request(
+                *found[:3], name, body=None, client_host=self._stream.host, size=size, frame=undecoded
+            )
         request_class, version, is_version_known = request_class_of(head)
         self._check_allowed(request_class.API_KEY, size)
         self._check_served(request_class.API_KEY)
@@ -335,20 +340,27 @@ class Connection:
             raise RefusedError(f"a request of {size} bytes: expected 1 to {most}")
 
     async def _read_frame(self, size: int) -> Frame:
+        """Read a frame for kafka-python's decoders."""
+        return Frame(await self._read_into_memory(size))
+
+    async def _read_into_memory(self, size: int) -> memoryview:
         """Read a frame. Memory is taken as bytes arrive, not for the size that the frame claims."""
         if REQUEST_COPIES * size <= OWN_BYTES:
             await self._memory.take(REQUEST_COPIES * size)
-            return Frame(await self._read(size))
-        loop, received = asyncio.get_running_loop(), bytearray()
-        left, progress = self._options.request_timeout, ClientProgress(self._memory, "send")
-        while len(received) < size:
+            return memoryview(await self._read(size))
+        # The system gives this memory when it is written to.
+        frame, received = np.empty(size, np.uint8).data, 0
+        loop, left = asyncio.get_running_loop(), self._options.request_timeout
+        progress = ClientProgress(self._memory, "send")
+        while received < size:
             began = loop.time()
-            part = await progress.wait_for(partial(self._stream.receive, size - len(received)), left)
+            target = frame[received : received + _RECEIVED_AT_ONCE]
+            count = await progress.wait_for(partial(self._stream.receive_into, target), left)
             left -= loop.time() - began
-            progress.count(len(part))
-            await self._memory.take(REQUEST_COPIES * len(part))
-            received += part
-        return Frame(received)
+            progress.count(count)
+            await self._memory.take(REQUEST_COPIES * count)
+            received += count
+        return frame
 
     async def _measured(self, frame: Frame, request_class: Any, version: int) -> Measured:
         """Measure what the decoded frame takes. Raises MalformedRequestError if too much of it is not records."""

@@ -76,7 +76,7 @@ def measure(
     return Measured(walk.decoded_bytes, walk.elements, walk.payload_bytes)
 
 
-def measure_fetch_request(frame: bytes) -> Measured:
+def measure_fetch_request(frame: bytes | memoryview) -> Measured:
     """Measure what a frame takes once `decode_fetch_request` has decoded it."""
     decoded_bytes, elements = fetching.measure_fetch_request(frame)
     return Measured(decoded_bytes, elements, 0)

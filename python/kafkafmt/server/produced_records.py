@@ -30,6 +30,7 @@ from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from typing_extensions import Buffer
 
 _FIRST_VERSION_OF_BATCHES = 3  # KIP-98: from this version on Produce accepts only batches of v2
 _FIRST_VERSION_WITH_ZSTD = 7  # KIP-110
@@ -58,7 +59,7 @@ class RefusedRecordsError(Exception):
 
 
 def checked_run(
-    records: bytes | None,
+    records: Buffer | None,
     version: int,
     max_message_bytes: int,
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
@@ -73,12 +74,13 @@ def checked_run(
     and nothing that only brokers write.
     A conversion adds its statistics to `stats`, once its result is accepted. Raises RefusedRecordsError.
     """
-    run, consumed, _, _, error = scan(bytearray(records or b""))
+    data = memoryview(b"" if records is None else records)
+    run, consumed, _, _, error = scan(data)
     if error is not None:
         raise RefusedRecordsError(errors.CorruptRecordError, str(error))
     if not len(run) and version >= _FIRST_VERSION_OF_BATCHES:
         raise RefusedRecordsError(errors.InvalidRecordError, "expected at least one record batch, found none")
-    if consumed != len(records or b""):
+    if consumed != len(data):
         message = f"expected whole batches, found a part of one after {consumed} bytes"
         raise RefusedRecordsError(errors.CorruptRecordError, message)
     if not len(run):
@@ -102,7 +104,8 @@ def checked_run(
         _refuse(run.index, max_message_bytes)
         if stats is not None:
             stats.add(conversion)
-    return run
+        return run
+    return scan(bytearray(data))[0]
 
 
 def _refuse(rows: NDArray[np.void], max_message_bytes: int, without: RefusalReason | None = None) -> None:
@@ -160,7 +163,9 @@ def _converted_up(run: BatchRun, max_decompressed_bytes: int, stats: ConversionS
 
 def _timed(run: BatchRun, timestamp: int) -> BatchRun:
     """Give all records of a batch without timestamps the same one. Their deltas are 0 already."""
-    header, batch = run.index.copy(), bytearray(run.buffer)
+    batch = run.buffer
+    assert isinstance(batch, bytearray)
+    header = run.index.copy()
     header["base_timestamp"] = header["max_timestamp"] = timestamp
     seal_batch(batch, header)
     return scan(batch)[0]

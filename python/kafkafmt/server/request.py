@@ -52,7 +52,7 @@ class Request:
     size: int = 0
     memory: RequestLease | None = None
     answer_memory: AnswerMemory | None = None
-    frame: bytes | None = None
+    frame: memoryview | None = None
     client: ClientEvents = _NOT_RECORDED
 
     def forget_body(self) -> None:

@@ -89,12 +89,26 @@ class Stream:
         await self._receive(size, seconds)
         return bytes(self._received[:size])
 
-    async def receive(self, most: int, seconds: float) -> bytes:
-        """Return what has arrived: at least one byte, at most `most` bytes. Raises as `read`."""
-        await self._receive(1, seconds)
-        taken = bytes(self._received[:most])
-        del self._received[:most]
-        return taken
+    async def receive_into(self, target: memoryview, seconds: float) -> int:
+        """Write what has arrived to `target`. Return the number of bytes, at least one. Raises as `read`."""
+        if self._received:
+            count = min(len(target), len(self._received))
+            with memoryview(self._received) as received:
+                target[:count] = received[:count]
+            del self._received[:count]
+            return count
+        deadline = self._loop.time() + seconds
+        while True:
+            try:
+                count = self.socket.recv_into(target)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                await self._wait(
+                    self._loop.add_reader, self._loop.remove_reader, deadline, "more of a request"
+                )
+                continue
+            if not count:
+                raise ClosedByPeerError("closed by the client in the middle of a request")
+            return count
 
     async def _receive(self, size: int, seconds: float) -> None:
         """Wait until `size` unread bytes have arrived."""
