@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import secrets
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -177,7 +178,7 @@ def test_fetch_when_zstd_then_is_converted_or_refused_as_the_gateway_is_told(
 @pytest.fixture(scope="module")
 def transactions(broker: Broker) -> str:
     """A topic with records of a transaction that was committed, then of one that was aborted, then a committed one."""
-    topic = "old-transactions"
+    topic = f"old-transactions-{secrets.token_hex(4)}"  # each worker has one
     broker.create_topic(topic)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
     producer.init_transactions(SECONDS)

@@ -44,7 +44,7 @@ OpenSocket = Callable[[], Awaitable[socket.socket]]
 _SIZE = struct.Struct(">i")
 _SIZE_AND_ID = struct.Struct(">ii")
 _ID_BYTES = 4
-_RECEIVE_BYTES = 32 * 1024
+RECEIVE_BYTES = 32 * 1024
 # Of a large response the selector reports so many bytes at once, or all that are left.
 _AWAITED_BYTES = 256 * 1024
 # A response that is passed on is read in pieces of this size, into memory that all connections of a thread share.
@@ -69,6 +69,7 @@ class BrokerConnection:
     config: the options of a client of kafka-python, with an SSL context if it uses TLS.
     open_socket: connects to the broker.
     on_change: called when the connection becomes ready, takes requests again, or is closed.
+    receive_bytes: of the memory for what is received. Larger responses get memory of their own, or go to their sinks.
 
     versions: the versions of APIs that the broker knows, once the connection is ready.
     versions_response: the response of kafka-python that has told them; None if the broker was not asked.
@@ -83,6 +84,7 @@ class BrokerConnection:
         config: Mapping[str, Any],
         open_socket: OpenSocket,
         on_change: Callable[[BrokerConnection], None],
+        receive_bytes: int = RECEIVE_BYTES,
     ) -> None:
         self.node_id = node_id
         self.versions: BrokerVersionData | None = None
@@ -113,7 +115,7 @@ class BrokerConnection:
         self._bytes_queued = self._bytes_sent = 0
         self._is_writer = False
         self._is_corked = False
-        self._received = memoryview(bytearray(_RECEIVE_BYTES))
+        self._received = memoryview(bytearray(receive_bytes))
         self._start = self._end = 0  # of the received bytes that are not parsed
         self._frame: memoryview | None = None  # a response that is larger than `_received`
         self._frame_end = 0

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kafkafmt.client.broker_connection import BrokerConnection
+from kafkafmt.client.broker_connection import RECEIVE_BYTES, BrokerConnection
 
 if TYPE_CHECKING:
     import socket
@@ -39,12 +39,18 @@ class BrokerConnections:
     `reconnect_backoff_max_ms` (KIP-144).
 
     on_change: called when a connection becomes ready, takes requests again or is closed, and when an attempt is due.
+    receive_bytes: of the memory of each connection for what is received.
     """
 
     def __init__(
-        self, io: IoLoop, brokers: Brokers, on_change: Callable[[BrokerConnection | None], None]
+        self,
+        io: IoLoop,
+        brokers: Brokers,
+        on_change: Callable[[BrokerConnection | None], None],
+        receive_bytes: int = RECEIVE_BYTES,
     ) -> None:
         self._io = io
+        self._receive_bytes = receive_bytes
         self._brokers = brokers
         self._on_change = on_change
         self._connections: dict[int, BrokerConnection] = {}
@@ -72,6 +78,7 @@ class BrokerConnections:
             self._brokers.config,
             partial(self._brokers.open_socket, host, port),
             self._changed,
+            self._receive_bytes,
         )
         self._connections[node_id] = connection
         self._io.call_later(self._max_idle_s, self._close_idle, connection)

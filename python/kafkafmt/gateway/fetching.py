@@ -124,16 +124,17 @@ class TranslatedFetch:
     async def answer(self, request: Request, lease: Lease) -> tuple[FetchResponse, list[int]]:
         """Return the response and the error codes in it. Raises RequestError."""
         wanted = await self._wanted(request)
-        found = await self._found(request, self._in_turn(request, wanted))
+        in_turn = self._in_turn(request, wanted)
+        found = await self._found(request, in_turn)
+        for part in in_turn:
+            if found[part].records is not None:
+                self._last = part.topic, part.partition
         first: LazyDownConvertRecords | None = None
         for part in wanted:
             records = found[part].records
-            if records is None:
-                continue
-            self._last = part.topic, part.partition
             if first is None:
                 first = records
-            else:
+            elif records is not None:
                 records.forget_first()
         if first is not None and not lease.try_extend(first.first_bytes):
             first.forget_first()
@@ -169,31 +170,42 @@ class TranslatedFetch:
         Several leaders are asked again and again, each for a short time: a broker without records would let the
         records of others wait.
         """
-        body, memory = request.body, request.memory
+        memory, loop = request.memory, asyncio.get_running_loop()
         assert memory is not None
-        loop, began_with = asyncio.get_running_loop(), memory.taken_bytes
-        ends_at = loop.time() + max(body.max_wait_ms, 0) / 1000
+        began_with = memory.taken_bytes
+        ends_at = loop.time() + max(request.body.max_wait_ms, 0) / 1000
         asked = {part: part for part in wanted}
         slice_s = 0.0
         while asked:
-            left_s = max(ends_at - loop.time(), 0.0)
-            done = await self._ask(request, list(asked.values()), left_s, slice_s)
-            origins = {now: part for part, now in asked.items()}
-            found = {origins[part]: answer for part, answer in done.found}
-            has_passed = False
-            for part, answer in found.items():
-                if answer.passed is not None:
-                    asked[part], has_passed = part._replace(offset=answer.passed), True
-            size = sum(answer.size for answer in found.values())
-            has_error = any(answer.error_code for answer in found.values())
-            is_over = loop.time() >= ends_at and not has_passed
-            if has_error or is_over or size >= max(min(body.min_bytes, body.max_bytes), 1):
-                return found
-            if size and done.leaders == 1 and not has_passed:  # the broker has waited as long as it may
+            found = await self._look(request, asked, ends_at, slice_s)
+            if found is not None:
                 return found
             memory.keep(began_with)  # what was found is asked for again
             slice_s = min(2 * slice_s, _LONGEST_SLICE_S) or _FIRST_SLICE_S
         return {}
+
+    async def _look(
+        self, request: Request, asked: dict[_Wanted, _Wanted], ends_at: float, slice_s: float
+    ) -> dict[_Wanted, _Found] | None:
+        """Return the answers for all partitions; None if they are not enough yet.
+
+        asked: each partition with the offset that is asked for now. Those that are passed over get a later one.
+        """
+        loop, body = asyncio.get_running_loop(), request.body
+        left_s = max(ends_at - loop.time(), 0.0)
+        done = await self._ask(request, list(asked.values()), left_s, slice_s)
+        origins = {now: part for part, now in asked.items()}
+        found = {origins[part]: answer for part, answer in done.found}
+        has_passed = False
+        for part, answer in found.items():
+            if answer.passed is not None:
+                asked[part], has_passed = part._replace(offset=answer.passed), True
+        size = sum(answer.size for answer in found.values())
+        has_error = any(answer.error_code for answer in found.values())
+        # A single broker has waited as long as it may.
+        is_over = not has_passed and (loop.time() >= ends_at or (size > 0 and done.leaders == 1))
+        is_enough = size >= max(min(body.min_bytes, body.max_bytes), 1)
+        return found if has_error or is_over or is_enough else None
 
     async def _ask(
         self, request: Request, wanted: Sequence[_Wanted], left_s: float, slice_s: float
@@ -251,10 +263,16 @@ class TranslatedFetch:
         rows = {
             (decoded.topics[row["topic"]].decode(), int(row["partition"])): row for row in decoded.partitions
         }
-        return [
-            (part, await self._converted(request, part, rows.get(part[:2]), decoded, response))
-            for part in parts
-        ]
+        answers: list[tuple[_Wanted, _Found]] = []
+        has_records = False
+        for part in parts:
+            found = await self._converted(request, part, rows.get(part[:2]), decoded, response)
+            if found.records is not None:
+                if has_records:  # batches that were converted to learn sizes are not kept, but for one
+                    found.records.forget_first()
+                has_records = True
+            answers.append((part, found))
+        return answers
 
     def _max_bytes(self, request: Request, leaders: int) -> int:
         """Return the most bytes to request from each leader: fewer if memory is scarce."""

@@ -46,6 +46,8 @@ _KEY_TYPES = {Broker.GROUP: 0, Broker.TRANSACTION: 1}
 # From this version of FindCoordinator on keys are in an array (KIP-699).
 _COORDINATOR_VERSIONS = range(1, 4)
 _METADATA_VERSIONS = range(1, 13)
+# Each client has connections of its own, so each takes little memory.
+_RECEIVE_BYTES = 4 * 1024
 # If any broker will do, the next one is tried as well after this time.
 _NEXT_BROKER_S = 1.0
 _REFUSALS = (errors.SaslAuthenticationFailedError, errors.UnsupportedSaslMechanismError)
@@ -251,7 +253,7 @@ class Upstreams:
         self._bootstrap = bootstrap
         self._timeout_s = config["request_timeout_ms"] / 1000
         self._brokers = _ClusterBrokers(view, bootstrap, config)
-        self._connections = BrokerConnections(io, self._brokers, self._changed)
+        self._connections = BrokerConnections(io, self._brokers, self._changed, _RECEIVE_BYTES)
         self._addresses: dict[int, tuple[str, int]] = {}  # of the connections
         self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self._loop = asyncio.get_running_loop()
@@ -265,7 +267,7 @@ class Upstreams:
         self._connections.close()
         self._brokers.config = config
         self._addresses.clear()
-        self._connections = BrokerConnections(self._io, self._brokers, self._changed)
+        self._connections = BrokerConnections(self._io, self._brokers, self._changed, _RECEIVE_BYTES)
 
     async def wait_sent(self) -> None:
         """Wait until the system has all bytes of the requests that were sent. Raises UpstreamError."""
@@ -284,7 +286,11 @@ class Upstreams:
 
     async def node(self, node_id: int) -> Upstream:
         """Return a connection to a broker. Raises UpstreamError if it cannot be reached."""
-        return await self._first_of([node_id])
+        upstream = await self._first_of([node_id])
+        for one in self._connections.all():  # those to the first addresses are not needed any more
+            if one.node_id <= _FIRST_BOOTSTRAP < node_id and one.is_ready and not one.in_flight_count:
+                one.close()
+        return upstream
 
     async def controller(self) -> Upstream:
         """Return a connection to the controller, or to a broker that passes requests on to it."""
