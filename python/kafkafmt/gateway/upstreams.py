@@ -48,6 +48,8 @@ _COORDINATOR_VERSIONS = range(1, 4)
 _METADATA_VERSIONS = range(1, 13)
 # Each client has connections of its own, so each takes little memory.
 _RECEIVE_BYTES = 4 * 1024
+# A connection to one of the first addresses is closed if it is idle after this time, and another one is open.
+_FIRST_IDLE_S = 5.0
 # If any broker will do, the next one is tried as well after this time.
 _NEXT_BROKER_S = 1.0
 _REFUSALS = (errors.SaslAuthenticationFailedError, errors.UnsupportedSaslMechanismError)
@@ -286,11 +288,7 @@ class Upstreams:
 
     async def node(self, node_id: int) -> Upstream:
         """Return a connection to a broker. Raises UpstreamError if it cannot be reached."""
-        upstream = await self._first_of([node_id])
-        for one in self._connections.all():  # those to the first addresses are not needed any more
-            if one.node_id <= _FIRST_BOOTSTRAP < node_id and one.is_ready and not one.in_flight_count:
-                one.close()
-        return upstream
+        return await self._first_of([node_id])
 
     async def controller(self) -> Upstream:
         """Return a connection to the controller, or to a broker that passes requests on to it."""
@@ -466,9 +464,20 @@ class Upstreams:
         error = None if connection is None else connection.error
         if connection is not None and error is not None and not isinstance(error, _REFUSALS):
             self.view.suspect(connection.node_id)
+        if connection is not None and connection.is_ready and connection.node_id < 0:
+            self._io.call_later(_FIRST_IDLE_S, self._close_first, connection)
         for is_met, waiter in list(self._waiting):
             if not waiter.done() and is_met():
                 waiter.set_result(None)
+
+    def _close_first(self, connection: BrokerConnection) -> None:
+        """Close a connection to one of the first addresses once it is not needed any more."""
+        if connection.is_closed:
+            return
+        if not connection.in_flight_count and any(one.node_id >= 0 for one in self._connections.all()):
+            connection.close()
+        else:
+            self._io.call_later(_FIRST_IDLE_S, self._close_first, connection)
 
     def _described(self, nodes: Sequence[int]) -> str:
         addresses = (self._brokers.address_of(node) for node in nodes)
