@@ -30,7 +30,7 @@ class Written:
     def write(self, _: Any, data: memoryview) -> None:
         self.data += data
 
-    def end(self, _: Any) -> None:
+    def end(self) -> None:
         pass
 
     def fail(self, error: Exception) -> None:
@@ -89,8 +89,9 @@ def test_fetch_response_when_it_passes_then_only_addresses_are_hidden(
     version: int, hints: bool, records: Any, pieces: list[int]
 ) -> None:
     data = fetch_response(version, records, hints=hints)
+    errors: list[tuple[bytes, int, int]] = []
 
-    found = passed(HintedFetch(Written(), None, 0, version), data, pieces)  # type: ignore[arg-type]
+    found = passed(HintedFetch(Written(), None, 0, version, errors.extend), data, pieces)  # type: ignore[arg-type]
 
     assert len(found) == len(data)
     changed = [number for number, (one, other) in enumerate(zip(found, data, strict=True)) if one != other]
@@ -99,6 +100,12 @@ def test_fetch_response_when_it_passes_then_only_addresses_are_hidden(
     after = FetchResponse.decode(found, version=version, header=True)
     assert not after.node_endpoints
     assert after.responses == before.responses
+    assert errors == [
+        (topic.topic_id.bytes, one.partition_index, one.error_code)
+        for topic in before.responses
+        for one in topic.partitions
+        if one.error_code
+    ]
 
 
 @pytest.mark.parametrize("version", [10, 12, 13])
@@ -123,8 +130,12 @@ def test_produce_response_when_it_passes_then_only_addresses_are_hidden(version:
         node_endpoints=[ProduceResponse.NodeEndpoint(node_id=2, host=HOST, port=9092)] if hints else [],
     )
     data = bytes(encoded(message, version, 5))
-    found = passed(HintedProduce(Written(), None, 0, version), data, [7, 30])  # type: ignore[arg-type]
+    errors: list[tuple[bytes, int, int]] = []
+
+    found = passed(HintedProduce(Written(), None, 0, version, errors.extend), data, [7, 30])  # type: ignore[arg-type]
+
     after = ProduceResponse.decode(found, version=version, header=True)
+    assert errors == [(b"topic" if version < 13 else uuid.UUID(int=1).bytes, 0, 6)]
     assert len(found) == len(data)
     assert not after.node_endpoints
     assert after.responses[0].partition_responses[0].current_leader.leader_id == 2

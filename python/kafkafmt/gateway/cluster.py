@@ -102,9 +102,11 @@ class ClusterView:
             return int(errors.NotLeaderForPartitionError.errno)
         return int(errors.UnknownTopicOrPartitionError.errno)
 
-    def forget_leaders(self, topic: str) -> None:
+    def forget_leaders(self, topic: str | UUID) -> None:
         """Forget the leaders of a topic: a broker has answered that it is none."""
-        self._leaders.pop(topic, None)
+        name = self._names.get(topic) if isinstance(topic, UUID) else topic
+        if name is not None:
+            self._leaders.pop(name, None)
 
     def suspect(self, node_id: int) -> None:
         """Do not use what was learned so far for a broker, which cannot be reached: it may lead nothing any more."""
@@ -120,6 +122,10 @@ class ClusterView:
             return None
         return None if self._suspected.get(node_id, 0) > learned else node_id
 
+    def forget_coordinator(self, broker: Broker, key: str) -> None:
+        """Forget a coordinator, which has answered that it is none."""
+        self._coordinators.pop((broker, key), None)
+
     def forget_stale(self, request: Message, response: Message) -> None:
         """Forget what a response tells to be out of date: leaders of topics, or the coordinator of a group."""
         if request.API_KEY in (ApiKey.ListOffsets, ApiKey.OffsetForLeaderEpoch):
@@ -134,7 +140,7 @@ class ClusterView:
         for topic in getattr(response, "topics", None) or ():
             codes |= {one.error_code for one in topic.partitions}
         if codes & STALE_COORDINATOR_CODES:
-            self._coordinators.pop((Broker.GROUP, group), None)
+            self.forget_coordinator(Broker.GROUP, group)
 
     def _learn_brokers(self, brokers: Iterable[tuple[int, str, int]]) -> None:
         found = {node_id: Address(host, port) for node_id, host, port in brokers}

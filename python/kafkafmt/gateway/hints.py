@@ -1,29 +1,35 @@
 """Leader hints in responses (KIP-951). They name the leader of a partition, and the addresses of leaders.
 
-A hint's node ids stay. Clients know from metadata at which address of the gateway they reach each node. So the field
-of addresses gets a tag that clients do not know, and skip. The response keeps its size.
+A hint's node ids stay. Clients know from metadata at which address of the gateway they reach each node. So the
+addresses are hidden: their field gets a tag that clients do not know, and skip. The response keeps its size.
+
+The error codes of partitions are read on the way: a broker that leads a partition no longer tells it here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from _kafkafmt.client.fetch_walk import FetchResponseWalk, ResponseWalkError
+from _kafkafmt.client.fetch_walk import FetchResponseWalk, ShareResponseWalk
 from _kafkafmt.client.produce import decode_produce_response
 from kafkafmt.gateway.passing import PassedResponse, PassedResponses
+from kafkafmt.gateway.walking import ResponseWalker
 from kafkafmt.server.heads import read_varint
 
 if TYPE_CHECKING:
     from kafkafmt.client.broker_connection import BrokerConnection
 
-# The first versions with hints.
-FIRST_PRODUCE_VERSION, FIRST_FETCH_VERSION = 10, 16
+# Called with tuples of topic, partition and error code: a topic is its name in UTF-8, or the 16 bytes of its id.
+OnErrors = Callable[[Iterable[tuple[bytes, int, int]]], None]
+
 # Of the addresses of leaders, in both responses.
 _ENDPOINTS_TAG = 0
-# A tag of one byte that Kafka does not use.
-_UNKNOWN_TAG = 127
-_FIRST_WINDOW_BYTES = 1024
-_THROTTLE_BYTES = 4
+# Tags of one byte that Kafka does not use.
+_UNKNOWN_TAG, _ANOTHER_UNKNOWN_TAG = 127, 126
+_NO_TAGS = b"\0"
+_EMPTY_ARRAY = b"\1"
+_CONTINUES = 0x80
 
 
 def without_addresses(tags: bytearray) -> bytearray:
@@ -40,16 +46,58 @@ def without_addresses(tags: bytearray) -> bytearray:
     return tags
 
 
+def unknown_tags(size: int) -> bytes:
+    """Return tagged fields that take `size` bytes, 1 or at least 3, and that clients skip."""
+    if size == len(_NO_TAGS):
+        return _NO_TAGS
+    field = _unknown_field(_UNKNOWN_TAG, size - 1)
+    if field is not None:
+        return b"\1" + field
+    # A size of just more than a varint of some bytes can hold: an empty field comes first.
+    first = bytes((_ANOTHER_UNKNOWN_TAG, 0))
+    second = _unknown_field(_UNKNOWN_TAG, size - 1 - len(first))
+    assert second is not None
+    return b"\2" + first + second
+
+
+def _unknown_field(tag: int, size: int) -> bytes | None:
+    """Return a field of `size` bytes with its tag and length; None if there is none of this size."""
+    for digits in range(1, 6):
+        length = size - 1 - digits
+        encoded = _varint(max(length, 0))
+        if length >= 0 and len(encoded) == digits:
+            return bytes((tag,)) + encoded + bytes(length)
+    return None
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value >= _CONTINUES:
+        encoded.append(value % _CONTINUES | _CONTINUES)
+        value //= _CONTINUES
+    encoded.append(value)
+    return bytes(encoded)
+
+
 class HintedFetch(PassedResponse):
-    """A Fetch response. All of it is written as it comes, but for the tagged fields at its end."""
+    """A Fetch response. All of it is written as it comes, but for the tagged fields at its end.
+
+    on_errors: called with the errors of partitions. on_session: called with the session that the broker has opened.
+    """
 
     def __init__(
-        self, responses: PassedResponses, connection: BrokerConnection, request_bytes: int, version: int
+        self,
+        responses: PassedResponses,
+        connection: BrokerConnection,
+        request_bytes: int,
+        version: int,
+        on_errors: OnErrors,
+        on_session: Callable[[int], None] | None = None,
     ) -> None:
         super().__init__(responses, connection, request_bytes)
         self._walk = FetchResponseWalk(version)
-        self._records_left = 0
-        self._unwalked = b""
+        self._walker = ResponseWalker(self._walk)
+        self._on_errors, self._on_session = on_errors, on_session
         self._tags: bytearray | None = None
         self._left = 0
 
@@ -62,55 +110,37 @@ class HintedFetch(PassedResponse):
         if self._tags is not None:
             self._tags += data
         else:
-            try:
-                end = self._walk_over(data)
-            except ResponseWalkError as error:
-                self.end(error)
-                return
+            end = self._walker.count(data)
             if end:
                 super().take(data[:end])
-            if self._walk.is_at_end and not self._records_left:
+            if self._walker.is_at_end:
                 self._tags = bytearray(data[end:])
         if not self._left and self._tags:
             super().take(memoryview(without_addresses(self._tags)))
 
-    def _walk_over(self, data: memoryview) -> int:
-        """Return how many of these bytes are before the tagged fields at the end."""
-        position = min(self._records_left, len(data))
-        self._records_left -= position
-        window = _FIRST_WINDOW_BYTES
-        while position < len(data) and not self._walk.is_at_end:
-            before = len(self._unwalked)
-            unwalked: bytes | memoryview = data[position:]
-            if before:  # only the start of what follows can belong to the fields that were cut
-                unwalked = self._unwalked + bytes(data[position : position + window])
-            walked, records = self._walk.step(unwalked)
-            if walked < before:
-                is_all = position + window >= len(data)
-                self._unwalked = bytes(unwalked[walked:]) if is_all else self._unwalked[walked:]
-                if is_all:
-                    return len(data)
-                window *= 2
-                continue
-            position += walked - before
-            self._unwalked, window = b"", _FIRST_WINDOW_BYTES
-            taken = min(records, len(data) - position)
-            position += taken
-            self._records_left = records - taken
-            if not records and not self._walk.is_at_end and (not before or position + window >= len(data)):
-                self._unwalked = bytes(data[position:])
-                return len(data)
-        return position
+    def end(self, error: Exception | None) -> None:
+        if error is None:
+            if self._on_session is not None and self._walk.session_id:
+                self._on_session(self._walk.session_id)
+            if self._walk.errors:
+                self._on_errors(self._walk.errors)
+        super().end(error)
 
 
 class HintedProduce(PassedResponse):
-    """A Produce response, which is small: it is held until it is whole."""
+    """A Produce response, which is small: it is held until it is whole. on_errors: as of `HintedFetch`."""
 
     def __init__(
-        self, responses: PassedResponses, connection: BrokerConnection, request_bytes: int, version: int
+        self,
+        responses: PassedResponses,
+        connection: BrokerConnection,
+        request_bytes: int,
+        version: int,
+        on_errors: OnErrors,
     ) -> None:
         super().__init__(responses, connection, request_bytes)
         self._version = version
+        self._on_errors = on_errors
         self._held = bytearray()
         self._left = 0
 
@@ -123,17 +153,63 @@ class HintedProduce(PassedResponse):
         self._left -= len(data)
         if self._left:
             return
-        if decode_produce_response(self._held, self._version).endpoints:
-            start = _start_of_tags(self._held)
+        decoded = decode_produce_response(self._held, self._version)
+        if decoded.endpoints:
+            start = decoded.tags_position
             self._held[start:] = without_addresses(self._held[start:])
+        rows = decoded.partitions
+        failed = rows[rows["error_code"] != 0]
+        if len(failed):
+            self._on_errors(
+                (decoded.topics[row["topic"]], int(row["partition"]), int(row["error_code"]))
+                for row in failed
+            )
         super().take(memoryview(self._held))
 
 
-def _start_of_tags(response: bytearray) -> int:
-    """Return where the tagged fields of a Produce response begin that has only the addresses of leaders in them."""
-    for start in range(len(response) - 1, _THROTTLE_BYTES, -1):
-        if response[start] == 1 and response[start + 1 : start + 2] == bytes([_ENDPOINTS_TAG]):
-            size, position = read_varint(response, start + 2)
-            if position + size == len(response):
-                return start
-    return len(response)
+class HintedShare(PassedResponse):
+    """A response to ShareFetch or ShareAcknowledge (KIP-932). The addresses at its end are an array."""
+
+    def __init__(
+        self,
+        responses: PassedResponses,
+        connection: BrokerConnection,
+        request_bytes: int,
+        walk: ShareResponseWalk,
+        on_errors: OnErrors,
+    ) -> None:
+        super().__init__(responses, connection, request_bytes)
+        self._walk = walk
+        self._walker = ResponseWalker(self._walk)
+        self._on_errors = on_errors
+        self._end: bytearray | None = None
+        self._left = 0
+
+    def begin(self, size: int) -> None:
+        self._left = size
+        super().begin(size)
+
+    def take(self, data: memoryview) -> None:
+        self._left -= len(data)
+        if self._end is not None:
+            self._end += data
+        else:
+            end = self._walker.count(data)
+            if end:
+                super().take(data[:end])
+            if self._walker.is_at_end:
+                self._end = bytearray(data[end:])
+        if not self._left and self._end:
+            super().take(memoryview(_without_endpoints(self._end)))
+
+    def end(self, error: Exception | None) -> None:
+        if error is None and self._walk.errors:
+            self._on_errors(self._walk.errors)
+        super().end(error)
+
+
+def _without_endpoints(end: bytearray) -> bytes | bytearray:
+    """Return the end of a response of the same size, with an empty array of endpoints."""
+    if end.startswith(_EMPTY_ARRAY):
+        return end
+    return _EMPTY_ARRAY + unknown_tags(len(end) - len(_EMPTY_ARRAY))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kafka.errors import KafkaError
 
@@ -24,6 +24,19 @@ if TYPE_CHECKING:
 _SIZE_BYTES = 4
 
 
+class ExpectedResponse(Protocol):
+    """A response that a client waits for, in its turn.
+
+    request_bytes: the size of the request. is_begun: whether some of the response was written.
+    """
+
+    request_bytes: int
+    is_begun: bool
+
+    def go_on(self) -> None:
+        """Be the next response."""
+
+
 class PassedResponses:
     """The responses that a client waits for. on_end: called with the reason if they cannot be completed."""
 
@@ -32,9 +45,9 @@ class PassedResponses:
         self._write_timeout = write_timeout
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[PassedResponse] = deque()
+        self._waiting: deque[ExpectedResponse] = deque()
         self._unwritten = bytearray()
-        self._paused: BrokerConnection | None = None  # until the client reads more
+        self._paused: set[BrokerConnection] = set()  # until the client reads more
         self._stalled: asyncio.TimerHandle | None = None
         self._changes: list[asyncio.Future[None]] = []
 
@@ -43,7 +56,7 @@ class PassedResponses:
         """The number of requests that wait for the end of their responses."""
         return len(self._waiting)
 
-    def expect(self, response: PassedResponse) -> None:
+    def expect(self, response: ExpectedResponse) -> None:
         """Expect a response after those that are expected already."""
         self._waiting.append(response)
 
@@ -61,18 +74,21 @@ class PassedResponses:
 
     def close(self) -> None:
         """Write no more."""
-        if self._paused is not None or self._unwritten:
+        if self._unwritten:
             self._loop.remove_writer(self._stream.socket)
         if self._stalled is not None:
             self._stalled.cancel()
         self._waiting.clear()
 
-    def is_next(self, response: PassedResponse) -> bool:
+    def is_next(self, response: ExpectedResponse) -> bool:
         """Return whether a response is the one to be written now."""
         return bool(self._waiting) and self._waiting[0] is response
 
-    def write(self, connection: BrokerConnection, data: memoryview) -> None:
-        """Write bytes of the next response. What the client does not take is kept; its connection pauses."""
+    def write(self, connection: BrokerConnection | None, data: memoryview) -> None:
+        """Write bytes of the next response. What the client does not take is kept; its connection pauses.
+
+        connection: None for bytes that come from no broker.
+        """
         taken = 0
         if not self._unwritten:
             try:
@@ -85,11 +101,12 @@ class PassedResponses:
                 self._loop.add_writer(self._stream.socket, self._flush)
                 self._stalled = self._loop.call_later(self._write_timeout, self._expire)
             self._unwritten += data[taken:]
-            self._paused = connection
-            connection.pause()
+            if connection is not None:
+                self._paused.add(connection)
+                connection.pause()
 
-    def end(self, response: PassedResponse) -> None:
-        """Go on with the next response, if this one is complete."""
+    def end(self) -> None:
+        """Go on with the next response: the current one is complete."""
         self._waiting.popleft()
         if not self._unwritten:
             self._begin_next()
@@ -122,10 +139,10 @@ class PassedResponses:
         self._loop.remove_writer(self._stream.socket)
         if self._stalled is not None:
             self._stalled.cancel()
-        paused, self._paused = self._paused, None
+        paused, self._paused = self._paused, set()
         is_whole = not self._waiting or not self._waiting[0].is_begun
-        if paused is not None:
-            paused.resume()
+        for connection in paused:
+            connection.resume()
         if is_whole:
             self._begin_next()
 
@@ -160,7 +177,7 @@ class PassedResponse:
 
     def end(self, error: Exception | None) -> None:
         if error is None:
-            self._responses.end(self)
+            self._responses.end()
         else:
             self._responses.fail(error)
 
@@ -174,3 +191,20 @@ class PassedResponse:
         assert self._size is not None
         self.is_begun = True
         self._responses.write(self._connection, memoryview(self._size.to_bytes(_SIZE_BYTES, "big")))
+
+
+class MadeResponse:
+    """A response that the gateway has made: a frame with its size."""
+
+    def __init__(self, responses: PassedResponses, frame: bytes | bytearray, request_bytes: int) -> None:
+        self.request_bytes = request_bytes
+        self.is_begun = False
+        self._responses = responses
+        self._frame = frame
+
+    def go_on(self) -> None:
+        """Write the response, if it is the next one."""
+        if self._responses.is_next(self) and not self.is_begun:
+            self.is_begun = True
+            self._responses.write(None, memoryview(self._frame))
+            self._responses.end()

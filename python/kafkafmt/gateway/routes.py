@@ -1,10 +1,14 @@
-"""Which broker answers a request: by its API, and by the group or transactional id at its start."""
+"""Which brokers answer a request: by its API, and by the group or transactional id at its start.
+
+`ROUTES` has every API that brokers of Kafka 4.3 offer to clients, and those that only other brokers send.
+"""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
 from enum import Enum
+from typing import NamedTuple
 
 from kafka.protocol.api_key import ApiKey
 
@@ -16,13 +20,21 @@ _NULL = -1
 
 
 class Broker(Enum):
-    """Which broker answers an API."""
+    """Which broker answers an API, if the client's connection stands for the whole cluster.
+
+    OWN: the broker that the client means, which only its own listener tells.
+    BETWEEN: brokers send it to each other, so it is not offered.
+    """
 
     ANY = "any"
-    LEADER = "leader"
-    GROUP = "group"
-    TRANSACTION = "transaction"
-    CONTROLLER = "controller"
+    LEADER = "the leader of each partition"
+    GROUP = "the coordinator of each group"
+    TRANSACTION = "the coordinator of each transactional id"
+    CONTROLLER = "the controller, or a broker that passes requests on to it"
+    NAMED = "the broker that a resource names; any for other resources"
+    EVERY = "every broker; the answers are merged"
+    OWN = "the broker of its listener"
+    BETWEEN = "none"
 
 
 class _Key(Enum):
@@ -33,106 +45,135 @@ class _Key(Enum):
     IN_ARRAY = "the first field of the first element of the array that is the first field"
 
 
-_COORDINATORS: Mapping[int, tuple[Broker, _Key]] = {
+class Route(NamedTuple):
+    """The broker of an API. key: where the request has the key of the coordinator."""
+
+    broker: Broker
+    key: _Key | None = None
+
+
+_ANY, _LEADER = Route(Broker.ANY), Route(Broker.LEADER)
+_GROUP, _GROUPS = Route(Broker.GROUP, _Key.FIRST), Route(Broker.GROUP, _Key.IN_ARRAY)
+_TRANSACTION = Route(Broker.TRANSACTION, _Key.FIRST)
+_CONTROLLER, _NAMED = Route(Broker.CONTROLLER), Route(Broker.NAMED)
+_EVERY, _OWN, _BETWEEN = Route(Broker.EVERY), Route(Broker.OWN), Route(Broker.BETWEEN)
+
+ROUTES: Mapping[int, Route] = {
+    ApiKey.Produce: _LEADER,
+    ApiKey.Fetch: _LEADER,
+    ApiKey.ListOffsets: _LEADER,
+    ApiKey.Metadata: _ANY,
+    ApiKey.OffsetCommit: _GROUP,
+    ApiKey.OffsetFetch: _GROUP,
+    ApiKey.FindCoordinator: _ANY,
+    ApiKey.JoinGroup: _GROUP,
+    ApiKey.Heartbeat: _GROUP,
+    ApiKey.LeaveGroup: _GROUP,
+    ApiKey.SyncGroup: _GROUP,
+    ApiKey.DescribeGroups: _GROUPS,
+    ApiKey.ListGroups: _EVERY,
+    ApiKey.SaslHandshake: _ANY,
+    ApiKey.ApiVersions: _ANY,
+    ApiKey.CreateTopics: _CONTROLLER,
+    ApiKey.DeleteTopics: _CONTROLLER,
+    ApiKey.DeleteRecords: _LEADER,
+    ApiKey.InitProducerId: _TRANSACTION,
+    ApiKey.OffsetForLeaderEpoch: _LEADER,
+    ApiKey.AddPartitionsToTxn: _TRANSACTION,
+    ApiKey.AddOffsetsToTxn: _TRANSACTION,
+    ApiKey.EndTxn: _TRANSACTION,
+    ApiKey.WriteTxnMarkers: _LEADER,
+    ApiKey.TxnOffsetCommit: Route(Broker.GROUP, _Key.SECOND),
+    ApiKey.DescribeAcls: _ANY,
+    ApiKey.CreateAcls: _CONTROLLER,
+    ApiKey.DeleteAcls: _CONTROLLER,
+    ApiKey.DescribeConfigs: _NAMED,
+    ApiKey.AlterConfigs: _NAMED,
+    ApiKey.AlterReplicaLogDirs: _OWN,
+    ApiKey.DescribeLogDirs: _OWN,
+    ApiKey.SaslAuthenticate: _ANY,
+    ApiKey.CreatePartitions: _CONTROLLER,
+    ApiKey.CreateDelegationToken: _CONTROLLER,
+    ApiKey.RenewDelegationToken: _CONTROLLER,
+    ApiKey.ExpireDelegationToken: _CONTROLLER,
+    ApiKey.DescribeDelegationToken: _ANY,
+    ApiKey.DeleteGroups: _GROUPS,
+    ApiKey.ElectLeaders: _CONTROLLER,
+    ApiKey.IncrementalAlterConfigs: _NAMED,
+    ApiKey.AlterPartitionReassignments: _CONTROLLER,
+    ApiKey.ListPartitionReassignments: _CONTROLLER,
+    ApiKey.OffsetDelete: _GROUP,
+    ApiKey.DescribeClientQuotas: _ANY,
+    ApiKey.AlterClientQuotas: _CONTROLLER,
+    ApiKey.DescribeUserScramCredentials: _ANY,
+    ApiKey.AlterUserScramCredentials: _CONTROLLER,
+    ApiKey.DescribeQuorum: _ANY,
+    ApiKey.UpdateFeatures: _CONTROLLER,
+    ApiKey.DescribeCluster: _ANY,
+    ApiKey.DescribeProducers: _LEADER,
+    ApiKey.UnregisterBroker: _CONTROLLER,
+    ApiKey.DescribeTransactions: Route(Broker.TRANSACTION, _Key.IN_ARRAY),
+    ApiKey.ListTransactions: _EVERY,
+    ApiKey.ConsumerGroupHeartbeat: _GROUP,
+    ApiKey.ConsumerGroupDescribe: _GROUPS,
+    ApiKey.GetTelemetrySubscriptions: _ANY,
+    ApiKey.PushTelemetry: _ANY,
+    ApiKey.ListConfigResources: _ANY,
+    ApiKey.DescribeTopicPartitions: _ANY,
+    ApiKey.ShareGroupHeartbeat: _GROUP,
+    ApiKey.ShareGroupDescribe: _GROUPS,
+    ApiKey.ShareFetch: _LEADER,
+    ApiKey.ShareAcknowledge: _LEADER,
+    ApiKey.AddRaftVoter: _CONTROLLER,
+    ApiKey.RemoveRaftVoter: _CONTROLLER,
+    ApiKey.StreamsGroupHeartbeat: _GROUP,
+    ApiKey.StreamsGroupDescribe: _GROUPS,
+    ApiKey.DescribeShareGroupOffsets: _GROUPS,
+    ApiKey.AlterShareGroupOffsets: _GROUP,
+    ApiKey.DeleteShareGroupOffsets: _GROUP,
     **dict.fromkeys(
         (
-            ApiKey.OffsetCommit,
-            ApiKey.OffsetFetch,
-            ApiKey.JoinGroup,
-            ApiKey.Heartbeat,
-            ApiKey.LeaveGroup,
-            ApiKey.SyncGroup,
-            ApiKey.OffsetDelete,
-            ApiKey.ConsumerGroupHeartbeat,
-            ApiKey.ShareGroupHeartbeat,
-            ApiKey.StreamsGroupHeartbeat,
-            ApiKey.AlterShareGroupOffsets,
-            ApiKey.DeleteShareGroupOffsets,
+            ApiKey.LeaderAndIsr,
+            ApiKey.StopReplica,
+            ApiKey.UpdateMetadata,
+            ApiKey.ControlledShutdown,
+            ApiKey.InitializeShareGroupState,
+            ApiKey.ReadShareGroupState,
+            ApiKey.WriteShareGroupState,
+            ApiKey.DeleteShareGroupState,
+            ApiKey.ReadShareGroupStateSummary,
         ),
-        (Broker.GROUP, _Key.FIRST),
+        _BETWEEN,
     ),
-    **dict.fromkeys(
-        (
-            ApiKey.DescribeGroups,
-            ApiKey.DeleteGroups,
-            ApiKey.ConsumerGroupDescribe,
-            ApiKey.ShareGroupDescribe,
-            ApiKey.StreamsGroupDescribe,
-            ApiKey.DescribeShareGroupOffsets,
-        ),
-        (Broker.GROUP, _Key.IN_ARRAY),
-    ),
-    ApiKey.TxnOffsetCommit: (Broker.GROUP, _Key.SECOND),
-    **dict.fromkeys(
-        (ApiKey.InitProducerId, ApiKey.AddPartitionsToTxn, ApiKey.AddOffsetsToTxn, ApiKey.EndTxn),
-        (Broker.TRANSACTION, _Key.FIRST),
-    ),
-    ApiKey.DescribeTransactions: (Broker.TRANSACTION, _Key.IN_ARRAY),
 }
-_LEADERS = frozenset(
-    (
-        ApiKey.Produce,
-        ApiKey.Fetch,
-        ApiKey.ListOffsets,
-        ApiKey.DeleteRecords,
-        ApiKey.OffsetForLeaderEpoch,
-        ApiKey.DescribeProducers,
-        ApiKey.ShareFetch,
-        ApiKey.ShareAcknowledge,
-    )
-)
-_CONTROLLERS = frozenset(
-    (
-        ApiKey.CreateTopics,
-        ApiKey.DeleteTopics,
-        ApiKey.CreatePartitions,
-        ApiKey.CreateAcls,
-        ApiKey.DeleteAcls,
-        ApiKey.AlterConfigs,
-        ApiKey.IncrementalAlterConfigs,
-        ApiKey.ElectLeaders,
-        ApiKey.AlterPartitionReassignments,
-        ApiKey.ListPartitionReassignments,
-        ApiKey.AlterClientQuotas,
-        ApiKey.AlterUserScramCredentials,
-        ApiKey.UpdateFeatures,
-        ApiKey.CreateDelegationToken,
-        ApiKey.RenewDelegationToken,
-        ApiKey.ExpireDelegationToken,
-        ApiKey.UnregisterBroker,
-    )
-)
 # From these versions on the first field is an array: OffsetFetch for several groups (KIP-709), and AddPartitionsToTxn
 # for several transactions, which only brokers send (KIP-890).
 _ARRAYS_FROM = {ApiKey.OffsetFetch: 8, ApiKey.AddPartitionsToTxn: 4}
 
 
 def broker_of(api_key: int) -> Broker:
-    """Return which broker answers an API."""
-    if api_key in _COORDINATORS:
-        return _COORDINATORS[api_key][0]
-    if api_key in _LEADERS:
-        return Broker.LEADER
-    return Broker.CONTROLLER if api_key in _CONTROLLERS else Broker.ANY
+    """Return which broker answers an API; any for an API that is newer than the table."""
+    return ROUTES.get(api_key, _ANY).broker
 
 
 def coordinator_key(frame: bytes | bytearray | memoryview, head: Head) -> str | None:
     """Return the group or the transactional id whose coordinator answers a request; None if it names none.
 
-    If it names several, the client has sent it to the coordinator of all. Raises MalformedRequestError.
+    If it names several, it is the first. Raises MalformedRequestError.
     """
-    key = _COORDINATORS[head.api_key][1]
+    key = ROUTES[head.api_key].key
     position = head.body
     if key is _Key.IN_ARRAY or head.version >= _ARRAYS_FROM.get(ApiKey(head.api_key), head.version + 1):
         count, position = _read_length(frame, position, head, ">i")
         if count < 1:
             return None
     elif key is _Key.SECOND:
-        _, position = _read_string(frame, position, head)
-    return _read_string(frame, position, head)[0]
+        _, position = read_string(frame, position, head)
+    return read_string(frame, position, head)[0]
 
 
-def _read_string(frame: bytes | bytearray | memoryview, position: int, head: Head) -> tuple[str | None, int]:
+def read_string(frame: bytes | bytearray | memoryview, position: int, head: Head) -> tuple[str | None, int]:
+    """Read a string of a request. Returns it, or None for null, and the position after it."""
     size, position = _read_length(frame, position, head, ">h")
     if size == _NULL:
         return None, position

@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from kafka.protocol.api_key import ApiKey
 
-from _kafkafmt.server.fetching import decode_fetch_request
-from _kafkafmt.server.producing import decode_produce_request
 from kafkafmt.gateway.addresses import NAMING_APIS, replace_addresses
 from kafkafmt.gateway.errors import UpstreamAuthenticationError, UpstreamError
+from kafkafmt.gateway.coordinated import CoordinatedResponse
 from kafkafmt.gateway.fetching import TranslatedFetch
-from kafkafmt.gateway.hints import (
-    FIRST_FETCH_VERSION,
-    FIRST_PRODUCE_VERSION,
-    HintedFetch,
-    HintedProduce,
-)
+from kafkafmt.gateway.leader_requests import LeaderRequests
 from kafkafmt.gateway.passing import PassedResponse, PassedResponses
 from kafkafmt.gateway.producing import TranslatedProduce
 from kafkafmt.gateway.routes import Broker, broker_of, coordinator_key
+from kafkafmt.gateway.splitting import SPLITS, ask_split, is_split
 from kafkafmt.gateway.translations import TRANSLATIONS, Translation, passed_version
 from kafkafmt.gateway.unreachable import unreachable_response
 from kafkafmt.gateway.upstreams import Upstream, Upstreams
-from kafkafmt.gateway.versions import answer_versions
-from kafkafmt.server.errors import MalformedRequestError, UnsupportedRequestError
-from kafkafmt.server.heads import Head, read_head
+from kafkafmt.gateway.versions import answer_versions, is_offered
+from kafkafmt.server.errors import UnsupportedRequestError
+from kafkafmt.server.heads import read_head
 from kafkafmt.server.wire import api_name
 
 if TYPE_CHECKING:
@@ -44,14 +39,7 @@ _VERSION = slice(2, 4)  # in a request without its size
 _MAX_WAITING = 16
 # Below these versions records are in formats that new brokers do not take or send.
 _FIRST_PASSED: Mapping[int, int] = {ApiKey.Produce: 3, ApiKey.Fetch: 4}
-# From these versions on topics are named by id (KIP-516).
-_TOPIC_IDS = {ApiKey.Produce: 13, ApiKey.Fetch: 13}
-_NONE = 0  # of acks
-
-
-def _acks(frame: memoryview) -> int:
-    request = decode_produce_request(frame)
-    return _NONE - 1 if request is None else request.acks
+_WITH_RECORDS = frozenset((ApiKey.Produce, ApiKey.Fetch, ApiKey.ShareFetch, ApiKey.ShareAcknowledge))
 
 
 def _described(versions: range) -> str:
@@ -97,7 +85,7 @@ class ClientSession:
         self._producing = producing
         self._advertised = advertised
         self._passed = PassedResponses(stream, write_timeout, on_end)
-        self._fetched_from: int | None = None  # the broker that has the client's fetch session
+        self._to_leaders = LeaderRequests(upstreams, self._passed)
         self._versions: Mapping[int, range] = {}
 
     @property
@@ -125,7 +113,7 @@ class ClientSession:
             raise
         passed = passed_version(api_key, version, taken)
         if passed is not None and passed >= _FIRST_PASSED.get(api_key, 0):
-            return True
+            return self.upstreams.own is not None or not is_split(api_key, version)
         if is_translated:
             return False
         raise UnsupportedRequestError(
@@ -141,23 +129,23 @@ class ClientSession:
                 b"".join((frame[: _VERSION.start], passed.to_bytes(2, "big"), frame[_VERSION.stop :]))
             )
         await self._passed.wait_below(_MAX_WAITING)
-        upstream = await self._upstream_of(frame, head)
-        await upstream.wait_free()
-        pieces: list[Buffer] = [len(frame).to_bytes(_SIZE_BYTES, "big"), frame]
-        if head.api_key == ApiKey.Produce and _acks(frame) == _NONE:
-            await upstream.send(pieces)
+        if head.api_key in _WITH_RECORDS:
+            await self._to_leaders.pass_on(frame, head)
             return
-        response = self._passed_response(upstream, head, len(frame))
+        broker = broker_of(head.api_key)
+        is_coordinated = self.upstreams.own is None and broker in (Broker.GROUP, Broker.TRANSACTION)
+        key = coordinator_key(frame, head) if is_coordinated else None
+        upstream = await self._upstream_of(broker, key)
+        await upstream.wait_free()
+        size, connection = len(frame), upstream.connection
+        response = PassedResponse(self._passed, connection, size)
+        if key is not None:
+            forget = partial(self.upstreams.view.forget_coordinator, broker, key)
+            response = CoordinatedResponse(self._passed, connection, size, forget)
         self._passed.expect(response)
+        pieces: list[Buffer] = [size.to_bytes(_SIZE_BYTES, "big"), frame]
         # The client has a limit of its own for each request: a group may take minutes to rebalance.
-        upstream.connection.send_passing(pieces, head.correlation_id, response, math.inf)
-
-    def _passed_response(self, upstream: Upstream, head: Head, size: int) -> PassedResponse:
-        if head.api_key == ApiKey.Fetch and head.version >= FIRST_FETCH_VERSION:
-            return HintedFetch(self._passed, upstream.connection, size, head.version)
-        if head.api_key == ApiKey.Produce and head.version >= FIRST_PRODUCE_VERSION:
-            return HintedProduce(self._passed, upstream.connection, size, head.version)
-        return PassedResponse(self._passed, upstream.connection, size)
+        connection.send_passing(pieces, head.correlation_id, response, math.inf)
 
     async def wait_sent(self) -> None:
         """Wait until brokers have taken all of the requests. Raises UpstreamError."""
@@ -175,10 +163,10 @@ class ClientSession:
     def handlers(self) -> dict[int, Handler]:
         """Return the handlers of the requests that do not pass, by API key."""
         named = dict.fromkeys((int(key) for key in NAMING_APIS), _or_unreachable(self._answer_named))
-        answer_translated = _or_unreachable(self._answer_translated)
-        translated = {int(key): answer_translated for key in TRANSLATIONS if key not in NAMING_APIS}
+        answer_decoded = _or_unreachable(self._answer_decoded)
+        decoded = {int(key): answer_decoded for key in (*TRANSLATIONS, *SPLITS) if key not in NAMING_APIS}
         return {
-            **translated,
+            **decoded,
             **named,
             int(ApiKey.ApiVersions): self._answer_versions,
             int(ApiKey.Produce): self._answer_produce,
@@ -197,13 +185,18 @@ class ClientSession:
         return response
 
     async def _answer_versions(self, request: Request) -> Message:
-        return await answer_versions(request, await self.upstreams.any())
+        return await answer_versions(request, await self._own_or_any(), self._is_offered)
 
-    async def _answer_translated(self, request: Request) -> Message:
+    async def _answer_decoded(self, request: Request) -> Message:
+        """Answer a request that is of several brokers, or is translated."""
+        if request.version in await self._taken(request.api_key):
+            return await ask_split(request.body, request, self.upstreams)
         translation: Translation = TRANSLATIONS[request.api_key]
         upstream = await self._upstream_of_message(request)
 
         async def ask(message: Message) -> Message:
+            if self.upstreams.own is None and is_split(message.API_KEY, message.API_VERSION):
+                return await ask_split(message, request, self.upstreams)
             response = await upstream.ask(message, request.client_id, request.memory)
             self.upstreams.view.forget_stale(message, response)
             return response
@@ -211,73 +204,40 @@ class ClientSession:
         version = upstream.version(request.api_key, translation.max_version)
         return await translation.translate(request.body, ask, version)
 
+    def _is_offered(self, api_key: int) -> bool:
+        upstreams = self.upstreams
+        return is_offered(
+            api_key, has_own=upstreams.own is not None, is_single=len(upstreams.view.brokers) == 1
+        )
+
     async def _taken(self, api_key: int) -> range:
         if not self._versions:
-            upstream = await self.upstreams.any()
+            upstream = await self._own_or_any()
             self._versions = upstream.versions()
-        return self._versions.get(api_key, range(0))
+            if not self.upstreams.view.brokers:
+                await self.upstreams.refresh([])
+        return self._versions.get(api_key, range(0)) if self._is_offered(api_key) else range(0)
 
     def _translated(self, api_key: int) -> range:
         if api_key in _FIRST_PASSED:
             return range(_FIRST_PASSED[api_key])
         found = TRANSLATIONS.get(api_key)
-        return range(0) if found is None else found.versions
+        return range(0) if found is None or not self._is_offered(api_key) else found.versions
 
-    async def _upstream_of(self, frame: memoryview, head: Head) -> Upstream:
-        """Return the connection to the broker that answers a request."""
-        upstreams = self.upstreams
-        broker = broker_of(head.api_key)
-        if broker in (Broker.GROUP, Broker.TRANSACTION):
-            key = coordinator_key(frame, head)
-            return await (upstreams.any() if key is None else upstreams.coordinator(broker, key))
-        if broker is Broker.CONTROLLER:
-            return await upstreams.controller()
-        if head.api_key == ApiKey.Fetch:
-            return await self._fetched(frame)
-        if head.api_key == ApiKey.Produce:
-            return await self._produced(frame)
-        return await upstreams.any()
+    async def _own_or_any(self) -> Upstream:
+        own = self.upstreams.own
+        return await (self.upstreams.any() if own is None else self.upstreams.node(own))
+
+    async def _upstream_of(self, broker: Broker, key: str | None) -> Upstream:
+        """Return the connection to the broker that answers. key: of a coordinator."""
+        if key is not None:
+            return await self.upstreams.coordinator(broker, key)
+        if broker is Broker.CONTROLLER and self.upstreams.own is None:
+            return await self.upstreams.controller()
+        return await self._own_or_any()
 
     async def _upstream_of_message(self, request: Request) -> Upstream:
         """Return the connection to the broker that answers a request that is translated."""
-        body, upstreams, broker = request.body, self.upstreams, broker_of(request.api_key)
-        if broker is Broker.GROUP:
-            return await upstreams.coordinator(broker, body.group_id)
-        if broker is Broker.CONTROLLER:
-            return await upstreams.controller()
-        if broker is Broker.LEADER and body.topics and body.topics[0].partitions:
-            topic = body.topics[0]
-            first = topic.partitions[0]
-            if request.api_key == ApiKey.ListOffsets:
-                return await upstreams.leader(topic.name, first.partition_index)
-            return await upstreams.leader(topic.topic, first.partition)
-        return await upstreams.any()
-
-    async def _produced(self, frame: memoryview) -> Upstream:
-        """Return the connection to the leader of the first partition. The client means that broker."""
-        request = decode_produce_request(frame)
-        if request is None:
-            raise MalformedRequestError(f"Produce of {len(frame)} bytes: it cannot be decoded")
-        if not len(request.partitions):
-            return await self.upstreams.any()
-        row = request.partitions[0]
-        topic = request.topics[row["topic"]]
-        return await self.upstreams.leader(
-            UUID(bytes=topic) if request.version >= _TOPIC_IDS[ApiKey.Produce] else topic.decode(),
-            int(row["partition"]),
-        )
-
-    async def _fetched(self, frame: memoryview) -> Upstream:
-        """Return the connection to the leader of the first partition, or to the broker that has the fetch session."""
-        request = decode_fetch_request(frame)
-        if request is None:
-            raise MalformedRequestError(f"Fetch of {len(frame)} bytes: it cannot be decoded")
-        topics = [topic for topic in request.topics if topic.partitions]
-        if request.session_epoch > 0 and self._fetched_from is not None:
-            return await self.upstreams.node(self._fetched_from)
-        if not topics:
-            return await self.upstreams.any()
-        first = topics[0]
-        upstream = await self.upstreams.leader(first.topic or first.topic_id, first.partitions[0].partition)
-        self._fetched_from = upstream.connection.node_id
-        return upstream
+        broker = broker_of(request.api_key)
+        key = request.body.group_id if broker is Broker.GROUP else None
+        return await self._upstream_of(broker, key)

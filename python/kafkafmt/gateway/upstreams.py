@@ -245,12 +245,19 @@ class Upstreams:
     """The connections of one client, made when they are first needed.
 
     view: what is known of the cluster. config: the options of a client of kafka-python, with the client's identity.
+    own: the node of the client's listener; None if it stands for the whole cluster.
     """
 
     def __init__(
-        self, io: IoLoop, view: ClusterView, bootstrap: Sequence[Address], config: Mapping[str, Any]
+        self,
+        io: IoLoop,
+        view: ClusterView,
+        bootstrap: Sequence[Address],
+        config: Mapping[str, Any],
+        own: int | None = None,
     ) -> None:
         self.view = view
+        self.own = own
         self._io = io
         self._bootstrap = bootstrap
         self._timeout_s = config["request_timeout_ms"] / 1000
@@ -288,6 +295,10 @@ class Upstreams:
 
     async def node(self, node_id: int) -> Upstream:
         """Return a connection to a broker. Raises UpstreamError if it cannot be reached."""
+        if node_id >= 0 and node_id not in self.view.brokers:
+            await self.refresh([])
+            if node_id not in self.view.brokers:
+                raise UpstreamError(f"the cluster has no broker {node_id}")
         return await self._first_of([node_id])
 
     async def controller(self) -> Upstream:
@@ -308,6 +319,11 @@ class Upstreams:
 
     async def coordinator(self, broker: Broker, key: str) -> Upstream:
         """Return a connection to the coordinator of a group or transactional id; to any broker if none is found."""
+        node_id = await self.coordinator_node(broker, key)
+        return await (self.any() if node_id is None else self.node(node_id))
+
+    async def coordinator_node(self, broker: Broker, key: str) -> int | None:
+        """Return the node of the coordinator of a group or transactional id; None if none is found."""
         node_id = self.view.coordinator(broker, key)
         if node_id is None:
             upstream = await self.any()
@@ -315,7 +331,7 @@ class Upstreams:
             request = FindCoordinatorRequest(version=version, key=key, key_type=_KEY_TYPES[broker])
             self.view.learn(request, await upstream.ask(request))
             node_id = self.view.coordinator(broker, key)
-        return await (self.any() if node_id is None else self.node(node_id))
+        return node_id
 
     async def by_leader(
         self,

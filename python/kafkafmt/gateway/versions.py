@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kafka.protocol import admin, metadata
 from kafka.protocol.api_key import ApiKey
 from kafka.protocol.metadata import ApiVersionsResponse
 
+from kafkafmt.gateway.routes import Broker, broker_of
+from kafkafmt.gateway.splitting import SPLITS
 from kafkafmt.gateway.translations import TRANSLATIONS, passed_version
 from kafkafmt.server.api_versions import ApiVersionsApi
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 # The first versions with batches of format v2. Those below are translated by modules of their own.
 FIRST_BATCHES = {ApiKey.Produce: 3, ApiKey.Fetch: 4}
-# The newest versions whose messages are decoded here: those that name brokers.
+# The newest versions whose messages are decoded here: those that name brokers, or are for several.
 _NEWEST: Mapping[int, int] = {
     ApiKey.Metadata: metadata.MetadataRequest.max_version,
     ApiKey.FindCoordinator: metadata.FindCoordinatorRequest.max_version,
@@ -26,16 +28,28 @@ _NEWEST: Mapping[int, int] = {
     ApiKey.ApiVersions: metadata.ApiVersionsRequest.max_version,
     ApiKey.Produce: 13,
     ApiKey.Fetch: 18,
+    ApiKey.ShareFetch: 2,
+    ApiKey.ShareAcknowledge: 2,
+    **{key: split.response.max_version for key, split in SPLITS.items()},
 }
-# Requests between brokers, and those of share groups, whose responses name brokers.
-_LEFT_OUT = frozenset((ApiKey.ShareFetch, ApiKey.ShareAcknowledge))
 
 
 # The first version of ApiVersions that may tell features whose least version is 0.
 _WITH_ZERO_FEATURES = 4
 
 
-async def answer_versions(request: Request, upstream: Upstream) -> Message:
+def is_offered(api_key: int, *, has_own: bool, is_single: bool) -> bool:
+    """Return whether an API is offered.
+
+    has_own: whether the client's listener stands for one broker. is_single: whether the cluster has no other.
+    """
+    broker = broker_of(api_key)
+    return broker is not Broker.BETWEEN and (broker is not Broker.OWN or has_own or is_single)
+
+
+async def answer_versions(
+    request: Request, upstream: Upstream, is_offered: Callable[[int], bool]
+) -> Message:
     """Answer ApiVersions: what the broker takes, and what the gateway translates.
 
     A broker takes ApiVersions only once before SASL, so it is not asked again: its response to the gateway itself
@@ -63,15 +77,16 @@ async def answer_versions(request: Request, upstream: Upstream) -> Message:
             supported_features=features,
             finalized_features_epoch=told.finalized_features_epoch,
             finalized_features=told.finalized_features or [],
-        )
+        ),
+        is_offered,
     )
 
 
-def _offered(response: Message) -> Message:
+def _offered(response: Message, is_offered: Callable[[int], bool]) -> Message:
     """Change a broker's response to what a gateway in front of it offers."""
     offered = []
     for api in response.api_keys:
-        if api.api_key in _LEFT_OUT:
+        if not is_offered(api.api_key):
             continue
         taken = range(api.min_version, api.max_version + 1)
         api.max_version = min(api.max_version, _NEWEST.get(api.api_key, api.max_version))

@@ -65,6 +65,13 @@ _TRANSLATED = {
         admin.DeleteAclsRequest,
         admin.AlterReplicaLogDirsRequest,
         admin.DescribeLogDirsRequest,
+        admin.DeleteRecordsRequest,
+        admin.DescribeProducersRequest,
+        producer.WriteTxnMarkersRequest,
+        admin.DescribeTransactionsRequest,
+        admin.ListTransactionsRequest,
+        admin.AlterConfigsRequest,
+        admin.IncrementalAlterConfigsRequest,
     )
 }
 _REQUESTS = {**_SERVED, **_TRANSLATED}

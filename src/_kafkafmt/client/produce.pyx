@@ -244,6 +244,7 @@ cdef list pieces_of(const uint8_t* start, const Py_ssize_t* ends, Py_ssize_t cou
 cdef struct ProduceTables:
     int32_t correlation_id
     int32_t throttle_time_ms
+    int64_t tags_position
     Table topics
     Table partitions
     Table record_errors
@@ -257,10 +258,12 @@ cdef class ProduceResponse:
     topics: names in UTF-8, or ids of 16 bytes. partitions: rows of PRODUCED_DTYPE. Their `topic` is a number in
     `topics`, positions are bytes of the response, and fields that the version lacks are -1. record_errors: rows of
     RECORD_ERROR_DTYPE, which the partitions refer to. endpoints: `(node_id, host, port, rack)` of leaders (KIP-951).
+    tags_position: of the tagged fields at the end; the end in versions that have none.
     """
 
     cdef readonly int32_t correlation_id
     cdef readonly int32_t throttle_time_ms
+    cdef readonly int64_t tags_position
     cdef readonly list topics
     cdef readonly list endpoints
     cdef bytearray partition_rows
@@ -355,6 +358,7 @@ cdef ProduceResponse decode(const uint8_t* start, Py_ssize_t size, int version):
         raise_malformed_response(&failure, "Produce")
     decoded.correlation_id = tables.correlation_id
     decoded.throttle_time_ms = tables.throttle_time_ms
+    decoded.tags_position = tables.tags_position
     decoded.topics = spans_of(start, &tables.topics)
     decoded.endpoints = endpoints_of(start, &tables.endpoints)
     return decoded
@@ -372,6 +376,7 @@ cdef void read_response(
     for i in range(read_count(&reader, LEAST_TOPIC_BYTES, False)):
         read_topic_partitions(&reader, version, i, tables)
     tables.throttle_time_ms = read_int32_field(&reader)
+    tables.tags_position = reader.pos - reader.start
     read_endpoints(&reader, ENDPOINTS_TAG if version >= LEADERS else -1, &tables.endpoints)
     end_of_frame(&reader)
     failure[0] = reader.failure

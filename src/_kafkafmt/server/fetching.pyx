@@ -85,7 +85,10 @@ cdef class WantedTopic:
 
 @cython.final
 cdef class FetchRequest:
-    """A decoded Fetch request, without the topics that a session forgets. Its names are those of Kafka's schema."""
+    """A decoded Fetch request, without the topics that a session forgets. Its names are those of Kafka's schema.
+
+    rack_position, rack_size: of the name of the client's rack in the frame; a size of 0 for none.
+    """
 
     cdef readonly int16_t version
     cdef readonly int32_t correlation_id
@@ -97,6 +100,8 @@ cdef class FetchRequest:
     cdef readonly int32_t session_id
     cdef readonly int32_t session_epoch
     cdef readonly list topics
+    cdef readonly int64_t rack_position
+    cdef readonly int32_t rack_size
 
 
 cdef struct Settings:
@@ -153,7 +158,7 @@ cdef inline Span read_topic(FieldReader* reader, int version) noexcept nogil:
     return read_topic_id(reader) if version >= TOPIC_IDS else read_span(reader, INT16_LENGTH, False)
 
 
-cdef bint skip_end(FieldReader* reader, int version) noexcept nogil:
+cdef bint read_end(FieldReader* reader, int version, Span* rack) noexcept nogil:
     """Read the fields after the topics. Returns whether the request is whole; bytes after it do not count."""
     cdef int32_t _i, count
     if version >= SESSIONS:
@@ -162,8 +167,7 @@ cdef bint skip_end(FieldReader* reader, int version) noexcept nogil:
             count = read_count(reader, FORGOTTEN_BYTES, False)
             take_field(reader, <Py_ssize_t>count * FORGOTTEN_BYTES)
             skip_tagged_fields(reader)
-    if version >= RACK:
-        read_span(reader, INT16_LENGTH, False)
+    rack[0] = read_span(reader, INT16_LENGTH, False) if version >= RACK else Span(0, 0)
     skip_tagged_fields(reader)
     return reader.failure.status == Status.OK
 
@@ -210,6 +214,7 @@ def decode_fetch_request(const uint8_t[::1] frame not None):
     cdef FieldReader reader = reader_of(start, frame.shape[0])
     cdef Settings settings
     cdef FetchRequest request
+    cdef Span rack
     cdef int32_t _i
     if not read_settings(&reader, &settings):
         return None
@@ -231,7 +236,10 @@ def decode_fetch_request(const uint8_t[::1] frame not None):
                 return None
     except UnicodeDecodeError:
         return None
-    return request if skip_end(&reader, settings.version) else None
+    if not read_end(&reader, settings.version, &rack):
+        return None
+    request.rack_position, request.rack_size = rack.position, rack.size
+    return request
 
 
 cdef WantedTopic decode_topic(FieldReader* reader, int version):

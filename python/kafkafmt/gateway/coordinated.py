@@ -1,0 +1,54 @@
+"""Responses of coordinators that pass. One that tells that the broker is none is noticed.
+
+A client asks for the coordinator then. Its question may reach another gateway, or another worker. So each of them
+looks for the error code itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kafka import errors
+
+from kafkafmt.gateway.passing import PassedResponse, PassedResponses
+
+if TYPE_CHECKING:
+    from kafkafmt.client.broker_connection import BrokerConnection
+
+_CODE_BYTES = 2
+_CODES = tuple(
+    int(error.errno).to_bytes(_CODE_BYTES, "big")
+    for error in (errors.NotCoordinatorError, errors.CoordinatorNotAvailableError)
+)
+# Responses with these error codes have little else in them.
+_SEARCHED_BYTES = 64 * 1024
+
+
+class CoordinatedResponse(PassedResponse):
+    """A response of a coordinator, which is not decoded.
+
+    on_maybe_none: called if its bytes may have the error code. A needless call costs one request for the coordinator.
+    """
+
+    def __init__(
+        self,
+        responses: PassedResponses,
+        connection: BrokerConnection,
+        request_bytes: int,
+        on_maybe_none: Callable[[], None],
+    ) -> None:
+        super().__init__(responses, connection, request_bytes)
+        self._on_maybe_none = on_maybe_none
+        self._left = _SEARCHED_BYTES
+        self._last = b""
+
+    def take(self, data: memoryview) -> None:
+        if self._left > 0:
+            searched = self._last + bytes(data[: self._left])
+            self._left -= len(data)
+            self._last = searched[1 - _CODE_BYTES :]
+            if any(code in searched for code in _CODES):
+                self._left = 0
+                self._on_maybe_none()
+        super().take(data)
