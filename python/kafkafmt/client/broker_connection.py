@@ -335,8 +335,9 @@ class BrokerConnection:
     def _enqueue(self, pieces: Sequence[Buffer]) -> None:
         for piece in pieces:
             view = memoryview(piece).cast("B")
-            self._unsent.append(view)
-            self._bytes_queued += len(view)
+            if view:  # a piece without bytes is never sent, and would be tried again and again
+                self._unsent.append(view)
+                self._bytes_queued += len(view)
         if not self._is_writer and not self._is_corked:
             self._write()
 

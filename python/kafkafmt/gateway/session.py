@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from kafka.protocol.api_key import ApiKey
 
 from kafkafmt.gateway.addresses import NAMING_APIS, replace_addresses
-from kafkafmt.gateway.errors import UpstreamAuthenticationError, UpstreamError
 from kafkafmt.gateway.coordinated import CoordinatedResponse
+from kafkafmt.gateway.errors import UpstreamAuthenticationError, UpstreamError
 from kafkafmt.gateway.fetching import TranslatedFetch
 from kafkafmt.gateway.leader_requests import LeaderRequests
 from kafkafmt.gateway.passing import PassedResponse, PassedResponses

@@ -74,7 +74,7 @@ class MergedProduce:
         self._request = request
         self._left = parts
         self._on_errors = on_errors
-        self._topics: list[Message] = []
+        self._topics: dict[bytes, Message] = {}
         self._throttle_time_ms = 0
 
     def take(
@@ -87,7 +87,8 @@ class MergedProduce:
         else:
             decoded = decode_response(response, ApiKey.Produce, self._request.version)
             self._throttle_time_ms = max(self._throttle_time_ms, decoded.throttle_time_ms)
-            self._topics += decoded.responses
+            for topic in decoded.responses:
+                self._add(topic)
         self._left -= 1
         self.go_on()
 
@@ -98,13 +99,12 @@ class MergedProduce:
         self.is_begun = True
         message = ProduceResponse(
             version=self._request.version,
-            responses=self._topics,
+            responses=list(self._topics.values()),
             throttle_time_ms=self._throttle_time_ms,
         )
-        is_id = self._request.version >= TOPIC_IDS_VERSION
         self._on_errors(
-            (topic.topic_id.bytes if is_id else topic.name.encode(), one.index, one.error_code)
-            for topic in self._topics
+            (name, one.index, one.error_code)
+            for name, topic in self._topics.items()
             for one in topic.partition_responses
             if one.error_code
         )
@@ -114,6 +114,14 @@ class MergedProduce:
     def taking(self, rows: Sequence[np.void]) -> partial[None]:
         """Return the callback of the connection that sends the part with these partitions."""
         return partial(self.take, rows)
+
+    def _add(self, topic: Message) -> None:
+        """Add partitions of a topic, which other brokers may have answered for, too."""
+        is_id = self._request.version >= TOPIC_IDS_VERSION
+        name = topic.topic_id.bytes if is_id else topic.name.encode()
+        found = self._topics.setdefault(name, topic)
+        if found is not topic:
+            found.partition_responses += topic.partition_responses
 
     def _refuse(self, rows: Sequence[np.void], error_code: int) -> None:
         is_id = self._request.version >= TOPIC_IDS_VERSION
@@ -127,7 +135,7 @@ class MergedProduce:
                 log_append_time_ms=-1,
                 log_start_offset=-1,
             )
-            self._topics.append(
+            self._add(
                 _Topic(
                     version=self._request.version,
                     name="" if is_id else name.decode(),

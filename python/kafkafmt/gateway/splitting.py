@@ -6,7 +6,6 @@ makes the client try again.
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -130,6 +129,16 @@ class _ByLeader(Split):
             )
             for topic in part.topics
         ]
+
+    def merged(self, responses: Sequence[Message]) -> Message:
+        response = super().merged(responses)
+        by_name: dict[str, Message] = {}
+        for topic in response.topics:
+            found = by_name.setdefault(getattr(topic, self._name), topic)
+            if found is not topic:
+                found.partitions += topic.partitions
+        response.topics = list(by_name.values())
+        return response
 
     def learn(self, view: ClusterView, response: Message) -> None:
         for topic in response.topics:
@@ -340,9 +349,8 @@ async def ask_split(message: Message, request: Request, upstreams: Upstreams) ->
     """
     split = SPLITS[message.API_KEY]
     parts = await split.parts(upstreams, message)
-    responses = await asyncio.gather(
-        *(_ask(split, upstreams, node, part, request) for node, part in parts)
-    )
+    # One after the other: they share the memory of the request.
+    responses = [await _ask(split, upstreams, node, part, request) for node, part in parts]
     merged = split.merged(responses)
     split.learn(upstreams.view, merged)
     return merged

@@ -47,9 +47,7 @@ def is_offered(api_key: int, *, has_own: bool, is_single: bool) -> bool:
     return broker is not Broker.BETWEEN and (broker is not Broker.OWN or has_own or is_single)
 
 
-async def answer_versions(
-    request: Request, upstream: Upstream, is_offered: Callable[[int], bool]
-) -> Message:
+async def answer_versions(request: Request, upstream: Upstream, is_offered: Callable[[int], bool]) -> Message:
     """Answer ApiVersions: what the broker takes, and what the gateway translates.
 
     A broker takes ApiVersions only once before SASL, so it is not asked again: its response to the gateway itself
