@@ -119,7 +119,7 @@ class MergedProduce:
         """Add partitions of a topic, which other brokers may have answered for, too."""
         is_id = self._request.version >= TOPIC_IDS_VERSION
         name = topic.topic_id.bytes if is_id else topic.name.encode()
-        found = self._topics.setdefault(name, topic)
+        found: Message = self._topics.setdefault(name, topic)
         if found is not topic:
             found.partition_responses += topic.partition_responses
 
