@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -30,20 +29,15 @@ from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 import kafkafmt as kf
 from broker.three_brokers import NODES
 from endpoints.raw_client import RawClient
-from gateway.several_brokers import GROUP, TRANSACTION, Several, several_brokers
+from gateway.several_brokers import GROUP, TRANSACTION, Several
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("several_brokers")]
 END, START = -1, -2
 DESCRIBE_LOG_DIRS, SHARE_FETCH, READ_SHARE_STATE = 35, 78, 84
 BROKER_RESOURCE, SET = 4, 0
 NOT_FOUND = 70  # of a fetch session
+FOLLOWERS_REFUSE = 10  # a version of Fetch
 NOT_YET = 3, 6, 100  # codes of a broker that does not know a new topic
-
-
-@pytest.fixture(scope="module")
-def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Several]:
-    with several_brokers(tmp_path_factory.mktemp("several")) as running:
-        yield running
 
 
 def batch(value: str) -> bytes:
@@ -189,22 +183,27 @@ def test_fetch_session_when_one_broker_leads_then_it_goes_on_and_no_other_connec
 
 
 def test_fetch_session_when_a_leader_moves_then_the_next_full_fetch_has_the_records(several: Several) -> None:
+    """In newer versions followers answer consumers (KIP-392)."""
     topic = several.brokers.create_topic("moved", [1, 1])
     with several.client() as client:
         produce(client, topic, 9, ["a", "b"])
         identity = topic_id(client, topic)
-        session = client.ask(fetch_request(topic, identity, {0: 0, 1: 0}, session=(0, 0)), 16).session_id
+        session = client.ask(
+            fetch_request(topic, identity, {0: 0, 1: 0}, session=(0, 0)), FOLLOWERS_REFUSE
+        ).session_id
 
         several.brokers.move_leader(topic, 0, 3)
 
         epoch, codes = 1, set()
         while NOT_FOUND not in codes:
-            response = client.ask(fetch_request(topic, identity, {0: 0, 1: 0}, session=(session, epoch)), 16)
+            response = client.ask(
+                fetch_request(topic, identity, {0: 0, 1: 0}, session=(session, epoch)), FOLLOWERS_REFUSE
+            )
             codes |= {response.error_code}
             codes |= {one.error_code for found in response.responses for one in found.partitions}
             epoch += 1
         assert codes == {0, 6, NOT_FOUND}
-        full = client.ask(fetch_request(topic, identity, {0: 0, 1: 0}, session=(0, 0)), 16)
+        full = client.ask(fetch_request(topic, identity, {0: 0, 1: 0}, session=(0, 0)), FOLLOWERS_REFUSE)
         assert values_of(full) == {0: ["a"], 1: ["b"]}
 
 

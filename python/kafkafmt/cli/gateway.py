@@ -38,6 +38,7 @@ from kafkafmt.server.options import ServerOptions
 from kafkafmt.server.security.users import UncheckedUsers
 
 if TYPE_CHECKING:
+    from kafkafmt.gateway.broker_ports import BrokerPorts
     from kafkafmt.gateway.options import GatewayOptions
 
 _starting_options = options(
@@ -48,6 +49,12 @@ _starting_options = options(
         is_flag=True,
         help="Only connect to the cluster, and print what would work. Exit status 1 if something would not.",
     ),
+)
+_per_broker_option = click.option(
+    "--listener-per-broker",
+    "broker_ports",
+    metavar="FIRST-LAST",
+    help="Ports that stand for one broker each: FIRST plus the node id, modulo the number of ports.",
 )
 _conversion_options = options(
     click.option(
@@ -163,6 +170,7 @@ class _Security:
 @click.argument("cluster", metavar="CLUSTER")
 @_starting_options
 @listening_options
+@_per_broker_option
 @client_options(
     "cluster",
     "A setting of the connections to the cluster, under Kafka's name or kafka-python's. May be repeated.",
@@ -176,6 +184,7 @@ def gateway(
     cluster: str,
     is_check: bool,
     listen: Address,
+    broker_ports: str | None,
     cluster_config: tuple[tuple[str, str], ...],
     cluster_config_file: Path | None,
     topics_file: Path | None,
@@ -238,6 +247,7 @@ def gateway(
         port=listen.port,
         is_committed=isolation == "read_committed",
         topics_file=_topics_file(topics_file),
+        broker_ports=_broker_ports(broker_ports, listen.port),
         **_cluster(cluster, cluster_config, security),
         **security.fields(),
         **settings,
@@ -266,6 +276,21 @@ def _cluster(uri: str, settings: tuple[tuple[str, str], ...], security: _Securit
         return {"servers": parse_servers(uri), "client_config": config}
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+
+
+def _broker_ports(text: str | None, port: int) -> BrokerPorts | None:
+    """Return the ports for one broker each. Raises click.UsageError. port: the one for all brokers."""
+    from kafkafmt.gateway.broker_ports import BrokerPorts
+
+    if text is None:
+        return None
+    try:
+        ports = BrokerPorts.parse(text)
+    except ValueError as error:
+        raise click.UsageError(f"--listener-per-broker: {error}") from None
+    if port in ports.all:
+        raise click.UsageError(f"--listener-per-broker {ports} has the port of --listen")
+    return ports
 
 
 def _topics_file(path: Path | None) -> Any:

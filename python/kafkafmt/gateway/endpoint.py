@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from kafkafmt._util.descriptors import max_connections
@@ -38,10 +39,17 @@ def max_clients(options: GatewayOptions) -> int:
 
 
 class Gateway:
-    """Offers a cluster on a listening socket, which the caller closes. Raises TlsError."""
+    """Offers a cluster on a listening socket, which the caller closes. Raises TlsError.
+
+    of_brokers: the listening sockets of `broker_ports`.
+    """
 
     def __init__(
-        self, options: GatewayOptions, listener: socket.socket, metrics: Metrics | None = None
+        self,
+        options: GatewayOptions,
+        listener: socket.socket,
+        metrics: Metrics | None = None,
+        of_brokers: Sequence[socket.socket] = (),
     ) -> None:
         options = replace(options, max_connections=max_clients(options))
         metrics = Metrics() if metrics is None else metrics
@@ -56,7 +64,7 @@ class Gateway:
         self._address = Address(node.host, node.port)
         service = Service.within(options, {}, None, self._work, metrics)
         service = replace(service, open_session=self._open_session, accept=self._accept)
-        self.server = Server(listener, service, tls)
+        self.server = Server(listener, service, tls, of_brokers)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -89,6 +97,7 @@ class Gateway:
     def _open_session(self, stream: Stream, on_end: Callable[[Exception], None]) -> ClientSession:
         options = self._options
         upstreams = Upstreams(self._io, self._view, options.servers, self._identity().first)
+        upstreams.own_of = self._own_of(stream)
         fetch = FetchOptions(
             options.max_fetch_bytes,
             options.chunk_bytes,
@@ -100,12 +109,26 @@ class Gateway:
         return ClientSession(
             stream,
             upstreams,
-            lambda _: self._address,
+            self._advertised,
             TranslatedProduce(upstreams, self._work, options.max_decompressed_bytes),
             TranslatedFetch(upstreams, self._work, fetch),
             options.write_timeout,
             on_end,
         )
+
+    def _own_of(self, stream: Stream) -> Callable[[Iterable[int]], int | None] | None:
+        """Return what finds the broker of a client's listener among all brokers; None if it stands for all of them."""
+        ports = self._options.broker_ports
+        if ports is None:
+            return None
+        port: int = stream.socket.getsockname()[1]
+        return partial(ports.node, port) if port in ports.all else None
+
+    def _advertised(self, node_id: int) -> Address:
+        """Return the address at which clients reach a broker."""
+        ports = self._options.broker_ports
+        port = None if ports is None else ports.port(node_id, self._view.brokers)
+        return self._address if port is None else Address(self._address.host, port)
 
     def _identity(self) -> ClientIdentity:
         options = self._options
@@ -117,7 +140,11 @@ class Gateway:
 
 
 async def open_worker_gateway(
-    options: GatewayOptions, listener: socket.socket, handlers: Mapping[int, Handler], metrics: Metrics
+    of_brokers: Sequence[socket.socket],
+    options: GatewayOptions,
+    listener: socket.socket,
+    handlers: Mapping[int, Handler],
+    metrics: Metrics,
 ) -> Gateway:
     """Open the gateway of one worker, which shares nothing with the others."""
-    return Gateway(options, listener, metrics)
+    return Gateway(options, listener, metrics, of_brokers)

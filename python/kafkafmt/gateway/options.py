@@ -8,6 +8,7 @@ from typing import Any
 
 from kafkafmt._util.sizes import MIB
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
+from kafkafmt.gateway.broker_ports import BrokerPorts
 from kafkafmt.gateway.cluster import Address
 from kafkafmt.gateway.identities import Identities
 from kafkafmt.server.options import ServerOptions
@@ -24,6 +25,7 @@ class GatewayOptions(ServerOptions):
     identities: how users of `users` authenticate at brokers; None: all as `client_config` says.
     passes_credentials: whether clients' own names and passwords authenticate at brokers (`UncheckedUsers`).
     topics_file: whether topics are converted for old consumers; None: as an older cluster says, else all are.
+    broker_ports: a port for each broker, in addition to the port for all of them; None: no such ports.
     is_committed: whether consumers older than Fetch v4 get records of committed transactions only.
     zstd_fallback: the codec in which clients without zstd support receive zstd batches; None: they get an error code.
     max_fetch_bytes: the most bytes of records that are requested from a broker for an old consumer at a time.
@@ -35,6 +37,7 @@ class GatewayOptions(ServerOptions):
     identities: Identities | None = None
     passes_credentials: bool = False
     topics_file: TopicsFile | None = None
+    broker_ports: BrokerPorts | None = None
     is_committed: bool = False
     zstd_fallback: Codec | None = None
     max_fetch_bytes: int = 4 * MIB

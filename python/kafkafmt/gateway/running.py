@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -37,21 +38,27 @@ def run(options: GatewayOptions, on_listening: Callable[[str, int], None]) -> No
     if options.memory_bytes is not None:
         bound_process()
     freeze_start()
-    with listen(options.host, options.port) as listener:
+    with ExitStack() as stack:
+        listener = stack.enter_context(listen(options.host, options.port))
+        ports = () if options.broker_ports is None else options.broker_ports.all
+        of_brokers = [stack.enter_context(listen(options.host, port)) for port in ports]
         serve = _serve_alone if options.workers == 1 else _serve_by_workers
         host, port = listener.getsockname()[:2]
-        asyncio.run(serve(options, listener, lambda: on_listening(host, port)))
+        asyncio.run(serve(options, listener, of_brokers, lambda: on_listening(host, port)))
 
 
 async def _serve_alone(
-    options: GatewayOptions, listener: socket.socket, on_ready: Callable[[], None]
+    options: GatewayOptions,
+    listener: socket.socket,
+    of_brokers: Sequence[socket.socket],
+    on_ready: Callable[[], None],
 ) -> None:
     with ExitStack() as stack:
         metrics, health = Metrics(), Health(options)
         if options.metrics is not None:
             metrics = PrometheusMetrics()
             serve_metrics(stack, metrics.served, options.metrics, options.request_timeout, health.pages())
-        gateway = Gateway(options, listener, metrics)
+        gateway = Gateway(options, listener, metrics, of_brokers)
         serving = asyncio.create_task(gateway.serve())
 
         async def reload() -> None:
@@ -69,7 +76,10 @@ async def _serve_alone(
 
 
 async def _serve_by_workers(
-    options: GatewayOptions, listener: socket.socket, on_ready: Callable[[], None]
+    options: GatewayOptions,
+    listener: socket.socket,
+    of_brokers: Sequence[socket.socket],
+    on_ready: Callable[[], None],
 ) -> None:
     _check_files(options)
     with ExitStack() as stack:
@@ -78,7 +88,8 @@ async def _serve_by_workers(
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="kafkafmt-metrics-")))
             told = workers_metrics(folder)
             serve_metrics(stack, told, options.metrics, options.request_timeout, health.pages())
-        supervisor = Supervisor(options, open_worker_gateway, listener, {}, folder)
+        open_worker = partial(open_worker_gateway, of_brokers)
+        supervisor = Supervisor(options, open_worker, listener, {}, folder)
 
         async def reload() -> None:
             again = await asyncio.to_thread(options.reload)

@@ -102,6 +102,7 @@ class ClientSession:
         """Return whether a request goes through as it is. Raises UpstreamError and UnsupportedRequestError."""
         if api_key in NAMING_APIS or api_key == ApiKey.ApiVersions:
             return False
+        await self.upstreams.find_own()
         is_translated = version in self._translated(api_key)
         try:
             taken = await self._taken(api_key)
@@ -207,7 +208,7 @@ class ClientSession:
     def _is_offered(self, api_key: int) -> bool:
         upstreams = self.upstreams
         return is_offered(
-            api_key, has_own=upstreams.own is not None, is_single=len(upstreams.view.brokers) == 1
+            api_key, has_own=upstreams.own_of is not None, is_single=len(upstreams.view.brokers) == 1
         )
 
     async def _taken(self, api_key: int) -> range:

@@ -245,7 +245,8 @@ class Upstreams:
     """The connections of one client, made when they are first needed.
 
     view: what is known of the cluster. config: the options of a client of kafka-python, with the client's identity.
-    own: the node of the client's listener; None if it stands for the whole cluster.
+    own_of: returns the node of the client's listener among those of the cluster; None if the listener stands for all.
+    own: that node, once `find_own` was called.
     """
 
     def __init__(
@@ -254,10 +255,10 @@ class Upstreams:
         view: ClusterView,
         bootstrap: Sequence[Address],
         config: Mapping[str, Any],
-        own: int | None = None,
     ) -> None:
         self.view = view
-        self.own = own
+        self.own: int | None = None
+        self.own_of: Callable[[Iterable[int]], int | None] | None = None
         self._io = io
         self._bootstrap = bootstrap
         self._timeout_s = config["request_timeout_ms"] / 1000
@@ -283,6 +284,17 @@ class Upstreams:
         for connection in self._connections.all():
             if connection.has_unsent:
                 await self._upstream(connection).send([])
+
+    async def find_own(self) -> None:
+        """Find the broker that the client's listener stands for. Raises UpstreamError if there is none."""
+        if self.own_of is None or self.own is not None:
+            return
+        self.own = self.own_of(self.view.brokers)
+        if self.own is None:
+            await self.refresh([])
+            self.own = self.own_of(self.view.brokers)
+        if self.own is None:
+            raise UpstreamError("the port stands for no broker of the cluster")
 
     async def any(self) -> Upstream:
         """Return a connection to any broker. Raises UpstreamError if none can be reached."""

@@ -7,6 +7,7 @@ import itertools
 import os
 import socket
 import ssl
+from collections.abc import Sequence
 from dataclasses import replace
 
 import structlog
@@ -40,16 +41,26 @@ def _family(host: str) -> socket.AddressFamily:
 
 
 class Server:
-    """Serves clients on a listening socket, which the caller closes. tls: None: in plain text."""
+    """Serves clients on a listening socket, which the caller closes. tls: None: in plain text.
 
-    def __init__(self, listener: socket.socket, service: Service, tls: ssl.SSLContext | None) -> None:
+    further: more listening sockets, for the same clients.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        service: Service,
+        tls: ssl.SSLContext | None,
+        further: Sequence[socket.socket] = (),
+    ) -> None:
         self.service = service
         self._listener = listener
+        self._listeners = (listener, *further)
         self._tls = tls
         self._max_connections = service.options.max_connections or max_connections()
         self._connections: dict[asyncio.Task[None], Connection | None] = {}
         self._numbers = itertools.count(1)
-        self._accepting: asyncio.Task[None] | None = None
+        self._accepting: list[asyncio.Task[None]] = []
 
     @property
     def address(self) -> tuple[str, int]:
@@ -62,12 +73,13 @@ class Server:
 
         If the task is cancelled, it does not wait for responses.
         """
-        self._listener.setblocking(False)
-        self._accepting = asyncio.create_task(self._accept())
-        # `gather` distinguishes the cancellation of that task, by `drain`, from a cancellation of this one.
-        (end,) = await asyncio.gather(self._accepting, return_exceptions=True)
-        if isinstance(end, Exception):
-            raise end
+        for listener in self._listeners:
+            listener.setblocking(False)
+            self._accepting.append(asyncio.create_task(self._accept(listener)))
+        # `gather` distinguishes the cancellation of those tasks, by `drain`, from a cancellation of this one.
+        for end in await asyncio.gather(*self._accepting, return_exceptions=True):
+            if isinstance(end, Exception):
+                raise end
         if self._connections:
             await asyncio.wait(self._connections, timeout=self.service.options.shutdown_timeout)
         for task in self._connections:
@@ -82,20 +94,20 @@ class Server:
 
     def drain(self) -> None:
         """Accept no more connections, close idle ones, and close the others after their current response."""
-        if self._accepting is not None:
-            self._accepting.cancel()
+        for accepting in self._accepting:
+            accepting.cancel()
         for task, connection in self._connections.items():
             if connection is None or not connection.is_busy:
                 task.cancel()
             else:
                 connection.drain()
 
-    async def _accept(self) -> None:
+    async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         limited = RateLimitedLog()
         while True:
             try:
-                sock, _ = await loop.sock_accept(self._listener)
+                sock, _ = await loop.sock_accept(listener)
             except OSError as error:  # out of descriptors, for example: other connections may close
                 limited.write(_log.error, "failure", "connection not accepted", error=str(error))
                 await asyncio.sleep(0.1)
