@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import uuid
 from typing import Any
 
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.producer import ProduceResponse
 
-from kafkafmt.gateway.hints import HintedFetch, HintedProduce
+from _kafkafmt.client.fetch_walk import ShareResponseWalk
+from kafkafmt.gateway.hints import HintedFetch, HintedProduce, HintedShare
 from kernels.wire_messages import encoded
 
 HOST = "broker-of-the-cluster"
@@ -139,3 +141,73 @@ def test_produce_response_when_it_passes_then_only_addresses_are_hidden(version:
     assert len(found) == len(data)
     assert not after.node_endpoints
     assert after.responses[0].partition_responses[0].current_leader.leader_id == 2
+
+
+def varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value % 0x80 | 0x80)
+        value //= 0x80
+    return bytes((*encoded, value))
+
+
+def text(value: str | None) -> bytes:
+    return b"\0" if value is None else varint(len(value) + 1) + value.encode()
+
+
+def share_response(
+    version: int, records: list[list[bytes | None]], *, is_fetch: bool, hints: bool
+) -> tuple[bytes, bytes]:
+    """A response to ShareFetch or ShareAcknowledge as Kafka's schema has it, and its end: endpoints and tags."""
+    data = bytearray(struct.pack(">i", 5) + b"\0" + struct.pack(">ih", 0, 0) + text("a message"))
+    if is_fetch or version > 1:
+        data += struct.pack(">i", 30_000)
+    data += varint(len(records) + 1)
+    for number, partitions in enumerate(records):
+        data += uuid.UUID(int=number + 1).bytes + varint(len(partitions) + 1)
+        for index, one in enumerate(partitions):
+            data += struct.pack(">ih", index, 6 if hints else 0) + text(None)
+            if is_fetch:
+                data += struct.pack(">h", 0) + text("of the acknowledgement")
+            data += struct.pack(">ii", 2, 7) + b"\0"
+            if is_fetch:
+                data += b"\0" if one is None else varint(len(one) + 1) + one
+                data += varint(3) + 2 * (struct.pack(">qqh", 0, 1, 1) + b"\0")
+            data += b"\0"
+        data += b"\0"
+    endpoint = struct.pack(">i", 2) + text(HOST) + struct.pack(">i", 9092) + text(None) + b"\0"
+    end = (varint(2) + endpoint if hints else varint(1)) + b"\0"
+    return bytes(data), end
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("is_fetch", [True, False])
+@pytest.mark.parametrize("hints", [True, False])
+@given(
+    records=st.lists(st.lists(st.none() | st.binary(max_size=300), max_size=3), max_size=3),
+    pieces=st.lists(st.integers(1, 500), min_size=1, max_size=5),
+)
+def test_share_response_when_it_passes_then_it_has_no_endpoints(
+    version: int, is_fetch: bool, hints: bool, records: Any, pieces: list[int]
+) -> None:
+    data, end = share_response(version, records, is_fetch=is_fetch, hints=hints)
+    errors: list[tuple[bytes, int, int]] = []
+    walk = ShareResponseWalk(version, is_fetch)
+
+    found = passed(HintedShare(Written(), None, 0, walk, errors.extend), data + end, pieces)  # type: ignore[arg-type]
+
+    assert found[: len(data)] == data
+    assert len(found) == len(data) + len(end)
+    if hints:
+        # An empty array, and one tagged field that takes the rest.
+        tags = found[len(data) + 1 :]
+        assert found[len(data) :].startswith(b"\1\1\x7f")
+        assert len(tags) == 3 + tags[2]
+        assert HOST.encode() not in found
+    else:
+        assert found[len(data) :] == end
+    assert errors == [
+        (uuid.UUID(int=number + 1).bytes, index, 6)
+        for number, partitions in enumerate(records if hints else [])
+        for index, _ in enumerate(partitions)
+    ]

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import confluent_kafka
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from kafka import KafkaConsumer
+from kafka.admin import KafkaAdminClient
 from kafka.protocol.admin import (
     DeleteGroupsRequest,
     DeleteRecordsRequest,
@@ -28,7 +33,7 @@ from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
 import kafkafmt as kf
 from broker.three_brokers import NODES
-from endpoints.raw_client import RawClient
+from endpoints.raw_client import SECONDS, RawClient
 from gateway.several_brokers import GROUP, TRANSACTION, Several
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("several_brokers")]
@@ -393,3 +398,53 @@ def test_versions_when_asked_for_then_apis_that_need_one_broker_are_not_offered(
     assert DESCRIBE_LOG_DIRS not in offered
     assert READ_SHARE_STATE not in offered
     assert offered[SHARE_FETCH].max_version == 2
+
+
+def test_confluent_kafka_when_through_one_address_then_it_reads_what_it_wrote(several: Several) -> None:
+    topic = several.brokers.create_topic("confluent", [1, 2, 3, 3])
+    settings = {"bootstrap.servers": several.gateway.address}
+    expected = {f"value-{number}".encode() for number in range(40)}
+    producer = confluent_kafka.Producer({**settings, "enable.idempotence": True})
+    for number, value in enumerate(sorted(expected)):
+        producer.produce(topic, value, partition=number % 4)
+    assert producer.flush(SECONDS) == 0
+
+    consumer = confluent_kafka.Consumer(
+        {**settings, "group.id": "of-confluent", "auto.offset.reset": "earliest", "client.rack": "anywhere"}
+    )
+    consumer.subscribe([topic])
+    found: set[bytes] = set()
+    while found < expected:
+        for message in consumer.consume(len(expected), 1):
+            assert message.error() is None
+            found.add(message.value())
+    consumer.commit(asynchronous=False)
+    consumer.close()
+
+    admin = AdminClient(settings)
+    listed = admin.list_consumer_groups().result(SECONDS)
+    assert "of-confluent" in {one.group_id for one in listed.valid}
+    described = admin.describe_consumer_groups(["of-confluent"])["of-confluent"].result(SECONDS)
+    assert described.group_id == "of-confluent"
+    partitions = [TopicPartition(topic, number) for number in range(4)]
+    ends = admin.list_offsets({one: OffsetSpec.latest() for one in partitions})
+    assert [ends[one].result(SECONDS).offset for one in partitions] == [10] * 4
+
+
+def test_kafka_python_when_through_one_address_then_its_admin_asks_each_broker(several: Several) -> None:
+    topic = several.brokers.create_topic("kafka-python", [1, 2, 3])
+    consumer = KafkaConsumer(
+        topic,
+        bootstrap_servers=several.gateway.address,
+        group_id="of-kafka-python",
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=SECONDS * 1000,
+    )
+    with several.client() as client:
+        produce(client, topic, 9, ["a", "b", "c"])
+    assert {next(consumer).value for _ in range(3)} == {b"a", b"b", b"c"}
+    consumer.close()
+
+    admin = KafkaAdminClient(bootstrap_servers=several.gateway.address)
+    assert "of-kafka-python" in str(admin.list_groups())
+    admin.close()

@@ -1,4 +1,4 @@
-"""Kafka's own clients of Kafka 4 use a cluster of three brokers through one address, and through one for each broker."""
+"""Kafka's own clients of Kafka 4 use three brokers through one address, and through one address for each broker."""
 
 from __future__ import annotations
 

@@ -69,17 +69,22 @@ async def by_leader(
     broker knows that they have none.
     """
     found = list(parts)
-    leader = upstreams.view.leader
-    unknown = {
-        topic for topic, partition, _ in found if topic is not None and leader(topic, partition) is None
-    }
+    by_node = _grouped(upstreams.view, found)
+    unknown = {topic for topic, _, _ in found if topic is not None} if None in by_node else set()
     if unknown:
         await upstreams.refresh(sorted(unknown, key=str))
-    by_node: dict[int | None, list[_Part]] = {}
-    for topic, partition, part in found:
-        node = None if topic is None else leader(topic, partition)
-        by_node.setdefault(node, []).append(part)
+        by_node = _grouped(upstreams.view, found)
     if None in by_node and len(by_node) > 1:
         without = by_node.pop(None)
         by_node[next(iter(by_node))] += without
+    return by_node
+
+
+def _grouped(
+    view: ClusterView, parts: Iterable[tuple[str | UUID | None, int, _Part]]
+) -> dict[int | None, list[_Part]]:
+    by_node: dict[int | None, list[_Part]] = {}
+    for topic, partition, part in parts:
+        node = None if topic is None else view.leader(topic, partition)
+        by_node.setdefault(node, []).append(part)
     return by_node
