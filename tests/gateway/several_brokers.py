@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kafka.protocol.metadata import FindCoordinatorRequest
+from kafka.protocol.admin import UpdateFeaturesRequest
+from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest
 
-from broker.broker import KAFKA_4
-from broker.three_brokers import NODES, ThreeBrokers
+from broker.broker import KAFKA_4, Broker
+from broker.three_brokers import NODES, TIMEOUT_MS, ThreeBrokers
 from endpoints.endpoint_process import EndpointProcess, gateway_process
 from endpoints.raw_client import RawClient
 
@@ -23,6 +24,9 @@ CONFIG = {
     "share.coordinator.state.topic.min.isr": 1,
 }
 GROUP, TRANSACTION = 0, 1
+# Of consumer groups of KIP-848, share groups, and transactions of KIP-890, by name.
+FEATURES = {"group.version": 1, "share.version": 1, "transaction.version": 2}
+UPGRADE = 1
 
 
 class Several(NamedTuple):
@@ -33,6 +37,24 @@ class Several(NamedTuple):
 
     def client(self) -> RawClient:
         return RawClient((self.gateway.host, self.gateway.port))
+
+    def enable(self, features: Mapping[str, int]) -> None:
+        """Let the cluster have these versions of features; all brokers have them when this returns."""
+        spec = UpdateFeaturesRequest.FeatureUpdateKey
+        request = UpdateFeaturesRequest(
+            timeout_ms=TIMEOUT_MS,
+            feature_updates=[
+                spec(feature=name, max_version_level=version, upgrade_type=UPGRADE)
+                for name, version in features.items()
+            ],
+            validate_only=False,
+        )
+        with self.client() as client:
+            updated = client.ask(request, 1)
+        assert not updated.error_code, updated
+        wanted = set(features.items())
+        for broker in self.brokers.nodes.values():
+            self.brokers.wait_until(lambda one=broker: wanted <= finalized(one))  # type: ignore[misc]
 
     def keys_by_node(self, key_type: int, prefix: str) -> dict[int, str]:
         """A group or transactional id for each broker that coordinates it."""
@@ -48,6 +70,13 @@ class Several(NamedTuple):
         return found
 
 
+def finalized(broker: Broker) -> set[tuple[str, int]]:
+    """The features of a broker's cluster, with their versions."""
+    request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+    found = broker.request(request, 4).finalized_features
+    return {(one.name, one.max_version_level) for one in found}
+
+
 @contextmanager
 def several_brokers(folder: Path, *options: str) -> Iterator[Several]:
     with ExitStack() as stack:
@@ -56,4 +85,6 @@ def several_brokers(folder: Path, *options: str) -> Iterator[Several]:
         gateway = stack.enter_context(
             gateway_process(brokers.bootstrap, *options, log=folder / "gateway.log")
         )
-        yield Several(brokers, gateway)
+        several = Several(brokers, gateway)
+        several.enable(FEATURES)
+        yield several
