@@ -38,7 +38,11 @@ def lacks(*modules: str) -> bool:
 
 # What needs the extras `serve` and `net` is left out where those are not installed.
 collect_ignore = [
-    *(["clients", "gateway", "serve", "server", "cli/test_serve.py"] if lacks("kafka", "scramp", "structlog") else []),
+    *(
+        ["clients", "gateway", "serve", "server", "cli/test_serve.py"]
+        if lacks("kafka", "scramp", "structlog")
+        else []
+    ),
     *(["client"] if lacks("kafka", "confluent_kafka") else []),
     *(["kernels/test_fetch.py", "kernels/test_produce.py"] if lacks("kafka") else []),
 ]

@@ -76,7 +76,7 @@ class LeaderRequests:
         self._shared: Sessions[tuple[str | None, str | None]] = Sessions()
         self._waits = False  # whether brokers wait for records: the last merged response had none
 
-    async def pass_on(self, frame: bytes, head: Head) -> None:
+    async def pass_on(self, frame: memoryview, head: Head) -> None:
         """Send a request to its leaders. Raises MalformedRequestError, UpstreamError and KafkaError."""
         if head.api_key == ApiKey.Produce:
             await self._pass_produce(frame, head)
@@ -87,7 +87,7 @@ class LeaderRequests:
 
     # Produce
 
-    async def _pass_produce(self, frame: bytes, head: Head) -> None:
+    async def _pass_produce(self, frame: memoryview, head: Head) -> None:
         request = decode_produce_request(frame)
         if request is None:
             raise MalformedRequestError(f"Produce of {len(frame)} bytes: it cannot be decoded")
@@ -120,7 +120,7 @@ class LeaderRequests:
         )
 
     async def _split_produce(
-        self, frame: bytes, request: ProduceRequest, nodes: dict[int | None, list[int]]
+        self, frame: memoryview, request: ProduceRequest, nodes: dict[int | None, list[int]]
     ) -> None:
         on_errors = self._on_errors(request.version)
         merged = MergedProduce(self._passed, request, len(frame), len(nodes), on_errors)
@@ -147,7 +147,7 @@ class LeaderRequests:
 
     # Fetch
 
-    async def _pass_fetch(self, frame: bytes, head: Head) -> None:
+    async def _pass_fetch(self, frame: memoryview, head: Head) -> None:
         if self._upstreams.own is not None:
             await self._fetch_from(self._upstreams.own, _framed(frame), len(frame), head, opens=False)
             return
@@ -229,7 +229,7 @@ class LeaderRequests:
 
     # Share groups
 
-    async def _pass_shared(self, frame: bytes, head: Head) -> None:
+    async def _pass_shared(self, frame: memoryview, head: Head) -> None:
         shared = _read_shared(frame, head)
         node = self._upstreams.own
         if node is None and shared.epoch != _NEW_SESSION:
@@ -268,11 +268,11 @@ class LeaderRequests:
         return await (self._upstreams.any() if node is None else self._upstreams.node(node))
 
 
-def _framed(frame: bytes) -> list[Buffer]:
+def _framed(frame: memoryview) -> list[Buffer]:
     return [len(frame).to_bytes(_SIZE_BYTES, "big"), frame]
 
 
-def _without_rack(frame: bytes, request: FetchRequest) -> list[Buffer]:
+def _without_rack(frame: memoryview, request: FetchRequest) -> list[Buffer]:
     size = request.rack_size
     if not size:
         return _framed(frame)
@@ -285,7 +285,7 @@ def _without_rack(frame: bytes, request: FetchRequest) -> list[Buffer]:
     ]
 
 
-def _read_shared(frame: bytes, head: Head) -> _Shared:
+def _read_shared(frame: memoryview, head: Head) -> _Shared:
     """Read the start of a request of a share group. Raises MalformedRequestError."""
     group, position = read_string(frame, head.body, head)
     member, position = read_string(frame, position, head)

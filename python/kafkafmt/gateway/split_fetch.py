@@ -217,6 +217,9 @@ class FetchPart:
     def begin(self, size: int) -> None:
         self.size = size
 
+    def memory(self) -> memoryview | None:
+        return None
+
     def take(self, data: memoryview) -> None:
         if self._is_refused:
             return

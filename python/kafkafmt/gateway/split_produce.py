@@ -34,7 +34,7 @@ _log = structlog.get_logger()
 
 
 def encode_part(
-    frame: bytes, request: ProduceRequest, rows: Sequence[np.void], correlation_id: int
+    frame: memoryview, request: ProduceRequest, rows: Sequence[np.void], correlation_id: int
 ) -> list[Buffer]:
     """Encode the request for some partitions of a request. rows: of its `partitions`."""
     rows = sorted(rows, key=lambda row: int(row["topic"]))
