@@ -217,7 +217,9 @@ class FetchPart:
     def begin(self, size: int) -> None:
         self.size = size
 
-    def memory(self) -> memoryview | None:
+    @property
+    def memory(self) -> None:
+        """None: bytes are written to the client, or copied, while they are valid."""
         return None
 
     def take(self, data: memoryview) -> None:
