@@ -187,7 +187,7 @@ cdef class ShareResponseWalk:
 
     def __init__(self, int version, bint has_records):
         if version < OLDEST_SHARE or version > NEWEST_SHARE:
-            raise ValueError(f"version of a share group's API: expected {OLDEST_SHARE} to {NEWEST_SHARE}, found {version}")
+            raise ValueError(f"version: expected {OLDEST_SHARE} to {NEWEST_SHARE}, found {version}")
         self.version = version
         self.has_records = has_records
         self.walk.stage = AT_START
