@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from broker.broker import HOST, Broker
+from broker.broker import HOST, KAFKA_3, KAFKA_4, Broker, Kafka
 from clients.tap import Tap
 from data.real_logs import LOGS, NAMES
+from endpoints.endpoint_process import gateway_process
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
@@ -22,7 +23,29 @@ def serving_broker(folder: Path, tap: Tap, empty_topics: Iterable[str] = ()) -> 
     The logs are put into its folder while it is down, and it recovers them when it starts: one of them was copied
     from a running broker and ends in zeros.
     """
-    with Broker(folder, {"advertised.listeners": f"PLAINTEXT://{tap.bootstrap}"}) as broker:
+    with _with_logs(
+        folder, {"advertised.listeners": f"PLAINTEXT://{tap.bootstrap}"}, KAFKA_3, empty_topics
+    ) as broker:
+        tap.upstream = (HOST, broker.port)
+        yield broker
+
+
+@contextmanager
+def serving_gateway(folder: Path, tap: Tap, *options: str) -> Iterator[Broker]:
+    """A broker of Kafka 4 with the same logs, behind a gateway that advertises the tap, whose upstream it becomes."""
+    with (
+        _with_logs(folder, {}, KAFKA_4) as broker,
+        gateway_process(broker.bootstrap, "--advertise", tap.bootstrap, *options) as gateway,
+    ):
+        tap.upstream = (gateway.host, gateway.port)
+        yield broker
+
+
+@contextmanager
+def _with_logs(
+    folder: Path, config: dict[str, str], kafka: Kafka, empty_topics: Iterable[str] = ()
+) -> Iterator[Broker]:
+    with Broker(folder, config, kafka=kafka) as broker:
         for topic, partitions in Counter(name.rpartition("-")[0] for name in NAMES).items():
             broker.create_topic(topic, partitions)
         for topic in empty_topics:
@@ -33,7 +56,6 @@ def serving_broker(folder: Path, tap: Tap, empty_topics: Iterable[str] = ()) -> 
         (broker.log_dir / CLEAN_SHUTDOWN).unlink()
         broker.start()
         broker.wait_for_coordinator()  # which KafkaJS 1.3 asks for six times in two seconds, and then never again
-        tap.upstream = (HOST, broker.port)
         yield broker
 
 

@@ -69,6 +69,7 @@ class Produce:
     topic: str
     partition: int
     error_code: int
+    version: int
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,8 @@ class Tap:
         """How many connections clients made."""
         self.requests: Counter[int] = Counter()
         """How many requests came, by API key."""
+        self.versions: set[tuple[int, int]] = set()
+        """The API keys and versions of the requests that came since all started over."""
         self.throttled: Counter[int] = Counter()
         """How many Fetch and Produce responses told the client to wait, by API key."""
         self.faults = NetworkFaults(self._run)
@@ -150,6 +153,7 @@ class Tap:
         with self._has_noted:
             self._start += 1
             self.fetches.clear()
+            self.versions.clear()
 
     def lose_next_produce(self) -> None:
         """End the connection that the next Produce response without an error comes on, in place of passing it on."""
@@ -201,7 +205,7 @@ class Tap:
             by_id = request.API_VERSION >= PRODUCE_BY_TOPIC_ID
             name = self._topic_names[topic.topic_id] if by_id else topic.name
             for partition in topic.partition_responses:
-                yield Produce(name, partition.index, partition.error_code)
+                yield Produce(name, partition.index, partition.error_code, request.API_VERSION)
 
     def _run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(STOP_SECONDS)
@@ -326,9 +330,11 @@ class _Exchange:
     def _api_key(self, way: Way, frame: bytes) -> int | None:
         if way is Way.RESPONSE:
             return self._api_keys.pop(*CORRELATION_ID.unpack_from(frame), None)
-        key, _, correlation_id = REQUEST_START.unpack_from(frame)
+        key, version, correlation_id = REQUEST_START.unpack_from(frame)
         self._api_keys[correlation_id] = key
         self._tap.requests[key] += 1
+        if self._start == self._tap._start:
+            self._tap.versions.add((key, version))
         return int(key)
 
     def _request(self, frame: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Unmodified consumers of every age read the logs of tests/data, from the endpoint and from a real broker.
+"""Unmodified consumers of every age read the logs of tests/data, from the endpoint, a real broker, and a gateway.
 
 The broker still converts down (3.9 is the last one that does): what holds for it shows that what is asserted here is
 Kafka's own behaviour. The broker is spared two things that the endpoint can do for old consumers: zstd, which it
@@ -24,7 +24,7 @@ from clients.programs import (
     Reading,
     parameters,
 )
-from clients.real_broker import serving_broker
+from clients.real_broker import serving_broker, serving_gateway
 from clients.tap import Fetch, Tap
 from data.real_logs import LOGS, NAMES
 from endpoints.endpoint_process import EndpointProcess
@@ -68,6 +68,10 @@ class Server:
         pytest.param(
             "broker", marks=[pytest.mark.broker, pytest.mark.full, pytest.mark.xdist_group("clients-broker")]
         ),
+        pytest.param(
+            "gateway",
+            marks=[pytest.mark.broker, pytest.mark.full, pytest.mark.xdist_group("clients-gateway")],
+        ),
     ],
 )
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
@@ -75,6 +79,9 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         if request.param == "broker":
             with serving_broker(tmp_path_factory.mktemp("broker"), tap):
                 yield Server(tap, is_broker=True)
+        elif request.param == "gateway":
+            with serving_gateway(tmp_path_factory.mktemp("broker"), tap, "--zstd-fallback", "lz4"):
+                yield Server(tap, is_broker=False)
         else:
             options = ("--advertise", tap.bootstrap, "--zstd-fallback", "lz4")
             with EndpointProcess(LOGS, *options) as endpoint:

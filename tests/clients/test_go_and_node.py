@@ -19,7 +19,7 @@ import pytest
 import kafkafmt as kf
 from broker.broker import HOST
 from clients.install_go_node import DRIVERS, GO, GO_DRIVER, NODE, NODE_ENVIRONMENT, Toolchain
-from clients.real_broker import serving_broker
+from clients.real_broker import serving_broker, serving_gateway
 from clients.tap import Tap
 from data.real_logs import LOGS, NAMES, ExpectedRecord, expected
 from endpoints.served import Served
@@ -176,6 +176,10 @@ class Server:
             "broker",
             marks=[pytest.mark.broker, pytest.mark.full, pytest.mark.xdist_group("go-and-node-broker")],
         ),
+        pytest.param(
+            "gateway",
+            marks=[pytest.mark.broker, pytest.mark.full, pytest.mark.xdist_group("go-and-node-gateway")],
+        ),
     ],
 )
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
@@ -183,6 +187,9 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         if request.param == "broker":
             with serving_broker(tmp_path_factory.mktemp("broker"), tap):
                 yield Server(tap)
+        elif request.param == "gateway":
+            with serving_gateway(tmp_path_factory.mktemp("broker"), tap, "--zstd-fallback", "lz4"):
+                yield Server(tap, Codec.LZ4)
         else:
             with Served(LOGS, advertised=tap.address, zstd_fallback=Codec.LZ4) as served:
                 tap.upstream = served.address

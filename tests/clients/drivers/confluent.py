@@ -19,6 +19,7 @@ from driver import Range, Task
 
 MAX_WAIT_MS = 50
 POLL_SECONDS = 0.5
+MAX_SECONDS = 60
 MOST_MESSAGES, MOST_QUEUED = 500, 1_000
 
 
@@ -51,7 +52,10 @@ def consumer_of(task: Task) -> Consumer:
 def read(task: Task, wanted: Range) -> None:
     consumer = consumer_of(task)
     topic, partition = wanted.topic, wanted.partition
-    consumer.assign([TopicPartition(topic, partition, wanted.start)])
+    start = TopicPartition(topic, partition, wanted.start)
+    if task.time is not None:
+        (start,) = consumer.offsets_for_times([TopicPartition(topic, partition, task.time)], MAX_SECONDS)
+    consumer.assign([start])
     while task.is_reading(topic, partition):
         message = consumer.poll(POLL_SECONDS)
         if message is None:

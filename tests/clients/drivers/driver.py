@@ -1,12 +1,13 @@
 """What every driver is told, and how it tells what its client handed out.
 
-    DRIVER BOOTSTRAP RANGE... [--version V] [--isolation I] [--group G] [--fetch-bytes N]
+    DRIVER BOOTSTRAP RANGE... [--version V] [--isolation I] [--group G [--share]] [--fetch-bytes N] [--time T]
 
 A RANGE is `topic:partition:start:end`, end exclusive. A driver prints a line of JSON for each record: topic,
 partition, offset, key and value (base64 or null), timestamp (ms, null for none), and headers where the client has
 them. It ends once the client's position is at the end of every range; where that takes too long it fails with a
-traceback. Of a group it is the only member, subscribes to the topics, and commits what it has told of. With
---fetch-bytes it fetches no more of a partition at a time, and little ahead.
+traceback. Of a group it is the only member, subscribes to the topics, and commits what it has told of. With --share
+there are others: it ends at the end of one range. With --fetch-bytes it fetches no more of a partition at a time, and
+little ahead. With --time it starts at the first record whose timestamp is that (ms) or a later one.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class Task:
         parser.add_argument("--version", help="of the broker that the client is to speak to")
         parser.add_argument("--isolation", default="read_uncommitted")
         parser.add_argument("--group")
+        parser.add_argument("--share", action="store_true")
+        parser.add_argument("--time", type=int)
         parser.add_argument("--fetch-bytes", type=int, default=FETCH_BYTES)
         told = parser.parse_args()
         self.bootstrap: str = told.bootstrap
@@ -56,6 +59,8 @@ class Task:
         self.isolation: str = told.isolation
         self.group: str | None = told.group
         self.fetch_bytes: int = told.fetch_bytes
+        self.time: int | None = told.time
+        self._is_shared: bool = told.share
         faulthandler.dump_traceback_later(DEADLINE_SECONDS, exit=True)
         self._ends = {(r.topic, r.partition): r.end for r in self.ranges}
 
@@ -69,7 +74,7 @@ class Task:
 
     @property
     def is_done(self) -> bool:
-        return not self._ends
+        return not self._ends or (self._is_shared and len(self._ends) < len(self.ranges))
 
     def is_reading(self, topic: str, partition: int) -> bool:
         return (topic, partition) in self._ends

@@ -27,6 +27,9 @@ def run(task: Task, consumer: Any, topic_partition: Any, error: type[Exception],
 
 def read(task: Task, consumer: Any, starts: dict[Any, int], polled: Polled) -> None:
     consumer.assign(list(starts))
+    if task.time is not None:
+        found = consumer.offsets_for_times(dict.fromkeys(starts, task.time))
+        starts = {partition: offset.offset for partition, offset in found.items()}
     for partition, start in starts.items():
         consumer.seek(partition, start)
     while not task.is_done:

@@ -20,7 +20,8 @@ def kcat(task: Task, *options: str) -> list[str]:
 
 
 def read(task: Task, wanted: Range) -> None:
-    where = ["-t", wanted.topic, "-p", str(wanted.partition), "-o", str(wanted.start)]
+    start = str(wanted.start) if task.time is None else f"s@{task.time}"
+    where = ["-t", wanted.topic, "-p", str(wanted.partition), "-o", start]
     with subprocess.Popen(kcat(task, "-C", "-e", *where), stdout=subprocess.PIPE) as process:
         while task.is_reading(wanted.topic, wanted.partition) and tell(task, process):
             pass

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from driver import Task
-from pykafka import KafkaClient
+from pykafka import KafkaClient, Topic
 from pykafka.common import OffsetType
 
 MAX_WAIT_MS = 50
 POLL_MS = 1_000
 MOST_MESSAGES = 100
+
+
+def offset_at(topic: Topic, partition: int, time: int) -> int:
+    return int(topic.fetch_offset_limits(time)[partition].offset[0])
 
 
 def main() -> None:
@@ -26,7 +30,8 @@ def main() -> None:
             fetch_message_max_bytes=task.fetch_bytes,
             queued_max_messages=MOST_MESSAGES,
         )
-        last_consumed = wanted.start - 1 if wanted.start else OffsetType.EARLIEST  # whose own number is -2
+        start = wanted.start if task.time is None else offset_at(topic, wanted.partition, task.time)
+        last_consumed = start - 1 if start else OffsetType.EARLIEST  # whose own number is -2
         raise_failure = consumer._raise_worker_exceptions
         # It fetches ahead, and would drop what it has fetched where the next batch is one that it cannot read.
         consumer._raise_worker_exceptions = lambda consumer=consumer, fail=raise_failure: (

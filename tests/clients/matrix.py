@@ -1,0 +1,242 @@
+"""The clients of the matrix: how each is started, what it does, and which versions it sends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+from kafka.protocol.api_key import ApiKey
+
+from broker.jars import KAFKA_4, java_clients
+from clients.install import site
+from clients.java_drivers import consuming, producing, simple
+from clients.programs import DRIVERS
+
+if TYPE_CHECKING:
+    from _pytest.mark import ParameterSet
+
+Command = Callable[[], list[str]]
+# The first versions that brokers of Kafka 4 take of the APIs that the clients here use.
+FIRST_TAKEN = {
+    ApiKey.Produce: 3,
+    ApiKey.Fetch: 4,
+    ApiKey.ListOffsets: 1,
+    ApiKey.OffsetCommit: 2,
+    ApiKey.OffsetFetch: 1,
+}
+GROUP_MEMBERS, GROUP_OFFSETS = "members", "offsets"
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client of some age.
+
+    produces, consumes: the commands of its drivers, up to the address; None: it has none.
+    version: of the broker that it is told it speaks to.
+    versions: what it sends, by API key; None: its newest.
+    codecs: those that it produces, and more options for its driver.
+    group: how it has groups: with members that share partitions, or only offsets that are committed; None: neither.
+    has_times: it seeks by time. is_newest: the tests that `make test` runs are of the newest client of each family.
+    drops_below_start: it leaves out what a wrapper holds before the offset that was asked for.
+    """
+
+    name: str
+    produces: Command | None = None
+    consumes: Command | None = None
+    version: str | None = None
+    versions: Mapping[int, int] = field(default_factory=dict)
+    codecs: Sequence[tuple[str, ...]] = ()
+    group: str | None = None
+    has_times: bool = False
+    is_newest: bool = False
+    drops_below_start: bool = True
+    site: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it sends versions that Kafka 4 has dropped."""
+        return any(version < FIRST_TAKEN[ApiKey(key)] for key, version in self.versions.items())
+
+    def producer(self, bootstrap: str, topic: str, count: int, options: Sequence[str]) -> list[str]:
+        """The command that sends records, as producer_driver.py says."""
+        assert self.produces is not None
+        return [*self.produces(), bootstrap, topic, str(count), self.version or "-", *options]
+
+    def consumer(self, bootstrap: str, ranges: Sequence[object], *options: str) -> list[str]:
+        """The command that reads ranges, as driver.py says."""
+        assert self.consumes is not None
+        told = () if self.version is None else ("--version", self.version)
+        return [*self.consumes(), bootstrap, *map(str, ranges), *told, *self.options, *options]
+
+    def start(self, command: Sequence[str]) -> subprocess.Popen[str]:
+        environment = {**os.environ, "PYTHONWARNINGS": "ignore::SyntaxWarning", **self.environment}
+        if self.site is not None:
+            environment["PYTHONPATH"] = str(site(self.site))
+        return subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+
+def python(driver: str) -> Command:
+    return lambda: [sys.executable, str(DRIVERS / f"{driver}.py")]
+
+
+def sent(produce: int, fetch: int) -> dict[int, int]:
+    return {ApiKey.Produce: produce, ApiKey.Fetch: fetch}
+
+
+GZIP, SNAPPY, LZ4, ZSTD, NONE = ("gzip",), ("snappy",), ("lz4",), ("zstd",), ("none",)
+UP_TO_SNAPPY, UP_TO_LZ4 = (NONE, GZIP, SNAPPY), (NONE, GZIP, SNAPPY, LZ4)
+ALL = (*UP_TO_LZ4, ZSTD)
+
+OLD_JAVA = [
+    Client(
+        f"java-{version}",
+        partial(lambda version: producing(java_clients(version)).command(), version),
+        None
+        if version == "0.8.2.2"
+        else partial(lambda version: consuming(java_clients(version)).command(), version),
+        versions=versions,
+        codecs=codecs,
+        group=None if version == "0.8.2.2" else GROUP_MEMBERS,
+        has_times=has_times,
+        is_newest=version == "0.10.2.2",
+    )
+    for version, versions, codecs, has_times in (
+        ("0.8.2.2", {ApiKey.Produce: 0}, UP_TO_LZ4, False),
+        ("0.9.0.1", sent(1, 1), UP_TO_LZ4, False),
+        ("0.10.0.1", sent(2, 2), UP_TO_LZ4, False),
+        ("0.10.2.2", sent(2, 3), UP_TO_LZ4, True),
+        ("0.11.0.3", sent(3, 5), (*UP_TO_LZ4, ("gzip", "idempotent"), ("lz4", "transactional")), True),
+        ("1.1.1", sent(5, 7), (SNAPPY, ("lz4", "transactional")), True),
+        ("2.0.1", sent(6, 8), (SNAPPY, ("lz4", "transactional")), True),
+    )
+]
+JAVA = [
+    Client(
+        "java-4",
+        lambda: producing(KAFKA_4).command(),
+        lambda: consuming(KAFKA_4).command(),
+        codecs=(*ALL, ("zstd", "transactional")),
+        group=GROUP_MEMBERS,
+        has_times=True,
+        is_newest=True,
+    ),
+]
+# Only brokers of Kafka 4 have the groups of KIP-848.
+JAVA_KIP_848 = Client(
+    "java-4-kip-848",
+    None,
+    lambda: consuming(KAFKA_4).command(),
+    group=GROUP_MEMBERS,
+    is_newest=True,
+    options=("--protocol", "consumer"),
+)
+SCALA = [
+    Client(
+        f"scala-0.8.2.2-v{version}",
+        None,
+        lambda: simple().command(),
+        version=str(version),
+        versions={ApiKey.Fetch: 0, ApiKey.OffsetCommit: version, ApiKey.OffsetFetch: version},
+        group=GROUP_OFFSETS,
+        has_times=True,
+        drops_below_start=True,
+    )
+    for version in (0, 1)
+]
+OLD_KAFKA_PYTHON = [
+    Client(
+        f"kafka-python-1.3.5-{version}",
+        python("produce_kafka_python"),
+        python("old_kafka_python"),
+        version=version,
+        versions=versions,
+        codecs=UP_TO_LZ4,
+        group=group,
+        has_times=version == "0.10.1",
+        is_newest=version == "0.10.1",
+        site="kafka-python-1.3.5",
+    )
+    for version, versions, group in (
+        ("0.8.2", sent(0, 0), GROUP_OFFSETS),
+        ("0.9", sent(1, 1), GROUP_MEMBERS),
+        ("0.10", sent(2, 2), GROUP_MEMBERS),
+        ("0.10.1", sent(2, 3), GROUP_MEMBERS),
+    )
+]
+PYKAFKA = [
+    Client(
+        f"pykafka-2.8.0-{version}",
+        python("produce_pykafka"),
+        python("pykafka_"),
+        version=version,
+        versions=versions,
+        codecs=(NONE, GZIP),
+        has_times=True,
+        is_newest=version == "0.10.0",
+        site="pykafka-2.8.0",
+    )
+    for version, versions in (("0.8.2", sent(0, 0)), ("0.9.0", sent(1, 1)), ("0.10.0", sent(2, 2)))
+]
+LIBRDKAFKA = [
+    Client(
+        f"{name}-{version or 'current'}",
+        python(f"produce_{name}"),
+        python(name),
+        version=version,
+        versions=versions,
+        codecs=UP_TO_LZ4 if versions else ALL,
+        group=None if version == "0.8.2.2" else GROUP_MEMBERS,
+        has_times=version is None,
+        is_newest=version is None or (name == "kcat" and version == "0.8.2.2"),
+    )
+    for name in ("kcat", "confluent")
+    for version, versions in (("0.8.2.2", sent(0, 0)), ("0.9.0.1", sent(1, 1)), ("0.10.0.1", {}), (None, {}))
+    if not (name == "confluent" and version)
+]
+CURRENT_PYTHON = [
+    Client(
+        "kafka-python-current",
+        python("produce_kafka_python"),
+        python("kafka_python"),
+        codecs=ALL,
+        group=GROUP_MEMBERS,
+        has_times=True,
+    ),
+    Client(
+        "aiokafka-current",
+        python("produce_aiokafka"),
+        python("aiokafka_"),
+        codecs=ALL,
+        group=GROUP_MEMBERS,
+        has_times=True,
+    ),
+]
+CLIENTS = [
+    *OLD_JAVA,
+    *JAVA,
+    *SCALA,
+    *OLD_KAFKA_PYTHON,
+    *PYKAFKA,
+    *LIBRDKAFKA,
+    *CURRENT_PYTHON,
+]
+
+
+def parameters(clients: Sequence[Client]) -> list[ParameterSet]:
+    """Mark each client that is not the newest of its family: it runs with `make test-all`."""
+    return [
+        pytest.param(one, id=one.name, marks=[] if one.is_newest else pytest.mark.full) for one in clients
+    ]
