@@ -89,6 +89,7 @@ class Kafka:
 
 KAFKA_3 = Kafka("3.9", jars.KAFKA, "kafka.tools.DumpLogSegments")
 KAFKA_4 = Kafka("4.x", jars.KAFKA_4, "org.apache.kafka.tools.DumpLogSegments")
+KAFKA_4_0 = Kafka("4.0", jars.KAFKA_4_0, "org.apache.kafka.tools.DumpLogSegments")
 
 
 # The controller has heard nothing of the broker for `broker.session.timeout.ms`, as on a loaded machine. The next

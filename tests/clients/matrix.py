@@ -8,13 +8,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from kafka.protocol.api_key import ApiKey
 
 from broker.jars import KAFKA_4, java_clients
 from clients.install import site
+from clients.install_go_node import GO, GO_DRIVER, NODE, NODE_ENVIRONMENT, Toolchain
 from clients.java_drivers import consuming, producing, simple
 from clients.programs import DRIVERS
 
@@ -57,6 +58,7 @@ class Client:
     is_newest: bool = False
     drops_below_start: bool = True
     site: str | None = None
+    toolchain: Toolchain | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
 
@@ -80,6 +82,9 @@ class Client:
         return [*self.consumes(), bootstrap, *map(str, ranges), *told, *self.options, *options]
 
     def start(self, command: Sequence[str]) -> subprocess.Popen[str]:
+        if self.toolchain is not None and self.toolchain.missing:
+            pytest.skip(f"{self.toolchain.missing} is not on this machine")
+        assert self.toolchain is None or self.toolchain.is_installed, "run tests/clients/install_go_node.py"
         environment = {**os.environ, "PYTHONWARNINGS": "ignore::SyntaxWarning", **self.environment}
         if self.site is not None:
             environment["PYTHONPATH"] = str(site(self.site))
@@ -224,6 +229,77 @@ CURRENT_PYTHON = [
         has_times=True,
     ),
 ]
+SARAMA = [
+    Client(
+        f"sarama-{version}",
+        lambda: [str(GO_DRIVER), "produce", "sarama"],
+        lambda: [str(GO_DRIVER), "sarama"],
+        version=version,
+        versions=versions,
+        codecs=codecs,
+        group=GROUP_MEMBERS if version in ("0.10.2.0", "0.11.0.0") else None,
+        has_times=True,
+        is_newest=version == "0.10.2.0",
+        toolchain=GO,
+    )
+    for version, versions, codecs in (
+        ("0.8.2.0", sent(0, 0), UP_TO_SNAPPY),
+        ("0.9.0.1", sent(0, 1), UP_TO_SNAPPY),
+        ("0.10.0.0", sent(2, 2), UP_TO_LZ4),
+        ("0.10.2.0", sent(2, 3), UP_TO_LZ4),
+        ("0.11.0.0", sent(3, 4), UP_TO_LZ4),
+    )
+]
+KAFKA_GO = [
+    Client(
+        "kafka-go-0.2",
+        lambda: [str(GO_DRIVER), "produce", "kafka-go"],
+        lambda: [str(GO_DRIVER), "kafka-go"],
+        versions=sent(2, 2),
+        codecs=UP_TO_LZ4,
+        group=GROUP_MEMBERS,
+        has_times=True,
+        is_newest=True,
+        toolchain=GO,
+    )
+]
+
+
+def node(program: str, versions: Mapping[int, int], version: str | None = None, **known: Any) -> Client:
+    told = [] if version is None else ["--version", version]
+    command = ["node", str(DRIVERS / "node" / f"{program}.js"), *told]
+    return Client(
+        version or program,
+        lambda: [*command, "produce"],
+        lambda: command,
+        versions=versions,
+        group=GROUP_MEMBERS,
+        toolchain=NODE,
+        environment=NODE_ENVIRONMENT,
+        **known,
+    )
+
+
+NODE_CLIENTS = [
+    node(
+        "kafka_node",
+        {ApiKey.Fetch: 0},
+        codecs=UP_TO_SNAPPY,
+        has_times=True,
+        is_newest=True,
+        drops_below_start=False,
+    ),
+    node(
+        "no_kafka",
+        {ApiKey.Produce: 0, ApiKey.Fetch: 0},
+        codecs=UP_TO_SNAPPY,
+        has_times=True,
+        is_newest=True,
+        drops_below_start=False,
+    ),
+    node("kafkajs", {}, "kafkajs-old", codecs=UP_TO_LZ4),
+    node("kafkajs", {}, "kafkajs", codecs=UP_TO_LZ4, has_times=True, is_newest=True),
+]
 CLIENTS = [
     *OLD_JAVA,
     *JAVA,
@@ -232,6 +308,9 @@ CLIENTS = [
     *PYKAFKA,
     *LIBRDKAFKA,
     *CURRENT_PYTHON,
+    *SARAMA,
+    *KAFKA_GO,
+    *NODE_CLIENTS,
 ]
 
 
