@@ -1,4 +1,4 @@
-"""Unmodified producers of every age write to the endpoint; ordinary consumers read what they wrote."""
+"""Unmodified producers of every age write to the endpoint and to a gateway; ordinary consumers read what they wrote."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from kafka import KafkaConsumer
 
 from clients.install import site
 from clients.programs import DRIVERS
-from endpoints.endpoint_process import EndpointProcess
+from endpoints.endpoint_process import EndpointProcess, gateway_process
 from kafkafmt.log import PartitionLog
 from kafkafmt.log.topic_configs import TopicConfig, set_topic_config
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
 
 pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("producers")]
 COUNT, SECONDS = 300, 60
@@ -56,25 +59,39 @@ WRITERS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+class Server(NamedTuple):
+    """What producers write to, and the folder where it keeps the partitions of their topics."""
+
+    address: str
+    directory: Path
+
+
+@pytest.fixture(
+    scope="module",
+    params=["endpoint", pytest.param("gateway", marks=[pytest.mark.broker, pytest.mark.full])],
+)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    if request.param == "gateway":
+        broker: Broker = request.getfixturevalue("broker")
+        for writer in range(len(WRITERS)):
+            broker.create_topic(topic_of(writer))
+        with gateway_process(broker.bootstrap) as gateway:
+            yield Server(gateway.address, broker.log_dir)
+        return
     folder = tmp_path_factory.mktemp("produced")
-    for number in range(len(WRITERS)):
-        set_topic_config(folder, f"t{number}", TopicConfig(1))
-    return folder
+    for writer in range(len(WRITERS)):
+        set_topic_config(folder, topic_of(writer), TopicConfig(1))
+    with EndpointProcess(folder, "--allow-produce") as endpoint:
+        yield Server(endpoint.address, folder)
 
 
-@pytest.fixture(scope="module")
-def endpoint(directory: Path) -> Iterator[EndpointProcess]:
-    with EndpointProcess(directory, "--allow-produce") as endpoint:
-        yield endpoint
+def topic_of(writer: int) -> str:
+    return f"produced-{writer}"
 
 
 @pytest.mark.parametrize("number", range(len(WRITERS)), ids=list(map(str, WRITERS)))
-def test_producer_when_it_writes_then_all_of_it_is_appended_and_consumed(
-    endpoint: EndpointProcess, directory: Path, number: int
-) -> None:
-    writer, topic = WRITERS[number], f"t{number}"
+def test_producer_when_it_writes_then_all_of_it_is_appended_and_consumed(server: Server, number: int) -> None:
+    writer, topic = WRITERS[number], topic_of(number)
     environment = {**os.environ, "PYTHONWARNINGS": "ignore::SyntaxWarning"}
     if writer.site is not None:
         environment["PYTHONPATH"] = str(site(writer.site))
@@ -82,7 +99,7 @@ def test_producer_when_it_writes_then_all_of_it_is_appended_and_consumed(
         [
             sys.executable,
             str(DRIVERS / writer.driver),
-            endpoint.address,
+            server.address,
             topic,
             str(COUNT),
             writer.version,
@@ -93,13 +110,13 @@ def test_producer_when_it_writes_then_all_of_it_is_appended_and_consumed(
         check=True,
     )
     wanted = [(b"k%d" % number, b"v%d" % number) for number in range(COUNT)]
-    log = PartitionLog(directory / f"{topic}-0")
+    log = PartitionLog(server.directory / f"{topic}-0")
     assert [(record.key, record.value) for record in log.records()] == wanted
     assert {batch.magic for batch in log.batches()} == {2}
     # librdkafka leaves a batch as it is that its codec makes no smaller.
     assert {batch.codec.name for batch in log.batches()} - {"NONE"} == {writer.options[0].upper()} - {"NONE"}
     consumer = KafkaConsumer(
-        topic, bootstrap_servers=endpoint.address, auto_offset_reset="earliest", group_id=None
+        topic, bootstrap_servers=server.address, auto_offset_reset="earliest", group_id=None
     )
     found = []
     while len(found) < COUNT:

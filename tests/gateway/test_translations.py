@@ -158,7 +158,7 @@ def test_offset_commit_when_it_is_v1_and_the_topic_unknown_then_an_error(server:
 
 
 def test_offsets_when_they_are_v0_then_the_group_has_them(translating: Server) -> None:
-    """Kafka 3.9 has these versions only with ZooKeeper: test_zookeeper_offsets.py."""
+    """Kafka 3.9 has these versions only with ZooKeeper."""
     topic, other, group = translating.new_topic(), translating.new_topic(), f"g-{uuid4()}"
     assert commit_codes(translating, 0, topic, group) == [OK]
     none = (-1, "", UNKNOWN_TOPIC_OR_PARTITION)

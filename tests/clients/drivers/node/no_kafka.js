@@ -30,8 +30,8 @@ const follow = async (topic, take) => {
     ...settings(take), groupId: options.group, startingOffset: kafka.EARLIEST_OFFSET
   })
   const handler = async (messages, _, partition) => {
-    const next = messages[messages.length - 1].offset + 1
-    await consumer.commitOffset({ topic, partition, offset: next })
+    const { offset } = messages[messages.length - 1]
+    await consumer.commitOffset({ topic, partition, offset }) // it commits the next one
     for (const { offset, message: { key, value } } of messages) {
       take.record({ topic, partition, offset, key, value, timestamp: null })
     }
