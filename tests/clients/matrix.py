@@ -194,7 +194,7 @@ PYKAFKA = [
         is_newest=version == "0.10.0",
         site="pykafka-2.8.0",
     )
-    for version, versions in (("0.8.2", sent(0, 0)), ("0.9.0", sent(1, 1)), ("0.10.0", sent(2, 2)))
+    for version, versions in (("0.8.2", sent(0, 0)), ("0.9.0", sent(0, 1)), ("0.10.0", sent(0, 2)))
 ]
 LIBRDKAFKA = [
     Client(

@@ -6,13 +6,11 @@ A tap between client and server asserts the versions that pass. Kafka 4 alone re
 from __future__ import annotations
 
 import json
-import subprocess
 import threading
 import time
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
@@ -20,8 +18,10 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.protocol.admin import CreateTopicsRequest, DescribeGroupsRequest
 from kafka.protocol.api_key import ApiKey
 
+from broker.broker import KAFKA_4, Broker
 from clients.matrix import (
     CLIENTS,
+    FIRST_TAKEN,
     GROUP_MEMBERS,
     GROUP_OFFSETS,
     JAVA_KIP_848,
@@ -35,9 +35,6 @@ from endpoints.endpoint_process import HOST, EndpointProcess, gateway_process
 from endpoints.raw_client import RawClient
 from endpoints.requests import metadata
 
-if TYPE_CHECKING:
-    from broker.broker import Broker
-
 pytestmark = [pytest.mark.clients, pytest.mark.broker]
 
 COUNT = 30
@@ -47,7 +44,7 @@ FIRST_TIMESTAMP = 1_700_000_000_000
 STEP_MS = 1_000
 SECONDS = 120
 READ_SECONDS = 30
-REFUSED_SECONDS = 15
+UNSUPPORTED_VERSION = 35
 PARTITIONS = 2
 CODECS = (None, "gzip", "snappy")  # of the batches that are read: every client has these
 
@@ -195,20 +192,20 @@ class Reader:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
-    def wait(self, *, seconds: float = SECONDS, is_refused: bool = False) -> Reader:
-        """Wait for its end. A client that is refused may try for longer than a test waits."""
+    def wait(self) -> Reader:
+        """Wait for its end, and assert that it was a success."""
         try:
-            status = self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            assert is_refused, f"it did not end; {''.join(self._errors)[-2000:]}"
-            status = -1
-            self._process.kill()
-            self._process.wait()
+            status = self._process.wait(SECONDS)
+        finally:
+            self.kill()
+        assert status == 0, "".join(self._errors)[-2000:]
+        return self
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
         for thread in self._threads:
             thread.join()
-        if not is_refused:
-            assert status == 0, "".join(self._errors)[-2000:]
-        return self
 
 
 def read(client: Client, server: Server, ranges: Iterable[Range], *options: str) -> Reader:
@@ -344,26 +341,45 @@ def test_offsets_when_they_are_committed_without_members_then_the_next_one_goes_
     assert sorted(second.places) == places((COUNT, COUNT), 2 * COUNT)
 
 
+@pytest.fixture(scope="module")
+def kafka_4(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A broker of Kafka 4, without a gateway, behind the tap."""
+    with Tap((HOST, 0)) as tap:
+        config = {"advertised.listeners": f"PLAINTEXT://{tap.bootstrap}"}
+        with Broker(tmp_path_factory.mktemp("kafka-4"), config, kafka=KAFKA_4) as broker:
+            broker.wait_for_coordinator()
+            tap.upstream = (HOST, broker.port)
+            yield Server("kafka-4", tap, tap.address)
+
+
+def wait_until_refused(server: Server, reader: Reader) -> None:
+    """Wait until a client has sent a version that Kafka 4 has dropped, or has failed; then end it."""
+
+    def has_sent_dropped() -> bool:
+        return any(version < FIRST_TAKEN.get(ApiKey(key), 0) for key, version in list(server.tap.versions))
+
+    server.wait_until(lambda: has_sent_dropped() or not reader.is_running, "a request that is refused")
+    assert has_sent_dropped()
+    reader.kill()
+
+
 @pytest.mark.full
 @pytest.mark.xdist_group("matrix-refused")
 @pytest.mark.parametrize("client", OLD, ids=str)
-def test_client_when_it_speaks_to_kafka_4_itself_then_it_gets_nothing(broker: Broker, client: Client) -> None:
-    topic = f"refused-{uuid4()}"
-    broker.create_topic(topic)
+def test_client_when_it_speaks_to_kafka_4_itself_then_it_gets_nothing(
+    kafka_4: Server, client: Client
+) -> None:
+    tap = kafka_4.tap
     if client.produces is not None:
-        command = client.producer(broker.bootstrap, topic, COUNT, client.codecs[0])
-        Reader(client, command).wait(seconds=REFUSED_SECONDS, is_refused=True)
-        assert end_offset(broker, topic) == 0
+        topic = kafka_4.new_topic(1)
+        tap.start_over()
+        command = client.producer(tap.bootstrap, topic, COUNT, client.codecs[0])
+        wait_until_refused(kafka_4, Reader(client, command))
+        assert {one.error_code for one in tap.produces if one.topic == topic} <= {UNSUPPORTED_VERSION}
     if client.consumes is not None:
-        with KafkaProducer(bootstrap_servers=broker.bootstrap) as producer:
-            producer.send(topic, b"value", b"key", partition=0).get(SECONDS)
-        command = client.consumer(broker.bootstrap, [Range(f"{topic}-0", 0, 1)])
-        assert Reader(client, command).wait(seconds=REFUSED_SECONDS, is_refused=True).places == []
-
-
-def end_offset(broker: Broker, topic: str) -> int:
-    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap)
-    partition = TopicPartition(topic, 0)
-    end: int = consumer.end_offsets([partition])[partition]
-    consumer.close()
-    return end
+        tap.start_over()
+        ranges = [Range(f"{kafka_4.read_topic}-0", 0, COUNT)]
+        reader = Reader(client, client.consumer(tap.bootstrap, ranges))
+        wait_until_refused(kafka_4, reader)
+        assert reader.places == []
+        assert {one.error_code for one in tap.fetches} <= {UNSUPPORTED_VERSION}
