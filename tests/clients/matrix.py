@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -43,7 +43,7 @@ class Client:
     versions: what it sends, by API key, if that is known. group_versions: what the members of its groups send instead.
     codecs: those that it produces, and more options for its driver.
     group: how it has groups: with members that share partitions, or only offsets that are committed; None: neither.
-    has_times: it seeks by time. is_newest: the tests that `make test` runs are of the newest client of each family.
+    has_times: it seeks by time. is_short: `make test` runs it, a client of each family.
     drops_below_start: it leaves out what a wrapper holds before the offset that was asked for.
     """
 
@@ -56,7 +56,7 @@ class Client:
     codecs: Sequence[tuple[str, ...]] = ()
     group: str | None = None
     has_times: bool = False
-    is_newest: bool = False
+    is_short: bool = False
     drops_below_start: bool = True
     site: str | None = None
     toolchain: Toolchain | None = None
@@ -117,7 +117,7 @@ OLD_JAVA = [
         codecs=codecs,
         group=None if version == "0.8.2.2" else GROUP_MEMBERS,
         has_times=has_times,
-        is_newest=version == "0.10.2.2",
+        is_short=version == "0.10.2.2",
     )
     for version, versions, codecs, has_times in (
         ("0.8.2.2", {ApiKey.Produce: 0}, UP_TO_LZ4, False),
@@ -137,7 +137,7 @@ JAVA = [
         codecs=(*ALL, ("zstd", "transactional")),
         group=GROUP_MEMBERS,
         has_times=True,
-        is_newest=True,
+        is_short=True,
     ),
 ]
 # Only brokers of Kafka 4 have the groups of KIP-848.
@@ -146,7 +146,7 @@ JAVA_KIP_848 = Client(
     None,
     lambda: consuming(KAFKA_4).command(),
     group=GROUP_MEMBERS,
-    is_newest=True,
+    is_short=True,
     options=("--protocol", "consumer"),
 )
 SCALA = [
@@ -172,7 +172,7 @@ OLD_KAFKA_PYTHON = [
         codecs=UP_TO_LZ4,
         group=group,
         has_times=version == "0.10.1",
-        is_newest=version == "0.10.1",
+        is_short=version == "0.10.1",
         site="kafka-python-1.3.5",
     )
     for version, versions, group in (
@@ -191,7 +191,7 @@ PYKAFKA = [
         versions=versions,
         codecs=(NONE, GZIP),
         has_times=True,
-        is_newest=version == "0.10.0",
+        is_short=version == "0.10.0",
         site="pykafka-2.8.0",
     )
     for version, versions in (("0.8.2", sent(0, 0)), ("0.9.0", sent(0, 1)), ("0.10.0", sent(0, 2)))
@@ -206,7 +206,7 @@ LIBRDKAFKA = [
         codecs=UP_TO_LZ4 if versions else ALL,
         group=None if version == "0.8.2.2" else GROUP_MEMBERS,
         has_times=version is None,
-        is_newest=version is None or (name == "kcat" and version == "0.8.2.2"),
+        is_short=name == "kcat" and version == "0.8.2.2",
     )
     for name in ("kcat", "confluent")
     for version, versions in (("0.8.2.2", sent(0, 0)), ("0.9.0.1", sent(1, 1)), ("0.10.0.1", {}), (None, {}))
@@ -240,7 +240,7 @@ SARAMA = [
         codecs=codecs,
         group=GROUP_MEMBERS if version in ("0.10.2.0", "0.11.0.0") else None,
         has_times=True,
-        is_newest=version == "0.10.2.0",
+        is_short=version == "0.10.2.0",
         toolchain=GO,
     )
     for version, versions, codecs in (
@@ -260,7 +260,7 @@ KAFKA_GO = [
         codecs=UP_TO_LZ4,
         group=GROUP_MEMBERS,
         has_times=True,
-        is_newest=True,
+        is_short=True,
         toolchain=GO,
     )
 ]
@@ -288,7 +288,6 @@ NODE_CLIENTS = [
         group_versions={ApiKey.Fetch: 2, ApiKey.OffsetCommit: 2},
         codecs=UP_TO_SNAPPY,
         has_times=True,
-        is_newest=True,
         drops_below_start=False,
     ),
     node(
@@ -296,12 +295,12 @@ NODE_CLIENTS = [
         {ApiKey.Produce: 1, ApiKey.Fetch: 0},
         codecs=UP_TO_SNAPPY,
         has_times=True,
-        is_newest=True,
+        is_short=True,
         drops_below_start=False,
     ),
     node("kafkajs", {}, "kafkajs-old", codecs=UP_TO_LZ4),
     # The codec that the tests bring makes frames of LZ4 that brokers refuse.
-    node("kafkajs", {}, "kafkajs", codecs=UP_TO_SNAPPY, has_times=True, is_newest=True),
+    node("kafkajs", {}, "kafkajs", codecs=UP_TO_SNAPPY, has_times=True, is_short=True),
 ]
 CLIENTS = [
     *OLD_JAVA,
@@ -317,8 +316,13 @@ CLIENTS = [
 ]
 
 
-def parameters(clients: Sequence[Client]) -> list[ParameterSet]:
-    """Mark each client that is not the newest of its family: it runs with `make test-all`."""
+def parameters(clients: Sequence[Client], short: Collection[str] | None = None) -> list[ParameterSet]:
+    """Mark clients that are not of the short run: `make test-all` runs them. short: other names than usual."""
     return [
-        pytest.param(one, id=one.name, marks=[] if one.is_newest else pytest.mark.full) for one in clients
+        pytest.param(
+            one,
+            id=one.name,
+            marks=[] if (one.is_short if short is None else one.name in short) else pytest.mark.full,
+        )
+        for one in clients
     ]

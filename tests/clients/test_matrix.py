@@ -15,8 +15,9 @@ from uuid import uuid4
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.protocol.admin import CreateTopicsRequest, DescribeGroupsRequest
+from kafka.protocol.admin import CreateTopicsRequest, DescribeGroupsRequest, UpdateFeaturesRequest
 from kafka.protocol.api_key import ApiKey
+from kafka.protocol.metadata import ApiVersionsRequest
 
 from broker.broker import KAFKA_4, Broker
 from clients.matrix import (
@@ -45,6 +46,7 @@ STEP_MS = 1_000
 SECONDS = 120
 READ_SECONDS = 30
 UNSUPPORTED_VERSION = 35
+UPGRADE = 1
 PARTITIONS = 2
 CODECS = (None, "gzip", "snappy")  # of the batches that are read: every client has these
 
@@ -123,6 +125,19 @@ class Server:
         with RawClient(self.address) as client:
             (found,) = client.ask(DescribeGroupsRequest(groups=[group]), 0).groups
         return len(found.members) if found.group_state == "Stable" else -1
+
+    def enable(self, feature: str, level: int) -> None:
+        """Enable a feature of the cluster, as `kafka-features upgrade` does."""
+        update = UpdateFeaturesRequest.FeatureUpdateKey(
+            feature=feature, max_version_level=level, upgrade_type=UPGRADE
+        )
+        asked = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+        with RawClient(self.address) as client:
+            answer = client.ask(UpdateFeaturesRequest(timeout_ms=30_000, feature_updates=[update]), 1)
+            assert answer.error_code == 0, answer.error_message
+            self.wait_until(
+                lambda: any(one.name == feature for one in client.ask(asked, 3).finalized_features), feature
+            )
 
     @staticmethod
     def wait_until(holds: object, what: str) -> None:
@@ -244,15 +259,18 @@ CODEC_CASES = [
         client,
         options,
         id=f"{client.name}-{'-'.join(options)}",
-        marks=[] if client.is_newest and options == client.codecs[-1] else pytest.mark.full,
+        marks=[] if client.is_short and options == client.codecs[-1] else pytest.mark.full,
     )
     for client in CLIENTS
     if client.produces is not None
     for options in client.codecs
 ]
 READERS = parameters([client for client in CLIENTS if client.consumes is not None])
-TIMED = parameters([client for client in CLIENTS if client.has_times])
-MEMBERS = parameters([client for client in (*CLIENTS, JAVA_KIP_848) if client.group == GROUP_MEMBERS])
+TIMED = parameters([client for client in CLIENTS if client.has_times], short=())
+MEMBERS = parameters(
+    [client for client in (*CLIENTS, JAVA_KIP_848) if client.group == GROUP_MEMBERS],
+    short=("java-0.10.2.2", "java-4-kip-848", "kafka-python-1.3.5-0.10.1", "no_kafka"),
+)
 COMMITTING = parameters([client for client in CLIENTS if client.group == GROUP_OFFSETS])
 OLD = [client for client in CLIENTS if client.is_old]
 
@@ -302,6 +320,8 @@ def test_group_when_two_members_share_a_topic_then_the_next_one_goes_on_where_th
 ) -> None:
     if server.name == "serve" and client is JAVA_KIP_848:
         pytest.skip("an endpoint has only the groups of before KIP-848")
+    if client is JAVA_KIP_848:
+        server.enable("group.version", 1)
     topic, group = server.new_topic(), f"group-{uuid4()}"
     ranges = [Range(f"{topic}-{partition}", 0, COUNT) for partition in range(PARTITIONS)]
     command = client.consumer(server.tap.bootstrap, ranges, "--group", group, "--share")
