@@ -131,13 +131,16 @@ class Server:
         update = UpdateFeaturesRequest.FeatureUpdateKey(
             feature=feature, max_version_level=level, upgrade_type=UPGRADE
         )
-        asked = ApiVersionsRequest(client_software_name="a", client_software_version="1")
         with RawClient(self.address) as client:
             answer = client.ask(UpdateFeaturesRequest(timeout_ms=30_000, feature_updates=[update]), 1)
-            assert answer.error_code == 0, answer.error_message
-            self.wait_until(
-                lambda: any(one.name == feature for one in client.ask(asked, 3).finalized_features), feature
-            )
+        assert answer.error_code == 0, answer.error_message
+        self.wait_until(lambda: feature in self.features(), feature)
+
+    def features(self) -> list[str]:
+        """The features that are enabled, as a new connection is told."""
+        asked = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+        with RawClient(self.address) as client:
+            return [one.name for one in client.ask(asked, 3).finalized_features]
 
     @staticmethod
     def wait_until(holds: object, what: str) -> None:

@@ -71,12 +71,15 @@ public class Consuming {
         while (!task.isDone()) {
             ConsumerRecords<byte[], byte[]> records = poll(consumer);
             tell(task, records);
-            if (!records.isEmpty()) {
-                try {
+            try {
+                if (!records.isEmpty()) {
                     consumer.commitSync();
-                } catch (KafkaException failure) { // the group has to be joined again, which poll does
-                    System.err.println(failure);
                 }
+                for (TopicPartition partition : consumer.assignment()) { // which others may have read to the end
+                    task.reached(partition.topic(), partition.partition(), consumer.position(partition));
+                }
+            } catch (KafkaException failure) { // the group has to be joined again, which poll does
+                System.err.println(failure);
             }
         }
     }
