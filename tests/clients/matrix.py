@@ -90,7 +90,12 @@ class Client:
         if self.site is not None:
             environment["PYTHONPATH"] = str(site(self.site))
         return subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # so that what the driver started ends with it
         )
 
 
