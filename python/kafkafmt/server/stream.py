@@ -18,7 +18,9 @@ _RECEIVE_BYTES = 64 * 1024
 # The most that is read of what a client sends while it waits for an answer.
 _WATCHED_BYTES = 4 * 1024
 _UNWATCHED_SECONDS = 0.1
-_TAKING = "the client to take more"
+_TAKING, _SENDING = "the client to take more", "more of a request"
+# Of a large request the selector reports so many bytes at once.
+_AWAITED_BYTES = 64 * KIB
 # Brokers have 100 KiB by default (`socket.send.buffer.bytes`).
 _SEND_BUFFER_BYTES = 256 * KIB
 # Socket options by their names on Linux, set if the system has them: seconds, seconds, number of probes.
@@ -102,13 +104,28 @@ class Stream:
             try:
                 count = self.socket.recv_into(target)
             except (BlockingIOError, ssl.SSLWantReadError):
-                await self._wait(
-                    self._loop.add_reader, self._loop.remove_reader, deadline, "more of a request"
-                )
+                await self._wait_for_much(len(target), deadline)
                 continue
             if not count:
                 raise ClosedByPeerError("closed by the client in the middle of a request")
             return count
+
+    async def _wait_for_much(self, wanted: int, deadline: float) -> None:
+        """Wait until so many bytes have arrived, or until the deadline if some have. Raises StalledError for none."""
+        awaited = 1 if isinstance(self.socket, ssl.SSLSocket) else min(wanted, _AWAITED_BYTES)
+        if awaited == 1:
+            await self._wait(self._loop.add_reader, self._loop.remove_reader, deadline, _SENDING)
+            return
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, awaited)
+        try:
+            await self._wait(self._loop.add_reader, self._loop.remove_reader, deadline, _SENDING)
+        except StalledError:
+            try:
+                self.socket.recv(1, socket.MSG_PEEK)
+            except BlockingIOError:
+                raise _stalled(_SENDING) from None
+        finally:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
 
     async def _receive(self, size: int, seconds: float) -> None:
         """Wait until `size` unread bytes have arrived."""
