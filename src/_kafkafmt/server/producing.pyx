@@ -150,7 +150,7 @@ def decode_produce_request(const uint8_t[::1] frame not None):
     if not is_valid:
         return None
     # Hold the memory that the tables point into.
-    topic_memory, partition_memory = allocate_rows(&topics, sizeof(Span)), allocate_rows(&partitions, sizeof(SentRow))
+    _topic_memory, partition_memory = allocate_rows(&topics, sizeof(Span)), allocate_rows(&partitions, sizeof(SentRow))
     with nogil:
         is_valid = read_request(frame, &settings, &topics, &partitions)
     if not is_valid or topics.count != topics.capacity or partitions.count != partitions.capacity:
