@@ -71,6 +71,11 @@ class Client:
         """Whether it sends versions that Kafka 4 has dropped."""
         return any(version < FIRST_TAKEN[ApiKey(key)] for key, version in self.versions.items())
 
+    @property
+    def asks_versions(self) -> bool:
+        """Whether it is a consumer that asks which versions there are, and then sends none that it lacks."""
+        return self.name == "java-0.10.2.2"
+
     def producer(self, bootstrap: str, topic: str, count: int, options: Sequence[str]) -> list[str]:
         """The command that sends records, as producer_driver.py says."""
         assert self.produces is not None
