@@ -7,7 +7,7 @@ size that is committed before the records are converted, and is converted chunk 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -98,6 +98,14 @@ class _Found(NamedTuple):
     @property
     def size(self) -> int:
         return 0 if self.records is None else self.records.size_in_bytes
+
+
+class _Stored(NamedTuple):
+    """The records of a partition as the broker has them. last_offset: of their last batch; None if none is whole."""
+
+    data: memoryview
+    high_watermark: int
+    last_offset: int | None
 
 
 class _Aborted(NamedTuple):
@@ -263,16 +271,19 @@ class TranslatedFetch:
         rows = {
             (decoded.topics[row["topic"]].decode(), int(row["partition"])): row for row in decoded.partitions
         }
-        answers: list[tuple[_Wanted, _Found]] = []
-        has_records = False
+        answers: dict[_Wanted, _Found] = {}
+        stored: dict[_Wanted, _Stored] = {}
         for part in parts:
-            found = await self._converted(request, part, rows.get(part[:2]), decoded, response)
-            if found.records is not None:
-                if has_records:  # batches that were converted to learn sizes are not kept, but for one
-                    found.records.forget_first()
-                has_records = True
-            answers.append((part, found))
-        return answers
+            found = await self._stored(request, part, rows.get(part[:2]), decoded, response)
+            if isinstance(found, _Found):
+                answers[part] = found
+            else:
+                stored[part] = found
+        if stored:
+            converted = await self._work.convert(partial(self._converted, request.version, stored))
+            for part, one in converted.items():
+                answers[part] = one if isinstance(one, _Found) else _failed(request, part, one)
+        return list(answers.items())
 
     def _max_bytes(self, request: Request, leaders: int) -> int:
         """Return the most bytes to request from each leader: fewer if memory is scarce."""
@@ -280,14 +291,15 @@ class TranslatedFetch:
         share = max(request.memory.available_bytes // _FREE_PART, _LEAST_BYTES)
         return max(min(int(request.body.max_bytes) // leaders, self._options.max_bytes, share), 1)
 
-    async def _converted(
+    async def _stored(
         self,
         request: Request,
         part: _Wanted,
         row: np.void | None,
         decoded: DecodedResponse,
         response: memoryview,
-    ) -> _Found:
+    ) -> _Found | _Stored:
+        """Return the records of a partition, or the answer if there are none to convert."""
         if row is None or row["error_code"]:
             code = errors.UnknownError.errno if row is None else int(row["error_code"])
             if code in STALE_LEADER_CODES:
@@ -307,19 +319,30 @@ class TranslatedFetch:
             first = int(row["first_aborted"])
             aborted = decoded.aborted[first : first + int(row["aborted"])]
             data = without_aborted(data, [_Aborted(*one) for one in aborted.tolist()])
-        try:
-            converted = await self._work.convert(partial(self._lazy, data, request.version, part))
-        except UnsupportedCompressionTypeError:
-            code = errors.UnsupportedCompressionTypeError.errno
-            return _Found(known_code(ApiKey.Fetch, request.version, code), high_watermark)
-        except KafkaFormatError as error:
-            _log.warning("conversion failed", topic=part.topic, partition=part.partition, error=str(error))
-            code = errors.CorruptRecordError.errno
-            return _Found(known_code(ApiKey.Fetch, request.version, code), high_watermark)
-        if converted.passed_position is None:
-            return _Found(high_watermark=high_watermark, records=converted)
-        passed = None if last_offset is None or last_offset < part.offset else last_offset + 1
-        return _Found(high_watermark=high_watermark, passed=passed)
+        return _Stored(data, high_watermark, last_offset)
+
+    def _converted(
+        self, version: int, stored: Mapping[_Wanted, _Stored]
+    ) -> dict[_Wanted, _Found | KafkaFormatError]:
+        """Prepare conversions, in a thread. Of the batches that sizes were learned from one is kept, converted."""
+        found: dict[_Wanted, _Found | KafkaFormatError] = {}
+        has_records = False
+        for part, one in stored.items():
+            try:
+                records = self._lazy(one.data, version, part)
+            except KafkaFormatError as error:
+                found[part] = error
+                continue
+            if records.passed_position is None:
+                if has_records:
+                    records.forget_first()
+                has_records = True
+                found[part] = _Found(high_watermark=one.high_watermark, records=records)
+            else:
+                last = one.last_offset
+                passed = None if last is None or last < part.offset else last + 1
+                found[part] = _Found(high_watermark=one.high_watermark, passed=passed)
+        return found
 
     async def _is_refused(self, index: NDArray[np.void], version: int, topic: str) -> bool:
         """Return whether these batches would be converted although their topic is not to be."""
@@ -367,6 +390,15 @@ class TranslatedFetch:
         for piece, records in zip(pieces[1:], sent, strict=True):
             parts += (records, piece)
         return FetchResponse(parts), [one.error_code for one in found.values() if one.error_code]
+
+
+def _failed(request: Request, part: _Wanted, error: KafkaFormatError) -> _Found:
+    if isinstance(error, UnsupportedCompressionTypeError):
+        code = errors.UnsupportedCompressionTypeError.errno
+    else:
+        _log.warning("conversion failed", topic=part.topic, partition=part.partition, error=str(error))
+        code = errors.CorruptRecordError.errno
+    return _Found(known_code(ApiKey.Fetch, request.version, code))
 
 
 def _magic(version: int) -> int:
