@@ -59,7 +59,8 @@ BASES = {"AsyncConsumerRebalanceListener", "EncodeBuffer"}
 # The server reads the schemas of messages, which have no public name, to measure and encode any message.
 SCHEMA, SCHEMA_READERS = "_struct", {"python/kafkafmt/server", "tests/server"}
 # Public, in spite of their names.
-DOCUMENTED = {"_asdict", "_exit", "_fields", "_make", "_replace", "_PARTITION_EOF"}
+DOCUMENTED = {"_asdict", "_exit", "_fields", "_make", "_replace"}
+DOCUMENTED |= {"_ALL_BROKERS_DOWN", "_AUTHENTICATION", "_PARTITION_EOF"}  # codes of confluent-kafka's errors
 
 
 @cache

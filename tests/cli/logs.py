@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -71,8 +72,16 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def run(*arguments: object) -> Result:
-    """Run a command in this process."""
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+    """Run a command in this process, whose logs are set up as before afterwards."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        return CliRunner().invoke(main, [str(argument) for argument in arguments])
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        if "structlog" in sys.modules:
+            sys.modules["structlog"].reset_defaults()
 
 
 def command(*arguments: object) -> list[str]:

@@ -33,6 +33,7 @@ BLOCK = re.compile(
 )
 START = re.compile(r"^kafkafmt gateway (?P<arguments>(?:(?!--check).)*)\Z", re.DOTALL | re.MULTILINE)
 BROKER, PORT, METRICS = "broker1:9092", ":9192", "127.0.0.1:9308"
+TOPIC = "orders-by-gateway"  # other tests have the topic that the page names
 NEEDED = ("curl", "jq", "kcat", "openssl")
 SECONDS = 60
 
@@ -43,7 +44,7 @@ class Session:
     def __init__(self, folder: Path, broker: str) -> None:
         self._folder, self._broker = folder, broker
         self._gateway: LoggedEndpoint | None = None
-        self._addresses: dict[str, str] = {BROKER: broker}
+        self._addresses: dict[str, str] = {BROKER: broker, "-t orders ": f"-t {TOPIC} "}
 
     def run(self, code: str) -> str:
         """What a block prints."""
@@ -101,7 +102,7 @@ def session(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.broker
 def test_page_when_run_then_prints_what_it_says(broker: Broker, session: Session) -> None:
-    broker.create_topic("orders")
+    broker.create_topic(TOPIC)
     for block in BLOCK.finditer(PAGE):
         assert session.run(block["code"]) == (block["printed"] or "").strip(), block["code"]
 

@@ -22,7 +22,7 @@ ROW = re.compile(r"^\| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 
 
 def test_page_when_it_lists_requests_then_they_are_those_of_the_routes() -> None:
-    _, _, rest = PAGE.read_text().partition("<!-- table of brokers by request -->")
+    _, _, rest = PAGE.read_text().partition("<!-- brokers by request -->")
     table, _, _ = rest.partition("<!-- end of the table -->")
 
     found = {

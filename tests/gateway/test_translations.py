@@ -381,7 +381,7 @@ def test_api_versions_when_asked_then_old_and_new_are_offered(
     for key, first in DROPPED:
         assert (key, offered[key][0]) == (key, 0)
         assert (key, taken[key][0]) == (key, 0 if key == ApiKey.Produce else first)
-    of_clients = [key for key in taken if key not in (ApiKey.ShareFetch, ApiKey.ShareAcknowledge)]
+    of_clients = [key for key in taken if key not in BETWEEN_BROKERS]
     assert sorted(offered) == sorted(of_clients)
     assert {key: offered[key][-1] for key in offered} == {key: taken[key][-1] for key in of_clients}
 
@@ -405,6 +405,8 @@ def test_api_versions_when_its_version_is_unknown_then_tells_which_are_known(tra
     assert answer == struct.pack(">ihihhh", 5, UNSUPPORTED_VERSION, 1, ApiKey.ApiVersions, 0, newest)
 
 
+# Of the state of share groups, which brokers keep for each other (KIP-932).
+BETWEEN_BROKERS = range(83, 88)
 # The first version that Kafka 4 takes (KIP-896).
 DROPPED = [
     (ApiKey.Produce, 3),

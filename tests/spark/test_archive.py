@@ -35,7 +35,7 @@ from spark.archives import (
     write_wheels,
 )
 
-COMMAND_LINE_ONLY = {"click", "rich"}
+COMMAND_LINE_ONLY = {"click", "rich", "tomli"}
 
 pytestmark = pytest.mark.xdist_group("spark-archive")  # one worker writes the archive that many tests read
 
