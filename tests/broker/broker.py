@@ -24,6 +24,7 @@ from typing import Any
 from kafka.errors import InvalidReplicationFactorError
 from kafka.protocol.admin import CreateTopicsRequest
 from kafka.protocol.api_message import ApiMessage
+from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from . import jars
@@ -35,6 +36,7 @@ STOP_SECONDS = 30
 NODE_ID = 1
 ANSWER_SECONDS = 60
 PROBE_SECONDS = 2
+EARLIEST = -2  # the timestamp of ListOffsets
 GROUP = 0  # the key type of FindCoordinator
 JVM_OPTIONS = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 PR_SET_PDEATHSIG = 1
@@ -341,8 +343,20 @@ class Broker:
     def _has_leaders(self, name: str, partitions: int) -> bool:
         (topic,) = self._metadata([name]).topics
         led = [p for p in topic.partitions if p.error_code == 0 and p.leader_id == self.node_id]
-        folders = [self.log_dir / f"{name}-{p.partition_index}" for p in led]
-        return topic.error_code == 0 and len(led) == partitions and all(folder.is_dir() for folder in folders)
+        return topic.error_code == 0 and len(led) == partitions and self._leads(name, partitions)
+
+    def _leads(self, name: str, partitions: int) -> bool:
+        """Whether this broker answers as the leader: metadata, and the folder, are there before."""
+        spec = ListOffsetsRequest.ListOffsetsTopic
+        asked = [
+            spec.ListOffsetsPartition(partition_index=number, timestamp=EARLIEST)
+            for number in range(partitions)
+        ]
+        request = ListOffsetsRequest(
+            replica_id=-1, isolation_level=0, topics=[spec(name=name, partitions=asked)]
+        )
+        (topic,) = self.request(request, 2).topics
+        return all(one.error_code == 0 for one in topic.partitions)
 
 
 def _free_ports(count: int) -> list[int]:
