@@ -52,9 +52,9 @@ class PassedResponses:
         self._changes: list[asyncio.Future[None]] = []
 
     @property
-    def count(self) -> int:
-        """The number of requests that wait for the end of their responses."""
-        return len(self._waiting)
+    def is_busy(self) -> bool:
+        """Whether responses are on their way, or the client has not read all bytes of the last one."""
+        return bool(self._waiting or self._unwritten)
 
     def expect(self, response: ExpectedResponse) -> None:
         """Expect a response after those that are expected already."""

@@ -96,7 +96,7 @@ class ClientSession:
     @property
     def is_busy(self) -> bool:
         """Whether responses are on their way."""
-        return self._passed.count > 0
+        return self._passed.is_busy
 
     async def passes(self, api_key: int, version: int) -> bool:
         """Return whether a request goes through as it is. Raises UpstreamError and UnsupportedRequestError."""
