@@ -202,13 +202,10 @@ class LeaderRequests:
             self._passed, request, size, self._on_errors(request.version), self._note_records
         )
         self._passed.expect(merged)
-        for node, wanted in nodes.items():
-            try:
-                upstream = await self._node(node)
-                await upstream.wait_free()
-            except UpstreamAuthenticationError:
-                raise
-            except UpstreamError:
+        # A part that has begun waits for the others. So all connections are there before the first part is sent.
+        found = [(await self._reached(node), wanted) for node, wanted in nodes.items()]
+        for upstream, wanted in found:
+            if upstream is None or not upstream.connection.can_send:
                 merged.add(None, wanted).refuse(errors.NotLeaderForPartitionError.errno)
                 continue
             correlation_id = upstream.next_correlation_id()
@@ -216,6 +213,17 @@ class LeaderRequests:
             sink = merged.add(upstream.connection, wanted)
             upstream.connection.send_passing([part], correlation_id, sink, math.inf)
         merged.expect_parts()
+
+    async def _reached(self, node: int | None) -> Upstream | None:
+        """Return a connection to a broker; None if it cannot be reached."""
+        try:
+            upstream = await self._node(node)
+            await upstream.wait_free()
+        except UpstreamAuthenticationError:
+            raise
+        except UpstreamError:
+            return None
+        return upstream
 
     def _note_records(self, has_records: bool) -> None:
         self._waits = not has_records
