@@ -13,6 +13,7 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 
 from _kafkafmt.server.fetching import decode_fetch_request
 from endpoints.raw_client import frame
+from kafkafmt.gateway.errors import UpstreamError
 from kafkafmt.gateway.hints import unknown_tags
 from kafkafmt.gateway.split_fetch import MergedFetch, Wanted
 from kafkafmt.server.heads import read_varint
@@ -200,6 +201,24 @@ def test_part_when_its_connection_ends_before_it_then_its_partitions_are_not_led
     assert [one.error_code for topic in decoded.responses for one in topic.partitions] == [0, 6]
     assert [code for _, _, code in found] == [6]
     assert written.is_ended
+
+
+@pytest.mark.parametrize("version", [11, 16])
+def test_part_when_it_is_longer_or_shorter_than_its_topics_then_the_response_fails(version: int) -> None:
+    damaged = response(version, 2, []) + b"more" if version == 11 else response(version, 2, [])[:-1]
+    written, asked = Written(), request(version, 1, 2)
+    response_ = MergedFetch(written, asked, 0, lambda _: None, lambda _: None)  # type: ignore[arg-type]
+    wanted = [Wanted(topic, one) for topic in asked.topics for one in topic.partitions]
+    connections = [Connection(data, 1000) for data in (response(version, 1, [[b"records"]]), damaged)]
+    for connection in connections:
+        connection.part = response_.add(connection, wanted[:1])  # type: ignore[arg-type]
+    response_.expect_parts()
+
+    for connection in connections * 2:
+        connection.step()
+
+    assert isinstance(written.error, UpstreamError)
+    assert not written.is_ended
 
 
 @given(size=st.integers(3, 40_000))

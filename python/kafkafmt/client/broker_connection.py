@@ -557,9 +557,15 @@ class BrokerConnection:
             sink.take(data)
         except Exception as error:  # of bytes that it cannot read
             self.close(kafka_errors.KafkaProtocolError(f"{self}: a malformed response: {error}"))
-        if not self._passed_left and not self.is_closed:
-            self._end_request()
+        if self._passed_left or self.is_closed:
+            return
+        self._end_request()
+        try:
             sink.end(None)
+        except Exception as error:
+            malformed = kafka_errors.KafkaProtocolError(f"{self}: a malformed response: {error!r}")
+            self.close(malformed)
+            sink.end(malformed)  # its request is not in flight any more
 
     def _take_left(self) -> None:
         """End a pause: handle the bytes that were received before it, then read."""

@@ -19,6 +19,7 @@ from _kafkafmt.client.fetch import NEWEST_VERSION, FetchEncoder, FetchSession
 from _kafkafmt.client.fetch_walk import FetchResponseWalk, ResponseWalkError
 from _kafkafmt.client.messages import RequestHeader
 from _kafkafmt.server.fetching import FetchedPartition, encode_fetch_response
+from kafkafmt.gateway.errors import UpstreamError
 from kafkafmt.gateway.hints import OnErrors, unknown_tags
 from kafkafmt.gateway.walking import ResponseWalker
 from kafkafmt.server.heads import is_flexible
@@ -36,6 +37,8 @@ _UNKNOWN = -1
 _NO_TAGS = b"\0"
 # The committed size has room for this many bytes of tags, which must not be 2 bytes in all.
 _SPARE_TAGS = 1
+# Each of two parts or more has a byte of tags, too.
+_LEAST_TAGS = 2 + _SPARE_TAGS
 # A broker without records lets the records of others wait for so long.
 _MAX_WAIT_MS = 100
 
@@ -118,7 +121,7 @@ class MergedFetch:
         self._parts: list[FetchPart] = []
         self._waiting = -1  # parts that have not begun; unknown while parts are added
         self._current = 0
-        self._tags_bytes = 0
+        self._left_bytes = 0  # of the committed size
 
     def add(self, connection: BrokerConnection | None, wanted: Sequence[Wanted]) -> FetchPart:
         """Add the part of a broker. connection: None for one that cannot be reached."""
@@ -141,7 +144,7 @@ class MergedFetch:
         topics_bytes = sum(part.size for part in self._parts) - sum(one.head_size for one in heads)
         if self._is_flexible:
             topics_bytes += _SPARE_TAGS
-            self._tags_bytes = topics_bytes
+        self._left_bytes = topics_bytes
         size = len(head) + topics_bytes
         self._responses.write(None, memoryview(size.to_bytes(_SIZE_BYTES, "big") + head))
         self._parts[0].go_on()
@@ -155,7 +158,7 @@ class MergedFetch:
     def write(self, connection: BrokerConnection | None, topics: memoryview) -> None:
         """Write bytes of the topics of the current part."""
         if topics:
-            self._tags_bytes -= len(topics)
+            self._left_bytes -= len(topics)
             self._responses.write(connection, topics)
 
     def part_ended(self) -> None:
@@ -164,8 +167,11 @@ class MergedFetch:
         if self._current < len(self._parts):
             self._parts[self._current].go_on()
             return
+        if self._left_bytes < _LEAST_TAGS if self._is_flexible else self._left_bytes:
+            self.fail(UpstreamError("Fetch: a part of the response has not the topics that its head tells"))
+            return
         if self._is_flexible:
-            self._responses.write(None, memoryview(unknown_tags(self._tags_bytes)))
+            self._responses.write(None, memoryview(unknown_tags(self._left_bytes)))
         found = [error for part in self._parts for error in part.walk.errors]
         if found:
             self._on_errors(found)

@@ -18,6 +18,7 @@ from kafka.protocol.producer import ProduceResponse
 from _kafkafmt.client.messages import RequestHeader
 from _kafkafmt.client.produce import TOPIC_IDS_VERSION, ProduceEncoder
 from kafkafmt.gateway.hints import OnErrors
+from kafkafmt.server.errors import MalformedRequestError
 from kafkafmt.server.wire import decode_response, encode_response
 
 if TYPE_CHECKING:
@@ -85,7 +86,11 @@ class MergedProduce:
             _log.debug("a part of a Produce request failed", error=str(error))
             self._refuse(rows, errors.NotLeaderForPartitionError.errno)
         else:
-            decoded = decode_response(response, ApiKey.Produce, self._request.version)
+            try:
+                decoded = decode_response(response, ApiKey.Produce, self._request.version)
+            except MalformedRequestError as malformed:
+                self._responses.fail(malformed)
+                return
             self._throttle_time_ms = max(self._throttle_time_ms, decoded.throttle_time_ms)
             for topic in decoded.responses:
                 self._add(topic)
