@@ -7,6 +7,7 @@ makes the client try again.
 from __future__ import annotations
 
 import copy
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ _log = structlog.get_logger()
 
 # Types of resources whose names are node ids (`ConfigResource.Type`).
 _BROKER_RESOURCES = frozenset((4, 8))
+_NODE_ID = re.compile("[0-9]{1,10}")
 
 
 class Split(ABC):
@@ -258,7 +260,7 @@ class _ByResource(Split):
         found: dict[int | None, list[Message]] = {}
         for resource in request.resources:
             name = resource.resource_name
-            is_node = resource.resource_type in _BROKER_RESOURCES and name.isascii() and name.isdigit()
+            is_node = resource.resource_type in _BROKER_RESOURCES and _NODE_ID.fullmatch(name) is not None
             found.setdefault(int(name) if is_node else None, []).append(resource)
         if len(found) < 2:
             return [(next(iter(found), None), request)]
@@ -285,7 +287,7 @@ class _ByBroker(Split):
     async def parts(self, upstreams: Upstreams, request: Message) -> list[tuple[int | None, Message]]:
         if not upstreams.view.brokers:
             await upstreams.refresh([])
-        return [(node, request) for node in sorted(upstreams.view.brokers)]
+        return [(node, request) for node in sorted(upstreams.view.brokers)] or [(None, request)]
 
     def refused(self, part: Message, error_code: int) -> list[Message]:
         return []
