@@ -129,7 +129,8 @@ def test_health_when_the_cluster_answers_then_is_ready_and_not_any_more_while_dr
 ) -> None:
     topic = f"drained-{workers}"
     broker.create_topic(topic)
-    with gateway_to(broker.bootstrap, "--metrics", "127.0.0.1:0", "--workers", workers) as running:
+    options = ("--metrics", "127.0.0.1:0", "--workers", workers, "--shutdown-timeout", 10 * SECONDS)
+    with gateway_to(broker.bootstrap, *options) as running:
         address = running.event("metrics are served")["address"]
         assert asked(address, "/health/live") == (200, "live")
         assert asked(address, "/health/ready") == (200, "ready")
@@ -148,6 +149,7 @@ def test_health_when_the_cluster_answers_then_is_ready_and_not_any_more_while_dr
             kcat(broker.bootstrap, None, "-P", "-t", topic, "-p", "0", records="one\n")
             (answer,) = client.receive(request, NEW, correlation_id).responses
             assert answer.partitions[0].error_code == 0
+            assert client.is_closed_by_peer()  # not only after the client's next request, or the timeout
             passed.socket.close()
         assert running.wait() == 0
 

@@ -202,6 +202,7 @@ class Connection:
         self._client_id: str | None = None  # as logs have it
         self._client = service.metrics.client(stream.host)
         self._is_draining = False
+        self._awaits_request = False
         self._task: asyncio.Task[None] | None = None
         self._answers = False
 
@@ -233,8 +234,7 @@ class Connection:
 
     async def _serve(self) -> None:
         self._task = asyncio.current_task()
-        while not self._is_draining:
-            size = await self._read_size()
+        while not self._is_draining and (size := await self._next_size()) is not None:
             if self._sasl is not None and self._sasl.expects_bare_token:
                 await self._answer_token(self._sasl, await self._read(size))
             else:
@@ -245,6 +245,22 @@ class Connection:
             if self._sasl is not None and self._sasl.failure is not None:
                 await asyncio.sleep(FAILED_AUTHENTICATION_DELAY)
                 raise RefusedError(self._sasl.failure, "sasl")
+
+        if self._session is not None and self._session.is_busy:
+            with self._stream.watched():
+                await self._session.wait_idle()
+
+    async def _next_size(self) -> int | None:
+        """Return the size of the next request; None if `drain` is called before it comes."""
+        self._awaits_request = True
+        try:
+            return await self._read_size()
+        except asyncio.CancelledError:
+            if self._is_draining and self._failure is None:
+                return None
+            raise
+        finally:
+            self._awaits_request = False
 
     async def _answer_next(self, size: int) -> None:
         if self._session is not None and await self._passes(self._session, size):
@@ -269,7 +285,9 @@ class Connection:
             frame = await self._read_into_memory(size)
             if api_key == ApiKey.Fetch and size > _SMALL_FRAME_BYTES:  # it is decoded to find its broker
                 await self._memory.take(measure_fetch_request(frame).decoded_bytes)
-            await session.pass_on(frame)
+            # Produce is passed on after the client has disconnected, which it may do with acks 0.
+            with nullcontext() if api_key == ApiKey.Produce else self._stream.watched():
+                await session.pass_on(frame)
             del frame
             await session.wait_sent()
             self._client.request_passed(api_key, version)
@@ -281,8 +299,10 @@ class Connection:
         return False
 
     def drain(self) -> None:
-        """End after the current response."""
+        """End after the responses to the requests that were taken."""
         self._is_draining = True
+        if self._awaits_request and self._task is not None:
+            self._task.cancel()
 
     @property
     def _is_known(self) -> bool:
