@@ -209,7 +209,7 @@ def test_part_when_it_is_longer_or_shorter_than_its_topics_then_the_response_fai
     written, asked = Written(), request(version, 1, 2)
     response_ = MergedFetch(written, asked, 0, lambda _: None, lambda _: None)  # type: ignore[arg-type]
     wanted = [Wanted(topic, one) for topic in asked.topics for one in topic.partitions]
-    connections = [Connection(data, 1000) for data in (response(version, 1, [[b"records"]]), damaged)]
+    connections = [Connection(data, 1000) for data in (response(version, 4, [[b"records"]]), damaged)]
     for connection in connections:
         connection.part = response_.add(connection, wanted[:1])  # type: ignore[arg-type]
     response_.expect_parts()
