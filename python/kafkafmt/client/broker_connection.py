@@ -282,6 +282,9 @@ class BrokerConnection:
         context = self._config["ssl_context"]
         if context is not None:
             connected = await handshake(self._io.loop, context, connected, self._host)
+        if self.is_closed:  # just after it was connected: this task is not cancelled yet
+            connected.close()
+            raise kafka_errors.Cancelled(f"{self}: closed")
         self._socket = connected
         self._io.loop.add_reader(self._socket, self._on_readable)
         await self._negotiate()
