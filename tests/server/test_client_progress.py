@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from kafkafmt.memory import MemoryBudget
-from kafkafmt.server.connection import ClientProgress, RefusedError
+from kafkafmt.server.client_progress import ClientProgress
+from kafkafmt.server.errors import RefusedError
 from kafkafmt.server.metrics import Metrics
 from kafkafmt.server.request_memory import OWN_BYTES, PATIENCE_SECONDS, RequestMemory
 from kafkafmt.server.stream import StalledError

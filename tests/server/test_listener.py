@@ -18,12 +18,12 @@ from endpoints.raw_client import RawClient
 from kafkafmt.convert.fetch_response import FetchResponse
 from kafkafmt.server.api_versions import ApiVersionsApi
 from kafkafmt.server.batch_work import BatchWork
-from kafkafmt.server.connection import Service
 from kafkafmt.server.down_conversion_memory import Lease
 from kafkafmt.server.listener import Server, listen
 from kafkafmt.server.metrics import Metrics
 from kafkafmt.server.options import ServerOptions
 from kafkafmt.server.request import Handler, Request
+from kafkafmt.server.service import Service
 from kafkafmt.server.wire import encode_fetch_response
 
 SERVED = {ApiKey.ApiVersions: range(5), ApiKey.Fetch: range(13)}

@@ -21,12 +21,12 @@ from kafkafmt.gateway.producing import TranslatedProduce
 from kafkafmt.gateway.session import ClientSession
 from kafkafmt.gateway.upstreams import Upstreams
 from kafkafmt.server.batch_work import BatchWork
-from kafkafmt.server.connection import Service
 from kafkafmt.server.listener import Server
 from kafkafmt.server.metrics import Metrics
 from kafkafmt.server.node import Node
 from kafkafmt.server.request import Handler
 from kafkafmt.server.security.tls import tls_context
+from kafkafmt.server.service import Service
 from kafkafmt.server.stream import Stream
 
 # A client takes a descriptor of its own, and one for each broker that it uses: seldom more than two at a time.

@@ -20,12 +20,12 @@ from kafkafmt.serve.producing.writers import Writers
 from kafkafmt.serve.topic_creation import TopicCreation
 from kafkafmt.serve.topic_settings import TopicConfigs
 from kafkafmt.server.batch_work import BatchWork
-from kafkafmt.server.connection import Service
 from kafkafmt.server.listener import Server
 from kafkafmt.server.metrics import Metrics
 from kafkafmt.server.node import Node
 from kafkafmt.server.request import Handler
 from kafkafmt.server.security.tls import tls_context
+from kafkafmt.server.service import Service
 from kafkafmt.storage import RemotePath
 
 

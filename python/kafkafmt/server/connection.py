@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import nullcontext, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import structlog
@@ -20,25 +18,19 @@ from kafka.protocol.api_key import ApiKey
 from kafka.protocol.consumer import FetchRequest
 
 from kafkafmt.convert.lazy import LazyDownConvertRecords
-from kafkafmt.memory import MemoryBudget
 from kafkafmt.records.base import MemoryRecords
 from kafkafmt.records.channel import write_bytes
-from kafkafmt.server.batch_work import BatchWork
-from kafkafmt.server.down_conversion_memory import DownConversionMemory, Lease
-from kafkafmt.server.errors import UnsupportedRequestError
+from kafkafmt.server.client_progress import ClientProgress
+from kafkafmt.server.errors import RefusedError, UnsupportedRequestError
 from kafkafmt.server.frames import Measured, TooManyElementsError, measure, measure_fetch_request
 from kafkafmt.server.heads import read_head
-from kafkafmt.server.metrics import Conversions, Metrics, Outcome, Refusal
-from kafkafmt.server.options import ServerOptions
-from kafkafmt.server.request import AnswerMemory, Handler, Request
+from kafkafmt.server.metrics import Conversions, Outcome
+from kafkafmt.server.request import AnswerMemory, Request
 from kafkafmt.server.request_memory import (
     ANSWER_ELEMENT_BYTES,
-    LEAST_MOVED_BYTES,
     OWN_BYTES,
-    PATIENCE_SECONDS,
     RECORDS_BYTES,
     REQUEST_COPIES,
-    RequestMemory,
 )
 from kafkafmt.server.security.sasl import (
     FAILED_AUTHENTICATION_DELAY,
@@ -46,6 +38,7 @@ from kafkafmt.server.security.sasl import (
     SaslSession,
     refusing_handlers,
 )
+from kafkafmt.server.service import Service, Session
 from kafkafmt.server.stream import StalledError, Stream
 from kafkafmt.server.structured_logging import bind_client_id
 from kafkafmt.server.wire import (
@@ -61,9 +54,7 @@ from kafkafmt.server.wire import (
 from kafkafmt.server.yielding import YieldBudget
 
 if TYPE_CHECKING:
-    from kafkafmt.convert.fetch_response import FetchResponse, FetchSend, ResponsePart
-
-_Made = TypeVar("_Made")
+    from kafkafmt.convert.fetch_response import FetchSend, ResponsePart
 
 _log = structlog.get_logger()
 
@@ -77,103 +68,6 @@ _RECEIVED_AT_ONCE = 128 * 1024
 # Seconds for which a client that reads nothing may hold memory that others wait for.
 _PATIENCE = 1.0
 _PIECE_BYTES = 128  # of a piece of a response in memory, beside its bytes
-
-
-class RefusedError(Exception):
-    """The connection is closed because of what the client did."""
-
-    def __init__(self, message: str, reason: Refusal = "request") -> None:
-        super().__init__(message)
-        self.reason: Refusal = reason
-
-
-class FetchHandler(Protocol):
-    """Answers Fetch, whose records are not encoded, but sent as stored, or converted while they are sent."""
-
-    async def answer(self, request: Request, lease: Lease) -> tuple[FetchResponse, list[int]]:
-        """Return the response and its error codes. lease: the connection's, for what is converted beforehand."""
-
-
-class Session(Protocol):
-    """What a server keeps for one client, if it passes requests on to other servers."""
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether responses are on their way."""
-
-    @property
-    def fetching(self) -> FetchHandler:
-        """What answers Fetch requests that do not pass."""
-
-    @property
-    def undecoded(self) -> frozenset[int]:
-        """The API keys whose handlers decode the frames of requests themselves."""
-
-    def handlers(self) -> Mapping[int, Handler]:
-        """Return the handlers of the requests that do not pass, by API key; not those of Fetch and SASL."""
-
-    async def passes(self, api_key: int, version: int) -> bool:
-        """Return whether a request is passed on as it is. Raises RequestError."""
-
-    async def pass_on(self, frame: memoryview) -> None:
-        """Pass a request on. Its response is sent to the client when it comes. Raises RequestError."""
-
-    async def wait_sent(self) -> None:
-        """Wait until nothing of the requests that were passed on is in memory. Raises RequestError."""
-
-    async def wait_idle(self) -> None:
-        """Wait until the responses of all requests that were passed on are sent."""
-
-    def close(self) -> None:
-        """Send no more."""
-
-
-@dataclass(frozen=True)
-class Service:
-    """What the connections of a server share.
-
-    handlers: by API key, except for Fetch and SASL.
-    open_session: opens the session of a client, whose requests may pass; called with a function that ends the client's
-        connection for a reason. None: the server answers all requests itself.
-    accept: called with the session of a client, its user, and the password if it is known, when SASL has authenticated
-        the client. Raises AuthenticationError.
-    """
-
-    options: ServerOptions
-    handlers: Mapping[int, Handler]
-    fetching: FetchHandler | None
-    work: BatchWork
-    memory: DownConversionMemory
-    metrics: Metrics
-    request_memory: RequestMemory
-    open_session: Callable[[Stream, Callable[[Exception], None]], Session] | None = None
-    accept: Callable[[Any, str, str | None], Awaitable[None]] | None = None
-
-    @classmethod
-    def within(
-        cls,
-        options: ServerOptions,
-        handlers: Mapping[int, Handler],
-        fetching: FetchHandler | None,
-        work: BatchWork,
-        metrics: Metrics,
-    ) -> Service:
-        """Return a service whose requests and conversions are within the memory limits of the options."""
-        chunks, requests = options.max_downconversion_bytes, options.max_produce_memory_bytes
-        return cls(
-            options,
-            handlers,
-            fetching,
-            work,
-            DownConversionMemory(MemoryBudget(chunks, "serve.chunks"), options.chunk_bytes, metrics),
-            metrics,
-            RequestMemory(
-                MemoryBudget(requests, "serve.requests"),
-                metrics,
-                max_bytes=max(requests, REQUEST_COPIES * options.largest_request_bytes),
-                seconds=options.request_timeout,
-            ),
-        )
 
 
 class Connection:
@@ -515,55 +409,6 @@ class Connection:
             progress.count(taken)
             if not taken:
                 await progress.wait_for(self._stream.wait_writable, self._options.write_timeout)
-
-
-class ClientProgress:
-    """Refuses a client that is too slow while others wait for the memory that it holds.
-
-    A client has PATIENCE_SECONDS for LEAST_MOVED_BYTES. The time in which the server waits for memory counts too, if it
-    is not `excused`: under such load, clients that move little give way to those that wait.
-    way: what the client does, `send` or `take`.
-    """
-
-    def __init__(self, memory: AnswerMemory, way: str) -> None:
-        self._memory, self._way = memory, way
-        self._loop = asyncio.get_running_loop()
-        self._begin()
-
-    def _begin(self) -> None:
-        self._ends_at, self._moved = self._loop.time() + PATIENCE_SECONDS, 0
-
-    def count(self, size: int) -> None:
-        """Count bytes that the client sent or read."""
-        self._moved += size
-
-    @contextmanager
-    def excused(self) -> Iterator[None]:
-        """Give the client more time: as much as the block takes."""
-        began = self._loop.time()
-        try:
-            yield
-        finally:
-            self._ends_at += self._loop.time() - began
-
-    async def wait_for(self, wait: Callable[[float], Awaitable[_Made]], seconds: float) -> _Made:
-        """Return the result of `wait(seconds)`. Raises StalledError after that time, RefusedError for a slow client."""
-        deadline = self._loop.time() + seconds
-        while True:
-            now = self._loop.time()
-            if now >= self._ends_at:
-                if self._memory.is_wanted and self._moved < LEAST_MOVED_BYTES:
-                    raise RefusedError(
-                        f"others wait for {self._memory.held} bytes of memory: expected a client to {self._way} "
-                        f"{LEAST_MOVED_BYTES} bytes in {PATIENCE_SECONDS} s, found {self._moved}",
-                        "memory",
-                    )
-                self._begin()
-            try:
-                return await wait(min(self._ends_at, deadline) - now)
-            except StalledError:
-                if self._loop.time() >= deadline:
-                    raise
 
 
 def _held_bytes(part: ResponsePart) -> int:

@@ -14,9 +14,10 @@ import structlog
 
 from kafkafmt._util.addresses import host_and_port
 from kafkafmt._util.descriptors import max_connections
-from kafkafmt.server.connection import Connection, RefusedError, Service
-from kafkafmt.server.errors import RequestError
+from kafkafmt.server.connection import Connection
+from kafkafmt.server.errors import RefusedError, RequestError
 from kafkafmt.server.options import ServerOptions
+from kafkafmt.server.service import Service
 from kafkafmt.server.stream import Stream
 from kafkafmt.server.structured_logging import RateLimitedLog, bind_connection
 
