@@ -21,7 +21,7 @@ from _kafkafmt.server.fetching import decode_fetch_request
 from _kafkafmt.server.producing import decode_produce_request
 from kafkafmt.gateway.errors import UpstreamAuthenticationError, UpstreamError
 from kafkafmt.gateway.hints import HintedFetch, HintedProduce, HintedShare, OnErrors
-from kafkafmt.gateway.leaders import Sessions, by_leader, forget_leaders
+from kafkafmt.gateway.leaders import Sessions, by_leader, forget_leaders, topic_name
 from kafkafmt.gateway.passing import MadeResponse, PassedResponses
 from kafkafmt.gateway.routes import read_string
 from kafkafmt.gateway.split_fetch import MergedFetch, Wanted
@@ -111,7 +111,7 @@ class LeaderRequests:
         if self._upstreams.own is not None:
             return {self._upstreams.own: []}
         are_ids = request.version >= _TOPIC_IDS
-        topics = [UUID(bytes=topic) if are_ids else topic.decode() for topic in request.topics]
+        topics = [UUID(bytes=topic) if are_ids else topic_name(topic) for topic in request.topics]
         rows = request.partitions
         parts = zip(rows["topic"].tolist(), rows["partition"].tolist(), strict=True)
         return await by_leader(

@@ -14,6 +14,7 @@ from uuid import UUID
 from kafka import errors
 
 from kafkafmt.gateway.cluster import STALE_LEADER_CODES, ClusterView
+from kafkafmt.server.errors import MalformedRequestError
 
 if TYPE_CHECKING:
     from kafkafmt.gateway.upstreams import Upstreams
@@ -45,6 +46,14 @@ class Sessions(Generic[_Key]):
     def forget(self, node: int) -> None:
         """Forget the sessions at a node: it does not lead what the client asks it for."""
         self._nodes = {session: one for session, one in self._nodes.items() if one != node}
+
+
+def topic_name(topic: bytes) -> str:
+    """Return the name of a topic in a request. Raises MalformedRequestError."""
+    try:
+        return topic.decode()
+    except UnicodeDecodeError:
+        raise MalformedRequestError(f"expected a topic in UTF-8, found {topic!r}") from None
 
 
 def forget_leaders(view: ClusterView, found: Iterable[tuple[bytes, int, int]], *, are_ids: bool) -> bool:

@@ -24,6 +24,7 @@ from kafkafmt.convert.options import ConversionStats
 from kafkafmt.gateway.cluster import STALE_LEADER_CODES
 from kafkafmt.gateway.error_codes import known_code
 from kafkafmt.gateway.errors import UpstreamError, UpstreamTimeoutError
+from kafkafmt.gateway.leaders import topic_name
 from kafkafmt.server.errors import MalformedRequestError, RequestError
 from kafkafmt.server.metrics import Conversions
 from kafkafmt.server.produced_records import RefusedRecordsError, checked_run
@@ -53,14 +54,6 @@ _TopicResponse = ProduceResponse.TopicProduceResponse
 
 class UnansweredProduceError(RequestError):
     """Records of a producer with `acks` 0 were refused. It waits for no response, so its connection is closed."""
-
-
-def _name(topic: bytes) -> str:
-    """Return the name of a topic. Raises MalformedRequestError."""
-    try:
-        return topic.decode()
-    except UnicodeDecodeError:
-        raise MalformedRequestError(f"Produce: expected a topic in UTF-8, found {topic!r}") from None
 
 
 class _Part(NamedTuple):
@@ -114,7 +107,7 @@ class TranslatedProduce:
     async def _answers(self, frame: Buffer, request: ProduceRequest, client: ClientEvents) -> list[_Answer]:
         answers = [_Answer(errors.UnknownError.errno)] * len(request.partitions)
         parts: list[_Part] = []
-        names = [_name(topic) for topic in request.topics]
+        names = [topic_name(topic) for topic in request.topics]
         conversions = Conversions()
         converted = await self._work.convert(partial(self._converted, memoryview(frame), request))
         for number, (row, one) in enumerate(zip(request.partitions, converted, strict=True)):
@@ -212,7 +205,7 @@ def _lost(error: UpstreamError) -> _Answer:
 
 
 def _response(request: ProduceRequest, answers: Sequence[_Answer]) -> Message:
-    responses = [_TopicResponse(name=_name(topic), partition_responses=[]) for topic in request.topics]
+    responses = [_TopicResponse(name=topic_name(topic), partition_responses=[]) for topic in request.topics]
     for row, answer in zip(request.partitions, answers, strict=True):
         responses[row["topic"]].partition_responses.append(
             _TopicResponse.PartitionProduceResponse(

@@ -23,6 +23,7 @@ class Broker(Enum):
     """Which broker answers an API, if the client's connection stands for the whole cluster.
 
     OWN: the broker that the client means, which only its own listener tells.
+    GATEWAY: it is about the client's connection, which ends here. Behind it there are connections of the gateway.
     BETWEEN: brokers send it to each other, so it is not offered.
     """
 
@@ -34,6 +35,7 @@ class Broker(Enum):
     NAMED = "the broker that a resource names; any for other resources"
     EVERY = "every broker; the answers are merged"
     OWN = "the broker of its listener"
+    GATEWAY = "none: the gateway answers itself"
     BETWEEN = "none"
 
 
@@ -57,6 +59,7 @@ _GROUP, _GROUPS = Route(Broker.GROUP, _Key.FIRST), Route(Broker.GROUP, _Key.IN_A
 _TRANSACTION = Route(Broker.TRANSACTION, _Key.FIRST)
 _CONTROLLER, _NAMED = Route(Broker.CONTROLLER), Route(Broker.NAMED)
 _EVERY, _OWN, _BETWEEN = Route(Broker.EVERY), Route(Broker.OWN), Route(Broker.BETWEEN)
+_GATEWAY = Route(Broker.GATEWAY)
 
 ROUTES: Mapping[int, Route] = {
     ApiKey.Produce: _LEADER,
@@ -72,8 +75,8 @@ ROUTES: Mapping[int, Route] = {
     ApiKey.SyncGroup: _GROUP,
     ApiKey.DescribeGroups: _GROUPS,
     ApiKey.ListGroups: _EVERY,
-    ApiKey.SaslHandshake: _ANY,
-    ApiKey.ApiVersions: _ANY,
+    ApiKey.SaslHandshake: _GATEWAY,
+    ApiKey.ApiVersions: _GATEWAY,
     ApiKey.CreateTopics: _CONTROLLER,
     ApiKey.DeleteTopics: _CONTROLLER,
     ApiKey.DeleteRecords: _LEADER,
@@ -91,7 +94,7 @@ ROUTES: Mapping[int, Route] = {
     ApiKey.AlterConfigs: _NAMED,
     ApiKey.AlterReplicaLogDirs: _OWN,
     ApiKey.DescribeLogDirs: _OWN,
-    ApiKey.SaslAuthenticate: _ANY,
+    ApiKey.SaslAuthenticate: _GATEWAY,
     ApiKey.CreatePartitions: _CONTROLLER,
     ApiKey.CreateDelegationToken: _CONTROLLER,
     ApiKey.RenewDelegationToken: _CONTROLLER,

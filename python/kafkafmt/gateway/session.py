@@ -100,7 +100,7 @@ class ClientSession:
 
     async def passes(self, api_key: int, version: int) -> bool:
         """Return whether a request goes through as it is. Raises UpstreamError and UnsupportedRequestError."""
-        if api_key in NAMING_APIS or api_key == ApiKey.ApiVersions:
+        if api_key in NAMING_APIS or broker_of(api_key) is Broker.GATEWAY:
             return False
         await self.upstreams.find_own()
         is_translated = version in self._translated(api_key)

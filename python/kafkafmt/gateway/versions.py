@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from kafka.protocol import admin, metadata
+from kafka.protocol import admin, metadata, sasl
 from kafka.protocol.api_key import ApiKey
 from kafka.protocol.metadata import ApiVersionsResponse
 
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
 # The first versions with batches of format v2. Those below are translated by modules of their own.
 FIRST_BATCHES = {ApiKey.Produce: 3, ApiKey.Fetch: 4}
-# The newest versions whose messages are decoded here: those that name brokers, or are for several.
+# The newest versions whose messages are decoded here: those that name brokers, are for several, or end here.
 _NEWEST: Mapping[int, int] = {
     ApiKey.Metadata: metadata.MetadataRequest.max_version,
     ApiKey.FindCoordinator: metadata.FindCoordinatorRequest.max_version,
     ApiKey.DescribeCluster: admin.DescribeClusterRequest.max_version,
     ApiKey.ApiVersions: metadata.ApiVersionsRequest.max_version,
+    ApiKey.SaslHandshake: sasl.SaslHandshakeRequest.max_version,
+    ApiKey.SaslAuthenticate: sasl.SaslAuthenticateRequest.max_version,
     ApiKey.Produce: 13,
     ApiKey.Fetch: 18,
     ApiKey.ShareFetch: 2,
