@@ -112,6 +112,18 @@ def test_fetch_when_the_first_batch_is_larger_than_may_come_then_it_comes_whole(
     assert offsets_of(found) == list(range(10))
 
 
+@pytest.mark.parametrize("version", [1, 3])
+def test_fetch_when_no_bytes_are_enough_then_does_not_wait(
+    broker: Broker, client: RawClient, version: int
+) -> None:
+    topic = f"no-bytes-{version}"
+    broker.create_topic(topic)
+
+    found = fetched(client, fetch(Wanted(topic), min_bytes=0, max_wait_ms=10 * SECONDS * 1000), version)[0]
+
+    assert offsets_of(found) == []
+
+
 def test_fetch_when_partitions_have_more_than_fits_then_each_has_its_turn(
     broker: Broker, client: RawClient
 ) -> None:

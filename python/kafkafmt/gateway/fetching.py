@@ -181,7 +181,8 @@ class TranslatedFetch:
         memory, loop = request.memory, asyncio.get_running_loop()
         assert memory is not None
         began_with = memory.taken_bytes
-        ends_at = loop.time() + max(request.body.max_wait_ms, 0) / 1000
+        waits_ms = request.body.max_wait_ms if request.body.min_bytes > 0 else 0  # as brokers do
+        ends_at = loop.time() + max(waits_ms, 0) / 1000
         asked = {part: part for part in wanted}
         slice_s = 0.0
         while asked:
