@@ -30,6 +30,7 @@ async def main():
     await asyncio.gather(connection(1), connection(2))
     log.debug("detail")
     logging.getLogger("asyncio").warning("slow %s", "callback")
+    password = "-".join(["wonder", "land"])
     try:
         1 / 0
     except ZeroDivisionError:
@@ -75,6 +76,13 @@ def test_logs_when_text_then_can_be_read_without_colours() -> None:
     assert "answered" in first
     assert "connection=1" in first
     assert "\x1b" not in first
+
+
+@pytest.mark.parametrize("log_format", ["json", "text"])
+def test_logs_when_something_fails_then_have_a_traceback_without_local_variables(log_format: str) -> None:
+    text = "\n".join(logged(log_format, "info"))
+    assert "ZeroDivisionError" in text
+    assert "wonder-land" not in text
 
 
 @pytest.mark.parametrize("client_id", ["\x1b[2J\x1b]0;mine\x07", "a\nb", "\x9b31m", "\u202etxt"])

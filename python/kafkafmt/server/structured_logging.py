@@ -32,8 +32,11 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    # Clients choose some values: `repr` escapes control sequences for the terminal.
-    text_renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), repr_native_str=True)
+    # Clients choose some values: `repr` escapes control sequences for the terminal. Other tracebacks than the plain one
+    # show local variables, which may be passwords.
+    text_renderer = structlog.dev.ConsoleRenderer(
+        colors=sys.stderr.isatty(), repr_native_str=True, exception_formatter=structlog.dev.plain_traceback
+    )
     rendering: list[structlog.types.Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
         if log_format == "json"
