@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NOWHERE = "kafka://127.0.0.1:1"
 PASSWORD = "wonderland"
-SASL = "security.protocol=SASL_SSL"
+SASL, SASL_PLAIN = "security.protocol=SASL_SSL", "security.protocol=SASL_PLAINTEXT"
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,19 @@ SASL = "security.protocol=SASL_SSL"
         (
             [NOWHERE, "--sasl-passthrough", "--tls-cert", "c", "--tls-key", "k"],
             ["expected security.protocol=SASL_SSL of the cluster, found PLAINTEXT"],
+        ),
+        (
+            [
+                NOWHERE,
+                "--sasl-passthrough",
+                "--tls-cert",
+                "c",
+                "--tls-key",
+                "k",
+                "--cluster-config",
+                SASL_PLAIN,
+            ],
+            ["--sasl-passthrough sends passwords", "found SASL_PLAINTEXT"],
         ),
         (
             [NOWHERE, "--cluster-config", f"sasl.plain.password={PASSWORD}"],

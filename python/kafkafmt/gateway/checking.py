@@ -260,12 +260,13 @@ async def _brokers(
 async def _addresses(options: GatewayOptions) -> list[_Found]:
     """Return whether the addresses of the gateway can be used."""
     found = []
-    try:
-        listen(options.host, options.port).close()
-    except OSError as error:
-        found.append(
-            _Found("warning", f"--listen {host_and_port(options.host, options.port)}: {error.strerror}")
-        )
+    ports = () if options.broker_ports is None else options.broker_ports.all
+    for port in (options.port, *ports):
+        option = "--listen" if port == options.port else "--listener-per-broker"
+        try:
+            listen(options.host, port).close()
+        except OSError as error:
+            found.append(_Found("warning", f"{option} {host_and_port(options.host, port)}: {error.strerror}"))
     if options.advertised is not None:
         host, port = options.advertised
         place = f"--advertise {host_and_port(host, port)}"

@@ -80,6 +80,16 @@ def check_security(given: Mapping[str, Any], *, has_own_identity: bool) -> None:
         raise ValueError(f"security.protocol={protocol} needs {names}")
 
 
+def check_passthrough(given: Mapping[str, Any]) -> None:
+    """Raise ValueError for options by which the passwords of clients would be sent in plain text."""
+    mechanism = given.get("sasl_mechanism") or PLAIN
+    if given.get("security_protocol") == "SASL_PLAINTEXT" and mechanism == PLAIN:
+        raise ValueError(
+            "--sasl-passthrough sends passwords: expected security.protocol=SASL_SSL of the cluster for PLAIN, "
+            "found SASL_PLAINTEXT"
+        )
+
+
 def without_sasl(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return options that connect without credentials. A broker answers ApiVersions then, and nothing else."""
     protocol = config["security_protocol"]
