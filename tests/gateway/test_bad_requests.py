@@ -1,4 +1,4 @@
-"""Requests that clients of a gateway should not send: they reach no broker, and end their connection at most."""
+"""Requests that clients of a gateway should not send: they end their connection, and the log says why."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from endpoints.endpoint_process import GATEWAY, EndpointProcess
 from endpoints.logged_endpoint import LoggedEndpoint
@@ -15,8 +14,6 @@ from endpoints.raw_client import SIZE, RawClient
 from log.samples import batches, put_segment
 
 PRODUCE, OLD, NEW = 0, 2, 3  # an API, and versions of it
-ILLEGAL_SASL_STATE = 34
-NOT_IN_USE = "SASL is not in use here"
 
 
 @pytest.fixture
@@ -50,11 +47,3 @@ def test_produce_when_a_topic_is_not_utf_8_then_the_log_says_so(
     client.socket.sendall(SIZE.pack(len(frame)) + frame)
     assert client.is_closed_by_peer()
     assert gateway.event("connection closed")["error"] == "expected a topic in UTF-8, found b'\\xff'"
-
-
-def test_sasl_of_a_client_then_ends_at_the_gateway_which_has_authenticated_at_the_brokers(
-    client: RawClient,
-) -> None:
-    assert client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == ILLEGAL_SASL_STATE
-    answer = client.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0wonderland"), 1)
-    assert (answer.error_code, answer.error_message) == (ILLEGAL_SASL_STATE, NOT_IN_USE)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from kafka.protocol.consumer import JoinGroupRequest, OffsetCommitRequest, OffsetFetchRequest
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from endpoints.endpoint_process import EndpointProcess, gateway_process, lasting_address
 from endpoints.raw_client import RawClient
@@ -17,6 +18,7 @@ from log.samples import batches, put_segment
 from serve.produced import answered, batch, produce
 
 LEADER_NOT_AVAILABLE, NOT_LEADER, NO_COORDINATOR = 5, 6, 15
+ILLEGAL_SASL_STATE = 34
 RECORDS = 3
 
 
@@ -112,3 +114,9 @@ def test_cluster_when_it_cannot_be_reached_then_new_clients_are_told_by_the_end_
 ) -> None:
     client.send(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
     assert client.is_closed_by_peer()
+
+
+def test_sasl_of_clients_then_ends_at_the_gateway_which_asks_no_broker(client: RawClient) -> None:
+    """What it would ask, on a connection that it has authenticated itself, is whether the password is its own."""
+    assert client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == ILLEGAL_SASL_STATE
+    assert client.ask(SaslAuthenticateRequest(auth_bytes=b"\0a\0b"), 1).error_code == ILLEGAL_SASL_STATE
