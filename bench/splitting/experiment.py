@@ -24,9 +24,9 @@ POLICIES = (
     Policy("before KIP-126", SlidingAverage, resets=False, is_live=True),
     Policy("the KIP's text", UnclampedSteps),
     Policy("Kafka", CompressionRatioEstimator),
-    Policy("ours, reset", CompressionRatioEstimator, is_measured=True),
-    Policy("ours", CompressionRatioEstimator, is_measured=True, resets=False),
-    Policy("ours, largest of 50", RecentRatioEstimator, is_measured=True, resets=False),
+    Policy("ours, kip126, reset", CompressionRatioEstimator, is_measured=True),
+    Policy("ours, kip126", CompressionRatioEstimator, is_measured=True, resets=False),
+    Policy("ours", RecentRatioEstimator, is_measured=True, resets=False),
 )
 
 _TOTAL = 120 * MB

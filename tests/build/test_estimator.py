@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 import kafkafmt as kf
 from kafkafmt import Codec, CompressionRatioEstimator, RecentRatioEstimator
+from kafkafmt.build.estimator import as_estimator
 
 
 def test_estimate_when_nothing_was_observed_then_1():
@@ -134,3 +136,22 @@ def test_recent_estimator_when_its_options_make_no_sense_then_value_error(make):
 def test_observe_when_ratio_is_none_then_value_error(estimator, ratio):
     with pytest.raises(ValueError, match="ratio: expected 0 or more"):
         estimator.observe("t", Codec.LZ4, ratio)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("recent", RecentRatioEstimator), ("kip126", CompressionRatioEstimator)]
+)
+def test_estimator_of_kip_126_when_named_then_a_new_one_of_that_kind(name: str, kind: type) -> None:
+    assert type(as_estimator(name)) is kind
+    assert as_estimator(name) is not as_estimator(name)
+
+
+def test_estimator_when_it_is_an_object_then_that_object() -> None:
+    estimator = RecentRatioEstimator(3)
+    assert as_estimator(estimator) is estimator
+
+
+@pytest.mark.parametrize(("wrong", "error"), [("kip-126", ValueError), ("", ValueError), (None, TypeError)])
+def test_estimator_when_it_is_none_then_refused_with_the_names(wrong: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="expected one of recent, kip126"):
+        as_estimator(wrong)

@@ -35,6 +35,7 @@ PEM = {
         (KafkaAdminClient, {"api_version": "3.9"}, {"api_version": (3, 9)}),
         (KafkaAdminClient, {"send_buffer_bytes": "7"}, {"send_buffer_bytes": 7}),
         (Producer, {"acks": "all", "compression.level": "3"}, {"acks": -1, "compression_level": 3}),
+        (Producer, {"estimator": "kip126"}, {"estimator": "kip126"}),
         (Producer, {"acks": "1", "retries": "5"}, {"acks": 1, "retries": 5.0}),
         (
             KafkaConsumer,

@@ -35,7 +35,6 @@ _NUMBERS = ("receive_buffer_bytes", "send_buffer_bytes", "compression_level")
 # Options that are objects although their default is None.
 _OBJECTS = (
     "budget",
-    "estimator",
     "key_deserializer",
     "key_serializer",
     "sasl_oauth_token_provider",

@@ -39,8 +39,8 @@ PRODUCER_OPTIONS = _options(
         "compression_type": "`gzip`, `snappy`, `lz4` or `zstd`",
         "compression_level": "level of the codec, if it has levels; None: the codec's default",
         "topic_limits": "ask the brokers for `max.message.bytes`",
-        "estimator": "a `CompressionRatioEstimator` with other steps, a `RecentRatioEstimator`, or an estimator that "
-        "several producers share; None: a new `CompressionRatioEstimator`",
+        "estimator": "`recent`: the largest of a topic's last 50 ratios; `kip126`: the estimator of KIP-126, as in "
+        "Kafka; or an estimator object, with other parameters or shared by several producers",
         "max_request_size": "largest size in bytes of a request, and of a record before compression",
         "delivery_timeout_ms": "how long the producer tries to deliver a record, in milliseconds",
         "max_block_ms": "how long `send` waits for metadata and memory, in milliseconds",

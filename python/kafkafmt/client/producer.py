@@ -67,8 +67,8 @@ class Producer(RecordSender["RecordFuture | FailedSend"], Transactional):
     budget: a MemoryBudget that several producers share; `buffer_memory` is then this producer's maximum of it. Callers
         wait for room in both, in the order of their calls. While a caller waits, batches are sent without lingering.
     compression_level: level of the codec, if it has levels; None for the codec's default.
-    estimator: a CompressionRatioEstimator, to set its steps or to share what it has learned, or a RecentRatioEstimator;
-        None for a CompressionRatioEstimator as in KIP-126.
+    estimator: `recent` (the default), a RecentRatioEstimator; `kip126`, a CompressionRatioEstimator; or an estimator
+        object, with other parameters or to share what it has learned.
     topic_limits: whether to ask the brokers for `max.message.bytes` with DescribeConfigs (default True). If they do
         not report it, batches are split when a broker refuses them.
 

@@ -12,7 +12,7 @@ import kafka.errors as kafka_errors
 from kafka import KafkaProducer
 from kafka.serializer import Serializer, SerializeWrapper
 
-from kafkafmt.build.estimator import RatioEstimator
+from kafkafmt.build.estimator import as_estimator
 from kafkafmt.client.accumulator import AccumulatorOptions
 from kafkafmt.memory import MemoryBudget
 from kafkafmt.types import Codec
@@ -36,7 +36,7 @@ DEFAULT_CONFIG: dict[str, Any] = {
     "buffer_memory": AccumulatorOptions.buffer_memory,
     "budget": None,
     "compression_level": None,
-    "estimator": None,
+    "estimator": "recent",
     "topic_limits": True,
 }
 
@@ -75,9 +75,8 @@ def producer_config(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> di
 
 def _check_types(config: Mapping[str, Any]) -> None:
     accumulator_options(config)
-    estimator, budget = config["estimator"], config["budget"]
-    if not isinstance(estimator, RatioEstimator | None):
-        raise TypeError(f"estimator: expected one of kafkafmt's or with its methods, found {estimator!r}")
+    as_estimator(config["estimator"])
+    budget = config["budget"]
     if not isinstance(budget, MemoryBudget | None):
         raise TypeError(f"budget: expected a MemoryBudget, found {budget!r}")
     if config["acks"] not in _ACKS:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,8 @@ from client.accumulator.partitions import (
     partitions,
     values_in,
 )
+from kafkafmt.build.split import MeasuredPart
+from kafkafmt.client.accumulator import splitting
 
 CODECS = [kf.Codec.NONE, kf.Codec.LZ4]
 
@@ -222,6 +226,57 @@ def test_memory_when_split_then_that_of_the_whole_is_given_back_once():
     assert_nothing_left(accumulator)
 
 
+@pytest.mark.parametrize("codec", [kf.Codec.NONE, kf.Codec.LZ4])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_memory_when_split_as_in_kip_126_then_that_of_the_parts_is_reserved_before_they_are_built(
+    codec: kf.Codec, is_known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[int] = []
+    accumulator = accumulator_of(
+        codec=codec, batch_size=4000, max_message_bytes=lambda topic: limits[0] if limits else None
+    )
+    for value in incompressible(30, 100):
+        append(accumulator, value)
+    sender = Sender(accumulator)
+    (batch,) = sender.drain()
+    whole = batch.size_in_bytes
+    if is_known:
+        limits.append(1000)
+    seen = []
+    build = splitting.measured_parts
+
+    def watched(*arguments: Any, **options: Any) -> Iterator[MeasuredPart]:
+        parts = build(*arguments, **options)
+        built = 0
+        while True:
+            held = accumulator.budget.held_bytes
+            part = next(parts, None)
+            if part is None:
+                return
+            built += part.batch.size_in_bytes
+            seen.append((held, whole + built))
+            yield part
+
+    monkeypatch.setattr(splitting, "measured_parts", watched)
+    count = accumulator.split_and_reenqueue(batch, 0)
+    assert count == len(seen) > 1
+    assert all(held >= needed for held, needed in seen), seen
+    assert accumulator.budget.held_bytes == seen[-1][1] - whole
+
+
+def test_memory_when_a_batch_cannot_be_split_then_that_of_the_whole_stays_reserved() -> None:
+    accumulator = accumulator_of(codec=kf.Codec.LZ4)
+    for value in incompressible(30, 100):
+        append(accumulator, value)
+    (batch,) = Sender(accumulator).drain()
+    data = bytearray(batch.data)
+    data[-1] ^= 1  # as a fault of memory would
+    batch._data = data
+    with pytest.raises(kf.CorruptRecordError):
+        accumulator.split_and_reenqueue(batch, 0)
+    assert accumulator.budget.held_bytes == batch.size_in_bytes
+
+
 def test_memory_when_the_parts_take_more_than_the_whole_then_it_goes_below_zero_and_comes_back():
     accumulator = accumulator_of(buffer_memory=4096, codec=kf.Codec.GZIP)
     futures = [append(accumulator, b"%03d" % i * 100) for i in range(10)]
@@ -341,8 +396,11 @@ def test_batch_when_it_has_no_numbers_and_the_limit_falls_then_it_is_split_befor
     assert len(sender.logs[TP].records) == 20
 
 
-def test_estimate_when_a_batch_was_refused_then_it_begins_anew_for_its_topic_alone():
-    accumulator = accumulator_of(codec=kf.Codec.LZ4)
+@pytest.mark.parametrize(("estimator", "learned"), [("recent", 0.1), ("kip126", 0.8)])
+def test_estimate_when_a_batch_was_refused_then_it_begins_anew_for_its_topic_alone(
+    estimator: str, learned: float
+) -> None:
+    accumulator = accumulator_of(codec=kf.Codec.LZ4, estimator=estimator)
     for topic in ("clicks", "views"):
         for _ in range(40):
             accumulator.estimator.observe(topic, kf.Codec.LZ4, 0.1)
@@ -352,7 +410,7 @@ def test_estimate_when_a_batch_was_refused_then_it_begins_anew_for_its_topic_alo
     (batch,) = sender.drain()
     accumulator.split_and_reenqueue(batch, 0)
     assert accumulator.estimator.estimate("clicks", kf.Codec.LZ4) == 1.0
-    assert accumulator.estimator.estimate("views", kf.Codec.LZ4) == pytest.approx(0.8)
+    assert accumulator.estimator.estimate("views", kf.Codec.LZ4) == pytest.approx(learned)
 
 
 def test_estimate_when_the_refused_batch_grew_by_compression_then_its_ratio_is_expected():

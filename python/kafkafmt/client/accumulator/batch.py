@@ -63,6 +63,7 @@ class ProducerBatch(BatchState):
     is_closing: whether a thread compresses it now.
     was_half_full: by the estimated size, when it was closed.
     max_record_size: in bytes, uncompressed, a record's varints included.
+    records_size: the bytes of all records, uncompressed; 0 if the batch was built elsewhere.
     """
 
     order: tuple[int, ...]
@@ -74,6 +75,7 @@ class ProducerBatch(BatchState):
     _builder: RecordBatchBuilder | None
     _data: Buffer | None
     _parts: list[ProducerBatch]
+    records_size: int = 0
 
     def __init__(
         self,
@@ -131,6 +133,7 @@ class ProducerBatch(BatchState):
         self.was_half_full = 2 * builder.estimated_size >= (builder.batch_size or 0)
         self.compression_ratio = (size - RECORD_BATCH_OVERHEAD) / builder.size_in_bytes
         self.max_record_size = builder.max_record_size
+        self.records_size = builder.size_in_bytes
         self._count = len(builder)
         self._size = size
         self._data = data

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from _kafkafmt.client.appending import RecordAppender
 from kafkafmt.build.builder import DEFAULT_CAPACITY, MAX_CAPACITY, RecordBatchBuilder, empty_copy
-from kafkafmt.build.estimator import CompressionRatioEstimator
+from kafkafmt.build.estimator import as_estimator
 from kafkafmt.client.accumulator.batch import ProducerBatch
 from kafkafmt.client.accumulator.errors import AccumulatorClosedError, BufferExhaustedError
 from kafkafmt.client.accumulator.future import RecordFuture, RecordsFuture, RecordSpan
@@ -48,7 +48,7 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
     options: None for the defaults.
     budget: a budget that several accumulators share; `buffer_memory` is then this one's maximum of it. Callers wait
         for room in both. While any caller waits, batches are sent without lingering.
-    estimator: the estimate of compression ratios by topic; None for a new CompressionRatioEstimator.
+    estimator: estimates compression ratios by topic; an object, or the name of one: `recent` or `kip126`.
     max_message_bytes: returns the largest batch in bytes that a topic takes (its `max.message.bytes`), or None if
         that is not known. A larger batch is split before it is sent, which KIP-126 calls the ideal solution
         ("Rejected Alternatives").
@@ -79,7 +79,7 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
         options: AccumulatorOptions | None = None,
         *,
         budget: MemoryBudget | None = None,
-        estimator: RatioEstimator | None = None,
+        estimator: RatioEstimator | str = "recent",
         max_message_bytes: Callable[[str], int | None] = lambda topic: None,
         held_until_ms: Callable[[str], float] = lambda topic: 0,
         sequences: Sequences | None = None,
@@ -90,7 +90,7 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
         super().__init__(
             options,
             budget=MemoryBudget(size, _NAME) if budget is None else budget.child(_NAME, size),
-            estimator=estimator or CompressionRatioEstimator(),
+            estimator=as_estimator(estimator),
             max_message_bytes=max_message_bytes,
             held_until_ms=held_until_ms,
             sequences=sequences,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kafkafmt.client.accumulator.batch import ProducerBatch
@@ -221,11 +222,15 @@ class SenderSide:
         """Close a batch, and release the memory that it does not need then. Return False if that was done before."""
         if not batch.close():
             return False
+        self._resize(batch, batch.size_in_bytes)
+        return True
+
+    def _resize(self, batch: ProducerBatch, size: int) -> None:
+        """Hold `size` bytes of the budget for a batch, beyond the total if need be, unless it was released."""
         reservation = batch.reservation
         with self._lock:
             if reservation is not None and not reservation.is_released:
-                reservation.resize(batch.size_in_bytes)
-        return True
+                reservation.resize(size)
 
     def _ensure_sent_once(self, batch: ProducerBatch) -> None:
         """Raise PossiblyDeliveredError for a part of a batch in doubt, if the producer id or epoch has changed since.
@@ -286,8 +291,16 @@ class SenderSide:
     def _split(
         self, batch: ProducerBatch, max_size: int, now_ms: float, *, is_limit: bool, was_refused: bool = False
     ) -> int:
-        """Queue the parts of a batch in its place, and return how many. A single record above the limit fails."""
-        parts = parts_of(batch, max_size, self.options.level)
+        """Queue the parts of a batch in its place, and return how many. A single record above the limit fails.
+
+        The memory is reserved before the parts are built. The sender does not wait for it, because only the sender
+        releases memory. So the budget may exceed its total for a moment; callers of `append` wait meanwhile.
+        """
+        try:
+            parts = parts_of(batch, max_size, self.options.level, partial(self._resize, batch))
+        except BaseException:
+            self._resize(batch, batch.size_in_bytes)
+            raise
         too_large = [part for part, fits in parts if is_limit and not fits]
         children = [part for part, fits in parts if fits or not is_limit]
         if batch.in_doubt is not None and not children:
