@@ -1,15 +1,19 @@
-"""`make bench-report`: bench/RESULTS.md and its charts, from the JSON of the benchmarks in bench/results.
+"""`make bench-report`: bench/RESULTS.md, its charts, and tables in docs/, from the JSON in bench/results.
+
+A page in docs/ has each table between `<!-- results: FILE TABLE -->` and `<!-- end of results -->`.
 
 python -m bench.report            writes them
-python -m bench.report --check    exits with status 1 if RESULTS.md or a chart is missing or differs in text
+python -m bench.report --check    exits with status 1 if a page is missing or differs in text, or a chart is missing
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from bench import ROOT
@@ -18,6 +22,9 @@ from bench.results import RESULTS
 
 PAGE = ROOT / "bench" / "RESULTS.md"
 CHARTS = ROOT / "bench" / "charts"
+_EMBEDDED = re.compile(
+    r"<!-- results: (?P<file>\w+) (?P<table>\w+) -->\n.*?<!-- end of results -->\n", re.DOTALL
+)
 _MEMORY_LIMIT_MIB, _FETCH_LIMIT_MIB, _PROMISED_PERCENT = 256, 200e6 / 2**20, 10
 _CHUNKS = Lines("chunk size in KiB", "throughput, of that of 128 KiB", is_log=True)
 
@@ -249,9 +256,27 @@ def _line(cells: list[str]) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
+def pages(docs: Path = ROOT / "docs") -> Iterator[tuple[Path, str]]:
+    """Yield the pages below `docs` that have tables of results, with the texts that they should have."""
+    for path in sorted(docs.rglob("*.md")):
+        text = path.read_text()
+        if _EMBEDDED.search(text):
+            yield path, _EMBEDDED.sub(_embedded, text)
+
+
+def _embedded(place: re.Match[str]) -> str:
+    result = json.loads((RESULTS / f"{place['file']}.json").read_text())
+    (table,) = (table for table in result["tables"] if table["name"] == place["table"])
+    rows = "\n".join(_markdown(table))
+    return f"<!-- results: {place['file']} {place['table']} -->\n{rows}\n<!-- end of results -->\n"
+
+
 def main(*, check: bool) -> None:
     made = dict(files())
     if check:
+        for page, text in pages():
+            if page.read_text() != text:
+                sys.exit(f"{page.relative_to(ROOT)}: expected the tables that `make bench-report` writes")
         missing = [path for path in made if not (PAGE.parent / path).is_file()]
         if missing or PAGE.read_text() != made["RESULTS.md"]:
             sys.exit("bench/RESULTS.md: expected the output of `make bench-report`")
@@ -259,6 +284,8 @@ def main(*, check: bool) -> None:
     CHARTS.mkdir(exist_ok=True)
     for old in set(CHARTS.iterdir()) - {PAGE.parent / path for path in made}:
         old.unlink()
+    for page, text in pages():
+        page.write_text(text)
     for path, text in made.items():
         (PAGE.parent / path).write_text(text)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("matplotlib")
+
+from bench.report import pages
 
 ROOT = Path(__file__).parents[2]
 RESULTS = sorted((ROOT / "bench" / "results").glob("*.json"))
@@ -33,3 +36,35 @@ def test_result_when_read_then_has_its_origin_and_a_cell_for_each_column(path: P
         for row in table["rows"]:
             assert len(row) == len(table["columns"])
             assert all(isinstance(cell.get("value", 0), int | float) for cell in row)
+
+
+@pytest.mark.parametrize(
+    ("page", "tables"),
+    [
+        (
+            "kip-283",
+            [
+                "chunk_size chunk_size",
+                "serve_throughput chunk_size",
+                "fetch_memory fetch_memory",
+                "serve_memory serve_memory",
+            ],
+        ),
+        ("kip-126", ["bench splitting_all"]),
+    ],
+)
+def test_measurements_of_the_kip_when_its_page_is_read_then_stand_there_beside_ours(
+    page: str, tables: list[str]
+) -> None:
+    text = (ROOT / "docs" / "explanation" / f"{page}.md").read_text()
+    assert re.findall(r"<!-- results: (.*?) -->\n\|", text) == tables
+
+
+def test_table_when_changed_by_hand_then_the_check_names_the_page(tmp_path: Path) -> None:
+    page = tmp_path / "docs" / "kip.md"
+    page.parent.mkdir()
+    page.write_text("<!-- results: chunk_size chunk_size -->\n| 1 KiB | 999 |\n<!-- end of results -->\n")
+    ((path, text),) = pages(tmp_path / "docs")
+    assert path == page
+    assert "999" not in text
+    assert "| 128 KiB |" in text
