@@ -10,25 +10,26 @@ import asyncio
 import logging
 import socket
 import ssl
-import struct
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import kafka.errors as kafka_errors
 from kafka.protocol.parser import KafkaProtocol
 
 from kafkafmt.client.handshake import authenticate, negotiate_versions, uses_sasl
+from kafkafmt.client.response_reader import ResponseReader
 from kafkafmt.client.sent_requests import (
     AnsweredRequest,
     OnResponse,
     OnSent,
     ResponseSink,
     UnansweredRequest,
+    new_memory,
 )
 from kafkafmt.client.tls import handshake
+from kafkafmt.client.unsent_bytes import UnsentBytes
 
 if TYPE_CHECKING:
     from kafka.protocol.broker_version_data import BrokerVersionData
@@ -41,25 +42,13 @@ log = logging.getLogger(__name__)
 # Opens a connected, non-blocking socket.
 OpenSocket = Callable[[], Awaitable[socket.socket]]
 
-_SIZE = struct.Struct(">i")
-_SIZE_AND_ID = struct.Struct(">ii")
-_ID_BYTES = 4
 RECEIVE_BYTES = 32 * 1024
 # Of a large response the selector reports so many bytes at once, or all that are left.
 _AWAITED_BYTES = 256 * 1024
-# A response that is passed on is read in pieces of this size, into memory that all connections of a thread share.
-_PASSED_BYTES = 256 * 1024
 # After so many reads the other connections have their turn.
 _MAX_READS = 16
-_MAX_PIECES = 512  # below IOV_MAX
-# TLS encrypts at most so many bytes at a time.
-_TLS_RECORD_BYTES = 16 * 1024
 _MAX_CORRELATION_ID = 2**31 - 1
 _WAITS = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-
-
-def _new_memory(size: int) -> memoryview:
-    return memoryview(bytearray(size))
 
 
 class BrokerConnection:
@@ -110,17 +99,17 @@ class BrokerConnection:
         self._correlation_id = 0
         self._throttled_until = 0.0
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._unsent: deque[memoryview] = deque()
+        self._unsent = UnsentBytes()
         self._unanswered: deque[UnansweredRequest] = deque()
-        self._bytes_queued = self._bytes_sent = 0
         self._is_writer = False
         self._is_corked = False
-        self._received = memoryview(bytearray(receive_bytes))
-        self._start = self._end = 0  # of the received bytes that are not parsed
-        self._frame: memoryview | None = None  # a response that is larger than `_received`
-        self._frame_end = 0
-        self._passed_left = 0  # bytes of a response that goes to a sink
-        self._is_paused = False
+        self._responses = ResponseReader(
+            self._in_flight,
+            memoryview(bytearray(receive_bytes)),
+            self._max_frame_bytes,
+            io.shared_memory,
+            self,
+        )
         self._resuming: asyncio.Handle | None = None  # ends the pause
         self._awaited_bytes = 1  # before the selector reports the socket as readable
         self._task = io.loop.create_task(self._connect())
@@ -177,7 +166,7 @@ class BrokerConnection:
         pieces: Sequence[Buffer],
         correlation_id: int,
         on_response: OnResponse,
-        memory: Callable[[int], memoryview] = _new_memory,
+        memory: Callable[[int], memoryview] = new_memory,
         timeout_s: float | None = None,
     ) -> None:
         """Send a request, which waits for a response. `can_send` must be true.
@@ -207,7 +196,7 @@ class BrokerConnection:
             sink.end(error)
 
         deadline = self._deadline(timeout_s)
-        self._in_flight.append(AnsweredRequest(correlation_id, on_error, deadline, _new_memory, sink))
+        self._in_flight.append(AnsweredRequest(correlation_id, on_error, deadline, new_memory, sink))
         self._enqueue(pieces)
 
     def pause(self) -> None:
@@ -215,13 +204,13 @@ class BrokerConnection:
         if self._resuming is not None:
             self._resuming.cancel()
             self._resuming = None
-        elif not self._is_paused and not self.is_closed:
-            self._is_paused = True
+        elif not self._responses.is_paused and not self.is_closed:
+            self._responses.is_paused = True
             self._io.loop.remove_reader(self._socket)
 
     def resume(self) -> None:
         """Read again. The next responses are handled by the next callback."""
-        if self._is_paused and self._resuming is None and not self.is_closed:
+        if self._responses.is_paused and self._resuming is None and not self.is_closed:
             self._resuming = self._io.loop.call_soon(self._take_left)
 
     def send_unanswered(self, pieces: Sequence[Buffer], on_sent: OnSent) -> None:
@@ -230,7 +219,7 @@ class BrokerConnection:
         if self.is_closed:
             on_sent(self.error)
         elif self._unsent:
-            self._unanswered.append(UnansweredRequest(self._bytes_queued, on_sent, self._deadline()))
+            self._unanswered.append(UnansweredRequest(self._unsent.bytes_queued, on_sent, self._deadline()))
         else:
             on_sent(None)
 
@@ -242,7 +231,7 @@ class BrokerConnection:
 
     def _check_timeout(self) -> None:
         """Close the connection if its oldest request has no response in time, or is not sent in time."""
-        if self._is_paused:
+        if self._responses.is_paused:
             self._set_timer("timeout", self._timeout_s, self._check_timeout)
             return
         deadline = min(
@@ -336,11 +325,7 @@ class BrokerConnection:
     # Write
 
     def _enqueue(self, pieces: Sequence[Buffer]) -> None:
-        for piece in pieces:
-            view = memoryview(piece).cast("B")
-            if view:  # a piece without bytes is never sent, and would be tried again and again
-                self._unsent.append(view)
-                self._bytes_queued += len(view)
+        self._unsent.append(pieces)
         if not self._is_writer and not self._is_corked:
             self._write()
 
@@ -358,7 +343,10 @@ class BrokerConnection:
         """Write until all is sent, or the socket takes no more."""
         try:
             while self._unsent:
-                self._advance(self._send_some())
+                self._unsent.send(self._socket)
+                self.last_activity = time.monotonic()
+                while self._unanswered and self._unanswered[0].end <= self._unsent.bytes_sent:
+                    self._unanswered.popleft().on_sent(None)
         except _WAITS:
             if not self._is_writer:
                 self._is_writer = True
@@ -371,50 +359,23 @@ class BrokerConnection:
             self._is_writer = False
             self._io.loop.remove_writer(self._socket)
 
-    def _send_some(self) -> int:
-        if not isinstance(self._socket, ssl.SSLSocket):
-            sent: int = self._socket.sendmsg(islice(self._unsent, _MAX_PIECES))
-            return sent
-        # Each call makes a TLS record of its own, so small pieces are joined.
-        pieces: list[memoryview] = []
-        size = 0
-        while self._unsent and size < _TLS_RECORD_BYTES and len(pieces) < _MAX_PIECES:
-            pieces.append(self._unsent.popleft())
-            size += len(pieces[-1])
-        self._unsent.appendleft(pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces)))
-        return int(self._socket.send(self._unsent[0]))
-
-    def _advance(self, sent: int) -> None:
-        self._bytes_sent += sent
-        self.last_activity = time.monotonic()
-        while sent:
-            first = self._unsent[0]
-            if sent < len(first):
-                self._unsent[0] = first[sent:]
-                break
-            sent -= len(self._unsent.popleft())
-        while self._unanswered and self._unanswered[0].end <= self._bytes_sent:
-            self._unanswered.popleft().on_sent(None)
-
     # Read
 
     def _on_readable(self) -> None:
+        responses = self._responses
         try:
             for _ in range(_MAX_READS):
-                target = self._target()
+                target = responses.target()
                 count = self._socket.recv_into(target)
                 if not count:
                     self._lose(kafka_errors.KafkaConnectionError(f"{self}: the broker closed the connection"))
                     return
-                is_large = self._frame is not None or self._passed_left > 0
-                if self._passed_left:
-                    self._pass_on(target[:count])
-                else:
-                    self._take(count)
-                if self.is_closed or self._is_paused:
+                is_large = responses.missing_bytes > 0
+                self._take(count)
+                if self.is_closed or responses.is_paused:
                     return
                 # A large response seldom has bytes after it. The selector reports those.
-                is_last = count < len(target) or (is_large and self._frame is None and not self._passed_left)
+                is_last = count < len(target) or (is_large and not responses.missing_bytes)
                 if is_last and not isinstance(self._socket, ssl.SSLSocket):
                     break
         except _WAITS:
@@ -428,27 +389,15 @@ class BrokerConnection:
         elif self._socket.pending():
             self._io.loop.call_soon(self._read_pending)
 
-    def _target(self) -> memoryview:
-        """Return the memory for the next bytes."""
-        if self._frame is not None:
-            return self._frame[self._frame_end :]
-        if self._passed_left:  # what was received before is passed on
-            sink = self._in_flight[0].sink
-            assert sink is not None
-            memory = sink.memory
-            return (self._io.shared_memory(_PASSED_BYTES) if memory is None else memory)[: self._passed_left]
-        return self._received[self._end :]
-
     def _await_much(self) -> None:
         """Let the selector report a large response only when much of it has arrived, or the connection has ended."""
-        left = self._passed_left if self._frame is None else len(self._frame) - self._frame_end
-        awaited = min(left, _AWAITED_BYTES) or 1
+        awaited = min(self._responses.missing_bytes, _AWAITED_BYTES) or 1
         if awaited != self._awaited_bytes:
             self._awaited_bytes = awaited
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, awaited)
 
     def _read_pending(self) -> None:
-        if not (self.is_closed or self._is_paused):
+        if not (self.is_closed or self._responses.is_paused):
             self._on_readable()
 
     def _lose(self, error: Exception) -> None:
@@ -465,23 +414,14 @@ class BrokerConnection:
             self._exchanged.set_exception(error)
 
     def _take(self, count: int) -> None:
-        """Handle the bytes that were read."""
+        """Handle the bytes that were read into the memory of `ResponseReader.target`."""
         self.last_activity = time.monotonic()
-        if self._frame is not None:
-            self._frame_end += count
-            if self._frame_end == len(self._frame):
-                frame, self._frame = self._frame, None
-                self._respond(frame)
-            return
-        self._end += count
         if self._parser is not None:
-            self._take_exchanged()
+            self._take_exchanged(self._responses.take_unread(count))
         else:
-            self._take_frames()
+            self._responses.take(count)
 
-    def _take_exchanged(self) -> None:
-        received = bytes(self._received[: self._end])
-        self._end = 0
+    def _take_exchanged(self, received: bytes) -> None:
         assert self._parser is not None
         try:
             responses = self._parser.receive_bytes(received)
@@ -494,93 +434,21 @@ class BrokerConnection:
                 raise kafka_errors.KafkaProtocolError(f"{self}: a response that no request waits for")
             self._exchanged.set_result(response)
 
-    def _take_frames(self) -> None:
-        """Return each response that is whole to its request. Read a large one into memory of its own."""
-        while self._end - self._start >= _SIZE_AND_ID.size and not (self.is_closed or self._is_paused):
-            size, correlation_id = _SIZE_AND_ID.unpack_from(self._received, self._start)
-            if not _ID_BYTES <= size <= self._max_frame_bytes:
-                raise kafka_errors.KafkaProtocolError(
-                    f"{self}: a response of {size} bytes: expected {_ID_BYTES} to {self._max_frame_bytes} "
-                    "(receive_message_max_bytes)"
-                )
-            if not self._in_flight or self._in_flight[0].correlation_id != correlation_id:
-                expected = self._in_flight[0].correlation_id if self._in_flight else "none"
-                raise kafka_errors.CorrelationIdError(
-                    f"{self}: a response with correlation id {correlation_id}: expected {expected}"
-                )
-            first = self._start + _SIZE.size
-            sink = self._in_flight[0].sink
-            if sink is not None:
-                self._start, self._passed_left = first, size
-                sink.begin(size)
-                self._pass_received()
-                if self._passed_left:
-                    break
-            elif self._end - first >= size:
-                self._start = first + size
-                self._respond(memoryview(bytes(self._received[first : self._start])))
-            elif _SIZE.size + size <= len(self._received):
-                break
-            else:
-                self._frame = self._in_flight[0].memory(size)
-                self._frame_end = self._end - first
-                self._frame[: self._frame_end] = self._received[first : self._end]
-                self._start = self._end = 0
-                return
-        if self._start:
-            left = self._end - self._start
-            self._received[:left] = bytes(self._received[self._start : self._end])
-            self._start, self._end = 0, left
-
-    def _respond(self, frame: memoryview) -> None:
-        self._end_request().on_response(frame, None)
-
-    def _end_request(self) -> AnsweredRequest:
-        request = self._in_flight.popleft()
+    def on_response_end(self) -> None:
+        """End the wait for the responses of all requests, if this was the last one."""
         if self._drained is not None and not self._in_flight and not self._drained.done():
             self._drained.set_result(None)
-        return request
-
-    def _pass_received(self) -> None:
-        """Pass on what was received of a response for a sink."""
-        count = min(self._passed_left, self._end - self._start)
-        if count and not self._is_paused:
-            first = self._start
-            self._start += count
-            if self._start == self._end:
-                self._start = self._end = 0
-            self._pass_on(self._received[first : first + count])
-
-    def _pass_on(self, data: memoryview) -> None:
-        self.last_activity = time.monotonic()
-        self._passed_left -= len(data)
-        sink = self._in_flight[0].sink
-        assert sink is not None
-        try:
-            sink.take(data)
-        except Exception as error:  # of bytes that it cannot read
-            self.close(kafka_errors.KafkaProtocolError(f"{self}: a malformed response: {error}"))
-        if self._passed_left or self.is_closed:
-            return
-        self._end_request()
-        try:
-            sink.end(None)
-        except Exception as error:
-            malformed = kafka_errors.KafkaProtocolError(f"{self}: a malformed response: {error!r}")
-            self.close(malformed)
-            sink.end(malformed)  # its request is not in flight any more
 
     def _take_left(self) -> None:
         """End a pause: handle the bytes that were received before it, then read."""
         self._resuming = None
         if self.is_closed:
             return
-        self._is_paused = False
+        self._responses.is_paused = False
         self._io.loop.add_reader(self._socket, self._on_readable)
+        self.last_activity = time.monotonic()
         try:
-            self._pass_received()
-            if not self._passed_left:
-                self._take_frames()
+            self._responses.take_left()
         except kafka_errors.KafkaError as error:
             self._lose(error)
             return
@@ -604,7 +472,7 @@ class BrokerConnection:
             self._io.loop.remove_writer(self._socket)
             self._socket.close()
         self._unsent.clear()
-        self._frame, self._passed_left = None, 0
+        self._responses.close()
         lost = error or kafka_errors.Cancelled(f"{self}: closed")
         while self._in_flight:
             self._in_flight.popleft().on_response(None, lost)

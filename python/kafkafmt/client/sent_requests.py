@@ -11,6 +11,11 @@ OnResponse = Callable[["memoryview | None", "Exception | None"], None]
 OnSent = Callable[["Exception | None"], None]
 
 
+def new_memory(size: int) -> memoryview:
+    """Return writable memory of a size in bytes."""
+    return memoryview(bytearray(size))
+
+
 class ResponseSink(Protocol):
     """Takes a response while it arrives. Each method may pause the connection."""
 

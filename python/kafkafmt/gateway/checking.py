@@ -23,7 +23,8 @@ from kafkafmt.gateway.endpoint import max_clients
 from kafkafmt.gateway.errors import UpstreamAuthenticationError, UpstreamError
 from kafkafmt.gateway.identities import ClientIdentity
 from kafkafmt.gateway.options import GatewayOptions
-from kafkafmt.gateway.upstreams import Upstream, Upstreams
+from kafkafmt.gateway.upstream import Upstream
+from kafkafmt.gateway.upstreams import Upstreams
 from kafkafmt.gateway.versions import FIRST_BATCHES, is_answered
 from kafkafmt.server.listener import listen
 from kafkafmt.server.security.tls import tls_context

@@ -19,7 +19,8 @@ from kafkafmt.log.topic_properties import DOWNCONVERSION_ENABLE, boolean
 from kafkafmt.server.structured_logging import RateLimitedLog
 
 if TYPE_CHECKING:
-    from kafkafmt.gateway.upstreams import Upstream, Upstreams
+    from kafkafmt.gateway.upstream import Upstream
+    from kafkafmt.gateway.upstreams import Upstreams
     from kafkafmt.server.topics_file import TopicsFile
 
 _log = structlog.get_logger()

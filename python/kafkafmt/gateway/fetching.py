@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
     from _kafkafmt.client.fetch import FetchResponse as DecodedResponse
     from kafkafmt.gateway.down_conversion import DownConversionPolicy
-    from kafkafmt.gateway.upstreams import Upstream, Upstreams
+    from kafkafmt.gateway.upstream import Upstream
+    from kafkafmt.gateway.upstreams import Upstreams
     from kafkafmt.server.batch_work import BatchWork
     from kafkafmt.server.down_conversion_memory import Lease
     from kafkafmt.server.request import Request

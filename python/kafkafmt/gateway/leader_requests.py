@@ -28,7 +28,8 @@ from kafkafmt.gateway.split_fetch import MergedFetch, Wanted
 from kafkafmt.gateway.split_fetch import encode_part as encode_fetch_part
 from kafkafmt.gateway.split_produce import MergedProduce
 from kafkafmt.gateway.split_produce import encode_part as encode_produce_part
-from kafkafmt.gateway.upstreams import Upstream, Upstreams
+from kafkafmt.gateway.upstream import Upstream
+from kafkafmt.gateway.upstreams import Upstreams
 from kafkafmt.server.errors import MalformedRequestError
 from kafkafmt.server.heads import Head, read_varint
 from kafkafmt.server.wire import api_name, encode_response

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from _kafkafmt.client.produce import ProduceResponse as DecodedResponse
-    from kafkafmt.gateway.upstreams import Upstream, Upstreams
+    from kafkafmt.gateway.upstream import Upstream
+    from kafkafmt.gateway.upstreams import Upstreams
     from kafkafmt.server.batch_work import BatchWork
     from kafkafmt.server.metrics import ClientEvents
     from kafkafmt.server.request import Message

@@ -20,7 +20,8 @@ from kafkafmt.gateway.routes import Broker, broker_of, coordinator_key
 from kafkafmt.gateway.splitting import SPLITS, ask_split, is_split
 from kafkafmt.gateway.translations import TRANSLATIONS, Translation, passed_version
 from kafkafmt.gateway.unreachable import unreachable_response
-from kafkafmt.gateway.upstreams import Upstream, Upstreams
+from kafkafmt.gateway.upstream import Upstream
+from kafkafmt.gateway.upstreams import Upstreams
 from kafkafmt.gateway.versions import answer_versions, is_offered
 from kafkafmt.server.errors import UnsupportedRequestError
 from kafkafmt.server.heads import read_head

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
@@ -22,22 +22,17 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 from kafkafmt.client.broker_connections import BrokerConnections
 from kafkafmt.gateway.cluster import Address, ClusterView
 from kafkafmt.gateway.errors import (
-    UnsupportedUpstreamError,
     UpstreamAuthenticationError,
     UpstreamError,
     UpstreamTimeoutError,
 )
-from kafkafmt.gateway.held import HeldResponse
 from kafkafmt.gateway.routes import Broker
+from kafkafmt.gateway.upstream import REFUSALS, Upstream, upstream_error
 from kafkafmt.server.stream import keep_alive
-from kafkafmt.server.wire import api_name, decode_response, encode_request_frame
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
     from kafkafmt.client.broker_connection import BrokerConnection
     from kafkafmt.client.io_thread import IoLoop
-    from kafkafmt.server.request import Message
     from kafkafmt.server.request_memory import RequestLease
 
 # Nodes of the addresses that a gateway starts with: -1, -2 and so on, as in Kafka's clients.
@@ -52,13 +47,6 @@ _RECEIVE_BYTES = 4 * 1024
 _FIRST_IDLE_S = 5.0
 # If any broker will do, the next one is tried as well after this time.
 _NEXT_BROKER_S = 1.0
-_REFUSALS = (errors.SaslAuthenticationFailedError, errors.UnsupportedSaslMechanismError)
-# The fields of requests that tell how long a broker may wait before it answers.
-_WAITS_MS = ("rebalance_timeout_ms", "session_timeout_ms", "timeout_ms")
-# The objects of a decoded response take so many times its bytes.
-_DECODED_COPIES = 20
-# Decoding a larger response takes more than 10 ms.
-_LARGE_RESPONSE_BYTES = 64 * 1024
 
 _Part = TypeVar("_Part")
 
@@ -68,139 +56,6 @@ class ByLeader(NamedTuple, Generic[_Part]):
 
     parts: list[tuple[Upstream, list[_Part]]]
     refused: list[tuple[_Part, int]]
-
-
-class Upstream:
-    """A connection to one broker that is ready. Callbacks and tasks of the event loop use it."""
-
-    def __init__(
-        self,
-        connection: BrokerConnection,
-        can_send: Callable[[BrokerConnection], Awaitable[None]],
-        timeout_s: float,
-    ) -> None:
-        self.connection = connection
-        self._can_send = can_send
-        self._timeout_s = timeout_s
-
-    def version(self, api_key: int, newest: int) -> int:
-        """Return the newest version of an API that the broker takes, up to `newest`.
-
-        Raises UnsupportedUpstreamError.
-        """
-        versions = self.connection.versions
-        assert versions is not None
-        least, most = versions.api_versions.get(api_key, (0, -1))
-        if not least <= min(most, newest):
-            raise UnsupportedUpstreamError(
-                f"{api_name(api_key)}: expected a broker that takes version {newest} or less, found {least} to {most}"
-            )
-        return int(min(most, newest))
-
-    def versions(self) -> dict[int, range]:
-        """Return the versions of each API that the broker takes. Kafka 4 tells Produce 0 to 2, and refuses them."""
-        assert self.connection.versions is not None
-        return {
-            key: range(least, most + 1)
-            for key, (least, most) in self.connection.versions.api_versions.items()
-        }
-
-    async def wait_free(self) -> None:
-        """Wait until the connection takes a request. Raises UpstreamError."""
-        await self._can_send(self.connection)
-
-    def next_correlation_id(self) -> int:
-        """Return the correlation id of the next request that the gateway makes."""
-        return self.connection.next_correlation_id()
-
-    async def request(
-        self, pieces: Sequence[Buffer], correlation_id: int, broker_waits_s: float = 0.0
-    ) -> memoryview:
-        """Send a request, and return its response without the size. Raises UpstreamError.
-
-        broker_waits_s: how long the broker itself may wait before it answers.
-        """
-        await self._can_send(self.connection)
-        answered: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
-
-        def on_response(response: memoryview | None, error: Exception | None) -> None:
-            if answered.done():
-                return
-            if response is None:
-                answered.set_exception(upstream_error(self.connection, error))
-            else:
-                answered.set_result(response)
-
-        timeout_s = self._timeout_s + broker_waits_s
-        self.connection.send(pieces, correlation_id, on_response, timeout_s=timeout_s)
-        return await answered
-
-    async def request_held(
-        self,
-        pieces: Sequence[Buffer],
-        correlation_id: int,
-        memory: RequestLease,
-        broker_waits_s: float = 0.0,
-        *,
-        copies: int = 1,
-    ) -> memoryview:
-        """Send a request, and return its response, which is read once there is memory for it. Raises RequestError.
-
-        copies: how many times the bytes of the response are held.
-        """
-        await self._can_send(self.connection)
-        response = HeldResponse(self.connection, memory, copies)
-        timeout_s = self._timeout_s + broker_waits_s
-        self.connection.send_passing(pieces, correlation_id, response, timeout_s)
-        try:
-            return await response.wait()
-        except errors.KafkaError as error:
-            raise upstream_error(self.connection, error) from None
-
-    async def send(self, pieces: Sequence[Buffer]) -> None:
-        """Send a request that has no response. Raises UpstreamError."""
-        await self._can_send(self.connection)
-        sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def on_sent(error: Exception | None) -> None:
-            if sent.done():
-                return
-            if error is not None or self.connection.is_closed:
-                sent.set_exception(upstream_error(self.connection, error))
-            else:
-                sent.set_result(None)
-
-        self.connection.send_unanswered(pieces, on_sent)
-        await sent
-
-    async def ask(
-        self, message: Message, client_id: str | None = None, memory: RequestLease | None = None
-    ) -> Message:
-        """Send a message of kafka-python, and return the response. Raises RequestError.
-
-        memory: takes the memory of the response, before it is read.
-        """
-        correlation_id = self.next_correlation_id()
-        frame = encode_request_frame(message, correlation_id, client_id)
-        waits_s = max(getattr(message, name, 0) or 0 for name in _WAITS_MS) / 1000
-        if memory is None:
-            response = await self.request([frame], correlation_id, waits_s)
-        else:
-            response = await self.request_held(
-                [frame], correlation_id, memory, waits_s, copies=_DECODED_COPIES
-            )
-        decode = partial(decode_response, response, message.API_KEY, message.API_VERSION)
-        return await asyncio.to_thread(decode) if len(response) > _LARGE_RESPONSE_BYTES else decode()
-
-
-def upstream_error(connection: BrokerConnection, error: Exception | None) -> UpstreamError:
-    """Return the error for a request that gets no response, for the reason that its connection gives."""
-    reason = f"{connection}: closed" if error is None else str(error) or type(error).__name__
-    if isinstance(error, errors.RequestTimedOutError):
-        return UpstreamTimeoutError(reason)
-    if isinstance(error, _REFUSALS):
-        return UpstreamAuthenticationError(f"{connection}: {reason}")
-    return UpstreamError(reason)
 
 
 class _ClusterBrokers:
@@ -456,7 +311,7 @@ class Upstreams:
             ready = next((one for one in tried if one.is_ready), None)
             if ready is not None:
                 return self._upstream(ready)
-            if isinstance(connection.error, _REFUSALS):
+            if isinstance(connection.error, REFUSALS):
                 raise upstream_error(connection, connection.error)
         await self._until(lambda: all(one.is_ready or one.is_closed for one in tried), self._timeout_s)
         for one in tried:
@@ -490,7 +345,7 @@ class Upstreams:
 
     def _changed(self, connection: BrokerConnection | None) -> None:
         error = None if connection is None else connection.error
-        if connection is not None and error is not None and not isinstance(error, _REFUSALS):
+        if connection is not None and error is not None and not isinstance(error, REFUSALS):
             self.view.suspect(connection.node_id)
         if connection is not None and connection.is_ready and connection.node_id < 0:
             self._io.call_later(_FIRST_IDLE_S, self._close_first, connection)

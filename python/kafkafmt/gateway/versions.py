@@ -15,7 +15,7 @@ from kafkafmt.gateway.translations import TRANSLATIONS, passed_version
 from kafkafmt.server.api_versions import ApiVersionsApi
 
 if TYPE_CHECKING:
-    from kafkafmt.gateway.upstreams import Upstream
+    from kafkafmt.gateway.upstream import Upstream
     from kafkafmt.server.request import Message, Request
 
 # The first versions with batches of format v2. Those below are translated by modules of their own.
