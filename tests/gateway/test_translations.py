@@ -13,11 +13,12 @@ from uuid import uuid4
 
 import pytest
 from kafka import KafkaProducer
-from kafka.protocol import admin
+from kafka.protocol import admin, producer
 from kafka.protocol.api_key import ApiKey
 from kafka.protocol.metadata import ApiVersionsRequest
 
 from endpoints import group_requests
+from endpoints.endpoint_process import gateway_process
 from endpoints.raw_client import SIZE, RawClient, plain
 from endpoints.requests import Wanted, fetch, list_offsets, metadata, offset_for_leader_epoch
 
@@ -362,6 +363,22 @@ def test_delegation_token_when_the_connection_is_plain_then_v0_says_so(server: S
     assert struct.unpack_from(">ih", answer) == (77, TOKEN_REQUEST_NOT_ALLOWED)
 
 
+def test_transaction_markers_when_they_are_v0_then_their_partitions_are_answered(server: Server) -> None:
+    marker = producer.WriteTxnMarkersRequest.WritableTxnMarker
+    marked = marker(
+        producer_id=7,
+        producer_epoch=0,
+        transaction_result=False,
+        topics=[marker.WritableTxnMarkerTopic(name="no-such-topic", partition_indexes=[0, 3])],
+        coordinator_epoch=0,
+    )
+    (answered,) = server.ask(producer.WriteTxnMarkersRequest(markers=[marked]), 0)["markers"]
+    (topic,) = answered["topics"]
+    codes = {one["partition_index"]: one["error_code"] for one in topic["partitions"]}
+    assert (answered["producer_id"], topic["name"]) == (7, "no-such-topic")
+    assert codes == dict.fromkeys((0, 3), UNKNOWN_TOPIC_OR_PARTITION)
+
+
 # Versions
 
 
@@ -387,15 +404,12 @@ def test_api_versions_when_asked_then_old_and_new_are_offered(
 
 
 @pytest.mark.full
-def test_api_versions_when_asked_then_what_kafka_3_had_is_offered(
-    translating: Server, broker_3: Broker
-) -> None:
+def test_api_versions_when_asked_then_what_kafka_3_had_is_offered(broker: Broker, broker_3: Broker) -> None:
+    """The first request of the first client of a gateway."""
     with connected(broker_3.bootstrap) as direct:
         had = api_versions(direct, 0)
-    # The first is for brokers among each other. The others are offered once a broker is known to be the only one.
-    for key in (ApiKey.WriteTxnMarkers, ApiKey.AlterReplicaLogDirs, ApiKey.DescribeLogDirs):
-        del had[key]
-    offered = api_versions(translating.client, 0)
+    with gateway_process(broker.bootstrap) as fresh, connected(fresh.address) as client:
+        offered = api_versions(client, 0)
     assert {key: offered[key][0] for key in had} == {key: versions[0] for key, versions in had.items()}
 
 
@@ -425,6 +439,7 @@ DROPPED = [
     (ApiKey.DeleteAcls, 1),
     (ApiKey.DescribeLogDirs, 1),
     (ApiKey.AlterReplicaLogDirs, 1),
+    (ApiKey.WriteTxnMarkers, 1),
     (ApiKey.CreateDelegationToken, 1),
     (ApiKey.RenewDelegationToken, 1),
     (ApiKey.ExpireDelegationToken, 1),

@@ -1,19 +1,29 @@
-"""What a request is said to take once it is decoded, held against what it takes."""
+"""What a message is said to take once it is decoded, held against what it takes."""
 
 from __future__ import annotations
 
 import gc
 import tracemalloc
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from kafka.protocol.api_key import ApiKey
 from kafka.protocol.producer import ProduceRequest
 
+from endpoints.raw_client import SIZE
 from kafkafmt.server.errors import MalformedRequestError
-from kafkafmt.server.frames import TooManyElementsError, measure
-from kafkafmt.server.wire import SUPPORTED, Frame, api_name, decode_request
-from server.messages import filled, frame, request_class
+from kafkafmt.server.frames import TooManyElementsError, measure, measure_response
+from kafkafmt.server.wire import (
+    SUPPORTED,
+    Frame,
+    api_name,
+    decode_request,
+    decode_response,
+    encode_response,
+)
+from server.messages import CORRELATION_ID, filled, frame, request_class, response_class
 
 MANY = 400
 VERSIONS = [
@@ -21,7 +31,15 @@ VERSIONS = [
     for api_key, versions in SUPPORTED.items()
     for version in {versions[0], versions[-1]}
 ]
-LEAST = {"string": "", "bytes": b"", "records": b"", "uuid": None, "bool": False, "float64": 0.0}
+LEAST = {
+    "string": "",
+    "bytes": b"",
+    "records": b"",
+    "uuid": None,
+    "bool": False,
+    "float64": 0.0,
+    "bitfield": set(),
+}
 
 
 def depth_of(schema: Any, version: int) -> int:
@@ -54,17 +72,27 @@ def with_many(data_class: Any, schema: Any, version: int, depth: int, value: dic
 
 
 def decoded_bytes(sent: Frame) -> int:
-    decode_request(sent, "")  # what is made once of a layout
+    return taken_bytes(partial(decode_request, sent, ""))
+
+
+def taken_bytes(decode: Callable[[], object]) -> int:
+    decode()  # what is made once of a layout
     gc.collect()
     tracemalloc.start()
     try:
-        request = decode_request(sent, "")
-        return tracemalloc.get_traced_memory()[0] if request else 0
+        decoded = decode()
+        return tracemalloc.get_traced_memory()[0] if decoded else 0
     finally:
         tracemalloc.stop()
 
 
-WIDE = LEAST | {"int32": 2**30, "int64": 2**60, "int16": 2**14, "string": "naïve ☃ 🎂"}
+WIDE = LEAST | {
+    "int32": 2**30,
+    "int64": 2**60,
+    "int16": 2**14,
+    "string": "naïve ☃ 🎂",
+    "bitfield": set(range(31)),
+}
 
 
 @pytest.mark.parametrize(("api_key", "version"), VERSIONS)
@@ -91,6 +119,23 @@ def test_measured_size_when_tagged_fields_are_set_then_is_what_decoding_takes_or
     sent = Frame(frame(filled(of, version)))
     told = measure(sent, of, version)
     assert decoded_bytes(sent) <= told.decoded_bytes + told.payload_bytes + 4096
+
+
+@pytest.mark.parametrize(("api_key", "version"), VERSIONS)
+@pytest.mark.parametrize("value", [LEAST, WIDE], ids=["small", "large"])
+def test_measured_size_when_a_response_has_many_elements_then_is_what_decoding_takes_or_more(
+    api_key: int, version: int, value: dict[str, Any]
+) -> None:
+    of = response_class(api_key)
+    for depth in range(depth_of(of._struct, version) + 1):
+        response = with_many(of, of._struct, version, depth, value)
+        answer = bytes(encode_response(CORRELATION_ID, response))[SIZE.size :]
+        told = measure_response(answer, of, version)
+        found = taken_bytes(partial(decode_response, answer, api_key, version))
+        assert found <= told.decoded_bytes + told.payload_bytes + 4096
+        if value is WIDE:
+            assert told.decoded_bytes <= 3 * found + 4096
+        assert told.elements >= (MANY if depth else 0)
 
 
 def test_unknown_tagged_fields_when_structs_have_some_then_are_counted() -> None:

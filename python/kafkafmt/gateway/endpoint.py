@@ -96,7 +96,9 @@ class Gateway:
 
     def _open_session(self, stream: Stream, on_end: Callable[[Exception], None]) -> ClientSession:
         options = self._options
-        upstreams = Upstreams(self._io, self._view, options.servers, self._identity().first)
+        identity = self._identity()
+        upstreams = Upstreams(self._io, self._view, options.servers, identity.first)
+        upstreams.is_identified = identity.is_shared
         upstreams.own_of = self._own_of(stream)
         fetch = FetchOptions(
             options.max_fetch_bytes,

@@ -92,10 +92,14 @@ class ClientIdentity:
         self._passes = passes
 
     @property
+    def is_shared(self) -> bool:
+        """Whether all clients have the identity of the options, before they authenticate as well."""
+        return self._identities is None and not self._passes
+
+    @property
     def first(self) -> Mapping[str, Any]:
         """The options before the client has authenticated."""
-        is_shared = self._identities is None and not self._passes
-        return self._config if is_shared else without_sasl(self._config)
+        return self._config if self.is_shared else without_sasl(self._config)
 
     async def accept(self, upstreams: Upstreams, user: str, password: str | None) -> None:
         """Connect as this user from now on. Raises AuthenticationError if a broker refuses a password passed on.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -187,7 +188,12 @@ class ClientSession:
         return response
 
     async def _answer_versions(self, request: Request) -> Message:
-        return await answer_versions(request, await self._own_or_any(), self._is_offered)
+        upstream = await self._own_or_any()
+        # Some APIs are offered only if the cluster has one broker. Brokers tell that after authentication.
+        if self.upstreams.is_identified and not self.upstreams.view.brokers:
+            with suppress(UpstreamError):
+                await self.upstreams.refresh([], request.memory)
+        return await answer_versions(request, upstream, self._is_offered)
 
     async def _answer_decoded(self, request: Request) -> Message:
         """Answer a request that is of several brokers, or is translated."""

@@ -256,6 +256,7 @@ TRANSLATIONS: Mapping[int, Translation] = {
     ApiKey.DeleteAcls: Translation(range(1), 3, _same_fields),
     ApiKey.DescribeLogDirs: Translation(range(1), 4, _same_fields),
     ApiKey.AlterReplicaLogDirs: Translation(range(1), 2, _same_fields),
+    ApiKey.WriteTxnMarkers: Translation(range(1), 1, _same_fields),
 }
 # APIs whose version 0 has the layout of version 1, in requests and responses (KIP-219): it passes as version 1.
 _SAME_LAYOUT = frozenset(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kafka import errors
 
@@ -16,7 +16,8 @@ from kafkafmt.gateway.errors import (
     UpstreamTimeoutError,
 )
 from kafkafmt.gateway.held import HeldResponse
-from kafkafmt.server.wire import api_name, decode_response, encode_request_frame
+from kafkafmt.server.frames import measure_response
+from kafkafmt.server.wire import api_name, decode_response, encode_request_frame, response_class_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -29,10 +30,12 @@ if TYPE_CHECKING:
 REFUSALS = (errors.SaslAuthenticationFailedError, errors.UnsupportedSaslMechanismError)
 # The fields of requests that tell how long a broker may wait before it answers.
 _WAITS_MS = ("rebalance_timeout_ms", "session_timeout_ms", "timeout_ms")
-# The objects of a decoded response take so many times its bytes.
-_DECODED_COPIES = 20
+# The bytes of a response are held as they are received, and as the frame that is decoded. Later they are held encoded.
+_DECODED_COPIES = 2
 # Decoding a larger response takes more than 10 ms.
 _LARGE_RESPONSE_BYTES = 64 * 1024
+
+_Result = TypeVar("_Result")
 
 
 class Upstream:
@@ -143,7 +146,7 @@ class Upstream:
     ) -> Message:
         """Send a message of kafka-python, and return the response. Raises RequestError.
 
-        memory: takes the memory of the response, before it is read.
+        memory: takes the memory of the response before it is read, and that of its objects before it is decoded.
         """
         correlation_id = self.next_correlation_id()
         frame = encode_request_frame(message, correlation_id, client_id)
@@ -154,8 +157,17 @@ class Upstream:
             response = await self.request_held(
                 [frame], correlation_id, memory, waits_s, copies=_DECODED_COPIES
             )
+            response_class = response_class_of(message.API_KEY, message.API_VERSION)
+            measure = partial(measure_response, response, response_class, message.API_VERSION)
+            measured = await _call(measure, len(response))
+            await memory.take(measured.decoded_bytes + measured.payload_bytes)
         decode = partial(decode_response, response, message.API_KEY, message.API_VERSION)
-        return await asyncio.to_thread(decode) if len(response) > _LARGE_RESPONSE_BYTES else decode()
+        return await _call(decode, len(response))
+
+
+async def _call(function: Callable[[], _Result], size: int) -> _Result:
+    """Call a function that reads a response of this size; in a thread if it takes long."""
+    return await asyncio.to_thread(function) if size > _LARGE_RESPONSE_BYTES else function()
 
 
 def upstream_error(connection: BrokerConnection, error: Exception | None) -> UpstreamError:

@@ -102,6 +102,7 @@ class Upstreams:
     view: what is known of the cluster. config: the options of a client of kafka-python, with the client's identity.
     own_of: returns the node of the client's listener among those of the cluster; None if the listener stands for all.
     own: that node, once `find_own` was called.
+    is_identified: whether the identity is the one for all requests; if not, brokers may want authentication first.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class Upstreams:
     ) -> None:
         self.view = view
         self.own: int | None = None
+        self.is_identified = True
         self.own_of: Callable[[Iterable[int]], int | None] | None = None
         self._io = io
         self._bootstrap = bootstrap
@@ -130,6 +132,7 @@ class Upstreams:
     def identify(self, config: Mapping[str, Any]) -> None:
         """Connect with these options from now on. Closes the connections that were made before."""
         self._connections.close()
+        self.is_identified = True
         self._brokers.config = config
         self._addresses.clear()
         self._connections = BrokerConnections(self._io, self._brokers, self._changed, _RECEIVE_BYTES)

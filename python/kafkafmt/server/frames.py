@@ -1,4 +1,4 @@
-"""Measures the memory that a request takes once it is decoded, by a walk over its frame that creates no objects of it.
+"""Measures the memory that a message takes once it is decoded, by a walk over its frame that creates no objects of it.
 
 The walk uses kafka-python's schemas, as its decoder does. It counts the structs, strings, arrays and tagged fields that
 the decoder creates, each with the most that it takes on CPython; `tests/server/test_frames.py` measures every API. A
@@ -8,13 +8,17 @@ malformed frame is counted up to the point where the decoder fails as well.
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
+
+from kafka.protocol.api_key import ApiKey
 
 from _kafkafmt.server import fetching
 from kafkafmt.server.errors import MalformedRequestError
 
 _HEADER_BYTES = 8  # API key, version, correlation ID
+_RESPONSE_HEADER_BYTES = 4  # correlation ID
 _VARINT_BITS = 32
 _SIZES = {
     "int8": 1,
@@ -25,9 +29,11 @@ _SIZES = {
     "float64": 8,
     "bool": 1,
     "uuid": 16,
+    "bitfield": 4,
 }
 # The most bytes of Python's objects, including the references to them.
 _NUMBER_BYTES, _UUID_BYTES, _LIST_BYTES, _SLOT_BYTES = 32, 160, 128, 10
+_BITFIELD_BYTES = 2304  # a set of up to 31 numbers
 _STRING_BYTES, _CHARACTER_BYTES, _BYTES_BYTES = 96, 4, 56
 _STRUCT_BYTES = 32  # beside its slots: the collector's header, and what the allocator rounds up
 _TAG_BYTES, _TAGGED_STRUCT_BYTES = 160, 512
@@ -38,7 +44,7 @@ class TooManyElementsError(Exception):
 
 
 class Measured(NamedTuple):
-    """decoded_bytes: the memory of the decoded request, without the payload. elements: of all arrays.
+    """decoded_bytes: the memory of the decoded message, without the payload. elements: of all arrays.
 
     payload_bytes: of records and other byte strings, which are copied unchanged.
     """
@@ -63,7 +69,7 @@ def measure(
     """
     flexible = request_class.flexible_version_q(version)
     walk = _Walk(frame, len(frame) if max_bytes is None else max_bytes, max_elements or len(frame) + 1)
-    try:
+    with suppress(struct.error, IndexError):
         walk.position = _HEADER_BYTES
         walk.sized(
             walk.integer(">h"), _STRING_BYTES, _CHARACTER_BYTES
@@ -71,8 +77,19 @@ def measure(
         if flexible:
             walk.tags()
         walk.structure(_program(request_class, version, flexible))
-    except (struct.error, IndexError):
-        pass
+    return Measured(walk.decoded_bytes, walk.elements, walk.payload_bytes)
+
+
+def measure_response(frame: bytes | memoryview, response_class: Any, version: int) -> Measured:
+    """Measure what the frame of a response takes once it is decoded. response_class: kafka-python's."""
+    flexible = response_class.flexible_version_q(version)
+    walk = _Walk(frame, len(frame), len(frame) + 1)
+    with suppress(struct.error, IndexError):
+        walk.position = _RESPONSE_HEADER_BYTES
+        # The header of ApiVersions is never flexible (KIP-511).
+        if flexible and ApiKey.ApiVersions != response_class.API_KEY:
+            walk.tags()
+        walk.structure(_program(response_class, version, flexible))
     return Measured(walk.decoded_bytes, walk.elements, walk.payload_bytes)
 
 
@@ -103,8 +120,8 @@ _FIXED, _STRING, _PAYLOAD, _FIXED_ARRAY, _STRING_ARRAY, _STRUCT_ARRAY, _STRUCT =
 
 
 @cache
-def _program(request_class: Any, version: int, flexible: bool) -> _Program:
-    return _program_of(request_class._struct, request_class, version, flexible)
+def _program(message_class: Any, version: int, flexible: bool) -> _Program:
+    return _program_of(message_class._struct, message_class, version, flexible)
 
 
 def _program_of(schema: Any, data_class: Any, version: int, flexible: bool) -> _Program:
@@ -120,10 +137,9 @@ def _program_of(schema: Any, data_class: Any, version: int, flexible: bool) -> _
             fields.append(_Field(_STRUCT, int(field.nullable_for_version_q(version)), within=within))
         elif field.is_array():
             size = _SIZES.get(field.array_of.type_str, 0)
-            each = _UUID_BYTES if size == 16 else _NUMBER_BYTES
-            fields.append(_Field(_FIXED_ARRAY, size, each) if size else _Field(_STRING_ARRAY))
+            fields.append(_Field(_FIXED_ARRAY, size, _number_bytes(size)) if size else _Field(_STRING_ARRAY))
         elif (size := _SIZES.get(field.type_str, 0)) > 0:
-            cost += _UUID_BYTES if size == 16 else _NUMBER_BYTES
+            cost += _BITFIELD_BYTES if field.type_str == "bitfield" else _number_bytes(size)
             if fields and fields[-1].kind == _FIXED:
                 size += fields.pop().size
             fields.append(_Field(_FIXED, size))
@@ -132,8 +148,12 @@ def _program_of(schema: Any, data_class: Any, version: int, flexible: bool) -> _
     return _Program(tuple(fields), cost, flexible)
 
 
+def _number_bytes(size: int) -> int:
+    return _UUID_BYTES if size == _SIZES["uuid"] else _NUMBER_BYTES
+
+
 class _Walk:
-    def __init__(self, frame: bytes, max_bytes: int, max_elements: int) -> None:
+    def __init__(self, frame: bytes | memoryview, max_bytes: int, max_elements: int) -> None:
         self._frame, self._length = bytes(frame) if type(frame) is not bytes else frame, len(frame)
         self._max_bytes, self._max_elements = max_bytes, max_elements
         self.position = self.decoded_bytes = self.elements = self.payload_bytes = 0

@@ -195,19 +195,25 @@ def encode_request_frame(message: Message, correlation_id: int, client_id: str |
     return encoded
 
 
+def response_class_of(api_key: int, version: int) -> Any:
+    """Return kafka-python's class of the responses of an API: that of all versions."""
+    found = ResponseClassRegistry.get_response_class(
+        RequestHeader(request_api_key=api_key, request_api_version=version)
+    )
+    return found[None]
+
+
 def decode_response(frame: bytes | memoryview, api_key: int, version: int) -> Message:
     """Decode a response from a frame without its size field. Raises MalformedRequestError."""
     data = Frame(frame)
-    response_class = ResponseClassRegistry.get_response_class(
-        RequestHeader(request_api_key=api_key, request_api_version=version)
-    )
+    response_class = response_class_of(api_key, version)
     # The header of ApiVersions is never flexible, so that brokers of any age can answer (KIP-511).
     flexible = response_class.flexible_version_q(version)
     position = Int32.size
     try:
         if flexible and api_key != ApiKey.ApiVersions:
             _, position = _decode(ResponseHeader, 1, data, 0, compact=False, tagged=True)
-        decoded, _ = _decode(response_class[None], version, data, position, compact=flexible, tagged=flexible)
+        decoded, _ = _decode(response_class, version, data, position, compact=flexible, tagged=flexible)
     except (ValueError, AssertionError, struct.error) as error:
         raise MalformedRequestError(f"response to {api_name(api_key)} v{version}: {error}") from error
     return decoded
