@@ -43,7 +43,9 @@ class Client:
     versions: what it sends, by API key, if that is known. group_versions: what the members of its groups send instead.
     codecs: those that it produces, and more options for its driver.
     group: how it has groups: with members that share partitions, or only offsets that are committed; None: neither.
-    has_times: it seeks by time. is_short: `make test` runs it, a client of each family.
+    has_times: it seeks by time. without_offset: what it does if ListOffsets v0 has no offset for that time: the text
+        of its error, or where it begins to read; None: it sends a later version.
+    is_short: `make test` runs it, a client of each family.
     drops_below_start: it leaves out what a wrapper holds before the offset that was asked for.
     """
 
@@ -56,6 +58,7 @@ class Client:
     codecs: Sequence[tuple[str, ...]] = ()
     group: str | None = None
     has_times: bool = False
+    without_offset: str | int | None = None
     is_short: bool = False
     drops_below_start: bool = True
     site: str | None = None
@@ -168,6 +171,7 @@ SCALA = [
         versions={ApiKey.Fetch: 0, ApiKey.OffsetCommit: version, ApiKey.OffsetFetch: version},
         group=GROUP_OFFSETS,
         has_times=True,
+        without_offset="ArrayIndexOutOfBoundsException: Index 0 out of bounds for length 0",
         drops_below_start=True,
     )
     for version in (0, 1)
@@ -201,6 +205,7 @@ PYKAFKA = [
         versions=versions,
         codecs=(NONE, GZIP),
         has_times=True,
+        without_offset="IndexError: list index out of range",
         is_short=version == "0.10.0",
         site="pykafka-2.8.0",
     )
@@ -240,6 +245,7 @@ CURRENT_PYTHON = [
         has_times=True,
     ),
 ]
+OUT_OF_RANGE = "The requested offset is outside the range of offsets"
 SARAMA = [
     Client(
         f"sarama-{version}",
@@ -250,6 +256,7 @@ SARAMA = [
         codecs=codecs,
         group=GROUP_MEMBERS if version in ("0.10.2.0", "0.11.0.0") else None,
         has_times=True,
+        without_offset=OUT_OF_RANGE if version in ("0.8.2.0", "0.9.0.1", "0.10.0.0") else None,
         is_short=version == "0.10.2.0",
         toolchain=GO,
     )
@@ -298,6 +305,7 @@ NODE_CLIENTS = [
         group_versions={ApiKey.Fetch: 2, ApiKey.OffsetCommit: 2},
         codecs=UP_TO_SNAPPY,
         has_times=True,
+        without_offset=0,
         drops_below_start=False,
     ),
     node(
@@ -305,6 +313,7 @@ NODE_CLIENTS = [
         {ApiKey.Produce: 1, ApiKey.Fetch: 0},
         codecs=UP_TO_SNAPPY,
         has_times=True,
+        without_offset="FetchRequestTopicItem",  # it fails to encode the offset that it did not get
         is_short=True,
         drops_below_start=False,
     ),
