@@ -83,7 +83,7 @@ async def answer_versions(request: Request, upstream: Upstream, is_offered: Call
 
 
 def _offered(response: Message, is_offered: Callable[[int], bool]) -> Message:
-    """Change a broker's response to what a gateway in front of it offers."""
+    """Change the versions in the response of a broker to those that the gateway offers."""
     offered = []
     for api in response.api_keys:
         if not is_offered(api.api_key):
