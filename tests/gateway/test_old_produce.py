@@ -132,3 +132,45 @@ def test_messages_when_many_requests_are_sent_at_once_then_are_appended_in_order
     for number, (request, correlation_id) in enumerate(zip(requests, sent, strict=True)):
         (topic_response,) = client.receive(request, version, correlation_id).responses
         assert topic_response.partition_responses[0].base_offset == number
+
+
+@pytest.mark.parametrize("version", OLD)
+def test_messages_when_other_requests_come_between_them_then_all_responses_are_in_order(
+    broker: Broker, client: RawClient, version: int
+) -> None:
+    """The next request is read while brokers append the records of the one before it."""
+    topic = f"between-{version}"
+    broker.create_topic(topic)
+    good = batch(1, magic=magic_of(version))
+    corrupt = good[:-1] + bytes([good[-1] ^ 1])
+    to_append = [produce(data, topic=topic) for data in (good, corrupt, good)]
+    requests = [
+        (to_append[0], version),
+        (to_append[1], version),
+        (metadata([topic]), 0),
+        (to_append[2], version),
+        (fetch(Wanted(topic)), NEWEST_FETCH),
+        (fetch(Wanted(topic)), 2),
+    ]
+
+    sent = [client.send(*request) for request in requests]
+    answers = [client.receive(*request, number) for request, number in zip(requests, sent, strict=True)]
+
+    produced = [answers[number].responses[0].partition_responses[0] for number in (0, 1, 3)]
+    assert [(one.error_code, one.base_offset) for one in produced] == [(0, 0), (CORRUPT, -1), (0, 1)]
+    for fetched in answers[-2:]:
+        (found,) = fetched.responses[0].partitions
+        assert [record.offset for record in kf.MemoryRecords(found.records).records()] == [0, 1]
+
+
+def test_messages_when_acks_is_a_number_of_replicas_then_all_must_have_them(
+    broker: Broker, client: RawClient
+) -> None:
+    """Brokers below 0.9 waited for that many. A broker of today refuses the number."""
+    broker.create_topic("many-acks")
+    data = batch(2, magic=0)
+
+    (answer,) = answered(client, produce(data, topic="many-acks", acks=2), 0)
+
+    assert (answer.error_code, answer.base_offset) == (0, 0)
+    assert values(stored(broker, "many-acks")) == [b"0", b"1"]

@@ -112,7 +112,7 @@ class Gateway:
             stream,
             upstreams,
             self._advertised,
-            TranslatedProduce(upstreams, self._work, options.max_decompressed_bytes),
+            lambda passed: TranslatedProduce(upstreams, passed, self._work, options.max_decompressed_bytes),
             TranslatedFetch(upstreams, self._work, fetch),
             options.write_timeout,
             on_end,

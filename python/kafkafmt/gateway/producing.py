@@ -2,13 +2,15 @@
 
 A message set becomes one batch, as in a broker that converts up. Messages of v0 have no timestamps: their batch gets
 the time of arrival. A topic with LogAppendTime has the broker's time in any case.
+
+While brokers append the records of a request, the next request of the client is received and converted. Requests reach
+the brokers, and responses the client, in the order of the requests.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +22,7 @@ from kafka.protocol.producer import ProduceResponse
 from _kafkafmt.client.messages import RequestHeader
 from _kafkafmt.client.produce import ProduceEncoder, decode_produce_response
 from _kafkafmt.server.producing import ProduceRequest, decode_produce_request
+from _kafkafmt.wire.status import MalformedResponseError
 from kafkafmt.convert.options import ConversionStats
 from kafkafmt.gateway.cluster import STALE_LEADER_CODES
 from kafkafmt.gateway.error_codes import known_code
@@ -28,11 +31,13 @@ from kafkafmt.gateway.leaders import topic_name
 from kafkafmt.server.errors import MalformedRequestError, RequestError
 from kafkafmt.server.metrics import Conversions
 from kafkafmt.server.produced_records import RefusedRecordsError, checked_run
+from kafkafmt.server.wire import encode_response
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from _kafkafmt.client.produce import ProduceResponse as DecodedResponse
+    from kafkafmt.gateway.passing import PassedResponses
     from kafkafmt.gateway.upstream import Upstream
     from kafkafmt.gateway.upstreams import Upstreams
     from kafkafmt.server.batch_work import BatchWork
@@ -79,34 +84,85 @@ class _Answer(NamedTuple):
     log_append_time: int = -1
 
 
-class TranslatedProduce:
-    """Answers Produce of old versions for one client."""
+class _ProduceAnswers:
+    """The response to one request, which is written once all brokers have answered, in its turn."""
 
-    def __init__(self, upstreams: Upstreams, work: BatchWork, max_decompressed_bytes: int) -> None:
+    request_bytes = 0  # brokers have the records already
+
+    def __init__(self, responses: PassedResponses, request: ProduceRequest) -> None:
+        self.is_begun = False
+        self.by_number = [_Answer(errors.UnknownError.errno)] * len(request.partitions)
+        self.unanswered = 0
+        self._responses = responses
+        self._request = request
+
+    @property
+    def error_code(self) -> int:
+        """The first error; 0 if there is none."""
+        return next((answer.error_code for answer in self.by_number if answer.error_code), 0)
+
+    def take(self, answers: Iterable[tuple[int, _Answer]]) -> None:
+        """Take the answers for the partitions that one broker leads."""
+        for number, answer in answers:
+            self.by_number[number] = answer
+        self.unanswered -= 1
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Write the response, if it is the next one and all brokers have answered."""
+        if self.unanswered or self.is_begun or not self._responses.is_next(self):
+            return
+        self.is_begun = True
+        frame = encode_response(self._request.correlation_id, _response(self._request, self.by_number))
+        self._responses.write(None, memoryview(frame))
+        self._responses.end()
+
+
+class TranslatedProduce:
+    """Answers Produce of old versions for one client. responses: of the client, in the order of its requests."""
+
+    def __init__(
+        self, upstreams: Upstreams, responses: PassedResponses, work: BatchWork, max_decompressed_bytes: int
+    ) -> None:
         self._upstreams = upstreams
+        self._responses = responses
         self._work = work
         self._max_decompressed_bytes = max_decompressed_bytes
 
-    async def answer(self, frame: Buffer, client: ClientEvents) -> Message | None:
-        """Pass the records on, and return the response; None for `acks` 0. client: records what was converted.
+    async def answer(self, frame: Buffer, client: ClientEvents) -> None:
+        """Pass the records on. The response is written when brokers have answered; there is none for `acks` 0.
 
-        Raises MalformedRequestError, and UnansweredProduceError for an error with `acks` 0.
+        client: records what was converted. Raises MalformedRequestError, and UnansweredProduceError for an error with
+        `acks` 0.
         """
         request = decode_produce_request(frame)
         if request is None or request.version >= _FIRST_VERSION_OF_BATCHES:
             raise MalformedRequestError(
                 f"Produce of {memoryview(frame).nbytes} bytes: expected version 0 to 2"
             )
-        answers = await self._answers(frame, request, client)
-        if request.acks == _NONE:
-            refused = next((answer.error_code for answer in answers if answer.error_code), None)
-            if refused is not None:
-                raise UnansweredProduceError(f"Produce with acks 0: {errors.for_code(refused).__name__}")
-            return None
-        return _response(request, answers)
+        answers = _ProduceAnswers(self._responses, request)
+        parts = await self._parts(frame, request, client, answers)
+        by_leader = await self._upstreams.by_leader(parts, lambda part: (part.topic, part.partition))
+        for part, error_code in by_leader.refused:
+            answers.by_number[part.number] = _Answer(error_code)
+        answers.unanswered = len(by_leader.parts)
+        is_answered = request.acks != _NONE
+        if is_answered:
+            self._responses.expect(answers)
+        for upstream, of_one in by_leader.parts:
+            await self._send(upstream, request, of_one, answers)
+        if is_answered:
+            answers.go_on()
+        elif answers.error_code:
+            await self._responses.wait_below(1)
+            raise UnansweredProduceError(
+                f"Produce with acks 0: {errors.for_code(answers.error_code).__name__}"
+            )
 
-    async def _answers(self, frame: Buffer, request: ProduceRequest, client: ClientEvents) -> list[_Answer]:
-        answers = [_Answer(errors.UnknownError.errno)] * len(request.partitions)
+    async def _parts(
+        self, frame: Buffer, request: ProduceRequest, client: ClientEvents, answers: _ProduceAnswers
+    ) -> list[_Part]:
+        """Return what is to be sent to brokers: converted records. Others are answered."""
         parts: list[_Part] = []
         names = [topic_name(topic) for topic in request.topics]
         conversions = Conversions()
@@ -115,22 +171,15 @@ class TranslatedProduce:
             topic = names[row["topic"]]
             if isinstance(one, RefusedRecordsError):
                 _log.info("records refused", topic=topic, error=str(one))
-                answers[number] = _Answer(one.error.errno)
+                answers.by_number[number] = _Answer(one.error.errno)
             elif one is None:
-                answers[number] = _Answer(errors.NoError.errno)
+                answers.by_number[number] = _Answer(errors.NoError.errno)
             else:
                 parts.append(_Part(number, topic, int(row["partition"]), one.records))
                 conversions.add(topic, int(row["size"]), one.stats)
         if conversions.records:
             client.converted(ApiKey.Produce, conversions)
-        by_leader = await self._upstreams.by_leader(parts, lambda part: (part.topic, part.partition))
-        for part, error_code in by_leader.refused:
-            answers[part.number] = _Answer(error_code)
-        sent = [self._send(upstream, request, of_one) for upstream, of_one in by_leader.parts]
-        for found in await asyncio.gather(*sent):
-            for number, answer in found:
-                answers[number] = answer
-        return answers
+        return parts
 
     def _converted(
         self, frame: memoryview, request: ProduceRequest
@@ -156,8 +205,9 @@ class TranslatedProduce:
         return found
 
     async def _send(
-        self, upstream: Upstream, request: ProduceRequest, parts: Sequence[_Part]
-    ) -> Iterable[tuple[int, _Answer]]:
+        self, upstream: Upstream, request: ProduceRequest, parts: Sequence[_Part], answers: _ProduceAnswers
+    ) -> None:
+        """Send the records of the partitions that one broker leads. `answers` takes its response."""
         acks = request.acks if request.acks in (_NONE, _LEADER) else _ALL
         version = upstream.version(ApiKey.Produce, _NEWEST_WITH_NAMES)
         topics = list(dict.fromkeys(part.topic for part in parts))
@@ -175,13 +225,33 @@ class TranslatedProduce:
         try:
             if acks == _NONE:
                 await upstream.send(message)
-                return [(part.number, _Answer(errors.NoError.errno)) for part in parts]
-            waits_s = max(request.timeout_ms, 0) / 1000
-            response = await upstream.request(message, header.correlation_id, waits_s)
+                for part in parts:
+                    answers.by_number[part.number] = _Answer(errors.NoError.errno)
+            else:
+                waits_s = max(request.timeout_ms, 0) / 1000
+                take = self._taking(parts, version, answers)
+                await upstream.begin(message, header.correlation_id, take, waits_s)
         except UpstreamError as error:
-            _log.warning("produce failed", error=str(error))
-            return [(part.number, _lost(error)) for part in parts]
-        return self._matched(parts, decode_produce_response(response, version))
+            answers.take(_lost(parts, error))
+
+    def _taking(
+        self, parts: Sequence[_Part], version: int, answers: _ProduceAnswers
+    ) -> Callable[[memoryview | UpstreamError], None]:
+        """Return the callback for the response of a broker."""
+        numbers = [part._replace(records=b"") for part in parts]  # the broker has the records
+
+        def take(response: memoryview | UpstreamError) -> None:
+            if isinstance(response, UpstreamError):
+                answers.take(_lost(numbers, response))
+                return
+            try:
+                decoded = decode_produce_response(response, version)
+            except MalformedResponseError as malformed:
+                self._responses.fail(malformed)
+                return
+            answers.take(self._matched(numbers, decoded))
+
+        return take
 
     def _matched(self, parts: Sequence[_Part], response: DecodedResponse) -> Iterable[tuple[int, _Answer]]:
         names = [topic.decode() for topic in response.topics]
@@ -199,10 +269,12 @@ class TranslatedProduce:
             )
 
 
-def _lost(error: UpstreamError) -> _Answer:
-    """Return the answer if the broker's is not known: the client asks for metadata, and may send again."""
+def _lost(parts: Sequence[_Part], error: UpstreamError) -> Iterable[tuple[int, _Answer]]:
+    """Yield the answers if the broker's are not known: the client asks for metadata, and may send again."""
+    _log.warning("produce failed", error=str(error))
     timed_out = isinstance(error, UpstreamTimeoutError)
-    return _Answer((errors.RequestTimedOutError if timed_out else errors.NotLeaderForPartitionError).errno)
+    code = (errors.RequestTimedOutError if timed_out else errors.NotLeaderForPartitionError).errno
+    return [(part.number, _Answer(code)) for part in parts]
 
 
 def _response(request: ProduceRequest, answers: Sequence[_Answer]) -> Message:

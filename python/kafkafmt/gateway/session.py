@@ -69,6 +69,7 @@ class ClientSession:
     """The session of one client. Its methods are for the task of its connection.
 
     advertised: returns the address at which clients reach a broker.
+    producing: returns what answers Produce of old versions, by the responses of the client.
     on_end: called with the reason if responses that pass cannot be completed.
     """
 
@@ -77,16 +78,16 @@ class ClientSession:
         stream: Stream,
         upstreams: Upstreams,
         advertised: Callable[[int], Address],
-        producing: TranslatedProduce,
+        producing: Callable[[PassedResponses], TranslatedProduce],
         fetching: TranslatedFetch,
         write_timeout: float,
         on_end: Callable[[Exception], None],
     ) -> None:
         self.upstreams = upstreams
         self.fetching = fetching
-        self._producing = producing
         self._advertised = advertised
         self._passed = PassedResponses(stream, write_timeout, on_end)
+        self._producing = producing(self._passed)
         self._to_leaders = LeaderRequests(upstreams, self._passed)
         self._versions: Mapping[int, range] = {}
 
@@ -122,6 +123,10 @@ class ClientSession:
         raise UnsupportedRequestError(
             f"{api_name(api_key)} v{version}: the cluster takes {_described(taken)}, and it is not translated"
         )
+
+    def keeps_order(self, api_key: int) -> bool:
+        """Return whether the response to a request that does not pass is written in its turn: Produce's."""
+        return api_key == int(ApiKey.Produce)
 
     async def pass_on(self, frame: memoryview) -> None:
         """Send a request to its broker. Its response is written when it comes."""
@@ -175,9 +180,14 @@ class ClientSession:
             int(ApiKey.Produce): self._answer_produce,
         }
 
-    async def _answer_produce(self, request: Request) -> Message | None:
+    async def _answer_produce(self, request: Request) -> None:
+        """Pass records on. The response is written in its turn."""
         assert request.frame is not None
-        return await self._producing.answer(request.frame, request.client)
+        await self._passed.wait_below(_MAX_WAITING)
+        await self._producing.answer(request.frame, request.client)
+        request.frame = None
+        with suppress(UpstreamError):  # the response tells of it
+            await self.wait_sent()
 
     async def _answer_named(self, request: Request) -> Message:
         """Pass a request on whose response names brokers, and replace their addresses."""

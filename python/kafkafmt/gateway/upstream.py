@@ -88,20 +88,37 @@ class Upstream:
 
         broker_waits_s: how long the broker itself may wait before it answers.
         """
-        await self._can_send(self.connection)
         answered: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
 
-        def on_response(response: memoryview | None, error: Exception | None) -> None:
+        def on_response(response: memoryview | UpstreamError) -> None:
             if answered.done():
                 return
-            if response is None:
-                answered.set_exception(upstream_error(self.connection, error))
+            if isinstance(response, UpstreamError):
+                answered.set_exception(response)
             else:
                 answered.set_result(response)
 
-        timeout_s = self._timeout_s + broker_waits_s
-        self.connection.send(pieces, correlation_id, on_response, timeout_s=timeout_s)
+        await self.begin(pieces, correlation_id, on_response, broker_waits_s)
         return await answered
+
+    async def begin(
+        self,
+        pieces: Sequence[Buffer],
+        correlation_id: int,
+        on_response: Callable[[memoryview | UpstreamError], None],
+        broker_waits_s: float = 0.0,
+    ) -> None:
+        """Send a request as `request` does, but do not wait for its response. Raises UpstreamError.
+
+        on_response: called with the response without the size, or with the reason why there is none.
+        """
+        await self._can_send(self.connection)
+
+        def take(response: memoryview | None, error: Exception | None) -> None:
+            on_response(upstream_error(self.connection, error) if response is None else response)
+
+        timeout_s = self._timeout_s + broker_waits_s
+        self.connection.send(pieces, correlation_id, take, timeout_s=timeout_s)
 
     async def request_held(
         self,

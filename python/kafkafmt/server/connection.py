@@ -187,7 +187,7 @@ class Connection:
             self._client.request_passed(api_key, version)
             self._service.metrics.request_served(api_key, version, "passed")
             return True
-        if session.is_busy:
+        if session.is_busy and not session.keeps_order(api_key):
             with self._stream.watched():
                 await session.wait_idle()
         return False

@@ -47,6 +47,9 @@ class Session(Protocol):
     async def passes(self, api_key: int, version: int) -> bool:
         """Return whether a request is passed on as it is. Raises RequestError."""
 
+    def keeps_order(self, api_key: int) -> bool:
+        """Return whether the handler of a request writes the response in its turn, after those on their way."""
+
     async def pass_on(self, frame: memoryview) -> None:
         """Pass a request on. Its response is sent to the client when it comes. Raises RequestError."""
 
