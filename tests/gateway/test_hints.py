@@ -93,7 +93,7 @@ def test_fetch_response_when_it_passes_then_only_addresses_are_hidden(
     data = fetch_response(version, records, hints=hints)
     errors: list[tuple[bytes, int, int]] = []
 
-    found = passed(HintedFetch(Written(), None, 0, version, errors.extend), data, pieces)  # type: ignore[arg-type]
+    found = passed(HintedFetch(Written(), None, version, errors.extend), data, pieces)  # type: ignore[arg-type]
 
     assert len(found) == len(data)
     changed = [number for number, (one, other) in enumerate(zip(found, data, strict=True)) if one != other]
@@ -134,7 +134,7 @@ def test_produce_response_when_it_passes_then_only_addresses_are_hidden(version:
     data = bytes(encoded(message, version, 5))
     errors: list[tuple[bytes, int, int]] = []
 
-    found = passed(HintedProduce(Written(), None, 0, version, errors.extend), data, [7, 30])  # type: ignore[arg-type]
+    found = passed(HintedProduce(Written(), None, version, errors.extend), data, [7, 30])  # type: ignore[arg-type]
 
     after = ProduceResponse.decode(found, version=version, header=True)
     assert errors == [(b"topic" if version < 13 else uuid.UUID(int=1).bytes, 0, 6)]
@@ -194,7 +194,7 @@ def test_share_response_when_it_passes_then_it_has_no_endpoints(
     errors: list[tuple[bytes, int, int]] = []
     walk = ShareResponseWalk(version, is_fetch)
 
-    found = passed(HintedShare(Written(), None, 0, walk, errors.extend), data + end, pieces)  # type: ignore[arg-type]
+    found = passed(HintedShare(Written(), None, walk, errors.extend), data + end, pieces)  # type: ignore[arg-type]
 
     assert found[: len(data)] == data
     assert len(found) == len(data) + len(end)

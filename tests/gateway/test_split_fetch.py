@@ -127,7 +127,7 @@ def merged(
 ) -> tuple[bytes, list[bool]]:
     """Return the response merged of these, and whether it has records."""
     written, asked, has_records = Written(), request(version, 1, 1), []
-    response = MergedFetch(written, asked, 0, lambda _: None, has_records.append)  # type: ignore[arg-type]
+    response = MergedFetch(written, asked, lambda _: None, has_records.append)  # type: ignore[arg-type]
     connections = [Connection(data, pieces[number % len(pieces)]) for number, data in enumerate(responses)]
     wanted = [Wanted(topic, one) for topic in asked.topics for one in topic.partitions]
     for connection in connections:
@@ -186,7 +186,7 @@ def test_part_when_its_broker_refuses_it_then_its_partitions_have_the_error(vers
 @pytest.mark.parametrize("version", [11, 16])
 def test_part_when_its_connection_ends_before_it_then_its_partitions_are_not_led(version: int) -> None:
     written, asked, found = Written(), request(version, 1, 2), []
-    response_ = MergedFetch(written, asked, 0, found.extend, lambda _: None)  # type: ignore[arg-type]
+    response_ = MergedFetch(written, asked, found.extend, lambda _: None)  # type: ignore[arg-type]
     wanted = [Wanted(topic, one) for topic in asked.topics for one in topic.partitions]
     first = Connection(response(version, 1, [[b"records"]]), 1000)
     first.part = response_.add(first, wanted[:1])  # type: ignore[arg-type]
@@ -207,7 +207,7 @@ def test_part_when_its_connection_ends_before_it_then_its_partitions_are_not_led
 def test_part_when_it_is_longer_or_shorter_than_its_topics_then_the_response_fails(version: int) -> None:
     damaged = response(version, 2, []) + b"more" if version == 11 else response(version, 2, [])[:-1]
     written, asked = Written(), request(version, 1, 2)
-    response_ = MergedFetch(written, asked, 0, lambda _: None, lambda _: None)  # type: ignore[arg-type]
+    response_ = MergedFetch(written, asked, lambda _: None, lambda _: None)  # type: ignore[arg-type]
     wanted = [Wanted(topic, one) for topic in asked.topics for one in topic.partitions]
     connections = [Connection(data, 1000) for data in (response(version, 4, [[b"records"]]), damaged)]
     for connection in connections:

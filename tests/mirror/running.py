@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
 
 from client.cluster import Cluster
 from freezing import frozen
@@ -137,3 +138,13 @@ def wait_until(holds: Callable[[], bool], mirror: Mirror | None = None) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"not so in {SECONDS} s\n" + (mirror.tail if mirror is not None else ""))
         time.sleep(0.05)
+
+
+def metrics_of(running: Mirror) -> str:
+    """The page of its metrics port."""
+    served = "metrics are served on "
+    wait_until(lambda: served in running.said, running)
+    where = running.said.partition(served)[2].split()[0]
+    with urlopen(f"http://{where}/metrics", timeout=SECONDS) as response:
+        text: str = response.read().decode()
+    return text

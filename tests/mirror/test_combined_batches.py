@@ -10,7 +10,6 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.request import urlopen
 
 import pytest
 
@@ -28,7 +27,7 @@ from mirror.folders import NOW, one_batch_a_request, put_log, stopped
 from mirror.folders import mirror as run_mirror
 from mirror.load import doubled, numbers_of
 from mirror.reading import end_of
-from mirror.running import SECONDS, Mirror, address, wait_until
+from mirror.running import Mirror, address, metrics_of, wait_until
 from mirror.test_kills import counted_doubles
 from mirror.test_recreated_topics import NEW, OLD
 
@@ -288,12 +287,3 @@ def large_batch(offset: int, number: int, **options: Any) -> bytes:
 def by_offset(batches: list[kf.RecordBatch], offset: int) -> kf.RecordBatch:
     (found,) = [one for one in batches if one.base_offset == offset]
     return found
-
-
-def metrics_of(running: Mirror) -> str:
-    served = "metrics are served on "
-    wait_until(lambda: served in running.said, running)
-    where = running.said.partition(served)[2].split()[0]
-    with urlopen(f"http://{where}/metrics", timeout=SECONDS) as response:
-        text: str = response.read().decode()
-    return text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import kafkafmt as kf
 from client.cluster import Cluster
 from endpoints.endpoint_process import EndpointProcess
 from mirror.reading import Reader, batches_of
-from mirror.running import Mirror, address
+from mirror.running import Mirror, address, metrics_of, wait_until
 from mirror.scenarios import PARTITIONS, Direction, Feed
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("mirror")]
@@ -68,6 +70,40 @@ def test_repartition_when_the_target_has_more_partitions_then_each_key_keeps_its
         (partition,) = [number for number in range(3) if any(read.key == key for read in found[number])]
         of_key = [read for read in found[partition] if read.key == key]
         assert of_key == [read for read in wanted if read.key == key]
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["limit known", "limit hidden"])
+def test_kip_126_motivation_when_ratios_of_a_mirrored_topic_change_then_its_splits_are_counted(
+    old: Cluster, new: Cluster, topic: str, mirror: MakeMirror, is_known: bool
+) -> None:
+    """KIP-126, "Motivation": batches that were small at the source are too large once they were recompressed."""
+    old.create_topic(topic)
+    new.create_topic(topic, config={"max.message.bytes": 20_000})
+    feed = Feed(old)
+    noise = random.Random(126)
+    values = [bytes(1000)] * 600 + [noise.randbytes(1000) for _ in range(300)]
+    with feed.producer("lz4") as producer:
+        for value in values:
+            producer.produce(topic, value)
+            producer.poll(0)
+    limits = () if is_known else ("--target-config", "topic.limits=false")
+    with mirror(
+        address(old, topic), address(new), "--follow", "--deep", "--metrics-port", 0, *limits
+    ) as running:
+        arrived = f'kafkafmt_mirror_records_total{{partition="0",topic="{topic}"}} {float(len(values))}\n'
+        wait_until(lambda: arrived in metrics_of(running), running)
+        told = metrics_of(running)
+        summary = running.stop()
+    splits, refused = summary["batch_split_total"], summary["batch_refused_total"]
+    assert splits > 0
+    assert refused == (0 if is_known else splits)
+    assert summary["batch_split_rate"] == pytest.approx(splits / summary["seconds"], abs=0.001)
+    assert f"kafkafmt_mirror_batch_split_total {float(splits)}\n" in told
+    assert f"kafkafmt_mirror_batch_refused_total {float(refused)}\n" in told
+    (rate,) = re.findall(r"^kafkafmt_mirror_batch_split_rate (\S+)$", told, re.MULTILINE)
+    assert float(rate) > 0
+    with Reader(new.bootstrap) as after:
+        assert [read.value for read in after.records(topic)] == values
 
 
 def test_raw_handler_when_it_drops_batches_then_the_others_go_on_as_they_are(

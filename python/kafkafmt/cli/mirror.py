@@ -438,6 +438,10 @@ def _print_summary(statistics: Statistics, *, as_json: bool) -> None:
     if statistics.combined_into:
         combined = in_words(statistics.ways["combined"].batches, "batch")
         parts.append(f"combined: {combined} into {statistics.combined_into:,}")
+    if statistics.splits.batches:
+        split, refused = in_words(statistics.splits.batches, "batch"), statistics.splits.refused
+        after = f" ({refused:,} after a refusal)" if refused else ""
+        parts.append(f"split: {split}{after}, {summary['batch_split_rate']:.2f} a second")
     for word, counts in (("opened", statistics.opened), ("left out", statistics.left_out)):
         if counts:
             reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts.items())

@@ -156,6 +156,13 @@ class Producer(RecordSender["RecordFuture | FailedSend"], Transactional):
             return None
         return dict(self._metrics.metrics) if raw else values_by_group(self._metrics)
 
+    def batch_metrics(self) -> dict[str, float]:
+        """Return the metrics of batches by Kafka's name, splits among them (KIP-126), also without `metrics_enabled`.
+
+        Averages and rates are over the last minute. Totals stay readable after `close`.
+        """
+        return self._record_accumulator.metrics.values(monotonic_ms())
+
     # Records
 
     send = RecordSender.send

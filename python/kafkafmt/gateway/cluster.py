@@ -75,7 +75,7 @@ class ClusterView:
         self._suspected: dict[int, int] = {}  # when a broker could not be reached
 
     def learn(self, request: Message, response: Message) -> None:
-        """Take over what a response tells, before addresses in it are replaced."""
+        """Learn brokers, leaders and coordinators from a response, before addresses in it are replaced."""
         match ApiKey(response.API_KEY):
             case ApiKey.Metadata:
                 self._learn_metadata(response)
@@ -127,7 +127,7 @@ class ClusterView:
         self._coordinators.pop((broker, key), None)
 
     def forget_stale(self, request: Message, response: Message) -> None:
-        """Forget what a response tells to be out of date: leaders of topics, or the coordinator of a group."""
+        """Forget the leaders of topics, or the coordinator of a group, if the error codes of a response say so."""
         if request.API_KEY in (ApiKey.ListOffsets, ApiKey.OffsetForLeaderEpoch):
             for topic in response.topics:
                 if any(one.error_code in STALE_LEADER_CODES for one in topic.partitions):
@@ -162,9 +162,10 @@ class ClusterView:
             # Partitions without a leader are kept, to tell them from those that do not exist.
             self._leaders[topic.name] = {one.partition_index: one.leader_id for one in topic.partitions}
             self._learned[topic.name] = self._now
-            if getattr(topic, "topic_id", None):
-                self._names.pop(self._ids.get(topic.name, topic.topic_id), None)
-                self._names[topic.topic_id], self._ids[topic.name] = topic.name, topic.topic_id
+            topic_id = getattr(topic, "topic_id", None)  # zero: the broker knows none
+            if topic_id is not None and topic_id.int:
+                self._names.pop(self._ids.get(topic.name, topic_id), None)
+                self._names[topic_id], self._ids[topic.name] = topic.name, topic_id
 
     def _forget(self, topic: str) -> None:
         self._leaders.pop(topic, None)

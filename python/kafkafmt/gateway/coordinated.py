@@ -35,10 +35,9 @@ class CoordinatedResponse(PassedResponse):
         self,
         responses: PassedResponses,
         connection: BrokerConnection,
-        request_bytes: int,
         on_maybe_none: Callable[[], None],
     ) -> None:
-        super().__init__(responses, connection, request_bytes)
+        super().__init__(responses, connection)
         self._on_maybe_none = on_maybe_none
         self._left = _SEARCHED_BYTES
         self._last = b""

@@ -74,7 +74,7 @@ class DownConversionPolicy:
         return described
 
     async def _describe(self, topic: str, upstream: Upstream) -> bool | None:
-        """Return what the cluster says of a topic; None if it says nothing to this client."""
+        """Return the property of a topic in the cluster; None if the cluster does not describe it to this client."""
         request = DescribeConfigsRequest(
             version=upstream.version(DescribeConfigsRequest.API_KEY, _NEWEST_DESCRIBE_CONFIGS),
             resources=[

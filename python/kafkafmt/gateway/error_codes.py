@@ -29,6 +29,7 @@ _RELEASES: Mapping[int, tuple[Release, ...]] = {
     ApiKey.DeleteTopics: ((0, 10, 1),),
     ApiKey.DescribeConfigs: ((0, 11, 0),),
     ApiKey.OffsetForLeaderEpoch: ((0, 11, 0), (2, 0, 0)),
+    ApiKey.WriteTxnMarkers: ((0, 11, 0),),
     ApiKey.DescribeAcls: ((0, 11, 0),),
     ApiKey.CreateAcls: ((0, 11, 0),),
     ApiKey.DeleteAcls: ((0, 11, 0),),

@@ -89,7 +89,7 @@ class _Wanted(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What was found for a partition. passed: the offset after batches that convert to nothing."""
+    """The answer for a partition. passed: the offset after batches without records for this consumer."""
 
     error_code: int = 0
     high_watermark: int = _UNKNOWN
@@ -175,7 +175,7 @@ class TranslatedFetch:
     async def _found(self, request: Request, wanted: Sequence[_Wanted]) -> dict[_Wanted, _Found]:
         """Return the answers for all partitions. Wait for records as long as the request says.
 
-        Batches that convert to nothing are passed over: an empty answer would be asked for again, and again.
+        Batches without records for this consumer are skipped: after an empty answer it would ask for them again.
         Several leaders are asked again and again, each for a short time: a broker without records would let the
         records of others wait.
         """
@@ -275,7 +275,9 @@ class TranslatedFetch:
         }
         answers: dict[_Wanted, _Found] = {}
         stored: dict[_Wanted, _Stored] = {}
+        yields = YieldBudget()
         for part in parts:
+            await yields.checkpoint()
             found = await self._stored(request, part, rows.get(part[:2]), decoded, response)
             if isinstance(found, _Found):
                 answers[part] = found

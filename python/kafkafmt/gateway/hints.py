@@ -89,12 +89,11 @@ class HintedFetch(PassedResponse):
         self,
         responses: PassedResponses,
         connection: BrokerConnection,
-        request_bytes: int,
         version: int,
         on_errors: OnErrors,
         on_session: Callable[[int], None] | None = None,
     ) -> None:
-        super().__init__(responses, connection, request_bytes)
+        super().__init__(responses, connection)
         self._walk = FetchResponseWalk(version)
         self._walker = ResponseWalker(self._walk)
         self._on_errors, self._on_session = on_errors, on_session
@@ -134,11 +133,10 @@ class HintedProduce(PassedResponse):
         self,
         responses: PassedResponses,
         connection: BrokerConnection,
-        request_bytes: int,
         version: int,
         on_errors: OnErrors,
     ) -> None:
-        super().__init__(responses, connection, request_bytes)
+        super().__init__(responses, connection)
         self._version = version
         self._on_errors = on_errors
         self._held = bytearray()
@@ -174,11 +172,10 @@ class HintedShare(PassedResponse):
         self,
         responses: PassedResponses,
         connection: BrokerConnection,
-        request_bytes: int,
         walk: ShareResponseWalk,
         on_errors: OnErrors,
     ) -> None:
-        super().__init__(responses, connection, request_bytes)
+        super().__init__(responses, connection)
         self._walk = walk
         self._walker = ResponseWalker(self._walk)
         self._on_errors = on_errors

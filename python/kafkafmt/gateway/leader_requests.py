@@ -1,6 +1,6 @@
 """Requests for leaders that pass without being decoded: those with records, and those of share groups.
 
-Usually one broker leads all partitions of a request, and gets it as it is.
+Usually one broker leads all partitions of a request, and gets it unchanged.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class LeaderRequests:
             await upstream.send(pieces)
             return
         on_errors = self._on_errors(head.version)
-        response = HintedProduce(self._passed, upstream.connection, len(frame), head.version, on_errors)
+        response = HintedProduce(self._passed, upstream.connection, head.version, on_errors)
         self._passed.expect(response)
         upstream.connection.send_passing(pieces, head.correlation_id, response, math.inf)
 
@@ -124,7 +124,7 @@ class LeaderRequests:
         self, frame: memoryview, request: ProduceRequest, nodes: dict[int | None, list[int]]
     ) -> None:
         on_errors = self._on_errors(request.version)
-        merged = MergedProduce(self._passed, request, len(frame), len(nodes), on_errors)
+        merged = MergedProduce(self._passed, request, len(nodes), on_errors)
         if request.acks != _NO_ACKS:
             self._passed.expect(merged)
         for node, numbers in nodes.items():
@@ -150,7 +150,7 @@ class LeaderRequests:
 
     async def _pass_fetch(self, frame: memoryview, head: Head) -> None:
         if self._upstreams.own is not None:
-            await self._fetch_from(self._upstreams.own, _framed(frame), len(frame), head, opens=False)
+            await self._fetch_from(self._upstreams.own, _framed(frame), head, opens=False)
             return
         request = decode_fetch_request(frame)
         if request is None:
@@ -159,9 +159,9 @@ class LeaderRequests:
         known = self._fetched.node(request.session_id) if request.session_id else None
         if request.session_epoch > _NEW_SESSION:
             if known is None:
-                self._refuse_session(head, len(frame))
+                self._refuse_session(head)
             else:
-                await self._fetch_from(known, pieces, len(frame), head, opens=False)
+                await self._fetch_from(known, pieces, head, opens=False)
             return
         nodes = await by_leader(
             self._upstreams,
@@ -172,14 +172,14 @@ class LeaderRequests:
             ),
         )
         if len(nodes) > 1:
-            await self._split_fetch(request, len(frame), nodes)
+            await self._split_fetch(request, nodes)
             return
         node = next(iter(nodes), known)
         opens = request.session_epoch == _NEW_SESSION
-        await self._fetch_from(node, pieces, len(frame), head, opens=opens)
+        await self._fetch_from(node, pieces, head, opens=opens)
 
     async def _fetch_from(
-        self, node: int | None, pieces: Sequence[Buffer], size: int, head: Head, *, opens: bool
+        self, node: int | None, pieces: Sequence[Buffer], head: Head, *, opens: bool
     ) -> None:
         """Pass a request on. opens: whether the broker may open a session."""
         upstream = await self._node(node)
@@ -188,7 +188,6 @@ class LeaderRequests:
         response = HintedFetch(
             self._passed,
             upstream.connection,
-            size,
             head.version,
             self._on_errors(head.version, self._fetched, node),
             partial(self._fetched.open, node=node) if opens else None,
@@ -196,12 +195,8 @@ class LeaderRequests:
         self._passed.expect(response)
         upstream.connection.send_passing(pieces, head.correlation_id, response, math.inf)
 
-    async def _split_fetch(
-        self, request: FetchRequest, size: int, nodes: dict[int | None, list[Wanted]]
-    ) -> None:
-        merged = MergedFetch(
-            self._passed, request, size, self._on_errors(request.version), self._note_records
-        )
+    async def _split_fetch(self, request: FetchRequest, nodes: dict[int | None, list[Wanted]]) -> None:
+        merged = MergedFetch(self._passed, request, self._on_errors(request.version), self._note_records)
         self._passed.expect(merged)
         # A part that has begun waits for the others. So all connections are there before the first part is sent.
         found = [(await self._reached(node), wanted) for node, wanted in nodes.items()]
@@ -229,10 +224,10 @@ class LeaderRequests:
     def _note_records(self, has_records: bool) -> None:
         self._waits = not has_records
 
-    def _refuse_session(self, head: Head, size: int) -> None:
+    def _refuse_session(self, head: Head) -> None:
         """Answer that the session is not known. The client then asks for all partitions again."""
         message = FetchResponse(version=head.version, error_code=errors.FetchSessionIdNotFoundError.errno)
-        response = MadeResponse(self._passed, encode_response(head.correlation_id, message), size)
+        response = MadeResponse(self._passed, encode_response(head.correlation_id, message))
         self._passed.expect(response)
         response.go_on()
 
@@ -254,7 +249,7 @@ class LeaderRequests:
         self._shared.open(shared.session, node)
         walk = ShareResponseWalk(head.version, head.api_key == ApiKey.ShareFetch)
         on_errors = self._on_errors(_TOPIC_IDS, self._shared, node)
-        response = HintedShare(self._passed, upstream.connection, len(frame), walk, on_errors)
+        response = HintedShare(self._passed, upstream.connection, walk, on_errors)
         self._passed.expect(response)
         upstream.connection.send_passing(_framed(frame), head.correlation_id, response, math.inf)
 

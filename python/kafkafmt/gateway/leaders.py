@@ -1,8 +1,8 @@
 """The brokers that lead the partitions of a request, and those that have the sessions of a client's requests.
 
 A session of Fetch (KIP-227) or of a share group (KIP-932) is at one broker. A request in a session names only what has
-changed. So it goes to that broker as it is, whoever leads its partitions now: the broker answers as it would to the
-client itself. A request that opens a session and is split gets none.
+changed. So the gateway passes it to that broker unchanged, even if other brokers lead the partitions now. The broker
+answers as it would answer the client itself. A request that opens a session and is split gets none.
 """
 
 from __future__ import annotations

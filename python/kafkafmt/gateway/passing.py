@@ -27,10 +27,9 @@ _SIZE_BYTES = 4
 class ExpectedResponse(Protocol):
     """A response that a client waits for, in its turn.
 
-    request_bytes: the size of the request. is_begun: whether some of the response was written.
+    is_begun: whether some of the response was written.
     """
 
-    request_bytes: int
     is_begun: bool
 
     def go_on(self) -> None:
@@ -66,11 +65,6 @@ class PassedResponses:
             changed = self._loop.create_future()
             self._changes.append(changed)
             await changed
-
-    @property
-    def request_bytes(self) -> int:
-        """The bytes of the requests that wait."""
-        return sum(response.request_bytes for response in self._waiting)
 
     def close(self) -> None:
         """Write no more."""
@@ -153,8 +147,7 @@ class PassedResponses:
 class PassedResponse:
     """One response on its way from a broker to a client: a `ResponseSink` of the broker's connection."""
 
-    def __init__(self, responses: PassedResponses, connection: BrokerConnection, request_bytes: int) -> None:
-        self.request_bytes = request_bytes
+    def __init__(self, responses: PassedResponses, connection: BrokerConnection) -> None:
         self.is_begun = False
         self._responses = responses
         self._connection = connection
@@ -196,8 +189,7 @@ class PassedResponse:
 class MadeResponse:
     """A response that the gateway has made: a frame with its size."""
 
-    def __init__(self, responses: PassedResponses, frame: bytes | bytearray, request_bytes: int) -> None:
-        self.request_bytes = request_bytes
+    def __init__(self, responses: PassedResponses, frame: bytes | bytearray) -> None:
         self.is_begun = False
         self._responses = responses
         self._frame = frame

@@ -31,6 +31,7 @@ from kafkafmt.gateway.leaders import topic_name
 from kafkafmt.server.errors import MalformedRequestError, RequestError
 from kafkafmt.server.metrics import Conversions
 from kafkafmt.server.produced_records import RefusedRecordsError, checked_run
+from kafkafmt.server.structured_logging import RateLimitedLog
 from kafkafmt.server.wire import encode_response
 
 if TYPE_CHECKING:
@@ -87,8 +88,6 @@ class _Answer(NamedTuple):
 class _ProduceAnswers:
     """The response to one request, which is written once all brokers have answered, in its turn."""
 
-    request_bytes = 0  # brokers have the records already
-
     def __init__(self, responses: PassedResponses, request: ProduceRequest) -> None:
         self.is_begun = False
         self.by_number = [_Answer(errors.UnknownError.errno)] * len(request.partitions)
@@ -128,6 +127,7 @@ class TranslatedProduce:
         self._responses = responses
         self._work = work
         self._max_decompressed_bytes = max_decompressed_bytes
+        self._limited_log = RateLimitedLog()
 
     async def answer(self, frame: Buffer, client: ClientEvents) -> None:
         """Pass the records on. The response is written when brokers have answered; there is none for `acks` 0.
@@ -170,7 +170,7 @@ class TranslatedProduce:
         for number, (row, one) in enumerate(zip(request.partitions, converted, strict=True)):
             topic = names[row["topic"]]
             if isinstance(one, RefusedRecordsError):
-                _log.info("records refused", topic=topic, error=str(one))
+                self._limited_log.write(_log.info, topic, "records refused", topic=topic, error=str(one))
                 answers.by_number[number] = _Answer(one.error.errno)
             elif one is None:
                 answers.by_number[number] = _Answer(errors.NoError.errno)

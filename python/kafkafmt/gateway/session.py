@@ -102,7 +102,7 @@ class ClientSession:
         return self._passed.is_busy
 
     async def passes(self, api_key: int, version: int) -> bool:
-        """Return whether a request goes through as it is. Raises UpstreamError and UnsupportedRequestError."""
+        """Return whether a request passes unchanged. Raises UpstreamError and UnsupportedRequestError."""
         if api_key in NAMING_APIS or broker_of(api_key) is Broker.GATEWAY:
             return False
         await self.upstreams.find_own()
@@ -146,10 +146,10 @@ class ClientSession:
         upstream = await self._upstream_of(broker, key)
         await upstream.wait_free()
         size, connection = len(frame), upstream.connection
-        response = PassedResponse(self._passed, connection, size)
+        response = PassedResponse(self._passed, connection)
         if key is not None:
             forget = partial(self.upstreams.view.forget_coordinator, broker, key)
-            response = CoordinatedResponse(self._passed, connection, size, forget)
+            response = CoordinatedResponse(self._passed, connection, forget)
         self._passed.expect(response)
         pieces: list[Buffer] = [size.to_bytes(_SIZE_BYTES, "big"), frame]
         # The client has a limit of its own for each request: a group may take minutes to rebalance.

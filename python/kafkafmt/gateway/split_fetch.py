@@ -108,11 +108,9 @@ class MergedFetch:
         self,
         responses: PassedResponses,
         request: FetchRequest,
-        request_bytes: int,
         on_errors: OnErrors,
         on_records: Callable[[bool], None],
     ) -> None:
-        self.request_bytes = request_bytes
         self.is_begun = False
         self._responses = responses
         self._request = request

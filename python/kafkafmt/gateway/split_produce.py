@@ -65,11 +65,9 @@ class MergedProduce:
         self,
         responses: PassedResponses,
         request: ProduceRequest,
-        request_bytes: int,
         parts: int,
         on_errors: OnErrors,
     ) -> None:
-        self.request_bytes = request_bytes
         self.is_begun = False
         self._responses = responses
         self._request = request

@@ -57,7 +57,7 @@ class Split(ABC):
         """Return the answers to a part that have an error code for each of its elements."""
 
     def learn(self, view: ClusterView, response: Message) -> None:
-        """Take over what the error codes of a response tell: by default nothing."""
+        """Forget what the error codes of a response show to be out of date: nothing by default."""
         return
 
     def refusal(self, part: Message) -> Message:

@@ -50,7 +50,7 @@ def is_offered(api_key: int, *, has_own: bool, is_single: bool) -> bool:
 
 
 async def answer_versions(request: Request, upstream: Upstream, is_offered: Callable[[int], bool]) -> Message:
-    """Answer ApiVersions: what the broker takes, and what the gateway translates.
+    """Answer ApiVersions with the versions that the broker takes, and those that the gateway translates.
 
     A broker takes ApiVersions only once before SASL, so it is not asked again: its response to the gateway itself
     serves. A request of a later version than the broker knows, or than is known here, gets the versions of ApiVersions

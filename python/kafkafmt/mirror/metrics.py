@@ -65,7 +65,15 @@ class _Statistics(Collector):
             "Partitions that were stopped.",
             value=len(statistics.stopped),
         )
+        splits = statistics.splits
+        yield GaugeMetricFamily(
+            "kafkafmt_mirror_batch_split_rate",
+            "Batches that were split in a second, over the last minute (KIP-126).",
+            value=splits.rate,
+        )
         for name, help_text, count in (
+            ("batch_split", "Batches that were split (KIP-126).", splits.batches),
+            ("batch_refused", "Batches that were split because the target had refused them.", splits.refused),
             (
                 "combined_into_batches",
                 "Batches that were made of combined ones.",

@@ -157,7 +157,7 @@ def _open_sender(cluster: MirrorCluster, options: MirrorOptions, statistics: Sta
     fixed["max_block_ms"] = _FOREVER_MS  # for memory, which records may hold during an outage
     if options.codec is not None:
         fixed["compression_type"] = None if options.codec == Codec.NONE else options.codec.name.lower()
-    return RecordSender({**defaults, **cluster.config_of(Producer), **fixed}, options)
+    return RecordSender({**defaults, **cluster.config_of(Producer), **fixed}, statistics, options)
 
 
 def _transform(options: MirrorOptions) -> Transform:

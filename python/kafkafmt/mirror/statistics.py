@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from kafkafmt.build.forwarding import ForwardingStats, RefusalReason
 
@@ -41,6 +41,14 @@ class Unreached:
     to_offset: int
 
 
+class Splits(NamedTuple):
+    """The batches that producers have split: all; those that a broker had refused; a second, over the last minute."""
+
+    batches: int
+    refused: int
+    rate: float
+
+
 @dataclass
 class Moved:
     """The batches, records and bytes that the target has acknowledged, as the source counts them."""
@@ -69,6 +77,7 @@ class Statistics:
     combined_into: the number of batches that were made of combined ones.
     forwarding: the counts of the forwarders, which change batches so that a broker accepts them.
     possibly_doubled: the number of records that may be at the target twice.
+    batch_metrics: return the metrics of the producers' batches, by Kafka's name.
     """
 
     budget: MemoryBudget
@@ -81,6 +90,7 @@ class Statistics:
     unreached: list[Unreached] = field(default_factory=list)
     gone: list[OffsetsGone] = field(default_factory=list)
     possibly_doubled: int = 0
+    batch_metrics: list[Callable[[], Mapping[str, float]]] = field(default_factory=list)
     lag: dict[TopicPartition, int] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
 
@@ -109,19 +119,33 @@ class Statistics:
         return _summed(stats.left_out for stats in self.forwarding)
 
     @property
+    def splits(self) -> Splits:
+        """The batches that the producers have split, because the target would have refused them or has (KIP-126)."""
+        counts = [metrics() for metrics in self.batch_metrics]
+        return Splits(
+            int(sum(one["batch-split-total"] for one in counts)),
+            int(sum(one["batch-refused-total"] for one in counts)),
+            sum(one["batch-split-rate"] for one in counts),
+        )
+
+    @property
     def gone_offsets(self) -> int:
         """The number of offsets that the source deleted before they were mirrored."""
         return sum(one.to_offset - one.from_offset for one in self.gone.copy())
 
     def as_dict(self) -> dict[str, Any]:
         """Return the summary for JSON."""
-        total = self.total
+        total, splits = self.total, self.splits
+        seconds = round(time.monotonic() - self.began, 3)
         return {
             "batches": total.batches,
             "records": total.records,
             "bytes": total.bytes,
             "ways": {way: asdict(moved) for way, moved in self.ways.items()},
             "combined_into": self.combined_into,
+            "batch_split_total": splits.batches,
+            "batch_refused_total": splits.refused,
+            "batch_split_rate": round(splits.batches / seconds, 3) if seconds else 0.0,
             "opened": self.opened,
             "left_out": self.left_out,
             "skipped": [
@@ -145,7 +169,7 @@ class Statistics:
                 one.name: {"total_bytes": one.total_bytes, "peak_bytes": one.peak_bytes}
                 for one in self.budget.usage()
             },
-            "seconds": round(time.monotonic() - self.began, 3),
+            "seconds": seconds,
         }
 
 

@@ -1,7 +1,7 @@
 """One connection: each request is read and answered, and its response sent, before the next one is read.
 
-So responses are in the order of their requests, as clients that pipeline expect. A request that the protocol has no
-answer for closes its connection, and no other.
+So responses are in the order of their requests, as clients that pipeline expect. The session of a client may write
+responses later, in the same order. A request that the protocol has no answer for closes its connection, and no other.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class Connection:
                 request.answer_memory.keep(0)
 
     async def _passes(self, session: Session, size: int) -> bool:
-        """Pass the next request on, if it goes through as it is. If not, wait until it may be answered here."""
+        """Pass the next request on, if it passes unchanged. If not, wait until it may be answered here."""
         head = await self._stream.peek(min(HEAD_BYTES, size), self._options.request_timeout)
         api_key, version = api_of(head)
         self._check_allowed(api_key, size)

@@ -39,6 +39,7 @@ FIRST_VERSIONS: Mapping[int, int] = {
     ApiKey.DeleteTopics: 1,
     ApiKey.DescribeConfigs: 1,
     ApiKey.OffsetForLeaderEpoch: 2,
+    ApiKey.WriteTxnMarkers: 1,
     ApiKey.DescribeAcls: 1,
     ApiKey.CreateAcls: 1,
     ApiKey.DeleteAcls: 1,

@@ -45,7 +45,7 @@ _BROKER_TOPIC, _REQUEST = "kafka_server_brokertopicmetrics", "kafka_network_requ
 
 
 class ServedMetrics(NamedTuple):
-    """What the metrics port tells of a server: its metrics, and its legacy clients."""
+    """The pages of the metrics port: metrics of a server, and its legacy clients."""
 
     registry: CollectorRegistry
     clients: Callable[[], ClientList]

@@ -45,7 +45,7 @@ class Session(Protocol):
         """Return the handlers of the requests that do not pass, by API key; not those of Fetch and SASL."""
 
     async def passes(self, api_key: int, version: int) -> bool:
-        """Return whether a request is passed on as it is. Raises RequestError."""
+        """Return whether a request is passed on unchanged. Raises RequestError."""
 
     def keeps_order(self, api_key: int) -> bool:
         """Return whether the handler of a request writes the response in its turn, after those on their way."""

@@ -73,7 +73,7 @@ OpenEndpoint: TypeAlias = Callable[
 
 @dataclass(frozen=True)
 class _Job:
-    """What the process of a worker gets. relayed: keys of the APIs that the supervisor answers."""
+    """The arguments of a worker's process. relayed: keys of the APIs that the supervisor answers."""
 
     number: int
     options: ServerOptions

@@ -34,6 +34,7 @@ class BatchSender:
         self._batch_size = int(config["batch_size"])
         self._producer = RawProducer(**{**config, "max_batches_per_request": "auto"})
         self._statistics = statistics
+        statistics.batch_metrics.append(self._producer.batch_metrics)
         self._options = options
         self._max_decompressed_bytes = options.memory.max_decompressed_bytes
         self._kernel = record_combiner(self._max_decompressed_bytes) if options.is_adaptive else None

@@ -17,7 +17,7 @@ from kafkafmt.mirror.deep import columns_of, contiguous_records
 from kafkafmt.mirror.handlers import HandlerError, NewRecord, handled_record
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.protocols import PartitionError
-from kafkafmt.mirror.statistics import Moved
+from kafkafmt.mirror.statistics import Moved, Statistics
 from kafkafmt.mirror.targets.cluster import Sent
 from kafkafmt.net import Producer, UndeliveredError
 from kafkafmt.records.runs import chunk_ranges, first_offset, slice_run
@@ -32,14 +32,15 @@ _COLUMNS = ("timestamp", "key", "value", "headers")
 
 
 class RecordSender:
-    """Sends records with a Producer. config: keyword arguments of the producer.
+    """Sends records with a Producer. config: keyword arguments of the producer. statistics: get its splits.
 
     Without a handler and repartitioning, records stay columns and do not become objects. With repartitioning, records
     without a key go to the partition of the same number, modulo the target's number of partitions.
     """
 
-    def __init__(self, config: dict[str, Any], options: MirrorOptions) -> None:
+    def __init__(self, config: dict[str, Any], statistics: Statistics, options: MirrorOptions) -> None:
         self._producer = Producer(**config)
+        statistics.batch_metrics.append(self._producer.batch_metrics)
         self._handler = options.handler
         self._repartitions = options.repartitions
         self._max_decompressed_bytes = options.memory.max_decompressed_bytes
