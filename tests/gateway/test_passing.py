@@ -29,7 +29,7 @@ def test_responses_when_the_client_has_not_read_the_last_one_then_they_are_busy(
         failures: list[Exception] = []
         with ours, theirs:
             responses = PassedResponses(Stream(ours), SECONDS, failures.append)
-            response = MadeResponse(responses, RESPONSE, 0)
+            response = MadeResponse(responses, RESPONSE)
             responses.expect(response)
             response.go_on()
             assert responses.is_busy
@@ -58,7 +58,7 @@ def test_produce_when_the_response_of_a_broker_is_damaged_then_the_merged_one_fa
     asked = decode_produce_request(frame(ProduceRequest(acks=-1, topic_data=[]), version, 1)[SIZE_BYTES:])
     assert asked is not None
     responses = Responses()
-    merged = MergedProduce(responses, asked, 0, 2, lambda _: None)  # type: ignore[arg-type]
+    merged = MergedProduce(responses, asked, 2, lambda _: None)  # type: ignore[arg-type]
 
     merged.take([], None, errors.KafkaConnectionError("gone"))
     merged.take([], memoryview(b"\0\0\0\1\0\0\0\x09"))
