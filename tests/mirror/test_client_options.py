@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from endpoints.endpoint_process import EndpointProcess
+from kafkafmt.mirror.addresses import parse_address
+from kafkafmt.mirror.options import MirrorOptions
 from mirror.folders import batch, mirror, put_log
 from mirror.running import address
 
@@ -42,6 +45,11 @@ def test_option_of_the_source_that_the_mirror_relies_on_is_refused(
         ),
         ("batch.size=1000", "batch_size is not an option of clients here: the mirror sets it"),
         ("compression_type=gzip", "compression_type: expected None: a RawProducer sends batches as they are"),
+        (
+            "send.raw.bytes=false",
+            "send.raw.bytes=false of the target needs --deep: without it batches are sent",
+        ),
+        ("send.raw.bytes=no", "client option 'send_raw_bytes': expected true or false, found 'no'"),
         ("max_block_ms=-1", "max_block_ms: expected 0 or more, found -1"),
     ],
 )
@@ -52,3 +60,53 @@ def test_option_that_no_producer_of_batches_takes_is_told_in_its_words(
     ended = mirror(source, address(endpoint.address), "--target-config", option)
     assert ended.status == 2
     assert ended.errors == f"kafkafmt: {expected}\n"
+
+
+def test_kip_712_fetch_raw_bytes_of_a_source_is_true(endpoint: EndpointProcess, tmp_path: Path) -> None:
+    """KIP-712, "Public Interfaces": the consumer of a mirror that is shallow has `fetch.raw.bytes=true`."""
+    source, target = address(endpoint.address, "t"), tmp_path / "target"
+    refused = mirror(source, target, "--once", "--source-config", "fetch.raw.bytes=false")
+    assert (refused.status, refused.errors) == (
+        2,
+        "kafkafmt: fetch.raw.bytes of the source: expected true, found false: a mirror fetches batches\n",
+    )
+    assert mirror(source, target, "--once", "--source-config", "fetch.raw.bytes=true").status == 0
+
+
+@pytest.mark.parametrize("way", ["--deep", "--adaptive"])
+def test_kip_712_send_raw_bytes_that_contradicts_a_way_is_refused(
+    endpoint: EndpointProcess, way: str
+) -> None:
+    clusters = address(endpoint.address, "t"), address(endpoint.address)
+    ended = mirror(*clusters, way, "--target-config", "send.raw.bytes=true")
+    assert (ended.status, ended.errors) == (
+        2,
+        f"kafkafmt: send.raw.bytes=true of the target contradicts {way}: it stands for --use-raw-bytes\n",
+    )
+
+
+def test_kip_712_send_raw_bytes_stands_for_use_raw_bytes() -> None:
+    addresses = parse_address("kafka://east:9092/t"), parse_address("kafka://west:9092")
+    assert MirrorOptions(*addresses).is_adaptive
+    for name in ("send.raw.bytes", "send_raw_bytes"):
+        assert not MirrorOptions(*addresses, target_config={name: "true"}).is_adaptive
+
+
+def test_folder_that_gets_options_of_clients_says_that_it_ignores_them(tmp_path: Path) -> None:
+    source = put_log(tmp_path / "source" / "u-0", [batch(0, 1)]).parent
+    ended = mirror(
+        source,
+        tmp_path / "target",
+        "--source-config",
+        "fetch.raw.bytes=true",
+        "--target-config",
+        "linger.ms=1",
+    )
+    assert ended.status == 0
+    logged = [json.loads(line) for line in ended.errors.splitlines()]
+    assert [
+        (line["folder"], line["options"]) for line in logged if "their options are ignored" in line["event"]
+    ] == [
+        (str(source), ["fetch.raw.bytes"]),
+        (str(tmp_path / "target"), ["linger.ms"]),
+    ]

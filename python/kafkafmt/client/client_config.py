@@ -47,7 +47,7 @@ _ALL = ("-1", "all")
 
 def is_secret(name: str) -> bool:
     """Return whether the value of an option is a secret, so that it must not be shown."""
-    return bool(_SECRET.search(_underscored(name)))
+    return bool(_SECRET.search(underscored(name)))
 
 
 class Secret(str):
@@ -66,7 +66,7 @@ def parse_client_config(given: Mapping[str, str], client: type) -> dict[str, Any
     message does not show values that may be secret.
     """
     defaults: Mapping[str, Any] = client.DEFAULT_CONFIG  # type: ignore[attr-defined]
-    values = {_STORES.get(_underscored(name), _underscored(name)): value for name, value in given.items()}
+    values = {_STORES.get(underscored(name), underscored(name)): value for name, value in given.items()}
     config: dict[str, Any] = {}
     for name, value in values.items():
         if name in _STORE_TYPES:
@@ -85,14 +85,14 @@ def parse_client_config(given: Mapping[str, str], client: type) -> dict[str, Any
         ("ssl_keystore_location", _STORE_TYPES[0]),
         ("ssl_truststore_location", _STORE_TYPES[1]),
     ):
-        if any(_underscored(name) == store for name in given) and kind not in values:
+        if any(underscored(name) == store for name in given) and kind not in values:
             raise ValueError(
                 f"{_dotted(store)}: expected {_dotted(kind)}=PEM beside it, the only type that Python reads"
             )
     return config
 
 
-def _underscored(name: str) -> str:
+def underscored(name: str) -> str:
     return name.strip().lower().replace(".", "_")
 
 

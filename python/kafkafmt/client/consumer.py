@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from contextlib import suppress
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kafka.serializer import Deserializer, DeserializeWrapper
 
@@ -18,6 +18,8 @@ from kafkafmt.client.partition_records import (
     PartitionRecords,
     RecordDecoder,
 )
+from kafkafmt.client.raw_consumer import RawConsumer
+from kafkafmt.client.raw_option import is_raw, refuse_raw, with_raw_option
 from kafkafmt.columns.parts import join_columns
 from kafkafmt.columns.read import COLUMNS, numpy_columns
 from kafkafmt.types import TopicPartition
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from kafka.consumer.fetcher import ConsumerRecord
     from kafka.structs import TopicPartition as KafkaTopicPartition
+    from typing_extensions import Self
 
     from kafkafmt.client.fetch_metrics import FetchMetrics
     from kafkafmt.client.fetch_queue import Fetched
@@ -43,13 +46,23 @@ class Consumer(BaseConsumer):
 
     budget: a MemoryBudget that bounds the bytes that are fetched and not returned. Several consumers may share it. One
         batch may be larger. A partition whose bytes are not free waits, and is fetched later.
+    fetch_raw_bytes: True for a RawConsumer, which returns whole batches (KIP-712); also `fetch.raw.bytes`.
 
     `poll` raises CorruptRecordError for a damaged batch, after the records before it were returned. It raises the error
     again until the position changes: seek to its `next_offset`. Other partitions continue. CRCs are checked unless
     `check_crcs=False`.
     """
 
+    DEFAULT_CONFIG: ClassVar[dict[str, Any]] = {**BaseConsumer.DEFAULT_CONFIG, "fetch_raw_bytes": False}
+
+    def __new__(cls, *topics: str, **configs: Any) -> Self:
+        if cls is Consumer and is_raw(configs, "fetch_raw_bytes"):
+            return RawConsumer(*topics, **configs)  # type: ignore[return-value]
+        return super().__new__(cls)
+
     def __init__(self, *topics: str, **configs: Any) -> None:
+        configs = with_raw_option(configs, "fetch_raw_bytes")
+        refuse_raw(configs, "fetch_raw_bytes", type(self), RawConsumer)
         for name in ("key_deserializer", "value_deserializer"):
             given = configs.get(name)
             if given is not None and not isinstance(given, Deserializer):

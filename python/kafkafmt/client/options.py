@@ -16,7 +16,9 @@ from kafkafmt.client.raw_consumer import RawConsumer
 from kafkafmt.client.raw_producer import RawProducer
 
 
-def _options(client: type[Producer | Consumer | RawConsumer], helps: Mapping[str, str]) -> tuple[Option, ...]:
+def _options(
+    client: type[Producer | RawProducer | Consumer | RawConsumer], helps: Mapping[str, str]
+) -> tuple[Option, ...]:
     defaults = client.DEFAULT_CONFIG
     return tuple(
         Option(name, partial(parse_option, name, defaults=defaults), str(defaults[name]), text)
@@ -41,6 +43,7 @@ PRODUCER_OPTIONS = _options(
         "topic_limits": "ask the brokers for `max.message.bytes`",
         "estimator": "`recent`: the largest of a topic's last 50 ratios; `kip126`: the estimator of KIP-126, as in "
         "Kafka; or an estimator object, with other parameters or shared by several producers",
+        "send_raw_bytes": "True for a RawProducer, which sends whole batches (KIP-712); also `send.raw.bytes`",
         "max_request_size": "largest size in bytes of a request, and of a record before compression",
         "delivery_timeout_ms": "how long the producer tries to deliver a record, in milliseconds",
         "max_block_ms": "how long `send` waits for metadata and memory, in milliseconds",
@@ -49,7 +52,7 @@ PRODUCER_OPTIONS = _options(
 RAW_PRODUCER_OPTIONS = _options(
     RawProducer,
     {
-        "send_raw_bytes": "must be True: KIP-712's name for what this producer does",
+        "send_raw_bytes": "must be True; `Producer(send_raw_bytes=True)` is a RawProducer, too (KIP-712)",
         "max_batches_per_request": "how many batches of a partition one request may hold. Brokers take one. `auto`: "
         "the number that the target reports, as `kafkafmt serve --allow-produce` does",
     },
@@ -58,12 +61,18 @@ _BUDGET = (
     "a [`MemoryBudget`](memory.md#a-budget) that bounds the bytes that are fetched and not returned. Several consumers "
     "may share it. One batch may be larger. A partition whose bytes are not free waits"
 )
-CONSUMER_OPTIONS = _options(Consumer, {"budget": _BUDGET})
+CONSUMER_OPTIONS = _options(
+    Consumer,
+    {
+        "budget": _BUDGET,
+        "fetch_raw_bytes": "True for a RawConsumer, which returns whole batches (KIP-712); also `fetch.raw.bytes`",
+    },
+)
 RAW_CONSUMER_OPTIONS = _options(
     RawConsumer,
     {
         "budget": _BUDGET,
-        "fetch_raw_bytes": "must be True: KIP-712's name for what this consumer does",
+        "fetch_raw_bytes": "must be True; `Consumer(fetch_raw_bytes=True)` is a RawConsumer, too (KIP-712)",
         "keep_control_batches": 'return control batches, too; requires `isolation_level="read_uncommitted"`',
         "trim_first_batch": "open the first batch and remove the records before the position; False: return it whole",
     },

@@ -8,6 +8,7 @@ from kafka.consumer.fetcher import ConsumerRecord
 
 from kafkafmt.client.base_consumer import BaseConsumer
 from kafkafmt.client.partition_batches import BatchOptions, PartitionBatches
+from kafkafmt.client.raw_option import with_raw_option
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -35,7 +36,7 @@ class RawConsumer(BaseConsumer):
     Options are those of kafka-python's KafkaConsumer without the deserializers, and:
 
     budget: a MemoryBudget that bounds the bytes that are fetched and not returned. Several consumers may share it.
-    fetch_raw_bytes: must be True: KIP-712's name for what this consumer does.
+    fetch_raw_bytes: must be True, as it is by default. `Consumer(fetch_raw_bytes=True)` is a RawConsumer (KIP-712).
     keep_control_batches: return control batches, too, for a copy that is equal byte for byte. Requires
         `isolation_level="read_uncommitted"`.
     trim_first_batch: False to return a batch that the position lies in whole, as it is stored. No batch is opened then.
@@ -53,10 +54,10 @@ class RawConsumer(BaseConsumer):
     }
 
     def __init__(self, *topics: str, **configs: Any) -> None:
-        if configs.get("fetch_raw_bytes", True) is not True:
+        configs = with_raw_option(configs, "fetch_raw_bytes")
+        if not configs.setdefault("fetch_raw_bytes", True):
             raise ValueError(
-                f"fetch_raw_bytes: expected True, found {configs['fetch_raw_bytes']!r}: a RawConsumer returns batches; "
-                "use a Consumer for records"
+                "fetch_raw_bytes: expected True, found False: a RawConsumer returns batches; use a Consumer for records"
             )
         for name in ("key_deserializer", "value_deserializer"):
             if configs.get(name) is not None:

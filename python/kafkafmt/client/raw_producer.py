@@ -11,8 +11,9 @@ from _kafkafmt.batches.scan import scan
 from kafkafmt.build.forwarding import RefusalReason, ensure_acceptable
 from kafkafmt.client.accumulator import RecordsFuture
 from kafkafmt.client.accumulator.raw_batches import RequestLimits
+from kafkafmt.client.base_producer import BaseProducer
 from kafkafmt.client.clock import monotonic_ms
-from kafkafmt.client.producer import Producer
+from kafkafmt.client.raw_option import with_raw_option
 from kafkafmt.client.topic_metadata import update_metadata
 from kafkafmt.types import TopicPartition
 
@@ -24,8 +25,8 @@ _MENDED = frozenset({RefusalReason.PRODUCER_STATE, RefusalReason.SIZE})
 _NO_BATCH = "a RawProducer sends batches (send_raw_bytes): expected one whole v2 batch as the value"
 
 
-class RawProducer(Producer):
-    """A Producer of whole v2 batches, such as a RawConsumer returns or a log contains. It does not decompress them.
+class RawProducer(BaseProducer):
+    """A producer of whole v2 batches, such as a RawConsumer returns or a log contains. It does not decompress them.
 
     An idempotent or transactional producer replaces the producer id, epoch and sequence numbers in the headers by its
     own. Any other producer removes them. The broker assigns the offsets. Retries, order, transactions, `flush` and
@@ -33,23 +34,23 @@ class RawProducer(Producer):
 
     Options are those of Producer without serializers, partitioner and compression_type, and:
 
-    send_raw_bytes: must be True: KIP-712's name for what this producer does.
+    send_raw_bytes: must be True, as it is by default. `Producer(send_raw_bytes=True)` is a RawProducer (KIP-712).
     max_batches_per_request: how many batches of a partition one request may hold (default 1). No broker since 0.11
         takes more than one. "auto": the number that the target reports, as `kafkafmt serve` does. `max_request_size`
         limits their bytes.
     """
 
     DEFAULT_CONFIG: ClassVar[dict[str, Any]] = {
-        **Producer.DEFAULT_CONFIG,
+        **BaseProducer.DEFAULT_CONFIG,
         "send_raw_bytes": True,
         "max_batches_per_request": 1,
     }
 
     def __init__(self, **configs: Any) -> None:
-        if configs.get("send_raw_bytes", True) is not True:
+        configs = with_raw_option(configs, "send_raw_bytes")
+        if not configs.setdefault("send_raw_bytes", True):
             raise ValueError(
-                f"send_raw_bytes: expected True, found {configs['send_raw_bytes']!r}: a RawProducer sends batches; use "
-                "kafkafmt.net.Producer for records"
+                "send_raw_bytes: expected True, found False: a RawProducer sends batches; use a Producer for records"
             )
         for name in ("key_serializer", "value_serializer", "compression_type"):
             if configs.get(name) is not None:
@@ -58,9 +59,9 @@ class RawProducer(Producer):
         if most != "auto" and (not isinstance(most, int) or most < 1):
             raise ValueError(f"max_batches_per_request: expected 1 or more, or 'auto', found {most!r}")
         self._max_batches: int | None = None if most == "auto" else most
-        super().__init__(**configs)
+        super().__init__(configs)
 
-    def send(  # type: ignore[override]
+    def send(
         self,
         topic: str,
         value: Any = None,

@@ -11,6 +11,7 @@ import structlog
 
 from kafkafmt._util.descriptors import raise_limit
 from kafkafmt._util.ini import IniError
+from kafkafmt.client.raw_option import RawOption, split_raw_option
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.mirror.addresses import Address
 from kafkafmt.mirror.clusters import MirrorCluster
@@ -59,8 +60,8 @@ def open_mirror(options: MirrorOptions, report: Report) -> Iterator[Mirror]:
     statistics = Statistics(memory.budget)
     with ExitStack() as stack:
         try:
-            source_cluster = _open_cluster(stack, options.source, options.source_config)
-            target_cluster = _open_cluster(stack, options.target, options.target_config)
+            source_cluster = _open_cluster(stack, options.source, options.source_config, "fetch_raw_bytes")
+            target_cluster = _open_cluster(stack, options.target, options.target_config, "send_raw_bytes")
             source = _open_source(stack, options, source_cluster, target_cluster)
             target = _open_target(stack, options, source, target_cluster, statistics)
         except ValueError as error:  # from clients, for options that are not valid
@@ -84,11 +85,17 @@ def open_offset_map(offset_map: str, source: str, target: MirrorCluster) -> Offs
     return OffsetMap(store)
 
 
-def _open_cluster(stack: ExitStack, address: Address, config: Mapping[str, str]) -> MirrorCluster | None:
-    """Connect to the cluster at an address. Return None for a folder."""
+def _open_cluster(
+    stack: ExitStack, address: Address, config: Mapping[str, str], raw_option: RawOption
+) -> MirrorCluster | None:
+    """Connect to the cluster at an address. Return None for a folder. The options of the mirror hold the raw one."""
     if isinstance(address, Path):
+        if config:
+            _log.warning(
+                "a folder has no clients: their options are ignored", folder=str(address), options=[*config]
+            )
         return None
-    cluster = MirrorCluster(address, config)
+    cluster = MirrorCluster(address, split_raw_option(config, raw_option)[1])
     stack.callback(cluster.close)
     return cluster
 

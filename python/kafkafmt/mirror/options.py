@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from kafkafmt._util.sizes import KIB, MIB
+from kafkafmt.client.raw_option import split_raw_option
 from kafkafmt.memory.errors import MemoryPlanError
 from kafkafmt.mirror.addresses import OFFSET_MAP_TOPIC, Address, ClusterAddress
 from kafkafmt.mirror.errors import MirrorError
@@ -96,6 +97,7 @@ class MirrorOptions:
                 "--adaptive needs a cluster as target, and no --handler: a folder gets the source's batches, and a "
                 "handler chooses the batches itself"
             )
+        self._check_raw_options()
         if self.batch_size is not None and not (self.is_adaptive or (self.is_deep and self.into_cluster)):
             raise MirrorError(
                 "--batch-size needs --adaptive, or --deep into a cluster: else batches are copied as they are"
@@ -119,6 +121,30 @@ class MirrorOptions:
                     f"{self.target} and {self.source}: expected folders apart, neither within the other"
                 )
 
+    def _check_raw_options(self) -> None:
+        """Raise MirrorError if KIP-712's options of the clients are not what the mirror does by its own options."""
+        try:
+            fetches_raw_bytes, _ = split_raw_option(self.source_config, "fetch_raw_bytes")
+            sends_raw_bytes = self._sends_raw_bytes
+        except ValueError as error:
+            raise MirrorError(str(error)) from None
+        if isinstance(self.source, ClusterAddress) and fetches_raw_bytes is False:
+            raise MirrorError(
+                "fetch.raw.bytes of the source: expected true, found false: a mirror fetches batches"
+            )
+        if self.into_cluster and sends_raw_bytes and (self.is_deep or self.adapts):
+            way = "--deep" if self.is_deep else "--adaptive"
+            raise MirrorError(
+                f"send.raw.bytes=true of the target contradicts {way}: it stands for --use-raw-bytes"
+            )
+        if self.into_cluster and sends_raw_bytes is False and not self.is_deep:
+            raise MirrorError("send.raw.bytes=false of the target needs --deep: without it batches are sent")
+
+    @property
+    def _sends_raw_bytes(self) -> bool | None:
+        """Whether all batches are sent unchanged, by KIP-712's option of the target's clients; None if not given."""
+        return split_raw_option(self.target_config, "send_raw_bytes")[0]
+
     @property
     def memory(self) -> MirrorMemory:
         """The division of the memory."""
@@ -141,7 +167,7 @@ class MirrorOptions:
         if self.adapts is not None:
             return self.adapts
         between_clusters = isinstance(self.source, ClusterAddress) and self.into_cluster
-        return between_clusters and not self.is_deep and self.handler is None
+        return between_clusters and not self.is_deep and self.handler is None and not self._sends_raw_bytes
 
     @property
     def is_following(self) -> bool:
