@@ -581,7 +581,9 @@ def test_extractor_when_it_returns_no_timestamp_then_error_names_partition_and_o
         timestamp_extractor=lambda record, _: wrong if record.offset == 2 else record.timestamp,
     )
     found: list[tuple[TopicPartition, int]] = []
-    with pytest.raises(ValueError, match=f"a-0: timestamp extractor: .* offset 2, found {wrong!r}"):
+    with pytest.raises(
+        ValueError, match=f"a-0: timestamp extractor: the record at offset 2: .* found {wrong!r}"
+    ):
         order(group, found)
     assert found == [(A, 0), (A, 1)]
     assert group.failed == A

@@ -169,6 +169,8 @@ def print_summary(
     )
     if summary["damaged_stretches"]:
         text += f"; left out: {in_words(summary['damaged_stretches'], 'damaged range')}"
+    if summary.get("invalid_timestamps"):
+        text += f"; left out: {in_words(summary['invalid_timestamps'], 'record')} without a timestamp"
     if "peak_bytes" in summary:
         most, given = size_in_words(summary["peak_bytes"]), size_in_words(summary["memory_bytes"])
         text += f"; memory: at most {most} of {given}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kafkafmt._util.callables import load_callable
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.log_selection import (
     DEFAULT_MEMORY,
@@ -27,7 +28,7 @@ from kafkafmt.cli.options import (
     json_option,
     memory_errors,
 )
-from kafkafmt.cli.output import progress_bar
+from kafkafmt.cli.output import notify, progress_bar
 from kafkafmt.cli.replay_targets import JsonTarget, ReplayClusterTarget
 from kafkafmt.cli.values import Folder, complete_folders
 from kafkafmt.jobs.memory import plan_for
@@ -37,9 +38,11 @@ from kafkafmt.jobs.replay.log_target import LEAST_BATCH_BYTES, MAX_BATCH_BYTES
 from kafkafmt.memory import Part
 from kafkafmt.memory.process import bound_process
 from kafkafmt.storage import StoragePath
+from kafkafmt.streams import TimestampError, json_timestamp
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
+    from kafkafmt.streams.timestamps import TimestampExtractor
     from kafkafmt.types import TopicPartition
 
 _STANDARD_OUTPUT = "-"
@@ -60,6 +63,18 @@ _TO_STANDARD_OUTPUT = Part("writing")
 @click.argument("source", metavar="SRC", type=Folder())
 @click.argument("target", metavar="[TARGET]", default=_STANDARD_OUTPUT, shell_complete=complete_folders)
 @click.option("--by-time", is_flag=True, help="Merge all partitions by timestamp, the lowest first.")
+@click.option(
+    "--timestamp",
+    metavar="value:PATH|key:PATH|MODULE:CALLABLE",
+    help="Where the timestamps for --by-time are: a JSONPath in the value or the key, as value:$.created_at, or a"
+    " function of the record and its partition's time.",
+)
+@click.option(
+    "--on-invalid-timestamp",
+    type=click.Choice(["fail", "skip"]),
+    help="A record for which --timestamp finds none ends the command (fail), or is left out and counted (skip)."
+    "  [default: fail]",
+)
 @memory_options()
 @codec_option("The codec of the batches written to a folder or a cluster.  [default: none]")
 @click.option("--repartition", "repartitions", is_flag=True, help="Choose partitions by key, for a cluster.")
@@ -73,6 +88,8 @@ def replay(
     source: StoragePath,
     target: str,
     by_time: bool,
+    timestamp: str | None,
+    on_invalid_timestamp: str | None,
     memory_bytes: int | None,
     codec: Codec | None,
     repartitions: bool,
@@ -92,7 +109,8 @@ def replay(
 
     With --by-time all partitions are merged: the record with the lowest timestamp is next. Records of one partition
     stay in the order of their offsets. Equal timestamps are ordered by topic and partition. Without --by-time the
-    partitions follow one after the other.
+    partitions follow one after the other. With --timestamp other timestamps decide on the order; records keep their
+    own. Numbers in JSON are milliseconds since 1970, and strings are dates and times of ISO 8601.
 
     TARGET is one of these:
 
@@ -117,6 +135,12 @@ def replay(
         raise click.UsageError("--codec is for a folder or a cluster")
     if not target.startswith(_CLUSTER) and (repartitions or target_config or target_config_file):
         raise click.UsageError("--repartition and --target-config are for a cluster")
+    if not by_time and timestamp is not None:
+        raise click.UsageError("--timestamp is for --by-time")
+    if timestamp is None and on_invalid_timestamp is not None:
+        raise click.UsageError("--on-invalid-timestamp is for --timestamp")
+    extractor = None if timestamp is None else _timestamp_extractor(timestamp)
+    invalid = _InvalidTimestamps()
     writing = _writing(target)
     wanted = _Wanted(
         target,
@@ -130,7 +154,12 @@ def replay(
         at_a_time = len(logs.folders) if by_time else 1
         plan = plan_for(memory_bytes, at_a_time, writing=writing, source=source)
         with (
-            Merge(logs.readers, plan) as merge,
+            Merge(
+                logs.readers,
+                plan,
+                timestamp_extractor=extractor,
+                on_invalid_timestamp=invalid.add if on_invalid_timestamp == "skip" else None,
+            ) as merge,
             progress_bar(beside_rows=target == _STANDARD_OUTPUT) as bar,
         ):
             task = bar.add_task("replaying", total=logs.size_in_bytes)
@@ -142,6 +171,7 @@ def replay(
     summary = {
         "records": done.records,
         "source_bytes": done.source_bytes,
+        "invalid_timestamps": invalid.count,
         **logs.summary,
         "memory_bytes": memory_bytes,
         "peak_bytes": peak_bytes,
@@ -160,6 +190,33 @@ class _Wanted:
     memory_bytes: int
     client_settings: Mapping[str, str]
     repartitions: bool
+
+
+class _InvalidTimestamps:
+    """Counts the records without a timestamp, and reports the first of each partition."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._reported: set[TopicPartition] = set()
+
+    def add(self, error: TimestampError) -> None:
+        self.count += 1
+        if error.topic_partition not in self._reported:
+            self._reported.add(error.topic_partition)
+            notify(f"left out: {error}")
+
+
+def _timestamp_extractor(given: str) -> TimestampExtractor:
+    """Return the extractor that `--timestamp` names. Raises click.UsageError."""
+    part, _, path = given.partition(":")
+    try:
+        if path.startswith("$") and part in ("key", "value"):
+            return json_timestamp("key" if part == "key" else "value", path)
+        return load_callable(given)
+    except ValueError as error:
+        raise click.UsageError(f"--timestamp: {error}") from None
+    except ImportError:
+        raise click.ClickException("a JSONPath needs jsonpath-ng: pip install 'kafkafmt[json]'") from None
 
 
 def _writing(target: str) -> Part:

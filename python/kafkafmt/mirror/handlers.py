@@ -7,13 +7,12 @@ record, any object with `key`, `value`, `headers` and `timestamp`, a tuple of th
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from _kafkafmt.batches.scan import BatchRun, scan
 from _kafkafmt.wire.layout import BASE_OFFSET_LENGTH, BASE_OFFSET_OFFSET
+from kafkafmt._util.callables import load_callable
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.records.batch import RecordBatch
 from kafkafmt.records.runs import first_offset, select_batches, whole_batches
@@ -47,21 +46,10 @@ class NewRecord(NamedTuple):
 
 def load_handler(name: str) -> Handler:
     """Import the callable `MODULE:CALLABLE`, looked up in the working directory first. Raises MirrorError."""
-    module, _, attribute = name.partition(":")
-    if not module or not attribute:
-        raise MirrorError(f"handler {name!r}: expected MODULE:CALLABLE")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
     try:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise MirrorError(f"handler {name!r}: {error}") from None
-    if not callable(found):
-        raise MirrorError(f"handler {name!r}: expected a callable, found {type(found).__name__}")
-    handler: Handler = found
-    return handler
+        return load_callable(name)
+    except ValueError as error:
+        raise MirrorError(f"handler {error}") from None
 
 
 def handled_batches(handler: Handler, topic_partition: TopicPartition, run: BatchRun) -> Iterator[BatchRun]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
     from _kafkafmt.records.decode import Record
     from kafkafmt.memory.budget import MemoryBudget
-    from kafkafmt.streams.record_queue import TimestampExtractor
+    from kafkafmt.streams.timestamps import TimestampExtractor
     from kafkafmt.types import TopicPartition
 
 _ALL = int(np.iinfo(np.intp).max)
@@ -171,9 +171,9 @@ class PartitionGroup:
         Returns None if an unfinished partition is empty, or if all are. The records of the previous call are released.
 
         Raises KafkaFormatError if the next batch of a partition is damaged; message and `failed` name the partition.
-        All records before it were returned; continue with `skip` or `remove`. Raises what a timestamp extractor raises,
-        and ValueError, with partition and offset, if the extractor returns no timestamp or one below 0. Raises
-        ValueError if `most_records` is below 1.
+        All records before it were returned; continue with `skip` or `remove`. The same holds for TimestampError, which
+        says that a timestamp extractor raised an error, or returned no timestamp. Raises ValueError if `most_records`
+        is below 1.
         """
         most = _checked(most_records)
         queue = self._next()

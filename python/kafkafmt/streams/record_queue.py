@@ -8,7 +8,7 @@ read from the header if that is certain. The user's timestamp extractor is calle
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,18 +23,16 @@ from kafkafmt.errors import KafkaFormatError
 from kafkafmt.records.runs import chunk_ranges, select_batches
 from kafkafmt.streams.decode_buffers import DecodeBuffers, buffers_at
 from kafkafmt.streams.held_bytes import HeldBytes
+from kafkafmt.streams.timestamps import TimestampError
 from kafkafmt.types import TimestampType
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     from numpy.typing import NDArray
 
     from _kafkafmt.records.decode import LocatedRecords, Record
     from kafkafmt.memory.budget import MemoryBudget
+    from kafkafmt.streams.timestamps import TimestampExtractor
     from kafkafmt.types import TopicPartition
-
-    TimestampExtractor: TypeAlias = Callable[[Record, int], int]
 
 NO_TIMESTAMP = -1
 # Small batches are copied, and later released, in chunks of this size.
@@ -234,8 +232,8 @@ class RecordQueue:
 
         It is taken from the batch header if possible: Kafka's format defines there the timestamp of the first record.
         If the record itself is later, `open` corrects this. If it is earlier, which no known producer writes, it is
-        merged by the header's timestamp. Raises KafkaFormatError for a damaged batch. Raises what an extractor raises,
-        and ValueError if it returns no timestamp or one below 0.
+        merged by the header's timestamp. Raises KafkaFormatError for a damaged batch, and TimestampError if the
+        extractor raises an error or returns no timestamp.
         """
         if self._cursor is None:
             by_header = self._timestamp_by_header()
@@ -334,7 +332,9 @@ class RecordQueue:
                 break
             try:
                 self._extracted = self._extract(cursor)
-            except Exception:  # `open` raises it again for that record; those before it are returned first
+            except (
+                TimestampError
+            ):  # `open` raises it again for that record; those before it are returned first
                 break
             if self._extracted > limit or (self._extracted == limit and not is_inclusive):
                 break
@@ -343,12 +343,13 @@ class RecordQueue:
     def _extract(self, cursor: RecordCursor) -> int:
         record = next(cursor.located.iterate(cursor.next))
         assert self._options.timestamp_extractor is not None
-        timestamp = self._options.timestamp_extractor(record, self.partition_time)
-        if not isinstance(timestamp, (int, np.integer)) or timestamp < 0:
-            raise ValueError(
-                f"{self.topic_partition}: timestamp extractor: expected 0 or more for the record at offset "
-                f"{record.offset}, found {timestamp!r}"
-            )
+        try:
+            timestamp = self._options.timestamp_extractor(record, self.partition_time)
+            if not isinstance(timestamp, (int, np.integer)) or timestamp < 0:
+                raise ValueError(f"expected a timestamp of 0 or more, found {timestamp!r}")
+        except Exception as error:
+            message = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+            raise TimestampError(self.topic_partition, record.offset, message) from error
         return int(timestamp)
 
     def release_taken(self) -> None:

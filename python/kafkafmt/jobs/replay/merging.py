@@ -7,19 +7,20 @@ one buffer is empty, all are filled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from kafkafmt._util.closing import Closing
 from kafkafmt.jobs.partition_readers import PartitionReaders, take_sound
 from kafkafmt.memory import MemoryBudget, MemoryPlan
-from kafkafmt.streams import PartitionGroup
+from kafkafmt.streams import PartitionGroup, TimestampError
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkafmt.memory import ThreadPlan
     from kafkafmt.streams import Merged
+    from kafkafmt.streams.timestamps import TimestampExtractor
 
 
 class Merge(Closing):
@@ -27,15 +28,24 @@ class Merge(Closing):
 
     plan: the memory plan; this uses the share of one thread.
     budget: the budget to reserve from; None: a new one of the thread's bytes.
+    timestamp_extractor: as of PartitionGroup. on_invalid_timestamp: called with the error for a record for which it
+        returns no timestamp; the record is left out. None: `take` raises the error.
 
     `assign` and `revoke` may be called at any time. A partition that is assigned again continues after its last taken
     record. Not safe to use from several threads.
     """
 
     def __init__(
-        self, readers: PartitionReaders, plan: MemoryPlan, *, budget: MemoryBudget | None = None
+        self,
+        readers: PartitionReaders,
+        plan: MemoryPlan,
+        *,
+        budget: MemoryBudget | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
+        on_invalid_timestamp: Callable[[TimestampError], object] | None = None,
     ) -> None:
         self._readers, self._plan = readers, plan
+        self._on_invalid_timestamp = on_invalid_timestamp
         self.budget = MemoryBudget(plan.thread_bytes) if budget is None else budget
         self._assigned: set[TopicPartition] = set()
         self._positions: dict[TopicPartition, int] = {}
@@ -46,7 +56,10 @@ class Merge(Closing):
             self._buffers = self.budget.child("buffers")
             stack.callback(self._buffers.close)
             self._group = PartitionGroup(
-                plan.thread_plan(0).buffered_bytes_per_partition, budget=self._buffers, verify=False
+                plan.thread_plan(0).buffered_bytes_per_partition,
+                budget=self._buffers,
+                timestamp_extractor=timestamp_extractor,
+                verify=False,
             )
             self._reserved = stack.pop_all()
 
@@ -93,13 +106,23 @@ class Merge(Closing):
     def take(self, most_records: int | None = None) -> Merged | None:
         """Return the next records, of one partition or several; None after the last record of all assigned ones.
 
-        Raises CorruptRecordError and OSError if a log cannot be read.
+        Raises CorruptRecordError and OSError if a log cannot be read, and TimestampError.
         """
-        group = self._group
-        while (merged := take_sound(group, self._readers, lambda: group.take_merged(most_records))) is None:
+        while (merged := take_sound(self._group, self._readers, lambda: self._take(most_records))) is None:
             if not self._fill():
                 return None
         return merged
+
+    def _take(self, most_records: int | None) -> Merged | None:
+        """Take the next records that are buffered. Records without a timestamp are left out, or raise the error."""
+        while True:
+            try:
+                return self._group.take_merged(most_records)
+            except TimestampError as error:
+                if self._on_invalid_timestamp is None:
+                    raise
+                self._on_invalid_timestamp(error)
+                self._group.skip(error.topic_partition)
 
     def _fill(self) -> bool:
         """Fill the buffers that have room. Returns whether one had."""
