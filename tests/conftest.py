@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import random
@@ -56,6 +57,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark each test that needs a broker of Kafka 3.9: it runs with `make test-all`."""
     if {"broker_3", "clusters", "reading_broker"} & set(getattr(item, "fixturenames", ())):
         item.add_marker(pytest.mark.full)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collector off the objects of pytest's 14,000 tests: each full collection would visit them all."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header() -> str:
