@@ -82,6 +82,11 @@ _producing_options = options(
         help="Also accept records from producers, and create topics. Writes to DIR.",
     ),
     click.option(
+        "--allow-alter-configs",
+        is_flag=True,
+        help="Accept changes of the configuration of topics, which writes DIR/topics.ini. Included in --allow-produce.",
+    ),
+    click.option(
         "--auto-create-topics", is_flag=True, help="Create topics that producers ask for, with one partition."
     ),
     size_option(ServeOptions, "--max-produce-size", "max_produce_bytes", GIB, "Largest Produce request."),
@@ -185,8 +190,10 @@ def serve(
         from kafkafmt.serve.running import run
         from kafkafmt.server.structured_logging import configure_logs
 
-    if settings["allow_produce"] and isinstance(directory, RemotePath):
-        raise click.UsageError(f"--allow-produce: expected a local folder, found {directory}")
+    for name in ("allow_produce", "allow_alter_configs"):
+        if settings[name] and isinstance(directory, RemotePath):
+            option = f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{option}: expected a local folder, found {directory}")
     if settings["allow_produce"] and settings["workers"] > 1:
         raise click.UsageError("--allow-produce is for one process: logs have one writer, so --workers is 1")
     if settings["auto_create_topics"] and not settings["allow_produce"]:

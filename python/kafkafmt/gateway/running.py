@@ -67,7 +67,7 @@ async def _serve_alone(
             health.apply(again)
 
         with ended_by_signals((health.drain, gateway.drain), serving.cancel):
-            async with reloading_at_sighup(reload, _watched(options)):
+            async with reloading_at_sighup(reload, options.topics_file):
                 on_ready()
                 asking = asyncio.create_task(health.log_cluster())
                 with suppress(asyncio.CancelledError):
@@ -98,15 +98,10 @@ async def _serve_by_workers(
             supervisor.reload(again)
 
         with ended_by_signals((health.drain, supervisor.drain), supervisor.end):
-            async with reloading_at_sighup(reload, _watched(options)):
+            async with reloading_at_sighup(reload, options.topics_file):
                 asking = asyncio.create_task(health.log_cluster())
                 await supervisor.run(on_ready)
                 asking.cancel()
-
-
-def _watched(options: GatewayOptions) -> tuple[Path, ...]:
-    """Return the files whose changes apply at once."""
-    return () if options.topics_file is None else (options.topics_file.path,)
 
 
 def _check_files(options: GatewayOptions) -> None:

@@ -17,6 +17,13 @@ MAX_MESSAGE_BYTES, SEGMENT_BYTES, TIMESTAMP_TYPE, DOWNCONVERSION_ENABLE = (
     "message.downconversion.enable",
 )
 
+# The properties whose values are lists, and their defaults.
+LISTS: Mapping[str, str] = {
+    "cleanup.policy": "delete",
+    "follower.replication.throttled.replicas": "",
+    "leader.replication.throttled.replicas": "",
+}
+
 _MAX_INT64 = 2**63 - 1
 _BOOLEANS = {"true": True, "false": False}
 

@@ -43,6 +43,7 @@ class ServeOptions(ServerOptions):
     downconversion_enable: `log.message.downconversion.enable`, for topics whose configuration does not set it.
     topics_file: overrides the configuration of topics in the directory; None: nothing does.
     zstd_fallback: the codec in which clients without zstd support receive zstd batches; None: they get an error code.
+    allow_alter_configs: whether AlterConfigs is accepted, which writes `topics.ini`; `allow_produce` includes it.
     auto_create_topics: `auto.create.topics.enable`: create topics that producers ask for, with one partition.
     max_decompressed_bytes: the most that one batch may decompress to when it is converted. It also limits the sum of
         batches above 1 MiB that are read to be sent unchanged; a batch larger than the limit is read alone.
@@ -55,6 +56,7 @@ class ServeOptions(ServerOptions):
     downconversion_enable: bool = True
     topics_file: TopicsFile | None = None
     zstd_fallback: Codec | None = None
+    allow_alter_configs: bool = False
     auto_create_topics: bool = False
     max_fetch_bytes: int = 1024 * MIB
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -66,6 +68,11 @@ class ServeOptions(ServerOptions):
     def local_directory(self) -> Path:
         """Return the directory as a path that can be written to. Raises OSError for a remote folder."""
         return writable_path(self.directory)
+
+    @property
+    def alters_configs(self) -> bool:
+        """Whether clients may change the configuration of topics."""
+        return self.allow_produce or self.allow_alter_configs
 
     def reload(self) -> ServeOptions:
         """Return these options with the topics file and the users file read again. Raises IniError and OSError."""

@@ -43,7 +43,8 @@ _log = structlog.get_logger()
 def run(options: ServeOptions, on_listening: Callable[[str, int], None]) -> None:
     """Serve until SIGTERM or SIGINT, and then until responses in flight are sent. A second signal ends it at once.
 
-    SIGHUP reads the topics file, users file and certificates again; if one of them is invalid, nothing changes.
+    SIGHUP, or a change of the topics file, makes it read that file, the users file and certificates again; if one of
+    them is invalid, nothing changes.
     on_listening: called with host and port once connections are accepted. Raises OSError if a socket, the directory or
     the folder for offsets is not available, IniError, OffsetsFileError, TlsError and WorkerError.
     """
@@ -76,7 +77,7 @@ async def _serve_alone(options: ServeOptions, listener: socket.socket, on_ready:
                 await endpoint.reload(await asyncio.to_thread(options.reload))
 
             with ended_by_signals((coordinator.close, endpoint.drain), serving.cancel):
-                async with reloading_at_sighup(reload):
+                async with reloading_at_sighup(reload, options.topics_file):
                     coordinator.begin_sessions()
                     on_ready()
                     with suppress(asyncio.CancelledError):
@@ -107,7 +108,7 @@ async def _serve_by_workers(
                 supervisor.reload(again)
 
             with ended_by_signals((coordinator.close, supervisor.drain), supervisor.end):
-                async with reloading_at_sighup(reload):
+                async with reloading_at_sighup(reload, options.topics_file):
                     await supervisor.run(on_all_ready)
 
 

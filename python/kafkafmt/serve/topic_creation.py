@@ -19,17 +19,14 @@ from kafka import errors
 from kafkafmt._util.files import sync_path
 from kafkafmt._util.ini import IniError
 from kafkafmt.log.appender import create_log
-from kafkafmt.log.topic_configs import TopicConfig, ensure_storable, is_topic_name
-from kafkafmt.log.topic_properties import check_property
+from kafkafmt.log.topic_configs import TopicConfig, is_topic_name
 from kafkafmt.serve.catalog import METADATA_LOG, Catalog
-from kafkafmt.serve.topic_settings import Configuration, TopicConfigs
+from kafkafmt.serve.topic_settings import Configuration, TopicConfigs, ensure_valid
 from kafkafmt.server.yielding import yielding_between
 from kafkafmt.types import TopicPartition
 
 # The most partitions of all topics of a request, as in Kafka 4 (`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`).
 MAX_PARTITIONS = 10_000
-# The most characters in the values of one topic. Kafka has no such limit; here each change writes all topics again.
-MAX_CONFIG_CHARS = 16 * 1024
 
 
 class TopicRefusedError(Exception):
@@ -157,7 +154,7 @@ class TopicCreation:
             message = f"partitions: expected 1 to {MAX_PARTITIONS}, found {topic.partitions}"
             raise TopicRefusedError(errors.InvalidPartitionsError, message)
         try:
-            _check_configs(topic)
+            ensure_valid(name, TopicConfig(topic.partitions, topic.configs))
         except ValueError as error:
             raise TopicRefusedError(errors.InvalidConfigurationError, str(error)) from None
 
@@ -183,13 +180,3 @@ class TopicCreation:
 def _metric_name(name: str) -> str:
     """Return a topic's name in metrics, where '.' and '_' are the same. No two topics may share it."""
     return name.replace(".", "_")
-
-
-def _check_configs(topic: NewTopic) -> None:
-    """Raise ValueError for a configuration that is too large or has invalid properties."""
-    size = sum(map(len, topic.configs.values()))
-    if size > MAX_CONFIG_CHARS:
-        raise ValueError(f"expected values of {MAX_CONFIG_CHARS} characters at most, found {size}")
-    for name, value in topic.configs.items():
-        check_property(name, value)
-    ensure_storable(topic.name, TopicConfig(topic.partitions, topic.configs))

@@ -3,10 +3,11 @@
 The value of a property comes from the first of these that sets it:
 
 1. the topics file (`--topics-file`), which the operator writes,
-2. `topics.ini` in the log directory, which CreateTopics and a mirror write,
+2. `topics.ini` in the log directory, which CreateTopics, AlterConfigs and a mirror write,
 3. the endpoint's own option or default.
 
-Files are read in threads, never in the event loop: `topics.ini` when a request finds it changed, both at SIGHUP.
+Files are read in threads, never in the event loop: `topics.ini` when a request finds it changed, the topics file when
+it has changed, both at SIGHUP.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from kafkafmt._util.ini import IniError
-from kafkafmt.log.topic_configs import FileStamp, TopicConfig, TopicConfigFile
+from kafkafmt.log.topic_configs import FileStamp, TopicConfig, TopicConfigFile, ensure_storable
 from kafkafmt.log.topic_properties import (
     DOWNCONVERSION_ENABLE,
     MAX_MESSAGE_BYTES,
@@ -61,6 +62,8 @@ _EFFECTIVE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
 }
 _DEFAULTS = EffectiveSettings()
 _NO_CONFIGS: Mapping[str, str] = {}
+# The most characters in the values of one topic. Kafka has no such limit; here each change writes all topics again.
+MAX_CONFIG_CHARS = 16 * 1024
 
 
 def topic_settings(configs: Mapping[str, str]) -> EffectiveSettings:
@@ -71,6 +74,16 @@ def topic_settings(configs: Mapping[str, str]) -> EffectiveSettings:
             check_property(name, value)
             found[field] = parse(value)
     return EffectiveSettings(**found)
+
+
+def ensure_valid(name: str, topic: TopicConfig) -> None:
+    """Raise ValueError for a configuration that is too large or has invalid properties."""
+    size = sum(map(len, topic.configs.values()))
+    if size > MAX_CONFIG_CHARS:
+        raise ValueError(f"expected values of {MAX_CONFIG_CHARS} characters at most, found {size}")
+    for key, value in topic.configs.items():
+        check_property(key, value)
+    ensure_storable(name, topic)
 
 
 class _Topic(NamedTuple):
@@ -107,6 +120,11 @@ class TopicConfigs:
         """Return a topic's configuration from the two files, by Kafka's property names."""
         found = self._current.topics.get(topic)
         return _NO_CONFIGS if found is None else found.configs
+
+    def overrides(self, topic: str) -> Mapping[str, str]:
+        """Return what the topics file sets for a topic, by Kafka's property names. Nothing else changes that."""
+        topics_file = self._current.topics_file
+        return _NO_CONFIGS if topics_file is None else topics_file.configs.get(topic, _NO_CONFIGS)
 
     def settings(self, topic: str) -> EffectiveSettings:
         """Return the settings that apply to a topic."""

@@ -1,22 +1,21 @@
-"""Reads configuration again at SIGHUP, and when a watched file changes. All of it applies, or nothing changes."""
+"""Reads configuration again at SIGHUP, and when the topics file changes. All of it applies, or nothing changes."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 
 import structlog
 
 from kafkafmt._util.ini import IniError
 from kafkafmt.server.security.tls import TlsError
-from kafkafmt.storage.base import stamp_of
+from kafkafmt.server.topics_file import TopicsFile, stamp_of_file
 
 _log = structlog.get_logger()
 
-# Seconds between two looks at watched files: a `stat` each, which also sees links that point elsewhere.
+# Seconds between two looks at the topics file: a `stat`, which also sees a link that points elsewhere.
 _WATCH_SECONDS = 1.0
 
 
@@ -63,12 +62,12 @@ class Reloader:
 
 @asynccontextmanager
 async def reloading_at_sighup(
-    reload: Callable[[], Awaitable[None]], watched: Sequence[Path] = ()
+    reload: Callable[[], Awaitable[None]], topics_file: TopicsFile | None
 ) -> AsyncIterator[None]:
-    """Call `reload` at each SIGHUP within the block, and when one of the watched files changes."""
+    """Call `reload` at each SIGHUP within the block, and when the topics file has changed since it was read."""
     reloading, loop = Reloader(lambda _: reload()), asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, reloading.ask)
-    watching = loop.create_task(_watch(watched, reloading.ask)) if watched else None
+    watching = loop.create_task(_watch(topics_file, reloading.ask)) if topics_file is not None else None
     try:
         async with reloading.running():
             yield
@@ -80,23 +79,12 @@ async def reloading_at_sighup(
                 await watching
 
 
-async def _watch(paths: Sequence[Path], on_change: Callable[[], None]) -> None:
-    """Call `on_change` after each change to one of the files, until the task is cancelled."""
-    before = await asyncio.to_thread(_stamps, paths)
+async def _watch(topics_file: TopicsFile, on_change: Callable[[], None]) -> None:
+    """Call `on_change` after each change of the file, until the task is cancelled."""
+    before = topics_file.stamp
     while True:
         await asyncio.sleep(_WATCH_SECONDS)
-        now = await asyncio.to_thread(_stamps, paths)
+        now = await asyncio.to_thread(stamp_of_file, topics_file.path)
         if now != before:
             before = now
             on_change()
-
-
-def _stamps(paths: Sequence[Path]) -> list[tuple[int, ...]]:
-    """Return values that differ if a file has changed. A file that is missing keeps none."""
-    stamps: list[tuple[int, ...]] = []
-    for path in paths:
-        try:
-            stamps.append(stamp_of(path.stat()))
-        except OSError:
-            stamps.append(())
-    return stamps

@@ -14,20 +14,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafkafmt._util.ini import Section, read_ini
-from kafkafmt.log.topic_configs import topic_config
+from kafkafmt.log.topic_configs import FileStamp, topic_config
 from kafkafmt.log.topic_properties import check_property
+from kafkafmt.storage.base import stamp_of
+
+
+def stamp_of_file(path: Path) -> FileStamp:
+    """Return a value that differs if the file has changed. One that is missing has an empty stamp."""
+    try:
+        return stamp_of(path.stat())
+    except OSError:
+        return ()
 
 
 @dataclass(frozen=True)
 class TopicsFile:
     """A topics file that was read. configs: the values of each topic, by Kafka's property names.
 
-    effective: the properties that the file may have; None: all of Kafka's.
+    effective: the properties that the file may have; None: all of Kafka's. stamp: of the file before it was read.
     """
 
     path: Path
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     effective: frozenset[str] | None = None
+    stamp: FileStamp = ()
 
     def reload(self) -> TopicsFile:
         """Read the file again. Raises as `read_topics_file`."""
@@ -39,8 +49,9 @@ def read_topics_file(path: Path, effective: frozenset[str] | None = None) -> Top
 
     A `topics.ini` is accepted as well. Its numbers of partitions have no effect: the log directory determines them.
     """
+    stamp = stamp_of_file(path)
     configs = {section.name: _configs(section, effective) for section in read_ini(path)}
-    return TopicsFile(path, configs, effective)
+    return TopicsFile(path, configs, effective, stamp)
 
 
 def _configs(section: Section, effective: frozenset[str] | None) -> Mapping[str, str]:

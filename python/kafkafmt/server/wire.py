@@ -49,8 +49,10 @@ _SERVED = {
         producer.InitProducerIdRequest,
         consumer.OffsetForLeaderEpochRequest,
         admin.DescribeConfigsRequest,
+        admin.AlterConfigsRequest,
         sasl.SaslAuthenticateRequest,
         admin.DeleteGroupsRequest,
+        admin.IncrementalAlterConfigsRequest,
         consumer.OffsetDeleteRequest,
         admin.DescribeClusterRequest,
     )
@@ -70,8 +72,6 @@ _TRANSLATED = {
         producer.WriteTxnMarkersRequest,
         admin.DescribeTransactionsRequest,
         admin.ListTransactionsRequest,
-        admin.AlterConfigsRequest,
-        admin.IncrementalAlterConfigsRequest,
     )
 }
 _REQUESTS = {**_SERVED, **_TRANSLATED}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from kafka.protocol.api_key import ApiKey
 from kafka.protocol.metadata import ApiVersionsRequest
 
 from kafkafmt.serve.apis import served_apis
+from kafkafmt.serve.options import ServeOptions
 from kafkafmt.server.request import Handler, Request
 from kafkafmt.server.wire import SUPPORTED
 from serve.apis.asking import ask
@@ -22,7 +24,7 @@ def test_api_versions_are_those_that_are_served(apis: dict[int, Handler], versio
     response = ask(apis, asked)
     assert response.error_code == 0
     told = {one.api_key: range(one.min_version, one.max_version + 1) for one in response.api_keys}
-    assert told == served_apis(allow_produce=False)
+    assert told == served_apis(ServeOptions(Path()))
 
 
 def test_api_versions_of_a_version_to_come_are_told_at_version_0(apis: dict[int, Handler]) -> None:

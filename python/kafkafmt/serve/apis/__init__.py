@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kafka.protocol.api_key import ApiKey
 
+from kafkafmt.serve.apis.alter_configs import AlterConfigsApi
 from kafkafmt.serve.apis.configs import DescribeConfigsApi
 from kafkafmt.serve.apis.create_topics import CreateTopicsApi
 from kafkafmt.serve.apis.leader_epochs import OffsetForLeaderEpochApi
@@ -26,13 +27,17 @@ if TYPE_CHECKING:
     from kafkafmt.serve.catalog import Catalog
 
 
-# APIs that are served only if the endpoint accepts records.
+# APIs that are served only if the endpoint accepts records, or changes of configuration.
 _WRITING = {ApiKey.CreateTopics, ApiKey.InitProducerId}
+_ALTERING = {ApiKey.AlterConfigs, ApiKey.IncrementalAlterConfigs}
 
 
-def served_apis(*, allow_produce: bool) -> dict[int, range]:
+def served_apis(options: ServeOptions) -> dict[int, range]:
     """Return the APIs that an endpoint serves, and their versions."""
-    return {key: versions for key, versions in SUPPORTED.items() if allow_produce or key not in _WRITING}
+    left_out = set() if options.allow_produce else set(_WRITING)
+    if not options.alters_configs:
+        left_out |= _ALTERING
+    return {key: versions for key, versions in SUPPORTED.items() if key not in left_out}
 
 
 def handlers(
@@ -44,7 +49,7 @@ def handlers(
     creation: TopicCreation | None = None,
 ) -> dict[int, Handler]:
     """Return the handlers by API key. creation: creates topics; None: that is not allowed."""
-    served = served_apis(allow_produce=options.allow_produce)
+    served = served_apis(options)
     found: dict[int, Handler] = {
         ApiKey.Produce: refuse_produce,
         ApiKey.ListOffsets: ListOffsetsApi(catalog, work).answer,
@@ -54,6 +59,9 @@ def handlers(
         ApiKey.DescribeConfigs: DescribeConfigsApi(catalog, node, options, topics).answer,
         ApiKey.DescribeCluster: DescribeClusterApi(node).answer,
     }
+    if options.alters_configs:
+        altering = AlterConfigsApi(catalog, topics)
+        found |= dict.fromkeys(map(int, _ALTERING), altering.answer)
     if creation is not None:
         found[ApiKey.CreateTopics] = CreateTopicsApi(creation, node).answer
     return found

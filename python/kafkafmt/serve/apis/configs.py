@@ -42,15 +42,18 @@ _DOCUMENTATION = {
 
 
 class _Property(NamedTuple):
+    """is_alterable: whether AlterConfigs changes it."""
+
     name: str
     value: str
     config_type: int
     source: int
     documentation: str
+    is_alterable: bool = False
 
 
 class DescribeConfigsApi:
-    """Answers DescribeConfigs for topics and the broker. All properties are read-only."""
+    """Answers DescribeConfigs for topics and the broker."""
 
     def __init__(self, catalog: Catalog, node: Node, options: ServeOptions, topics: TopicConfigs) -> None:
         self._catalog = catalog
@@ -74,7 +77,7 @@ class DescribeConfigsApi:
             if self._catalog.topic(name) is None:
                 code, message = UnknownTopicOrPartitionError.errno, f"there is no topic {name!r}"
             else:
-                properties = self._topic_properties(name)
+                properties = self._alterable(name, self._topic_properties(name))
         elif resource.resource_type == ConfigResourceType.BROKER and name in ("", str(self._node.id)):
             properties = self._broker_properties() if name else []
         else:
@@ -104,6 +107,13 @@ class DescribeConfigsApi:
             *kept,
             *self._producing_properties(topic, given),
         ]
+
+    def _alterable(self, topic: str, properties: list[_Property]) -> list[_Property]:
+        """Return the properties, with those marked that AlterConfigs changes: not those of the topics file."""
+        if not self._options.alters_configs:
+            return properties
+        fixed = {*self._topics.overrides(topic), MAX_BATCHES_PER_REQUEST}
+        return [one._replace(is_alterable=one.name not in fixed) for one in properties]
 
     def _enable_source(self) -> int:
         """Return the config source of the endpoint's own `log.message.downconversion.enable`."""
@@ -141,7 +151,7 @@ class DescribeConfigsApi:
         return _Result.DescribeConfigsResourceResult(
             name=one.name,
             value=one.value,
-            read_only=True,
+            read_only=not one.is_alterable,
             config_source=one.source,
             is_default=one.source != _DYNAMIC,
             config_type=one.config_type,

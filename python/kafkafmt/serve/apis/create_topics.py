@@ -98,7 +98,7 @@ def _config_messages(version: int, configs: Mapping[str, str]) -> list[Message]:
         _Result.CreatableTopicConfigs(
             name=name,
             value=value,
-            read_only=True,
+            read_only=False,
             config_source=ConfigSourceType.DYNAMIC_TOPIC_CONFIG,
         )
         for name, value in configs.items()
