@@ -31,7 +31,13 @@ USED = {
         "TopicPartition",
         "errors",
     },
-    "kafka.admin": {"ConfigResource", "ConfigResourceType", "ConfigSourceType", "ConfigType"},
+    "kafka.admin": {
+        "AlterConfigOp",
+        "ConfigResource",
+        "ConfigResourceType",
+        "ConfigSourceType",
+        "ConfigType",
+    },
     "kafka.cluster": {"ClusterMetadata"},
     "kafka.consumer.fetcher": {"ConsumerRecord", "FetchManagerMetrics", "Fetcher"},
     "kafka.consumer.subscription_state": {
