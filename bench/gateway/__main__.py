@@ -2,7 +2,7 @@
 
 Current clients go through the gateway, through kafka-proxy, and directly to the broker of Kafka 4. Old clients go
 through the gateway, and to a broker of Kafka 3.9 that converts. Rates are those of the best run, in bytes of values,
-with the median in brackets.
+with the median in brackets. Last, the gateway's memory in KIP-283's experiments.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from kafka import KafkaConsumer, TopicPartition
 
 from bench.broker import temporary_topic
 from bench.compare import show_progress
+from bench.gateway.memory import NAME as MEMORY
+from bench.gateway.memory import memory_table
 from bench.gateway.producing import ProducerProcess, Production, ProductionError
 from bench.gateway.rows import PARTITIONS, Row, all_rows
 from bench.gateway.servers import DIRECT, GATEWAY, KAFKA_PROXY, LOGS, Running, all_servers
@@ -50,6 +52,8 @@ class Result:
 
 def measure(rows: Sequence[Row]) -> Iterator[Result]:
     """Measure the rows, one after the other."""
+    if not rows:
+        return
     consumed = {row.segment for row in rows if row.action == "consume"}
     topics: dict[Segment, Topic] = {}
     for segment in consumed:
@@ -206,10 +210,14 @@ def main() -> None:
     arguments = parser.parse_args()
     started = time.monotonic()
     results = list(measure([row for row in all_rows() if arguments.k in row.name]))
+    tables = [rates_table(results), costs_table(results)] if results else []
+    if arguments.k in MEMORY:
+        show_progress("memory: 250 partitions, then 1,000 connections")
+        tables.append(memory_table())
     show_progress("")
     report(
         "gateway",
-        [rates_table(results), costs_table(results)],
+        tables,
         command="make bench-gateway",
         path=arguments.json,
         is_whole=not arguments.k,
