@@ -23,6 +23,7 @@ from kafkafmt.cli.options import (
     zstd_fallback_option,
 )
 from kafkafmt.cli.server_options import (
+    downconversion_codec_option,
     is_wildcard,
     listening_options,
     operations_options,
@@ -69,6 +70,7 @@ _conversion_options = options(
     zstd_fallback_option(
         "Codec of zstd batches for clients without zstd support.  [default: they get an error]"
     ),
+    downconversion_codec_option,
     size_option(
         ServerOptions,
         "--max-downconversion-memory",

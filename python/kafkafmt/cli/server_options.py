@@ -15,6 +15,7 @@ from kafkafmt.cli.options import Decorator, log_options, options
 from kafkafmt.cli.values import FILE, Address, AddressType, Count, Seconds, Size
 from kafkafmt.server.options import DEFAULT_HOST, DEFAULT_PORT, ServerOptions, TlsOptions
 from kafkafmt.server.security.users import MECHANISMS, Users, load_or_create_secret, read_users
+from kafkafmt.types import Codec
 
 
 def size_option(
@@ -30,6 +31,25 @@ def size_option(
     )
 
 
+class _OldCodec(click.Choice[str]):
+    """A codec that message formats v0 and v1 have."""
+
+    def __init__(self) -> None:
+        super().__init__(["gzip", "snappy", "lz4"])
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, Codec):
+            return value
+        if value == "zstd":
+            self.fail("expected gzip, snappy or lz4, found zstd, which v0 and v1 do not have", param, ctx)
+        return Codec[super().convert(value, param, ctx).upper()]
+
+
+downconversion_codec_option = click.option(
+    "--downconversion-codec",
+    type=_OldCodec(),
+    help="Codec of all batches that are converted, for consumers behind slow links.  [default: each keeps its own]",
+)
 listening_options = options(
     click.option(
         "--listen",

@@ -3,7 +3,8 @@
 A response must state its size before its records are converted. The committed size is S_pre = max(size of the source,
 size of the first converted batch). If the converted records are smaller, padding follows: a message that declares more
 bytes than are left. If they are larger, they are cut, and the consumer fetches the rest. The conversion makes one chunk
-at a time, and each chunk is written before the next is made.
+at a time, and each chunk is written before the next is made. With a limit for the response, the promise is the exact
+size where that is cheap to know (`exact_size.py`).
 
 Two things differ from Kafka. Batches before the first one with a result are skipped once; Kafka sends that first batch
 twice. A batch after the first chunk that cannot be converted leads to padding; Kafka fails if more than one chunk is
@@ -13,21 +14,28 @@ left.
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from _kafkafmt.batches.scan import scan
 from _kafkafmt.records.convert import first_kept
 from _kafkafmt.records.encode import padding_header
 from _kafkafmt.wire.layout import LOG_OVERHEAD
-from kafkafmt.convert.chunks import DEFAULT_CHUNK_SIZE, ChunkMemory, ConvertedChunks
+from kafkafmt.convert.chunks import DEFAULT_CHUNK_SIZE, ChunkMemory, ConvertedChunks, chunk_memory_bytes
 from kafkafmt.convert.engine import Converter
+from kafkafmt.convert.exact_size import Promise, is_worthwhile, walk
 from kafkafmt.convert.options import ConversionOptions, ConversionStats
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.records.base import Records
 from kafkafmt.records.channel import Channel, SizedSend, write_bytes
+from kafkafmt.records.range import RecordsRange
+from kafkafmt.records.runs import chunk_ranges
 from kafkafmt.types import CodecLike, TopicPartition, check_int
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from _kafkafmt.batches.scan import BatchRun
 
 _FILLER = bytes(16 * 1024)
@@ -55,6 +63,13 @@ class LazyDownConvertRecords(Records):
     Kafka. If it is the first batch, creating this object raises the error. Otherwise padding replaces it and all
     batches after it.
 
+    limit_bytes: the most bytes that the consumer accepts. With None `size_in_bytes` is the KIP's estimate. With a
+    number it is the exact size if that is cheap to know. Batches that would exceed the limit are left out then, except
+    the first one, and the result is neither padded nor cut.
+
+    codec: compress the records with it (KIP-283, "Rejected Alternatives: Compression"). Their size is known only after
+    that. So these are the records of the first chunk alone, which is converted here, and `size_in_bytes` is exact.
+
     Attributes:
         source: the records that are converted.
         to_magic: the format that they are converted to.
@@ -75,6 +90,8 @@ class LazyDownConvertRecords(Records):
         chunk_size: int = DEFAULT_CHUNK_SIZE,
         zstd_fallback: CodecLike | None = None,
         verify: bool = True,
+        limit_bytes: int | None = None,
+        codec: CodecLike | None = None,
     ) -> None:
         if not isinstance(records, Records):
             raise TypeError(
@@ -95,16 +112,18 @@ class LazyDownConvertRecords(Records):
             zstd_fallback,
             verify,
             max_decompressed_bytes=records.max_decompressed_bytes,
+            codec=codec,
         )
         self._first, self._first_stats = b"", ConversionStats()
         # Where the first batch with a result begins, and where the batch after it begins. The end if there is none.
         self._start = self._rest_position = records.start_position
-        self._convert_first()
+        first = self._convert_first(limit_bytes)
         self._converts = bool(self._first)
-        if self._converts:
-            size = max(records.size_in_bytes, len(self._first))
-        else:
+        if first is None:
             size = LOG_OVERHEAD if self._rest_position > records.start_position else 0
+            self._sent_end = records.end_position
+        else:
+            size, self._sent_end = self._promise(first, limit_bytes)
         place = records.topic_partition if topic_partition is None else topic_partition
         super().__init__(0, size, place, records.max_decompressed_bytes)
         self._sent: _SentBytes | None = None
@@ -124,7 +143,7 @@ class LazyDownConvertRecords(Records):
         """The number of bytes that `to_send()` writes: S_pre of KIP-283, "Determining Total Response Size".
 
         It is the size of the source, or of the first converted batch if that is larger. The chunks of `chunks()` may
-        have fewer or more bytes.
+        have fewer or more bytes. With a limit or a codec it may be the exact size.
         """
         return super().size_in_bytes
 
@@ -179,26 +198,43 @@ class LazyDownConvertRecords(Records):
             self._first, self._rest_position = b"", self._start
             self._first_stats = ConversionStats(seconds=self._first_stats.seconds)
 
-    def _convert_first(self) -> None:
-        """Find and convert the first batch with a result."""
-        to_magic, first_offset = self.to_magic, self.first_offset
-        converter = Converter(self._options, self._first_stats)
+    def _convert_first(self, limit_bytes: int | None) -> np.void | None:
+        """Convert the first batch with a result; with a codec, all of its chunk. Return its index row, or None."""
+        to_magic, first_offset, codec = self.to_magic, self.first_offset, self._options.codec
+        run_bytes, most_bytes = min(self.chunk_size, _FIRST_BYTES), sys.maxsize
+        if codec is not None:
+            run_bytes, most_bytes = self.chunk_size, chunk_memory_bytes(self.chunk_size)
+        converter = Converter(self._options, self._first_stats, max_output_bytes=most_bytes)
         try:
-            for run in self.source.runs(run_bytes=min(self.chunk_size, _FIRST_BYTES), reuse_memory=True):
+            for run in self.source.runs(run_bytes=run_bytes, reuse_memory=True):
                 passed = number = 0
                 while (number := first_kept(run, number, to_magic, first_offset)) < len(run):
                     self._check_passed(run, passed, number)
-                    converter.convert(run, number, number + 1)
-                    self._start = int(run.index["position"][number])
-                    self._rest_position = self._start + int(run.index["size"][number])
+                    stop = _convert(converter, run, number, number + 1 if codec is None else len(run))
+                    row: np.void = run.index[number].copy()
+                    last = run.index[stop - 1]
+                    self._start = int(row["position"])
+                    self._rest_position = int(last["position"]) + int(last["size"])
                     if len(converter.output):
                         self._first = bytes(converter.output)
-                        return
-                    passed = number = number + 1
+                        if codec is not None and limit_bytes is not None:
+                            self._first = _within(self._first, limit_bytes)
+                        return row
+                    passed = number = stop
                 self._check_passed(run, passed, len(run))
                 self._start = self._rest_position = run.end_position
         except KafkaFormatError as error:
             raise self.source.with_source(error) from None
+        return None
+
+    def _promise(self, first: np.void, limit_bytes: int | None) -> Promise:
+        """Return the bytes that are promised, and where the records of the source end that are sent for them."""
+        source, size = self.source, len(self._first)
+        if self._options.codec is not None:
+            return Promise(size, self._rest_position)
+        if limit_bytes is None or not is_worthwhile(source, first, size):
+            return Promise(max(source.size_in_bytes, size), source.end_position)
+        return walk(source, self._rest_position, size, self.to_magic, self.first_offset, limit_bytes)
 
     def _check_passed(self, run: BatchRun, first: int, stop: int) -> None:
         """Check the CRCs of batches that are skipped by their headers alone."""
@@ -237,10 +273,13 @@ class LazyDownConvertRecords(Records):
         self, stats: ConversionStats, memory: ChunkMemory | None = None, *, reuse_memory: bool = False
     ) -> ConvertedChunks:
         """Return the chunks after the first converted batch, or all chunks if that is not in memory."""
+        records = self.source
+        if self._sent_end < records.end_position:
+            records = RecordsRange(records, records.start_position, self._sent_end)
         return ConvertedChunks(
-            self.source,
+            records,
             self._options,
-            self._rest_position if self._converts else self.source.end_position,
+            self._rest_position if self._converts else records.end_position,
             chunk_size=self.chunk_size,
             stats=stats,
             reuse_memory=reuse_memory,
@@ -254,6 +293,26 @@ class LazyDownConvertRecords(Records):
         send holds memory only for the chunk that is partly written.
         """
         return LazyDownConvertSend(self, memory)
+
+
+def _convert(converter: Converter, run: BatchRun, number: int, stop: int) -> int:
+    """Convert batches, up to one that cannot be converted if others are before it. Return the number of the next one.
+
+    Raises KafkaFormatError for the first batch.
+    """
+    try:
+        return converter.convert(run, number, stop)
+    except KafkaFormatError as error:
+        if not len(converter.output) or error.position is None:
+            raise
+        return int(run.index["position"].searchsorted(error.position))
+
+
+def _within(converted: bytes, limit_bytes: int) -> bytes:
+    """Return as many of the first converted batches as fit into the limit, and one at least."""
+    sizes = scan(converted)[0].index["size"]
+    _, stop = next(chunk_ranges(sizes, limit_bytes))
+    return converted[: int(sizes[:stop].sum())]
 
 
 class _SentBytes:

@@ -107,6 +107,7 @@ class Gateway:
             options.is_committed,
             options.zstd_fallback,
             options.max_decompressed_bytes,
+            options.downconversion_codec,
         )
         return ClientSession(
             stream,

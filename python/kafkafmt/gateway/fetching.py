@@ -69,6 +69,7 @@ class FetchOptions:
     policy: which topics are converted.
     zstd_fallback: the codec in which they get zstd batches; None: an error.
     max_decompressed_bytes: the limit for one batch.
+    codec: the codec of all batches that they get; None: each batch keeps its own.
     """
 
     max_bytes: int
@@ -77,6 +78,11 @@ class FetchOptions:
     is_committed: bool = False
     zstd_fallback: Codec | None = None
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+    codec: Codec | None = None
+
+    def partition_bytes(self, max_bytes: int) -> int:
+        """Return how many bytes to request for a consumer's limit. With a codec, one chunk of them is sent."""
+        return max_bytes if self.codec is None else min(max_bytes, self.chunk_bytes)
 
 
 class _Wanted(NamedTuple):
@@ -99,6 +105,10 @@ class _Found(NamedTuple):
     @property
     def size(self) -> int:
         return 0 if self.records is None else self.records.size_in_bytes
+
+    @property
+    def source_size(self) -> int:
+        return 0 if self.records is None else self.records.source.size_in_bytes
 
 
 class _Stored(NamedTuple):
@@ -158,7 +168,8 @@ class TranslatedFetch:
             for one in topic.partitions:
                 key = topic.topic, one.partition
                 if key not in wanted:
-                    wanted[key] = _Wanted(*key, one.fetch_offset, one.partition_max_bytes)
+                    max_bytes = self._options.partition_bytes(one.partition_max_bytes)
+                    wanted[key] = _Wanted(*key, one.fetch_offset, max_bytes)
         return list(wanted.values())
 
     def _in_turn(self, request: Request, wanted: list[_Wanted]) -> list[_Wanted]:
@@ -210,7 +221,7 @@ class TranslatedFetch:
         for part, answer in found.items():
             if answer.passed is not None:
                 asked[part], has_passed = part._replace(offset=answer.passed), True
-        size = sum(answer.size for answer in found.values())
+        size = sum(answer.source_size for answer in found.values())
         has_error = any(answer.error_code for answer in found.values())
         # A single broker has waited as long as it may.
         is_over = not has_passed and (loop.time() >= ends_at or (size > 0 and done.leaders == 1))
@@ -284,7 +295,8 @@ class TranslatedFetch:
             else:
                 stored[part] = found
         if stored:
-            converted = await self._work.convert(partial(self._converted, request.version, stored))
+            spare = request.body.max_bytes // leaders - sum(len(one.data) for one in stored.values())
+            converted = await self._work.convert(partial(self._converted, request.version, stored, spare))
             for part, one in converted.items():
                 answers[part] = one if isinstance(one, _Found) else _failed(request, part, one)
         return list(answers.items())
@@ -326,17 +338,22 @@ class TranslatedFetch:
         return _Stored(data, high_watermark, last_offset)
 
     def _converted(
-        self, version: int, stored: Mapping[_Wanted, _Stored]
+        self, version: int, stored: Mapping[_Wanted, _Stored], spare: int
     ) -> dict[_Wanted, _Found | KafkaFormatError]:
-        """Prepare conversions, in a thread. Of the batches that sizes were learned from one is kept, converted."""
+        """Prepare conversions, in a thread. Of the batches that sizes were learned from one is kept, converted.
+
+        spare: the bytes that all answers together may take beyond their sources.
+        """
         found: dict[_Wanted, _Found | KafkaFormatError] = {}
         has_records = False
         for part, one in stored.items():
             try:
-                records = self._lazy(one.data, version, part)
+                limit = min(part.max_bytes, len(one.data) + max(spare, 0))
+                records = self._lazy(one.data, version, part, limit)
             except KafkaFormatError as error:
                 found[part] = error
                 continue
+            spare -= max(records.size_in_bytes - len(one.data), 0)
             if records.passed_position is None:
                 if has_records:
                     records.forget_first()
@@ -354,7 +371,7 @@ class TranslatedFetch:
             return False
         return not await self._options.policy.converts(topic, self._upstreams)
 
-    def _lazy(self, data: memoryview, version: int, part: _Wanted) -> LazyDownConvertRecords:
+    def _lazy(self, data: memoryview, version: int, part: _Wanted, limit: int) -> LazyDownConvertRecords:
         options = self._options
         return LazyDownConvertRecords(
             MemoryRecords(data, max_decompressed_bytes=options.max_decompressed_bytes),
@@ -362,7 +379,9 @@ class TranslatedFetch:
             part.offset,
             topic_partition=TopicPartition(part.topic, part.partition),
             chunk_size=options.chunk_bytes,
-            zstd_fallback=options.zstd_fallback,
+            zstd_fallback=options.zstd_fallback if options.codec is None else None,
+            limit_bytes=limit,
+            codec=options.codec,
         )
 
     def _response(

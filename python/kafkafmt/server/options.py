@@ -10,6 +10,7 @@ from kafkafmt._util.sizes import KIB, MIB
 
 if TYPE_CHECKING:
     from kafkafmt.server.security.users import UncheckedUsers, Users
+    from kafkafmt.types import Codec
 
 LogFormat: TypeAlias = Literal["auto", "json", "text"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
@@ -36,6 +37,7 @@ class ServerOptions:
 
     advertised: the host and port that clients are told to connect to; None: `host` and the port it listens on.
     max_downconversion_bytes: the limit for all chunks that are being sent, over all workers.
+    downconversion_codec: the codec of records that are converted for consumers; None: each batch keeps its own.
     max_request_bytes: the largest request, except Produce.
     allow_produce: whether Produce is accepted, whose requests may be larger.
     max_produce_bytes: `socket.request.max.bytes` for Produce, if it is accepted.
@@ -54,6 +56,7 @@ class ServerOptions:
     workers: int = 1
     chunk_bytes: int = 512 * KIB
     max_downconversion_bytes: int = 64 * MIB
+    downconversion_codec: Codec | None = None
     max_connections: int | None = None
     max_request_bytes: int = MIB
     allow_produce: bool = False

@@ -16,7 +16,7 @@ from libc.string cimport memcpy
 
 from ..wire.bytes cimport COPY_SLACK, unlikely
 from ..crc.checksums cimport first_invalid, group_end, seal_messages
-from .convert_records cimport Messages, Source, convert_records
+from .convert_records cimport Messages, Source, convert_records, converted_records_size
 from .encode cimport write_message
 from .read cimport read_message
 from ..wire.layout cimport *
@@ -34,6 +34,13 @@ cdef enum:
     FAILED = -1
     # Messages are sealed as soon as they have this many bytes, while these are in the cache.
     UNSEALED_BYTES = 8192
+
+
+cdef inline bint needs_codec(const BatchRow* row, int to_magic) noexcept nogil:
+    """Return whether a batch must be decompressed, or converted up."""
+    if row.magic > to_magic:
+        return row.codec != 0 and not row.is_control
+    return row.magic < 2 and to_magic == 2
 
 
 cdef inline int64_t room_for_messages(const BatchRow* row, int64_t size) noexcept nogil:
@@ -66,6 +73,47 @@ def first_kept(BatchRun run not None, Py_ssize_t first, int to_magic, int64_t fi
         if row.codec or not row.base_offset <= row.last_offset < first_offset:  # or the header is damaged
             return i
     return run.count
+
+
+cdef int64_t converted_batch_size(
+    const BatchRow* row, const uint8_t* data, int to_magic, int64_t first_offset
+) noexcept nogil:
+    """Return the bytes that a batch takes after conversion; -1 if it needs a codec or is damaged."""
+    cdef RecordRow record
+    cdef Failure failure
+    if needs_codec(row, to_magic):
+        return -1
+    if row.magic <= to_magic:
+        return row.size
+    if row.magic == 2:
+        if row.is_control:
+            return 0
+        return converted_records_size(
+            row, data + RECORDS_OFFSET, row.size - RECORDS_OFFSET, to_magic, first_offset
+        )
+    if unlikely(read_message(data, row.size, row.magic, &record, &failure) != Status.OK):
+        return -1
+    return 0 if record.offset < first_offset else row.size - (MESSAGE_OVERHEAD_V1 - MESSAGE_OVERHEAD_V0)
+
+
+def converted_size(BatchRun run not None, int to_magic, int64_t first_offset, int64_t limit):
+    """Return `(stop, size, is_full)`: batches 0 to `stop` (exclusive) of a run convert to exactly `size` bytes.
+
+    Records are read; nothing is written, and no CRC is checked. `is_full`: the next batch would exceed `limit` bytes.
+    Otherwise `stop` is the number of batches, or that of the first one that needs a codec or is damaged.
+    """
+    cdef Py_ssize_t stop = 0
+    cdef int64_t size = 0, more = 0
+    cdef const BatchRow* row
+    with nogil:
+        while stop < run.count:
+            row = &run.rows[stop]
+            more = converted_batch_size(row, run.data + (row.position - run.origin), to_magic, first_offset)
+            if more < 0 or more > limit - size:
+                break
+            size += more
+            stop += 1
+    return stop, size, stop < run.count and more >= 0
 
 
 @cython.final
@@ -179,7 +227,7 @@ cdef class RunConverter:
         cdef Py_ssize_t i
         with nogil:
             for i in range(self.next, self.stop):
-                if not self.needs_codec(&self.run.rows[i]):
+                if not needs_codec(&self.run.rows[i], self.to_magic):
                     total += room_for(&self.run.rows[i], self.to_magic)
         return total
 
@@ -191,11 +239,6 @@ cdef class RunConverter:
         self.run.check_range(self.next, row)
         self.pending = None
         self.next = row
-
-    cdef inline bint needs_codec(self, const BatchRow* row) noexcept nogil:
-        if row.magic > self.to_magic:
-            return row.codec != 0 and not row.is_control
-        return row.magic < 2 and self.to_magic == 2
 
     cdef inline bint has_room(self, int64_t size, int64_t position) noexcept nogil:
         """Return whether the output has room for `size` bytes after `position`. Sets `needed` to `size`."""
@@ -244,7 +287,7 @@ cdef class RunConverter:
         cdef int outcome = DONE
         while self.next < self.stop:
             row = &self.run.rows[self.next]
-            if self.needs_codec(row):
+            if needs_codec(row, self.to_magic):
                 outcome = NEEDS_CODEC
                 break
             if self.verify and not self.is_valid(row, failure):

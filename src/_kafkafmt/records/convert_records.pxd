@@ -105,3 +105,29 @@ cdef inline uint8_t* convert_records(
     messages.last_offset = last_offset
     messages.max_timestamp = row.max_timestamp if is_log_append else max_timestamp
     return out
+
+
+cdef inline int64_t converted_records_size(
+    const BatchRow* row, const uint8_t* data, int64_t size, int to_magic, int64_t first_offset
+) noexcept nogil:
+    """Return how many bytes `convert_records` writes for the records of an uncompressed v2 batch; -1 if it fails."""
+    cdef RecordRow record
+    cdef Cursor cursor
+    cdef Failure failure
+    cdef int32_t _
+    cdef int64_t total = 0, overhead = MESSAGE_OVERHEAD_V1 if to_magic == 1 else MESSAGE_OVERHEAD_V0
+    if unlikely(row.count < 0 or row.count > size // MIN_RECORD_SIZE):
+        return -1
+    cursor.pos = data
+    cursor.end = data + size
+    cursor.status = Status.OK
+    for _ in range(row.count):
+        if unlikely(
+            read_record(&cursor, row.base_offset, row.base_timestamp, &record, &failure) != Status.OK
+        ):
+            return -1
+        if record.offset >= first_offset:
+            total += overhead + max(record.key_size, 0) + max(record.value_size, 0)
+    if unlikely(row.count > 0 and cursor.pos != cursor.end):
+        return -1
+    return total

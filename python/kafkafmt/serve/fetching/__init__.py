@@ -61,12 +61,14 @@ class _Plan:
     max_bytes: int
     seen: dict[Partition, int]
     size: int = 0
+    source_size: int = 0
     first_converted: LazyDownConvertRecords | None = None
     is_urgent: bool = False
 
     def add(self, answer: PartitionAnswer) -> None:
         """Count an answer. Of the batches that were converted to learn sizes, only the first to be sent is kept."""
         self.size += answer.size
+        self.source_size += answer.source_size
         # Errors are sent at once. So are records at the end of a segment, which may never reach the requested size.
         self.is_urgent = self.is_urgent or answer.error_code != 0 or (answer.is_followed and answer.size > 0)
         if isinstance(answer.records, LazyDownConvertRecords):
@@ -77,7 +79,7 @@ class _Plan:
 
     def suffices(self, min_bytes: int) -> bool:
         """Is the plan enough to answer a fetch that waits for `min_bytes`?"""
-        return self.is_urgent or self.size >= min(min_bytes, self.max_bytes) or not self.seen
+        return self.is_urgent or self.source_size >= min(min_bytes, self.max_bytes) or not self.seen
 
     def answers(self) -> list[PartitionAnswer]:
         return [answer for _, partitions in self.topics for _, answer in partitions]

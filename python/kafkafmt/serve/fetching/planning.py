@@ -80,6 +80,15 @@ class PartitionAnswer:
         """Return the exact size of the records in bytes. It is known before the records are converted."""
         return 0 if self.records is None else self.records.size_in_bytes
 
+    @property
+    def source_size(self) -> int:
+        """Return the size of the stored records in bytes, which `min_bytes` of a fetch is about, as in Kafka."""
+        return (
+            self.records.source.size_in_bytes
+            if isinstance(self.records, LazyDownConvertRecords)
+            else self.size
+        )
+
 
 class FetchPlanner:
     """Plans the records that a fetch gets of a partition, by the endpoint's options. Converts at most one batch."""
@@ -169,6 +178,8 @@ class FetchPlanner:
         self, partition: Partition, found: FoundBatch | None, fetch: PartitionFetch, to_magic: int
     ) -> LazyDownConvertRecords | None:
         """Return records, beginning with the first batch that converts to some; None if no batch does."""
+        options = self._options
+        codec = options.downconversion_codec
         while found is not None:
             opened = found.segment
             position = opened.passed.get((to_magic, fetch.offset), found.position)
@@ -187,11 +198,13 @@ class FetchPlanner:
                     to_magic,
                     fetch.offset,
                     topic_partition=partition.topic_partition,
-                    chunk_size=self._options.chunk_bytes,
-                    zstd_fallback=self._options.zstd_fallback,
+                    chunk_size=options.chunk_bytes,
+                    zstd_fallback=options.zstd_fallback if codec is None else None,
+                    limit_bytes=fetch.max_bytes,
+                    codec=codec,
                 )
-                # The constructor converts the first batch that results in records.
-                is_first = position == found.position
+                # The constructor converts the first batch that results in records; with a codec the first chunk.
+                is_first = position == found.position and codec is None
                 is_quick = is_first and not partition.is_remote and _is_quick(found.row, fetch.offset)
                 converted = convert() if is_quick else await self._work.convert(convert)
                 if converted.passed_position is None:
