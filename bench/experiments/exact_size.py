@@ -6,13 +6,19 @@ one promises the KIP's estimate, one always walks, and `kafkafmt serve` chooses.
 - padding: bytes of responses that are no converted records;
 - converted in vain: records that were converted, and then cut;
 - processor time of the server and of the consumer, as ratios to those of the estimate.
+
+The second table has the time of the walk alone, relative to that of the conversion that follows it. The source is a
+file in the page cache, or is in memory.
 """
 
 from __future__ import annotations
 
+import math
 import tempfile
+import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.endpoints.logged_endpoint import LoggedEndpoint
@@ -25,10 +31,13 @@ from bench.results import Figure, Table, figure, report
 from bench.segments import MIB, ONE_RECORD, Segment
 from bench.serve.client import RAW, Client
 from bench.serve.logs import Topic, topic_of
-from kafkafmt import FileRecords
+from kafkafmt import FileRecords, LazyDownConvertRecords, MemoryRecords, Records
+from kafkafmt.convert.chunks import ChunkMemory
+from kafkafmt.convert.exact_size import walk
+from kafkafmt.records.range import RecordsRange
 
 VERSION = 3
-PARTITIONS, PARTITION_BYTES, ROUNDS = 2, 32 * MIB, 8
+PARTITIONS, PARTITION_BYTES, ROUNDS = 2, 32 * MIB, 16
 ESTIMATE, WALK, RULE = "estimate", "walk", "serve"
 # By name: the log of a partition.
 WORKS = {
@@ -52,7 +61,6 @@ class Totals:
     records_converted: float = 0
     server_seconds: float = 0.0
     client_seconds: float = 0.0
-    server_rounds: list[float] = field(default_factory=list)
 
 
 class Contender:
@@ -71,17 +79,14 @@ class Contender:
     def __exit__(self, *_: object) -> None:
         self.endpoint.stop()
 
-    def _seconds(self) -> float:
-        return sum(one.processor_seconds for one in processes.tree(self.endpoint.pid).values())
-
     def consume(self, client: Client, topic: Topic, totals: Totals) -> None:
         converted = metric(self.metrics, "kafkafmt_converted_records_total")
-        seconds = self._seconds()
+        seconds = processes.exact_seconds(self.endpoint.pid)
         wanted = Consumption(self.endpoint.host, self.endpoint.port, topic.name, VERSION, topic.ends)
         consumed = client.consume(wanted)
         if consumed.records != topic.records:
             raise ConsumptionError(f"{topic.name}: {consumed.records} records of {topic.records}")
-        totals.server_seconds += self._seconds() - seconds
+        totals.server_seconds += processes.exact_seconds(self.endpoint.pid) - seconds
         totals.records_converted += metric(self.metrics, "kafkafmt_converted_records_total") - converted
         totals.client_seconds += consumed.processor_seconds
         totals.wire_bytes += consumed.wire_bytes
@@ -116,6 +121,56 @@ def rows_of(name: str, topic: Topic, found: dict[str, Totals]) -> list[tuple[str
     return rows
 
 
+class Sink:
+    """Takes all that it is offered, and keeps nothing."""
+
+    def write(self, data: memoryview) -> int:
+        return len(data)
+
+
+def ranges_of(records: Records) -> list[RecordsRange]:
+    """What fetches of 1 MiB read, one after the other."""
+    starts = records.index()["position"]
+    firsts = [int(starts[starts.searchsorted(at)]) for at in range(0, records.size_in_bytes - MIB, MIB)]
+    return [RecordsRange(records, first, first + MIB) for first in firsts]
+
+
+def convert(ranges: Sequence[Records]) -> None:
+    sink, memory = Sink(), ChunkMemory()
+    for one in ranges:
+        send = LazyDownConvertRecords(one, 1).to_send(memory)
+        while not send.completed:
+            send.write_to(sink)
+
+
+def walk_over(ranges: Sequence[Records]) -> None:
+    for one in ranges:
+        walk(one, one.start_position, 0, 1, 0, 2 * MIB)
+
+
+def seconds(call: Callable[[Sequence[Records]], None], ranges: Sequence[Records]) -> float:
+    """The least time of the processor that a call takes."""
+    least = math.inf
+    for _ in range(5):
+        began = time.process_time()
+        call(ranges)
+        least = min(least, time.process_time() - began)
+    return least
+
+
+def cost_row(name: str, topic: Topic) -> tuple[str, ...]:
+    (path,) = topic.folders[0].glob("*.log")
+    with FileRecords(path) as records:
+        converted = records.down_convert(1).records.size_in_bytes
+        in_file, in_memory = ranges_of(records), ranges_of(MemoryRecords(path.read_bytes()))
+        return (
+            name,
+            figure(100 * (converted / records.size_in_bytes - 1), "+.1f", "%", " %"),
+            _ratio(seconds(walk_over, in_file), seconds(convert, in_file)),
+            _ratio(seconds(walk_over, in_memory), seconds(convert, in_memory)),
+        )
+
+
 def _share(value: float) -> Figure:
     return figure(100 * value, ".1f", "%", " %")
 
@@ -138,8 +193,8 @@ def main() -> None:
             found = {way: Totals() for way in servers}
             for server in servers.values():
                 server.consume(client, topic, Totals())
-            for _ in range(ROUNDS):
-                for way, server in servers.items():
+            for number in range(ROUNDS):
+                for way, server in list(servers.items())[:: -1 if number % 2 else 1]:
                     server.consume(client, topic, found[way])
             rows += rows_of(name, topic, found)
     table = Table(

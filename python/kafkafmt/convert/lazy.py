@@ -232,7 +232,7 @@ class LazyDownConvertRecords(Records):
         source, size = self.source, len(self._first)
         if self._options.codec is not None:
             return Promise(size, self._rest_position)
-        if limit_bytes is None or not is_worthwhile(source, first, size):
+        if limit_bytes is None or not is_worthwhile(source, first, size, self.first_offset):
             return Promise(max(source.size_in_bytes, size), source.end_position)
         return walk(source, self._rest_position, size, self.to_magic, self.first_offset, limit_bytes)
 

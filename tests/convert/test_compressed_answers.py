@@ -1,0 +1,117 @@
+"""KIP-283, "Rejected Alternatives: Compression": records that are compressed while they are converted down."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+import kafkafmt as kf
+import reference as ref
+from records.samples import DAY, EVERY_KIND, GAPS, converted_rows, empty_batch, end_marker, sent
+from reference import Row
+
+CODECS = [kf.Codec.GZIP, kf.Codec.SNAPPY, kf.Codec.LZ4]
+WAYS = list(itertools.product([0, 1], CODECS))
+
+
+def log(batches: int, *, codec: int = ref.NONE, count: int = 20) -> bytes:
+    firsts = range(0, batches * count, count)
+    return b"".join(
+        ref.batch_of(
+            [Row(at, DAY + at, b"key", b"%05d" % at + bytes(95)) for at in range(first, first + count)],
+            codec=codec,
+        )
+        for first in firsts
+    )
+
+
+def compressed(data: bytes, to_magic: int, codec: kf.Codec, **options) -> kf.LazyDownConvertRecords:
+    return kf.LazyDownConvertRecords(kf.MemoryRecords(data), to_magic, codec=codec, **options)
+
+
+@pytest.mark.parametrize(("to_magic", "codec"), WAYS)
+@pytest.mark.parametrize("stored", range(5))
+def test_kip_283_compression_when_a_codec_is_set_then_wrappers_have_it_and_the_size_is_exact(
+    to_magic: int, codec: kf.Codec, stored: int
+) -> None:
+    data = log(4, codec=stored)
+    records = compressed(data, to_magic, codec)
+    got = sent(records)
+    wrappers = list(ref.read(got))
+    assert [(one.magic, one.codec) for one in wrappers] == [(to_magic, codec)] * 4
+    assert len(got) == records.size_in_bytes < len(log(4))
+    assert sum(len(bytes(batch.buffer)) for batch in kf.MemoryRecords(got).batches()) == len(
+        got
+    )  # no padding
+    assert ref.read_rows(got) == converted_rows(data, to_magic)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_offsets_in_a_wrapper_when_v1_then_are_relative_and_when_v0_absolute(codec: kf.Codec) -> None:
+    data = ref.batch_of(GAPS)
+    inner = {}
+    for to_magic in (0, 1):
+        (wrapper,) = kf.MemoryRecords(sent(compressed(data, to_magic, codec))).batches()
+        assert (wrapper.last_offset, [record.offset for record in wrapper]) == (8, [3, 5, 7, 8])
+        value = bytes(wrapper.buffer)[34 if to_magic else 26 :]
+        messages = ref.decompress(
+            codec, ref.lz4_with_right_checksum(value) if codec == kf.Codec.LZ4 else value
+        )
+        inner[to_magic] = [one.last_offset for one in ref.read(messages)]
+    assert inner == {0: [3, 5, 7, 8], 1: [0, 2, 4, 5]}
+
+
+@pytest.mark.parametrize(("to_magic", "codec"), WAYS)
+def test_every_kind_when_compressed_then_every_record_up_to_the_end_of_the_chunk(
+    to_magic: int, codec: kf.Codec
+) -> None:
+    got = sent(compressed(EVERY_KIND, to_magic, codec))
+    assert ref.read_rows(got) == converted_rows(EVERY_KIND, to_magic)
+    assert {batch.codec for batch in ref.read(got)} == {codec}
+
+
+@pytest.mark.parametrize(("to_magic", "codec"), WAYS)
+def test_size_when_a_chunk_ends_or_the_limit_is_reached_then_is_of_the_batches_before(
+    to_magic: int, codec: kf.Codec
+) -> None:
+    data = log(10)
+    ends = list(
+        itertools.accumulate(len(batch.data) for batch in ref.read(sent(compressed(data, to_magic, codec))))
+    )
+    of_three = compressed(data, to_magic, codec, chunk_size=3 * len(data) // 10)
+    assert of_three.size_in_bytes == ends[2]
+    assert b"".join(of_three.chunks()) == sent(of_three)
+    for limit, expected in ((ends[4], ends[4]), (ends[4] - 1, ends[3]), (0, ends[0])):
+        records = compressed(data, to_magic, codec, limit_bytes=limit)
+        assert records.size_in_bytes == expected
+        assert sent(records) == sent(compressed(data, to_magic, codec))[:expected]
+
+
+@pytest.mark.parametrize(("to_magic", "codec"), WAYS)
+def test_chunk_when_it_is_forgotten_then_is_compressed_again_to_the_same_bytes(
+    to_magic: int, codec: kf.Codec
+) -> None:
+    data = end_marker(0, commit=True) + empty_batch(1, 0) + log(10)
+    for limit in (1 << 30, 1500):
+        records = compressed(data, to_magic, codec, limit_bytes=limit)
+        expected = sent(records)
+        records.forget_first()
+        assert records.first_bytes == 0
+        assert sent(records) == expected
+
+
+def test_damage_when_it_is_behind_the_first_batch_then_what_is_before_is_sent_without_padding() -> None:
+    data = bytearray(log(4))
+    data[len(data) // 2 + 100] ^= 1
+    got = sent(compressed(bytes(data), 1, kf.Codec.GZIP))
+    assert [one.codec for one in ref.read(got)] == [kf.Codec.GZIP] * 2
+    with pytest.raises(kf.CorruptRecordError):
+        compressed(bytes(data[len(data) // 2 :]), 1, kf.Codec.GZIP)
+
+
+def test_codec_when_zstd_or_with_a_fallback_then_value_error() -> None:
+    with pytest.raises(ValueError, match="message format v1 has no zstd, expected another codec"):
+        compressed(log(1), 1, kf.Codec.ZSTD)
+    with pytest.raises(ValueError, match="expected one of them"):
+        compressed(log(1), 1, kf.Codec.GZIP, zstd_fallback=kf.Codec.LZ4)
