@@ -197,10 +197,13 @@ def main() -> None:
                 for way, server in list(servers.items())[:: -1 if number % 2 else 1]:
                     server.consume(client, topic, found[way])
             rows += rows_of(name, topic, found)
-    table = Table(
-        "exact_size", "Responses whose size is the KIP's estimate, or exact; Fetch v3 of 1 MiB", rows
-    )
-    report("exact_size", [table], command="python -m bench.experiments.exact_size")
+        costs = [cost_row(name, topic) for name, topic in topics.items()]
+    headings = ("log", "change of size", "walk of a file", "walk in memory")
+    tables = [
+        Table("exact_size", "Responses whose size is the KIP's estimate, or exact; Fetch v3 of 1 MiB", rows),
+        Table("costs", "Time of the walk, relative to the conversion", [headings, *costs]),
+    ]
+    report("exact_size", tables, command="python -m bench.experiments.exact_size")
 
 
 if __name__ == "__main__":
