@@ -34,7 +34,9 @@ HOST = "127.0.0.1"
 FRAME_LENGTH = struct.Struct(">i")
 REQUEST_START = struct.Struct(">hhi")  # API key, API version, correlation id
 CORRELATION_ID = struct.Struct(">i")
-BATCH_START = struct.Struct(">8xi4xb")  # the length of what follows it, and the magic: alike in v0, v1 and v2
+# The length of what follows it, and the magic: alike in v0, v1 and v2. The attributes: in v0 and v1.
+BATCH_START = struct.Struct(">8xi4xbB")
+CODEC_MASK = 7
 BATCH_LENGTH_END = 12
 FOLLOWED = {
     request.API_KEY: request
@@ -50,6 +52,7 @@ class Fetch:
     """What a Fetch response had for one partition.
 
     magics: of every complete message or batch, in order; a wrapper counts once, whatever is in it.
+    codecs: of the messages of v0 and v1 among them.
     size: of the records, padding and a cut last message included, in bytes.
     """
 
@@ -60,6 +63,7 @@ class Fetch:
     size: int
     isolation_level: int
     error_code: int
+    codecs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -190,11 +194,13 @@ class Tap:
         for topic in response.responses:
             name = topic.topic if version < FETCH_BY_TOPIC_ID else self._topic_names.get(topic.topic_id, "")
             for partition in topic.partitions:
+                found = list(batches(partition.records or b""))
                 yield Fetch(
                     version=version,
                     topic=name,
                     partition=partition.partition_index,
-                    magics=tuple(magics(partition.records or b"")),
+                    magics=tuple(magic for magic, _ in found),
+                    codecs=tuple(attributes & CODEC_MASK for magic, attributes in found if magic < 2),
                     size=len(partition.records or b""),
                     isolation_level=request.isolation_level,
                     error_code=partition.error_code,
@@ -260,17 +266,17 @@ def _capped(api_versions: Any, fetch_cap: int) -> bytes:
     return bytes(api_versions.encode(header=True))
 
 
-def magics(records: bytes) -> Iterator[int]:
-    """The magic of each complete message or batch of a record set; padding and a cut last message have none."""
+def batches(records: bytes) -> Iterator[tuple[int, int]]:
+    """Magic and attributes of each complete message or batch of a record set; not of padding and a cut message."""
     position = 0
     while position + BATCH_START.size <= len(records):
-        length, magic = BATCH_START.unpack_from(records, position)
+        length, magic, attributes = BATCH_START.unpack_from(records, position)
         if length < 0:
             raise ValueError(f"at {position} of {len(records)} bytes of records: length {length}")
         position += BATCH_LENGTH_END + length
         if position > len(records):
             return
-        yield magic
+        yield magic, attributes
 
 
 class _Exchange:

@@ -78,7 +78,7 @@ def test_kip_283_compression_when_a_codec_is_set_then_wrappers_have_it_and_nothi
                         codecs = {(one.magic, one.codec) for one in whole_batches(found)}
                         assert codecs == {(version - 1, Codec[codec.upper()])}
                         offsets[number] += offsets_of(found)
-            assert offsets == dict.fromkeys((0, 1), list(range(200)))
+            assert offsets == {number: list(range(200)) for number in (0, 1)}
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
