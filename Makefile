@@ -105,7 +105,7 @@ bench-memory: build ## replay and table 4 GB within 256 MB by one budget and by 
 
 bench-experiments: build ## run the experiments of the KIPs: chunk sizes, memory, and connections
 	@tools/system.sh java
-	@for name in chunk_size fetch_memory lazy_memory serve_throughput serve_memory serve_connections serve_hostile spark_memory; do $(JAVA) $(BIN)/python -m bench.experiments.$$name && echo || exit 1; done
+	@for name in chunk_size exact_size fetch_memory lazy_memory serve_throughput serve_memory serve_connections serve_hostile spark_memory; do $(JAVA) $(BIN)/python -m bench.experiments.$$name && echo || exit 1; done
 
 bench-report: ## make bench/RESULTS.md and its charts from bench/results
 	@$(BIN)/python -m bench.report

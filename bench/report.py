@@ -151,6 +151,12 @@ SECTIONS = (
         {"chunk_size": _CHUNKS},
     ),
     Section(
+        "exact_size",
+        "Sizes that are promised",
+        "python -m bench.experiments.exact_size",
+        "KIP-283's estimate of a response's size, and the exact size: what it saves, and what it costs.",
+    ),
+    Section(
         "fetch_memory",
         "Memory of one fetch",
         "python -m bench.experiments.fetch_memory",

@@ -172,7 +172,7 @@ def cost_row(name: str, topic: Topic) -> tuple[str, ...]:
 
 
 def _share(value: float) -> Figure:
-    return figure(100 * value, ".1f", "%", " %")
+    return figure(100 * max(value, 0.0), ".1f", "%", " %")  # a counter may lag by a response
 
 
 def _ratio(value: float, to: float) -> Figure:

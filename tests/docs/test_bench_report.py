@@ -44,6 +44,8 @@ def test_result_when_read_then_has_its_origin_and_a_cell_for_each_column(path: P
         (
             "kip-283",
             [
+                "exact_size exact_size",
+                "exact_size costs",
                 "chunk_size chunk_size",
                 "serve_throughput chunk_size",
                 "fetch_memory fetch_memory",
