@@ -37,6 +37,8 @@ def logs(tmp_path: Path) -> Path:
         (["--auto-create-topics"], ["--auto-create-topics needs --allow-produce"]),
         (["--write-timeout", "0"], ["--write-timeout"]),
         (["--zstd-fallback", "zstd"], ["'zstd' is not one of"]),
+        (["--downconversion-codec", "zstd"], ["expected gzip, snappy or lz4, found zstd, which v0 and v1"]),
+        (["--downconversion-codec", "none"], ["'none' is not one of 'gzip', 'snappy', 'lz4'"]),
         (["--tls-cert", "cert.pem"], ["--tls-cert and --tls-key go together"]),
         (["--tls-client-ca", "ca.pem"], ["--tls-client-ca needs --tls-cert and --tls-key"]),
         (["--tls-cert", "none.pem", "--tls-key", "none.pem"], ["none.pem: No such file or directory"]),
@@ -59,6 +61,13 @@ def test_value_when_wrong_then_one_line_says_what_is_expected(
     result = run("serve", logs, *listen, *arguments)
     assert result.exit_code == 2
     assert is_one_line(result.stderr, words), result.stderr
+
+
+def test_codec_of_converted_records_when_zstd_then_a_gateway_says_in_one_line_what_is_expected() -> None:
+    """KIP-283, "Rejected Alternatives: Compression"."""
+    result = run("gateway", "kafka://127.0.0.1:1", "--downconversion-codec", "zstd")
+    assert result.exit_code == 2
+    assert is_one_line(result.stderr, ["--downconversion-codec", "expected gzip, snappy or lz4, found zstd"])
 
 
 def test_directory_when_missing_or_a_file_then_one_line_says_so(logs: Path) -> None:

@@ -5,6 +5,7 @@ KIP-283, "Public Interfaces": `message.downconversion.enable` of a topic.
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -133,7 +134,8 @@ def test_kip_283_public_interfaces_altered_downconversion_applies_to_the_next_fe
             ):
                 assert altered(admin, request_for("a", value)) == (NO_ERROR, None)
                 assert (old_fetch_code(old), old_fetch_code(old, "b")) == (expected, NO_ERROR)
-        endpoint.stop()
+        endpoint.send_signal(signal.SIGKILL)
+        endpoint.wait()
         endpoint.start()
         with RawClient((endpoint.host, endpoint.port)) as old:
             assert (old_fetch_code(old), old_fetch_code(old, "b")) == (UNSUPPORTED_VERSION, NO_ERROR)
@@ -167,6 +169,8 @@ def test_admin_clients_alter_and_describe_configurations(logs: Path) -> None:
         for is_incremental, value in ((True, "false"), (False, "true")):
             ours.alter_configs([ConfigResource("TOPIC", "a", {ENABLE: value})], incremental=is_incremental)
             assert described(client, "a")[ENABLE] == (value, False)
+            # The next fetch applies it.
+            assert old_fetch_code(client) == (NO_ERROR if value == "true" else UNSUPPORTED_VERSION)
         ours.close()
 
         theirs = confluent.AdminClient({"bootstrap.servers": bootstrap})

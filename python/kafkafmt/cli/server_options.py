@@ -38,8 +38,6 @@ class _OldCodec(click.Choice[str]):
         super().__init__(["gzip", "snappy", "lz4"])
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, Codec):
-            return value
         if value == "zstd":
             self.fail("expected gzip, snappy or lz4, found zstd, which v0 and v1 do not have", param, ctx)
         return Codec[super().convert(value, param, ctx).upper()]
