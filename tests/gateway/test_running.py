@@ -116,7 +116,7 @@ def test_topic_of_an_older_cluster_when_it_is_not_to_be_converted_then_is_refuse
 
         file.write_text("")
         running.event(READ)
-        admin = KafkaAdminClient(bootstrap_servers=broker_3.bootstrap)
+        admin = KafkaAdminClient(bootstrap_servers=running.address)  # passes through the gateway
         admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, "says-no", {ENABLE: "true"})])
         admin.close()
         while fetched(running, "says-no") != 0:  # an answer of the cluster is used for some seconds

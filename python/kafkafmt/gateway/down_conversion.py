@@ -53,6 +53,10 @@ class DownConversionPolicy:
             if DOWNCONVERSION_ENABLE in configs
         }
 
+    def forget_answers(self) -> None:
+        """Ask the cluster again: a client of this gateway has changed the configuration of topics."""
+        self._answers.clear()
+
     async def converts(self, topic: str, upstreams: Upstreams) -> bool:
         """Return whether a topic's records are converted. upstreams: the client's. Raises UpstreamError, KafkaError."""
         given = self._given.get(topic)

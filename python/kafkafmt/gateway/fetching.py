@@ -140,6 +140,10 @@ class TranslatedFetch:
         self._options = options
         self._last: tuple[str, int] | None = None  # the last partition with records in the newest response
 
+    def configs_changed(self) -> None:
+        """Note that the configuration of topics may have changed in the cluster. The next fetch applies it."""
+        self._options.policy.forget_answers()
+
     async def answer(self, request: Request, lease: Lease) -> tuple[FetchResponse, list[int]]:
         """Return the response and the error codes in it. Raises RequestError."""
         wanted = await self._wanted(request)

@@ -41,6 +41,8 @@ _VERSION = slice(2, 4)  # in a request without its size
 _MAX_WAITING = 16
 # Below these versions records are in formats that new brokers do not take or send.
 _FIRST_PASSED: Mapping[int, int] = {ApiKey.Produce: 3, ApiKey.Fetch: 4}
+# Requests that change the configuration of topics.
+_ALTERING = frozenset((ApiKey.AlterConfigs, ApiKey.IncrementalAlterConfigs))
 _WITH_RECORDS = frozenset((ApiKey.Produce, ApiKey.Fetch, ApiKey.ShareFetch, ApiKey.ShareAcknowledge))
 
 
@@ -208,7 +210,10 @@ class ClientSession:
     async def _answer_decoded(self, request: Request) -> Message:
         """Answer a request that is of several brokers, or is translated."""
         if request.version in await self._taken(request.api_key):
-            return await ask_split(request.body, request, self.upstreams)
+            response = await ask_split(request.body, request, self.upstreams)
+            if request.api_key in _ALTERING:
+                self.fetching.configs_changed()
+            return response
         translation: Translation = TRANSLATIONS[request.api_key]
         upstream = await self._upstream_of_message(request)
 

@@ -1,0 +1,51 @@
+"""KIP-283, "Public Interfaces": `message.downconversion.enable` of topics in a cluster that still has it."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from kafka.protocol.api_key import ApiKey
+
+from kafkafmt.gateway.down_conversion import DownConversionPolicy
+
+ENABLE = "message.downconversion.enable"
+
+
+class OldCluster:
+    """The connection to a broker of Kafka 3: counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.value, self.asked = "true", 0
+
+    async def any(self) -> OldCluster:
+        return self
+
+    def versions(self) -> dict[int, range]:
+        return {ApiKey.Fetch: range(17)}
+
+    def version(self, _: int, newest: int) -> int:
+        return newest
+
+    async def ask(self, _: Any) -> Any:
+        self.asked += 1
+        config = SimpleNamespace(name=ENABLE, value=self.value)
+        return SimpleNamespace(results=[SimpleNamespace(error_code=0, configs=[config])])
+
+
+def test_kip_283_public_interfaces_when_a_client_alters_the_configuration_then_the_next_fetch_applies_it() -> (
+    None
+):
+    cluster, policy = OldCluster(), DownConversionPolicy(None, clock=lambda: 0.0)
+
+    def converts() -> bool:
+        return asyncio.run(policy.converts("orders", cluster))  # type: ignore[arg-type]
+
+    assert [converts(), converts()] == [True, True]
+    assert cluster.asked == 1
+    cluster.value = "false"
+    assert converts()  # the answer is used for some seconds
+    policy.forget_answers()
+    assert [converts(), converts()] == [False, False]
+    assert cluster.asked == 2
