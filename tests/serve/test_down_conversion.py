@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,31 @@ def test_kip_283_compression_when_a_codec_is_set_then_wrappers_of_all_partitions
         await here.told.until(lambda told: told.held == 0)
 
     run(tmp_path, scenario, downconversion_codec=codec, chunk_bytes=64 * 1024)
+
+
+def test_memory_when_many_partitions_are_compressed_then_one_chunk_of_them_is_held(tmp_path: Path) -> None:
+    """Values that do not compress, so that a chunk takes as much memory as it can."""
+    values = [os.urandom(1000) for _ in range(60)]
+    for number in range(20):
+        builder = kf.RecordBatchBuilder(batch_size=MIB)
+        for value in values:
+            builder.append(0, None, value)
+        put_segment(tmp_path / f"t-{number}", 0, [builder.build()])
+    limit = 128 * 1024
+
+    async def scenario(here: Here) -> None:
+        found = await ask(here, fetch(*(Wanted("t", number) for number in range(20))), OLD)
+        assert {tuple(read(one)) for one in found.values()} == {tuple(range(60))}
+        assert 0 < here.told.most_held <= limit
+        await here.told.until(lambda told: told.held == 0)
+
+    run(
+        tmp_path,
+        scenario,
+        downconversion_codec=Codec.GZIP,
+        chunk_bytes=64 * 1024,
+        max_downconversion_bytes=limit,
+    )
 
 
 def test_new_consumer_when_a_codec_is_set_then_gets_what_is_stored(tmp_path: Path) -> None:
