@@ -26,7 +26,7 @@ REPLAYED, TABLED = "replayed", "table.parquet"
 _WRITING = Part("writing", one_in=16)
 
 
-def _readers(topic: Topic) -> PartitionReaders:
+def readers_of(topic: Topic) -> PartitionReaders:
     folders = {TopicPartition(topic.name, number): topic.folder(number) for number in range(topic.partitions)}
     return PartitionReaders(folders)
 
@@ -38,7 +38,7 @@ class PlannedReplay:
         self._name = topic.name
         with ExitStack() as stack:
             plan = plan_for(memory_bytes, topic.partitions, writing=_WRITING)
-            self._merge = stack.enter_context(Merge(_readers(topic), plan))
+            self._merge = stack.enter_context(Merge(readers_of(topic), plan))
             self._target = LogTarget(folder / REPLAYED, codec=Codec.LZ4)
             stack.callback(self._target.close)
             self._opened = stack.pop_all()
@@ -70,7 +70,7 @@ class PlannedTable:
         self._name, self._folder = topic.name, folder
         state = TableState(folder / "state", topic.log_dir, topics=None, isolation="read_committed")
         plan = plan_for(memory_bytes, 1, 1)
-        self._table = Table(_readers(topic), state, plan)
+        self._table = Table(readers_of(topic), state, plan)
 
     def assign(self, numbers: Sequence[int]) -> None:
         self._table.assign([TopicPartition(self._name, number) for number in numbers])

@@ -70,14 +70,40 @@ class Topic:
         return self.log_dir / f"{self.name}-{partition}"
 
 
-def topic_of(gigabytes: float, partitions: int = PARTITIONS) -> Topic:
+@dataclass(frozen=True)
+class Shape:
+    """How the bytes and the time of a topic are divided over its partitions.
+
+    busy_share: of the bytes, what partition 0 has; 0: as much as the others. spans: partitions in turn cover one of so
+    many parts of the hour.
+    """
+
+    name: str = ""
+    busy_share: float = 0
+    spans: int = 1
+
+    def raw_bytes(self, partition: int, total: float, partitions: int) -> float:
+        if not self.busy_share:
+            return total / partitions
+        return total * (self.busy_share if not partition else (1 - self.busy_share) / (partitions - 1))
+
+
+UNIFORM = Shape()
+
+
+def topic_of(gigabytes: float, partitions: int = PARTITIONS, shape: Shape = UNIFORM) -> Topic:
     """The topic of so many GB (10^9 bytes) before compression, made first where it is absent: all of it or nothing."""
-    name = f"orders-{GENERATION}-{gigabytes:g}-{partitions}"
+    name = f"orders-{GENERATION}-{gigabytes:g}-{partitions}{shape.name}"
     log_dir, facts = ROOT / name, ROOT / f"{name}.json"
     if not facts.exists():
         shutil.rmtree(log_dir, ignore_errors=True)
         made = [
-            _write(log_dir / f"{name}-{number}", number, gigabytes * 1e9 / partitions)
+            _write(
+                log_dir / f"{name}-{number}",
+                number,
+                shape.raw_bytes(number, gigabytes * 1e9, partitions),
+                shape.spans,
+            )
             for number in range(partitions)
         ]
         columns = np.array(made)
@@ -89,11 +115,11 @@ def topic_of(gigabytes: float, partitions: int = PARTITIONS) -> Topic:
     return Topic(**{**json.loads(facts.read_text()), "log_dir": log_dir})
 
 
-def _write(folder: Path, partition: int, raw_bytes: float) -> tuple[int, int, int, int, int]:
+def _write(folder: Path, partition: int, raw_bytes: float, spans: int) -> tuple[int, int, int, int, int]:
     """Records, batches, bytes before and after compression, and of the largest batch."""
     records = batches = raw = stored = largest = 0
     with PartitionLogWriter(folder, segment_bytes=SEGMENT_BYTES) as writer:
-        for builder in _batches(partition, raw_bytes):
+        for builder in _batches(partition, raw_bytes, spans):
             batch = builder.build()
             writer.append(batch)
             records += len(builder)
@@ -104,18 +130,19 @@ def _write(folder: Path, partition: int, raw_bytes: float) -> tuple[int, int, in
     return records, batches, raw, stored, largest
 
 
-def _batches(partition: int, raw_bytes: float) -> Iterator[RecordBatchBuilder]:
+def _batches(partition: int, raw_bytes: float, spans: int) -> Iterator[RecordBatchBuilder]:
     chosen = np.random.default_rng(partition)
     codec = _CODECS[partition % len(_CODECS)]
     keys = max(int(raw_bytes / 4000), 1)
     written = offset = 0
-    now = float(_FIRST_TIMESTAMP)
+    span_ms = SPAN_MS / spans
+    now = _FIRST_TIMESTAMP + partition % spans * span_ms
     while written < raw_bytes:
         value_size = int(chosen.choice(_VALUE_SIZES))
         record_bytes = value_size + _KEY_BYTES + _RECORD_OVERHEAD
         size = min(float(chosen.choice(_BATCH_BYTES, p=_BATCH_SHARES)), raw_bytes - written)
         count = max(int(size / record_bytes), 1)
-        times = now + chosen.exponential(SPAN_MS * record_bytes / raw_bytes, count).cumsum()
+        times = now + chosen.exponential(span_ms * record_bytes / raw_bytes, count).cumsum()
         now = float(times[-1])
         late = chosen.random(count) < 0.01
         timestamps = (times - late * chosen.integers(1, 5000, count)).astype(np.int64)

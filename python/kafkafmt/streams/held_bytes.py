@@ -11,20 +11,48 @@ from kafkafmt.memory.errors import MemoryBudgetError
 
 if TYPE_CHECKING:
     from kafkafmt.memory.budget import MemoryBudget
+    from kafkafmt.streams.buffer_bound import BufferBound
 
 
 class HeldBytes:
     """A count of bytes in use. With a budget, they are one reservation of it.
 
+    bound: the bound that all partitions share. The count never prevents `add`: the caller asks for room before.
+    has_part: whether this has a part of the bound.
+
     Raises MemoryBudgetError if the budget is closed.
     """
 
-    __slots__ = ("_budget", "_reservation", "count")
+    __slots__ = ("_bound", "_budget", "_reservation", "count", "has_part")
 
-    def __init__(self, budget: MemoryBudget | None) -> None:
+    def __init__(self, budget: MemoryBudget | None, bound: BufferBound) -> None:
         self.count = 0
+        self.has_part = True
         self._budget = budget
         self._reservation = None if budget is None else budget.reserve(0, timeout=0)
+        self._bound = bound
+        bound.enter(self)
+
+    def keep_part(self, has_part: bool) -> None:
+        """Take a part of the bound, or leave it to the others."""
+        if has_part != self.has_part:
+            self.has_part = has_part
+            self._bound.change_part()
+
+    @property
+    def part_room(self) -> int:
+        """The bytes that are left of the part."""
+        return max(self._bound.part_of(self) - self.count, 0)
+
+    @property
+    def batch_room(self) -> int:
+        """The bytes that raw batches may add."""
+        return self.part_room + max(self._bound.free_bytes_for_batches, 0)
+
+    @property
+    def buffer_room(self) -> int:
+        """The bytes that a decode buffer may add."""
+        return self.part_room + self._bound.free_bytes_for_buffer
 
     def try_add(self, size: int) -> bool:
         """Add `size` bytes if they are free, or if callbacks of the budget release them at once; False otherwise."""
@@ -36,12 +64,12 @@ class HeldBytes:
                 return False
             if not self._reservation.try_resize(self.count + size):
                 return False
-        self.count += size
+        self._set_count(self.count + size)
         return True
 
     def add(self, size: int) -> None:
         """Add `size` bytes, even beyond the total: without them the queue could make no progress."""
-        self.count += size
+        self._set_count(self.count + size)
         if self._reservation is not None:
             self._reservation.resize(self.count)
 
@@ -52,19 +80,24 @@ class HeldBytes:
         assert self._budget is not None
         size = min(wanted, self._budget.available_bytes)
         if size > least and self._reservation is not None and self._reservation.try_resize(self.count + size):
-            self.count += size
+            self._set_count(self.count + size)
             return size
         self.add(least)
         return least
 
     def remove(self, size: int) -> None:
         """Subtract bytes that were released."""
-        self.count -= size
+        self._set_count(self.count - size)
         if self._reservation is not None:
             self._reservation.resize(self.count)
 
     def close(self) -> None:
         """Release all bytes. A second call does nothing."""
-        self.count = 0
+        self._set_count(0)
+        self._bound.leave(self)
         if self._reservation is not None:
             self._reservation.release()
+
+    def _set_count(self, count: int) -> None:
+        self._bound.change(self, self.count, count)
+        self.count = count

@@ -7,7 +7,8 @@ partition is empty: its next record might have the smallest timestamp.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,8 @@ import numpy as np
 from _kafkafmt.streams.merge import Heads, MergedRecords
 from kafkafmt._util.sizes import parse_named_size
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
+from kafkafmt.memory.plan import DEFAULT_LEAST_BATCH_BYTES
+from kafkafmt.streams.buffer_bound import BufferBound
 from kafkafmt.streams.merged import Merged
 from kafkafmt.streams.record_queue import NO_TIMESTAMP, QueueOptions, RecordQueue, RecordSlice
 
@@ -28,14 +31,19 @@ if TYPE_CHECKING:
 _ALL = int(np.iinfo(np.intp).max)
 # More records at once are not faster.
 _MAX_MERGED = 4096
+# Beside one batch: a small decompressor, the least buffer and its rows.
+DEFAULT_LEAST_BYTES = DEFAULT_LEAST_BATCH_BYTES + 512 * 1024
 
 
 class PartitionGroup:
-    """Merge partitions by timestamp; buffer up to `buffered_bytes_per_partition` of raw batches for each.
+    """Merge partitions by timestamp; buffer up to `buffered_bytes` of raw batches for all of them.
 
     Not safe to use from several threads at once.
 
-    buffered_bytes_per_partition: bytes, or a text such as `1m`. One batch and its buffer are always accepted.
+    buffered_bytes: bytes, or a text such as `64m`. It is the document's `buffered.records.bytes`. Busy partitions use
+        what others leave. An empty partition always accepts one batch and its buffer.
+    least_bytes: what each partition may always hold, or an equal part of `buffered_bytes` if that is less. The default
+        is enough for a batch of Kafka's default `max.message.bytes`. With `buffered_bytes`, all parts are equal.
     budget: reserves the bytes of all partitions.
     timestamp_extractor: called with a Record and the largest timestamp of its partition so far (-1 at first). It
         returns the timestamp of the record, 0 or more. If None, the record's own timestamp is used.
@@ -49,8 +57,9 @@ class PartitionGroup:
 
     def __init__(
         self,
-        buffered_bytes_per_partition: int | str,
+        buffered_bytes: int | str,
         *,
+        least_bytes: int | str = DEFAULT_LEAST_BYTES,
         budget: MemoryBudget | None = None,
         timestamp_extractor: TimestampExtractor | None = None,
         verify: bool = True,
@@ -58,7 +67,9 @@ class PartitionGroup:
     ) -> None:
         self.stream_time = NO_TIMESTAMP
         self.failed: TopicPartition | None = None
-        self._bound = parse_named_size("buffered_bytes_per_partition", buffered_bytes_per_partition)
+        self._bound = BufferBound(
+            parse_named_size("buffered_bytes", buffered_bytes), parse_named_size("least_bytes", least_bytes)
+        )
         self._budget = budget
         limit = parse_named_size("max_decompressed_bytes", max_decompressed_bytes)
         self._options = QueueOptions(timestamp_extractor, verify, limit)
@@ -113,11 +124,9 @@ class PartitionGroup:
             self.failed = None
         return queue.offset
 
-    def resize(self, buffered_bytes_per_partition: int | str) -> None:
-        """Change the bound of each partition. Batches beyond it stay until their records were returned."""
-        self._bound = parse_named_size("buffered_bytes_per_partition", buffered_bytes_per_partition)
-        for queue in self._queues.values():
-            queue.buffered_bytes_bound = self._bound
+    def resize(self, buffered_bytes: int | str) -> None:
+        """Change the bound of all partitions. Batches beyond it stay until their records were returned."""
+        self._bound.resize(parse_named_size("buffered_bytes", buffered_bytes))
 
     def offset(self, topic_partition: TopicPartition) -> int:
         """Return the offset of the partition's next record, or a lower one if it is not known yet."""
@@ -144,15 +153,34 @@ class PartitionGroup:
         self._queues[topic_partition].pass_over(offset)
 
     def wanting(self) -> list[TopicPartition]:
-        """Return the partitions that have room and are not finished; the empty ones, which block `take`, come first."""
+        """Return the partitions that have room and are not finished; those that run out first come first."""
         self._release_taken()
         wanting = [tp for tp, queue in self._queues.items() if queue.is_wanting]
-        wanting.sort(key=lambda tp: not self._queues[tp].is_empty)
+        wanting.sort(key=lambda tp: self._queues[tp].runs_out_at)
         return wanting
+
+    def filling(self) -> Iterator[TopicPartition]:
+        """Iterate over the partitions to feed until the bound is reached: always the one that runs out first.
+
+        So all partitions are buffered up to about the same time, and busy ones get more bytes. Feed or finish each
+        partition before the next one is requested. The iterator ends once no partition has room.
+        """
+        queues = [(self._queues[tp].runs_out_at, tp) for tp in self.wanting()]
+        heapq.heapify(queues)
+        is_full = False  # the partition that runs out first had no room
+        while queues:
+            topic_partition = queues[0][1]
+            queue = self._queues[topic_partition]
+            if queue.is_wanting_part if is_full else queue.is_wanting:
+                yield topic_partition
+                is_full = is_full or not (queue.is_finished or queue.is_wanting)
+                heapq.heapreplace(queues, (queue.runs_out_at, topic_partition))
+            else:
+                heapq.heappop(queues)
 
     def finish(self, topic_partition: TopicPartition) -> None:
         """Mark the partition as finished until it is fed again: `take` does not wait for it once it is empty."""
-        self._queues[topic_partition].is_finished = True
+        self._queues[topic_partition].finish()
 
     @property
     def buffered_bytes(self) -> int:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from _kafkafmt.records.decode import LocatedRecords, Record
     from kafkafmt.memory.budget import MemoryBudget
+    from kafkafmt.streams.buffer_bound import BufferBound
     from kafkafmt.streams.timestamps import TimestampExtractor
     from kafkafmt.types import TopicPartition
 
@@ -73,7 +74,7 @@ class _Chunk(NamedTuple):
 
 
 class RecordQueue:
-    """The batches of a partition from `offset` on, within `buffered_bytes`; one batch and its buffer always fit.
+    """The batches of a partition from `offset` on, within `bound`; one batch and its buffer always fit.
 
     Raises MemoryBudgetError if the budget is closed.
 
@@ -81,24 +82,23 @@ class RecordQueue:
         offset: that of the next record, or a lower one if it is not known yet.
         fetch_offset: the offset from which the queue is to be fed next.
         partition_time: the largest timestamp that was taken, -1 at first.
-        is_finished: no more batches will be fed, so the group does not wait for this queue.
     """
 
     def __init__(
         self,
         topic_partition: TopicPartition,
         offset: int,
-        buffered_bytes: int,
+        bound: BufferBound,
         options: QueueOptions,
         budget: MemoryBudget | None = None,
     ) -> None:
         self.topic_partition = topic_partition
         self.offset = self.fetch_offset = self._start = offset
-        self.buffered_bytes_bound = buffered_bytes
         self.partition_time = NO_TIMESTAMP
-        self.is_finished = False
         self._options = options
-        self._held = HeldBytes(budget)
+        self._bound = bound
+        self._held = HeldBytes(budget, bound)
+        self._last_timestamp = NO_TIMESTAMP
         self._chunks: deque[_Chunk] = deque()
         self._number = 0  # of the first batch in the first chunk with records left
         self._buffers: DecodeBuffers | None = None
@@ -120,17 +120,44 @@ class RecordQueue:
         return not self._chunks
 
     @property
+    def is_finished(self) -> bool:
+        """Whether no more batches will be fed, so that the group does not wait for this queue."""
+        return not self._held.has_part
+
+    def finish(self) -> None:
+        """Leave the part of the bound to other queues, until this one is fed again."""
+        self._held.keep_part(False)
+
+    @property
     def is_wanting(self) -> bool:
         """Whether the queue is not finished, and has room for what it refused last. An empty queue has room."""
+        return self._is_wanting(self._held.batch_room)
+
+    @property
+    def is_wanting_part(self) -> bool:
+        """Whether the queue is wanting, and the room is in its part of the bound."""
+        return self._is_wanting(self._held.part_room)
+
+    @property
+    def runs_out_at(self) -> int:
+        """The order in which queues are fed: the lowest number first.
+
+        It is the timestamp up to which records are buffered, if the headers of batches show it; so all partitions are
+        buffered up to the same time. With a timestamp extractor it is the number of buffered bytes.
+        """
+        if self.is_empty:
+            return NO_TIMESTAMP - 1
+        return self._last_timestamp if self._options.timestamp_extractor is None else self._held.count
+
+    def _is_wanting(self, room: int) -> bool:
         if self.is_finished or self.is_empty:
             return not self.is_finished
-        return not self._is_budget_short and self._has_room_for(self._refused_bytes)
+        return not self._is_budget_short and self._fits(self._refused_bytes, room)
 
-    def _has_room_for(self, size: int) -> bool:
-        bound = self.buffered_bytes_bound
+    def _fits(self, size: int, room: int) -> bool:
         if self._buffers is None:
-            bound -= bound // 4  # for a buffer
-        return self._held.count + max(size, 1) <= bound
+            room -= self._bound.part_bytes // 4  # for a buffer
+        return max(size, 1) <= room
 
     # What comes in
 
@@ -141,10 +168,10 @@ class RecordQueue:
         and count as accepted. Raises ValueError if the run begins after a batch that was refused.
         """
         self._ensure_follows(run)
-        self.is_finished = False
+        self._held.keep_part(True)
         stop = 0
         wanted = _wanted(run, self.fetch_offset, verify=self._options.verify)
-        max_bytes = max(min(_CHUNK_BYTES, self.buffered_bytes_bound // 8), 1)
+        max_bytes = max(min(_CHUNK_BYTES, self._bound.part_bytes // 8), 1)
         try:
             for first, end in chunk_ranges(run.index["size"].astype(np.int64) + INDEX_ROW_BYTES, max_bytes):
                 numbers = wanted[(wanted >= first) & (wanted < end)]
@@ -179,10 +206,10 @@ class RecordQueue:
         if stop == len(run):
             self._refused_offset = None
             return
-        # Wait for room for the whole rest, to avoid a feed for each batch, but for half of the bound at most.
+        # Wait for room for the whole rest, to avoid a feed for each batch, but for half of the part at most.
         rest = run.end_position - int(run.index["position"][stop])
         self._refused_offset = int(run.index["last_offset"][stop])
-        self._refused_bytes = max(self._refused_bytes, min(rest, self.buffered_bytes_bound // 2))
+        self._refused_bytes = max(self._refused_bytes, min(rest, self._bound.part_bytes // 2))
 
     def _take_in(self, run: BatchRun, numbers: NDArray[np.intp]) -> int:
         """Copy all of these batches or none; an empty queue copies at least one. Returns how many."""
@@ -194,7 +221,7 @@ class RecordQueue:
         rows = run.index[numbers]
         start, end = int(rows["position"][0]), int(rows["position"][-1]) + int(rows["size"][-1])
         size = end - start + len(rows) * INDEX_ROW_BYTES
-        has_room = self._has_room_for(size)
+        has_room = self._fits(size, self._held.batch_room)
         if not ((has_room or is_needed) and self._held.try_add(size)):
             if not is_needed:
                 self._refused_bytes, self._is_budget_short = size, has_room
@@ -206,6 +233,7 @@ class RecordQueue:
         except BaseException:  # as a MemoryError
             self._held.remove(size)
             raise
+        self._last_timestamp = int(rows["max_timestamp"][-1])
         return True
 
     # What goes out
@@ -284,7 +312,7 @@ class RecordQueue:
     def _buffer_room(self) -> int:
         """Return the bytes that the bound leaves for a buffer."""
         own = 0 if self._buffers is None else self._buffers.held_bytes
-        return self.buffered_bytes_bound - (self._held.count - own)
+        return own + self._held.buffer_room
 
     def take(self, limit: int, is_inclusive: bool, most_records: int) -> RecordSlice:
         """Take the next record, of the buffer that `open` made, and those after it up to the timestamp `limit`.

@@ -1,8 +1,8 @@
 """Merge partitions of a log directory by time, within a memory plan that is recalculated at each rebalance.
 
 The bytes for reading and for the target are fixed parts of the plan, reserved while the merge is open. The rest is for
-buffers, as many bytes for each partition as the plan calculates (Memory Management in Kafka Streams, "Summary"). When
-one buffer is empty, all are filled.
+buffers. All partitions share them: the document's `buffered.records.bytes` (Memory Management in Kafka Streams,
+"Summary"). When one buffer is empty, all are filled up to the same time.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Merge(Closing):
         """
         new = sorted({*topic_partitions} - self._assigned)
         plan = self._plan.thread_plan(len(self._assigned) + len(new))
-        self._group.resize(plan.buffered_bytes_per_partition)
+        self._group.resize(plan.buffer_bytes)
         for topic_partition in new:
             position = self._readers.seek(topic_partition, self._positions.get(topic_partition))
             self._group.add(topic_partition, position)
@@ -100,7 +100,8 @@ class Merge(Closing):
             self._readers.rest(topic_partition)
             self._assigned.remove(topic_partition)
         plan = self._plan.thread_plan(len(self._assigned))
-        self._group.resize(plan.buffered_bytes_per_partition)
+        if self._assigned:
+            self._group.resize(plan.buffer_bytes)
         return plan
 
     def take(self, most_records: int | None = None) -> Merged | None:
@@ -126,12 +127,11 @@ class Merge(Closing):
 
     def _fill(self) -> bool:
         """Fill the buffers that have room. Returns whether one had."""
-        has_room = False
-        while wanting := self._group.wanting():
-            has_room = True
-            for topic_partition in wanting:
-                self._feed(topic_partition)
-        return has_room
+        had_room = False
+        for topic_partition in self._group.filling():
+            had_room = True
+            self._feed(topic_partition)
+        return had_room
 
     def _feed(self, topic_partition: TopicPartition) -> None:
         run = self._readers.read(topic_partition)
