@@ -23,7 +23,7 @@ from bench.results import Figure, Table
 from kafkafmt.jobs.memory import plan_for
 from kafkafmt.memory import MemoryBudget
 from kafkafmt.streams import PartitionGroup
-from kafkafmt.streams.partition_group import DEFAULT_LEAST_BYTES
+from kafkafmt.streams.buffer_bound import BufferBound, Holder
 
 MIB = 1024 * 1024
 GIGABYTES = 2.0
@@ -48,6 +48,7 @@ class Shared:
     fills: int
     processor_seconds: float
     peak_bytes: int
+    buffer_bytes: int
     records: int
     sequence: int
 
@@ -98,6 +99,16 @@ def as_table(found: Sequence[Shared], memory_bytes: int) -> Table:
     return Table("sharing", title, rows)
 
 
+class _EqualParts(BufferBound):
+    """No partition gets what another one does not use."""
+
+    def batch_room(self, holder: Holder, *, is_shared: bool = True) -> int:
+        return super().batch_room(holder, is_shared=False)
+
+    def buffer_room(self, holder: Holder) -> int:
+        return holder.weight - holder.batch_bytes
+
+
 class _Reading:
     """Feeds a group of all partitions, and counts."""
 
@@ -127,8 +138,9 @@ def merge(topic: Topic, way: str, memory_bytes: int) -> dict[str, Any]:
     plan = plan_for(memory_bytes, PARTITIONS)
     buffer_bytes = plan.thread_plan(PARTITIONS).buffer_bytes
     budget = MemoryBudget(plan.usable_bytes)
-    least_bytes = buffer_bytes if way == EQUAL else DEFAULT_LEAST_BYTES
-    group = PartitionGroup(buffer_bytes, least_bytes=least_bytes, budget=budget, verify=False)
+    group = PartitionGroup(buffer_bytes, budget=budget, verify=False)
+    if way == EQUAL:
+        group._bound = _EqualParts(buffer_bytes, buffer_bytes)
     reading = _Reading(topic, group)
     began = time.process_time()
     records, sequence = 0, 0
@@ -150,6 +162,7 @@ def merge(topic: Topic, way: str, memory_bytes: int) -> dict[str, Any]:
         "fills": reading.fills,
         "processor_seconds": time.process_time() - began,
         "peak_bytes": budget.peak_bytes,
+        "buffer_bytes": buffer_bytes,
         "records": records,
         "sequence": sequence,
     }

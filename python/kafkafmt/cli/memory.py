@@ -12,7 +12,7 @@ import click
 
 from kafkafmt._util.sizes import size_text
 from kafkafmt.cli.help import HelpCommand
-from kafkafmt.cli.options import json_option
+from kafkafmt.cli.options import json_option, store_kind, store_options
 from kafkafmt.cli.output import in_words, notify, print_json, print_table
 from kafkafmt.cli.values import Count, Size
 from kafkafmt.memory import MemoryPlan, Task, spread
@@ -47,6 +47,7 @@ _SIZE_OR_NONE = Size(least=0)
 @click.option("--tasks", type=Count(least=0), default=1, help="They go to the threads in turn.")
 @click.option("--partitions-per-task", type=Count(least=0), default=1, help="Buffered by each task.")
 @click.option("--stores-per-task", type=Count(least=0), default=0, help="Of each task.")
+@store_options()
 @click.option(
     "--reserved",
     type=_SIZE_OR_NONE,
@@ -92,6 +93,8 @@ def memory(**options: Any) -> int:
                 raise click.UsageError(f"--{name} is for --spark")
     elif options["as_json"]:
         raise click.UsageError("--json and --spark: expected one of them")
+    elif options["store"] or options["cache"]:
+        raise click.UsageError("--store and --cache: expected neither with --spark, whose stores are RocksDB")
     try:
         plan = _plan(options)
         with _warnings_shown():
@@ -116,6 +119,7 @@ def _plan(options: dict[str, Any]) -> MemoryPlan:
         block_cache_bytes=options["block_cache"],
         write_buffer_bytes=options["write_buffer"],
         max_write_buffer_number=options["write_buffers"],
+        store_kind=store_kind(options["store"], options["cache"]),
         **least,
     )
 

@@ -11,6 +11,7 @@ import click
 
 from kafkafmt.cli.values import complete_topics
 from kafkafmt.memory.errors import MemoryPlanError
+from kafkafmt.memory.store_kind import StoreKind
 from kafkafmt.server.options import LogFormat, LogLevel
 from kafkafmt.types import ISOLATIONS, Codec
 
@@ -54,6 +55,38 @@ def zstd_fallback_option(help_text: str) -> Decorator:
     """Return a decorator that adds `--zstd-fallback`."""
     names = click.Choice(["gzip", "snappy", "lz4", "none"])
     return click.option("--zstd-fallback", type=names, callback=_codec_of, help=help_text)
+
+
+_STORE_KINDS = {
+    ("rocksdb", "on"): StoreKind.CACHED,
+    ("rocksdb", "off"): StoreKind.UNCACHED,
+    ("rocksdb", "dirty"): StoreKind.DIRTY_MAP,
+    ("memory", None): StoreKind.IN_MEMORY,
+}
+
+
+def store_options() -> Decorator:
+    """Return a decorator that adds `--store` and `--cache`. `store_kind` turns their values into a StoreKind."""
+    return options(
+        click.option(
+            "--store",
+            type=click.Choice(["rocksdb", "memory"]),
+            help="Where the stores are: on disk, or in memory until they outgrow it.  [default: rocksdb]",
+        ),
+        click.option(
+            "--cache",
+            type=click.Choice(["on", "off", "dirty"]),
+            help="Above RocksDB: a cache, none, or only a map of the keys that were changed.  [default: on]",
+        ),
+    )
+
+
+def store_kind(store: str | None, cache: str | None) -> StoreKind:
+    """Return the kind that `--store` and `--cache` name. Raises UsageError for a cache above a store in memory."""
+    if store == "memory" and cache is not None:
+        raise click.UsageError("--cache is for --store rocksdb: a store in memory has no cache")
+    name = store or "rocksdb"
+    return _STORE_KINDS[name, None if name == "memory" else cache or "on"]
 
 
 def topics_option() -> Decorator:

@@ -20,12 +20,12 @@ from kafkafmt.cli.log_selection import (
     memory_options,
     print_summary,
 )
-from kafkafmt.cli.options import json_option, memory_errors, needs
+from kafkafmt.cli.options import json_option, memory_errors, needs, store_kind, store_options
 from kafkafmt.cli.output import damage_in_words, in_words, notify, progress_bar
 from kafkafmt.cli.values import Folder, Seconds
 from kafkafmt.jobs.memory import plan_for
 from kafkafmt.jobs.table import Table, TableError, TableState, bound_threads
-from kafkafmt.memory import MemoryPlan, Task
+from kafkafmt.memory import MemoryPlan, StoreKind, Task
 from kafkafmt.memory.process import bound_process
 from kafkafmt.storage import StoragePath
 
@@ -49,6 +49,7 @@ _SPARK_CORE_BYTES = 1024**3
     metavar="DIR",
     help="Keep the state in DIR; the next run reads only new records.  [default: OUT.state, removed at the end]",
 )
+@store_options()
 @click.option(
     "--commit-interval",
     type=Seconds(may_be_zero=True),
@@ -64,6 +65,8 @@ def table(
     target: Path,
     memory_bytes: int | None,
     state_path: Path | None,
+    store: str | None,
+    cache: str | None,
     commit_interval: float,
     force: bool,
     verbose: bool,
@@ -87,7 +90,8 @@ def table(
 
     The state is kept on disk in OUT.state. After a kill, the same command continues from the last commit. When OUT is
     complete, it appears, and OUT.state is removed. With --state DIR the state is kept, and a later run reads only the
-    new records of SRC.
+    new records of SRC. With --store memory nothing is written but OUT, and after a kill the logs are read from their
+    start. A state that outgrows --memory moves into RocksDB, in OUT.state.
 
     --memory limits the memory beyond that of the program itself. With --engine spark it limits the Python workers of an
     executor, which has a core for each GiB; the default is 2 GiB. SRC and OUT must be at the same paths on all
@@ -100,8 +104,7 @@ def table(
     began = time.monotonic()
     bound_process()
     ensure_engine(engine, master)
-    if engine == "spark" and state_path is not None:
-        raise click.UsageError("--state is for --engine local")
+    kind = _store_kind(engine, state_path, store, cache)
     with memory_errors(), lock_surroundings(target):
         path = state_path or target.with_name(f"{target.name}.state")
         was_finished = TableState.finish_removal(path) and target.is_file() and not force
@@ -121,7 +124,7 @@ def table(
         else:
             memory_bytes = memory_bytes or DEFAULT_MEMORY
             _ensure_extras()
-            plan = plan_for(memory_bytes, 1, 1, source=source)
+            plan = plan_for(memory_bytes, 1, 1, store_kind=kind, source=source)
             with TableState(
                 path,
                 source,
@@ -142,6 +145,18 @@ def table(
     }
     print_summary("tabled", summary, as_json=as_json)
     return 0
+
+
+def _store_kind(engine: str, state_path: Path | None, store: str | None, cache: str | None) -> StoreKind:
+    """Return the kind of the store. Raises UsageError for options that exclude each other."""
+    if engine == "spark":
+        for name, value in (("--state", state_path), ("--store", store), ("--cache", cache)):
+            if value is not None:
+                raise click.UsageError(f"{name} is for --engine local")
+    kind = store_kind(store, cache)
+    if kind is StoreKind.IN_MEMORY and state_path is not None:
+        raise click.UsageError("--state is for --store rocksdb: a store in memory is not kept")
+    return kind
 
 
 def _ensure_extras() -> None:
@@ -181,7 +196,7 @@ def _update(
     is_verbose: bool,
 ) -> dict[str, Any]:
     """Read new records into the state, write the table, and return the summary."""
-    with Table(logs.readers, state, plan) as table, progress_bar() as bar:
+    with Table(logs.readers, state, plan, on_move=notify) as table, progress_bar() as bar:
         if not state.is_new:
             notify(f"{state.path}: continues from this state")
         table.assign(logs.readers.partitions)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from kafkafmt._util.sizes import MIB
 from kafkafmt.jobs.partition_readers import READER_BYTES
-from kafkafmt.memory import MemoryPlan, MemoryPlanError, Part
+from kafkafmt.memory import MemoryPlan, MemoryPlanError, Part, StoreKind
 from kafkafmt.memory.division import least_total
 from kafkafmt.memory.plan import DEFAULT_LEAST_BATCH_BYTES
 from kafkafmt.storage import READ_AHEAD, RemotePath, StoragePath, limit_read_ahead
@@ -32,29 +32,33 @@ def plan_for(
     stores: int = 0,
     *,
     writing: Part | None = None,
+    store_kind: StoreKind = StoreKind.CACHED,
     source: StoragePath | None = None,
 ) -> MemoryPlan:
     """Return the memory plan of one thread that reads `partitions` at a time and has `stores` stores.
 
-    writing: the bytes that the target uses, as a part of the total. source: what is read; if it is remote, this limits
-    what is read ahead. Raises MemoryPlanError, with the least total that is enough, if `total_bytes` is too small.
+    writing: the bytes that the target uses, as a part of the total. store_kind: of the stores. source: what is read; if
+    it is remote, this limits what is read ahead. Raises MemoryPlanError, with the least total that is enough, if
+    `total_bytes` is too small.
     """
     parts = [] if writing is None else [writing]
     if isinstance(source, RemotePath):
         parts.append(READ_AHEAD)
         limit_read_ahead(source, READ_AHEAD.of(total_bytes))
     try:
-        return _plan_of(total_bytes, partitions, stores, parts)
+        return _plan_of(total_bytes, partitions, stores, parts, store_kind)
     except MemoryPlanError:
         least = least_total(
-            lambda total: bool(_plan_of(total, partitions, stores, parts)), total_bytes, step=MIB
+            lambda total: bool(_plan_of(total, partitions, stores, parts, store_kind)), total_bytes, step=MIB
         )
         each = "1 partition" if partitions == 1 else f"each of {partitions} partitions"
         what = f"a batch of up to {DEFAULT_LEAST_BATCH_BYTES} bytes of {each} beside reading and writing"
         raise MemoryPlanError(what, least, total_bytes) from None
 
 
-def _plan_of(total_bytes: int, partitions: int, stores: int, parts: Sequence[Part]) -> MemoryPlan:
+def _plan_of(
+    total_bytes: int, partitions: int, stores: int, parts: Sequence[Part], store_kind: StoreKind
+) -> MemoryPlan:
     reserved = (_ALLOCATOR, _ROCKSDB) if stores else (_ALLOCATOR,)
     # A single partition gains nothing from a larger buffer.
     is_alone = partitions == 1 and total_bytes >= _ONE_PARTITION_FROM
@@ -65,6 +69,7 @@ def _plan_of(total_bytes: int, partitions: int, stores: int, parts: Sequence[Par
         reserved_bytes=sum(part.of(total_bytes) for part in reserved),
         buffered_bytes_per_partition=_MAX_ONE_PARTITION if is_alone else None,
         parts=(_READING, *(Part(part.name, part.of(total_bytes)) for part in parts)),
+        store_kind=store_kind,
     )
     plan.thread_plan(partitions, stores)  # raises if the total is too small
     return plan

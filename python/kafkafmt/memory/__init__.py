@@ -12,6 +12,7 @@ from kafkafmt.memory.budget import BudgetShare, MemoryBudget, Usage
 from kafkafmt.memory.division import Part
 from kafkafmt.memory.errors import MemoryBudgetError, MemoryPlanError
 from kafkafmt.memory.plan import MemoryPlan, Task, ThreadPlan, spread
+from kafkafmt.memory.store_kind import StoreKind
 
 __all__ = [
     "BudgetShare",
@@ -20,6 +21,7 @@ __all__ = [
     "MemoryPlan",
     "MemoryPlanError",
     "Part",
+    "StoreKind",
     "Task",
     "ThreadPlan",
     "Usage",

@@ -8,7 +8,8 @@ A size that the user gives is kept as it is. The rest may then be negative, whic
 cannot hold one batch for each partition is a MemoryPlanError, which names the least total that can.
 
 Of the bytes that the user has not fixed, buffers get 1/2, block cache and write buffers 1/8 each, and caches 1/4.
-Without stores, buffers get 2/3 and caches 1/3.
+Without stores, buffers get 2/3 and caches 1/3. Stores without a cache have its bytes as block cache. Stores in memory
+have the bytes of write buffers, block cache and cache.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkafmt._util.sizes import MIB, at_least_text, parse_named_size, size_text
 from kafkafmt.memory.division import Division, Part
+from kafkafmt.memory.store_kind import StoreKind
 
 logger = logging.getLogger("kafkafmt.memory")
 
@@ -33,6 +35,8 @@ LEAST_WRITE_BUFFER_BYTES = 64 * 1024
 MAX_WRITE_BUFFER_BYTES = 16 * MIB
 
 _BUFFER_SHARE, _BLOCK_CACHE_SHARE, _WRITE_BUFFER_SHARE, _CACHE_SHARE = 4, 1, 1, 2
+# One in so many bytes of the cache, if only a map of dirty keys is kept.
+_DIRTY_MAP_SHARE = 4
 _PRODUCER_PART, _CONSUMER_PART = 8, 4
 # The fields that are sizes in bytes, and the least value of each.
 _LEAST_SIZES = {
@@ -67,6 +71,8 @@ class ThreadPlan:
     rest_bytes: Total / numThreads - Producer - Consumer - Buffer - State - parts_bytes; may be negative
     cache_bytes: Cache = rest_bytes, or 0 if that is negative
     parts_bytes: what the thread uses beside these; the document has no such term
+    store_kind: of all stores. For stores in memory, Cache is their memory, and State the write buffers through which
+        they move into RocksDB if they outgrow it.
     """
 
     partitions: int
@@ -79,6 +85,7 @@ class ThreadPlan:
     write_buffer_bytes: int
     max_write_buffer_number: int
     parts_bytes: int = 0
+    store_kind: StoreKind = StoreKind.CACHED
 
     @property
     def buffer_bytes(self) -> int:
@@ -109,13 +116,15 @@ class ThreadPlan:
 
     @property
     def cache_bytes(self) -> int:
-        """The bytes of the caches: the rest, or 0 if that is negative."""
-        return max(self.rest_bytes, 0)
+        """The bytes of the caches: the rest, or 0 if that is negative or the stores have no cache."""
+        is_uncached = self.stores > 0 and self.store_kind is StoreKind.UNCACHED
+        return 0 if is_uncached else max(self.rest_bytes, 0)
 
     def to_json(self) -> dict[str, int]:
         """Return all values by name, as one JSON object; sizes in bytes. `parts_bytes` is left out if it is 0."""
         derived = ("buffer_bytes", "state_bytes", "cache_bytes", "rest_bytes")
         named = {**asdict(self), **{name: getattr(self, name) for name in derived}}
+        del named["store_kind"]
         return named if self.parts_bytes else {name: named[name] for name in named if name != "parts_bytes"}
 
 
@@ -133,6 +142,7 @@ class MemoryPlan:
     least_batch_bytes: the largest batch, which each partition must be able to buffer. The default is that of
         `max.message.bytes`.
     parts: what each thread uses beside these, by name.
+    store_kind: of all stores. For stores in memory, `write_buffer_bytes` and `block_cache_bytes` must be None.
 
     Fields are bytes. `dataclasses.replace` calculates Producer and Consumer again, unless they were given.
 
@@ -161,6 +171,7 @@ class MemoryPlan:
     max_write_buffer_number: int = 2
     least_batch_bytes: int = DEFAULT_LEAST_BATCH_BYTES
     parts: tuple[Part, ...] = ()
+    store_kind: StoreKind = StoreKind.CACHED
     # The sizes that were calculated, by name: `dataclasses.replace` hands them on, and they are calculated again.
     _calculated: frozenset[tuple[str, int]] = field(default=frozenset(), repr=False, compare=False)
 
@@ -180,6 +191,7 @@ class MemoryPlan:
             max_write_buffer_number: int = 2,
             least_batch_bytes: int | str = DEFAULT_LEAST_BATCH_BYTES,
             parts: tuple[Part, ...] = (),
+            store_kind: StoreKind = StoreKind.CACHED,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -189,6 +201,12 @@ class MemoryPlan:
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, parse_named_size(name, value, least=least))
+        if self.store_kind is StoreKind.IN_MEMORY:
+            for name in ("block_cache_bytes", "write_buffer_bytes"):
+                if getattr(self, name) is not None:
+                    raise ValueError(
+                        f"{name}: expected none for stores in memory, found {getattr(self, name)}"
+                    )
         sizes = self._division.sizes
         calculated = frozenset((part.name, sizes[part.name]) for part in self._clients if part.one_in)
         for name, size_bytes in calculated:
@@ -290,6 +308,10 @@ class MemoryPlan:
         if block_cache is None:
             left = rest - (write_buffer * write_buffers if self.write_buffer_bytes is None else 0)
             block_cache = max(min(rest * _BLOCK_CACHE_SHARE // shares, left), 0)
+            if stores:
+                block_cache += self._left_by_cache(left - block_cache)
+        if stores and self.store_kind is StoreKind.IN_MEMORY:
+            block_cache, write_buffer = 0, LEAST_WRITE_BUFFER_BYTES
         return ThreadPlan(
             partitions=partitions,
             stores=stores,
@@ -301,7 +323,16 @@ class MemoryPlan:
             write_buffer_bytes=write_buffer,
             max_write_buffer_number=self.max_write_buffer_number,
             parts_bytes=sum(part.of(self.thread_bytes) for part in self.parts),
+            store_kind=self.store_kind,
         )
+
+    def _left_by_cache(self, cache_bytes: int) -> int:
+        """Return the bytes of a cache that the block cache gets, because stores have none, or a map of dirty keys."""
+        if self.store_kind is StoreKind.UNCACHED:
+            return max(cache_bytes, 0)
+        if self.store_kind is StoreKind.DIRTY_MAP:
+            return max(cache_bytes, 0) * (_DIRTY_MAP_SHARE - 1) // _DIRTY_MAP_SHARE
+        return 0
 
     def _floor_of(self, tasks: Task) -> int:
         """Return the least bytes that the calculated sizes need for these tasks."""

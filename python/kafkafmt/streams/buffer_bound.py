@@ -2,9 +2,10 @@
 
 Each partition may always hold its part: `least_bytes`, or an equal share of the bound if that is less. The bytes that
 remain are shared: each partition takes what it needs, until they are used up. A partition that holds less than its part
-still counts with the whole part. So a partition that becomes empty can always take a batch, whatever the others hold:
+still counts with the whole part. So a partition that becomes empty can always take a batch, whatever the others hold.
+A quarter of a part is left for the buffer in which the first batch is decoded:
 
-    sum of max(held, part) over all partitions <= total_bytes
+    sum of max(batches + max(buffer, part / 4), part) over all partitions <= total_bytes
 
 A finished partition has no part, as it takes no more batches. Follows `Memory Management in Kafka Streams, "Summary"`:
 buffers are configured "at the global level".
@@ -14,17 +15,22 @@ from __future__ import annotations
 
 from typing import Protocol
 
-# One in so many shared bytes is left for decode buffers: raw batches never take it.
-_LEFT_FOR_DECODING = 4
+# One in so many bytes, of a part and of the shared bytes, is left for decode buffers: batches never take it.
+_LEFT_FOR_BUFFERS = 4
 # One buffer takes at most one in so many of the shared bytes that are free, so that some are left for the next ones.
 _BUFFER_SHARE = 4
 
 
 class Holder(Protocol):
-    """A partition that holds `count` bytes. has_part: whether it has a part of the bound."""
+    """A partition that holds `count` bytes, of which `batch_bytes` are batches. The others are its decode buffer.
+
+    has_part: whether it has a part of the bound. weight: the bytes with which it counts.
+    """
 
     count: int
+    batch_bytes: int
     has_part: bool
+    weight: int
 
 
 class BufferBound:
@@ -33,20 +39,10 @@ class BufferBound:
     least_bytes: the part of each, if the total has as many bytes for all.
     """
 
-    __slots__ = (
-        "_holders",
-        "_is_divided",
-        "_part_bytes",
-        "_parts",
-        "_used_bytes",
-        "least_bytes",
-        "total_bytes",
-    )
-
     def __init__(self, total_bytes: int, least_bytes: int) -> None:
         self.total_bytes, self.least_bytes = total_bytes, least_bytes
         self._holders: set[Holder] = set()
-        self._part_bytes = self._parts = self._used_bytes = 0
+        self._part_bytes = self._parts = self._free_bytes = 0
         self._is_divided = False
 
     def resize(self, total_bytes: int) -> None:
@@ -69,44 +65,48 @@ class BufferBound:
         self._divide()
         return self._part_bytes
 
-    @property
-    def free_bytes(self) -> int:
-        """The shared bytes that no partition holds. Negative after `resize`, until the excess is released."""
+    def batch_room(self, holder: Holder, *, is_shared: bool = True) -> int:
+        """Return the bytes that the batches of a partition may grow by; without `is_shared`, within its part."""
         self._divide()
-        return self.total_bytes - self._used_bytes
-
-    @property
-    def free_bytes_for_batches(self) -> int:
-        """The shared bytes that raw batches may take."""
-        self._divide()
+        room = holder.weight - holder.batch_bytes - self._buffer_bytes(holder)
+        if not is_shared:
+            return room
         shared = self.total_bytes - self._part_bytes * self._parts
-        return self.total_bytes - self._used_bytes - shared // _LEFT_FOR_DECODING
+        return room + max(self._free_bytes - shared // _LEFT_FOR_BUFFERS, 0)
 
-    @property
-    def free_bytes_for_buffer(self) -> int:
-        """The shared bytes that one decode buffer may take."""
-        return max(self.free_bytes, 0) // min(max(len(self._holders), 1), _BUFFER_SHARE)
+    def buffer_room(self, holder: Holder) -> int:
+        """Return the bytes that the decode buffer of a partition may have in all."""
+        self._divide()
+        free = max(self._free_bytes, 0) // min(len(self._holders), _BUFFER_SHARE)
+        return holder.weight - holder.batch_bytes + free
 
-    def part_of(self, holder: Holder) -> int:
-        """Return the bytes that count for a partition even if it holds less."""
-        return self.part_bytes if holder.has_part else 0
-
-    def change(self, holder: Holder, before: int, after: int) -> None:
-        """Count that a partition holds `after` bytes, and held `before`."""
+    def change(self, holder: Holder) -> None:
+        """Count a partition whose bytes have changed."""
         if self._is_divided:
-            part = self._part_bytes if holder.has_part else 0
-            self._used_bytes += max(after, part) - max(before, part)
+            self._free_bytes += holder.weight
+            holder.weight = self._weight(holder)
+            self._free_bytes -= holder.weight
 
     def change_part(self) -> None:
         """Divide again, because a partition was finished or is fed again."""
         self._is_divided = False
+
+    def _buffer_bytes(self, holder: Holder) -> int:
+        """Return the bytes of the decode buffer, or those that are left for it."""
+        left = self._part_bytes // _LEFT_FOR_BUFFERS if holder.count or holder.has_part else 0
+        return max(holder.count - holder.batch_bytes, left)
+
+    def _weight(self, holder: Holder) -> int:
+        part = self._part_bytes if holder.has_part else 0
+        return max(holder.batch_bytes + self._buffer_bytes(holder), part)
 
     def _divide(self) -> None:
         if self._is_divided:
             return
         self._parts = sum(holder.has_part for holder in self._holders)
         self._part_bytes = min(self.least_bytes, self.total_bytes // max(len(self._holders), 1))
-        self._used_bytes = sum(
-            max(holder.count, self._part_bytes if holder.has_part else 0) for holder in self._holders
-        )
+        self._free_bytes = self.total_bytes
+        for holder in self._holders:
+            holder.weight = self._weight(holder)
+            self._free_bytes -= holder.weight
         self._is_divided = True

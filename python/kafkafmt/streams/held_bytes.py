@@ -18,15 +18,20 @@ class HeldBytes:
     """A count of bytes in use. With a budget, they are one reservation of it.
 
     bound: the bound that all partitions share. The count never prevents `add`: the caller asks for room before.
-    has_part: whether this has a part of the bound.
+
+    Attributes:
+        count: all bytes.
+        batch_bytes: those of raw batches.
+        has_part: whether this has a part of the bound.
+        weight: the bytes with which this counts in the bound, which sets it.
 
     Raises MemoryBudgetError if the budget is closed.
     """
 
-    __slots__ = ("_bound", "_budget", "_reservation", "count", "has_part")
+    __slots__ = ("_bound", "_budget", "_reservation", "batch_bytes", "count", "has_part", "weight")
 
     def __init__(self, budget: MemoryBudget | None, bound: BufferBound) -> None:
-        self.count = 0
+        self.count = self.batch_bytes = self.weight = 0
         self.has_part = True
         self._budget = budget
         self._reservation = None if budget is None else budget.reserve(0, timeout=0)
@@ -39,20 +44,10 @@ class HeldBytes:
             self.has_part = has_part
             self._bound.change_part()
 
-    @property
-    def part_room(self) -> int:
-        """The bytes that are left of the part."""
-        return max(self._bound.part_of(self) - self.count, 0)
-
-    @property
-    def batch_room(self) -> int:
-        """The bytes that raw batches may add."""
-        return self.part_room + max(self._bound.free_bytes_for_batches, 0)
-
-    @property
-    def buffer_room(self) -> int:
-        """The bytes that a decode buffer may add."""
-        return self.part_room + self._bound.free_bytes_for_buffer
+    def count_batches(self, size: int) -> None:
+        """Count `size` of the bytes as batches; a negative number after they were released."""
+        self.batch_bytes += size
+        self._bound.change(self)
 
     def try_add(self, size: int) -> bool:
         """Add `size` bytes if they are free, or if callbacks of the budget release them at once; False otherwise."""
@@ -93,11 +88,11 @@ class HeldBytes:
 
     def close(self) -> None:
         """Release all bytes. A second call does nothing."""
-        self._set_count(0)
+        self.count = self.batch_bytes = 0
         self._bound.leave(self)
         if self._reservation is not None:
             self._reservation.release()
 
     def _set_count(self, count: int) -> None:
-        self._bound.change(self, self.count, count)
         self.count = count
+        self._bound.change(self)

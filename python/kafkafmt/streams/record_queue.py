@@ -131,12 +131,12 @@ class RecordQueue:
     @property
     def is_wanting(self) -> bool:
         """Whether the queue is not finished, and has room for what it refused last. An empty queue has room."""
-        return self._is_wanting(self._held.batch_room)
+        return self._is_wanting(self._bound.batch_room(self._held))
 
     @property
     def is_wanting_part(self) -> bool:
         """Whether the queue is wanting, and the room is in its part of the bound."""
-        return self._is_wanting(self._held.part_room)
+        return self._is_wanting(self._bound.batch_room(self._held, is_shared=False))
 
     @property
     def runs_out_at(self) -> int:
@@ -152,12 +152,7 @@ class RecordQueue:
     def _is_wanting(self, room: int) -> bool:
         if self.is_finished or self.is_empty:
             return not self.is_finished
-        return not self._is_budget_short and self._fits(self._refused_bytes, room)
-
-    def _fits(self, size: int, room: int) -> bool:
-        if self._buffers is None:
-            room -= self._bound.part_bytes // 4  # for a buffer
-        return max(size, 1) <= room
+        return not self._is_budget_short and max(self._refused_bytes, 1) <= room
 
     # What comes in
 
@@ -221,7 +216,7 @@ class RecordQueue:
         rows = run.index[numbers]
         start, end = int(rows["position"][0]), int(rows["position"][-1]) + int(rows["size"][-1])
         size = end - start + len(rows) * INDEX_ROW_BYTES
-        has_room = self._fits(size, self._held.batch_room)
+        has_room = size <= self._bound.batch_room(self._held)
         if not ((has_room or is_needed) and self._held.try_add(size)):
             if not is_needed:
                 self._refused_bytes, self._is_budget_short = size, has_room
@@ -233,6 +228,7 @@ class RecordQueue:
         except BaseException:  # as a MemoryError
             self._held.remove(size)
             raise
+        self._held.count_batches(size)
         self._last_timestamp = int(rows["max_timestamp"][-1])
         return True
 
@@ -299,7 +295,7 @@ class RecordQueue:
                 self._buffers = buffers_at(
                     run, self._number, self._held, verify=options.verify, limit=options.max_decompressed_bytes
                 )
-            located = self._buffers.next(self._buffer_room())
+            located = self._buffers.next(self._bound.buffer_room(self._held))
         except KafkaFormatError as error:
             error.message = f"{self.topic_partition}: {error.message}"
             raise
@@ -308,11 +304,6 @@ class RecordQueue:
             self._cursor = RecordCursor(located, first)
         else:
             self._close_buffer()
-
-    def _buffer_room(self) -> int:
-        """Return the bytes that the bound leaves for a buffer."""
-        own = 0 if self._buffers is None else self._buffers.held_bytes
-        return own + self._held.buffer_room
 
     def take(self, limit: int, is_inclusive: bool, most_records: int) -> RecordSlice:
         """Take the next record, of the buffer that `open` made, and those after it up to the timestamp `limit`.
@@ -401,7 +392,9 @@ class RecordQueue:
         self._buffers = self._cursor = self._extracted = None
         self._number = number
         if number == len(self._chunks[0].run):
-            self._held.remove(self._chunks.popleft().size)
+            size = self._chunks.popleft().size
+            self._held.count_batches(-size)
+            self._held.remove(size)
             self._number = 0
             self._is_budget_short = False
         if not self._chunks:

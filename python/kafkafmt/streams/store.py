@@ -101,7 +101,7 @@ class RocksDBStore(Closing):
         self._synced.sync = True
         self._errors = _StoreErrors(self.path)
         self._db: Any = _open(self.path, options)
-        self._cache = None if cache is None else cache.cache(str(self.path), self._write_entries)
+        self._cache = None if cache is None else cache.cache(str(self.path), self._write_dirty)
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key; None if it has none."""
@@ -119,12 +119,8 @@ class RocksDBStore(Closing):
         """Set the value of a key; None deletes it."""
         if self._cache is not None:
             self._cache.put(key, value)
-            return
-        with self._store_errors():
-            if value is None:
-                self._db.delete(_RECORD + key)
-            else:
-                self._db.put(_RECORD + key, value)
+        else:
+            self._put(key, value)
 
     def delete(self, key: bytes) -> None:
         """Delete a key, as `put` with None. A key that is missing is no error."""
@@ -173,6 +169,14 @@ class RocksDBStore(Closing):
                 if key in self._cache:
                     self._cache.put_clean(key, value)
 
+    def load(self, entries: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Put entries in several batches of bounded bytes, which bypass the cache; None deletes the key.
+
+        Dirty entries of the cache are flushed first. The cache must not have these keys.
+        """
+        self._flush_cache()
+        self._write_entries((key, value, None) for key, value in entries)
+
     def commit(self, positions: Mapping[TopicPartition, int]) -> None:
         """Write all dirty entries, and set the positions: the next offset to read, by partition.
 
@@ -187,7 +191,7 @@ class RocksDBStore(Closing):
 
         def write(entries: Iterator[DirtyEntry]) -> None:
             nonlocal is_written
-            self._write_entries(entries, positions)
+            self._write_dirty(entries, positions)
             is_written = True
 
         if self._cache is not None and not self._cache.flush(write):
@@ -284,6 +288,14 @@ class RocksDBStore(Closing):
         if self._cache is not None:
             self._cache.flush()
 
+    def _put(self, key: bytes, value: bytes | None, options: Any = None) -> None:
+        """Put into RocksDB. options: RocksDB's WriteOptions."""
+        with self._store_errors():
+            if value is None:
+                self._db.delete(_RECORD + key, options)
+            else:
+                self._db.put(_RECORD + key, value, options)
+
     def _read(self, key: bytes) -> bytes | None:
         with self._store_errors():
             found: bytes | None = self._db.get(_RECORD + key)
@@ -307,6 +319,12 @@ class RocksDBStore(Closing):
                     return
                 yield item
 
+    def _write_dirty(
+        self, entries: Iterable[DirtyEntry], positions: Mapping[TopicPartition, int] | None = None
+    ) -> None:
+        """Write the dirty entries of the cache: its listener."""
+        self._write_entries(entries, positions)
+
     def _write_entries(
         self, entries: Iterable[DirtyEntry], positions: Mapping[TopicPartition, int] | None = None
     ) -> None:
@@ -321,13 +339,7 @@ class RocksDBStore(Closing):
         self._write_batch(batch, positions or {})
 
     def _write_batch(self, batch: Any, positions: Mapping[TopicPartition, int]) -> None:
-        for topic_partition, offset in positions.items():
-            if TopicPartition.from_folder_name(str(topic_partition)) != topic_partition:
-                raise ValueError(
-                    f"positions: expected a partition of a topic that Kafka allows, found {topic_partition}"
-                )
-            if not 0 <= index(offset) <= _LAST_OFFSET:
-                raise ValueError(f"positions: expected an offset for {topic_partition}, found {offset}")
+        for topic_partition, offset in checked_positions(positions).items():
             batch.put(_POSITION + str(topic_partition).encode(), _OFFSET.pack(offset))
         if not batch.is_empty():
             with self._store_errors():
@@ -353,6 +365,18 @@ class _StoreErrors:
     ) -> None:
         if kind is Exception:
             raise StoreError(f"store {self._path}: {error}") from None
+
+
+def checked_positions(positions: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+    """Return the positions. Raises ValueError if one is not valid."""
+    for topic_partition, offset in positions.items():
+        if TopicPartition.from_folder_name(str(topic_partition)) != topic_partition:
+            raise ValueError(
+                f"positions: expected a partition of a topic that Kafka allows, found {topic_partition}"
+            )
+        if not 0 <= index(offset) <= _LAST_OFFSET:
+            raise ValueError(f"positions: expected an offset for {topic_partition}, found {offset}")
+    return positions
 
 
 def _warn_of_gone(folder: StoragePath, from_offset: int, to_offset: int) -> None:

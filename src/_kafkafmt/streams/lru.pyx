@@ -15,7 +15,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport uint8_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.string cimport memcmp, memcpy
 
 from sys import getsizeof
@@ -45,6 +45,7 @@ cdef enum:
     LEAST_BUCKETS = 8
 
 ENTRY_OVERHEAD_BYTES = sizeof(Entry) + BLOCK_HEADER + BUCKET
+ORDERED_ENTRY_BYTES = sizeof(void*)
 
 
 cdef inline char* key_of(Entry* entry) noexcept nogil:
@@ -95,6 +96,14 @@ cdef inline int compare(Entry* entry, bytes key) noexcept:
     cdef Py_ssize_t size = PyBytes_GET_SIZE(key)
     cdef int order = memcmp(key_of(entry), PyBytes_AS_STRING(key), min(entry.key_size, size))
     return order if order else (entry.key_size > size) - (entry.key_size < size)
+
+
+cdef int compare_entries(const void* one, const void* other) noexcept nogil:
+    """Compare the keys of two entries for `qsort`."""
+    cdef Entry* first = (<Entry**>one)[0]
+    cdef Entry* second = (<Entry**>other)[0]
+    cdef int order = memcmp(key_of(first), key_of(second), min(first.key_size, second.key_size))
+    return order if order else (first.key_size > second.key_size) - (first.key_size < second.key_size)
 
 
 cdef inline Py_ssize_t asked_bytes(Py_ssize_t block) noexcept nogil:
@@ -222,6 +231,7 @@ cdef class EntryTable:
     cdef size_t bucket_room
     cdef size_t mask  # of the smaller power of two
     cdef size_t count
+    cdef size_t changes  # of entries: an `OrderedEntries` of before is not valid any more
     cdef Entry dirty  # sentinels of three lists: dirty entries that are not in a flush,
     cdef Entry waiting  # dirty entries that the current flush will return,
     cdef Entry handed  # and those that it has returned
@@ -283,9 +293,22 @@ cdef class EntryTable:
         self.store(key, value, context, True)
         return None
 
+    def discard(self, bytes key not None):
+        """Remove the entry of a key, also a dirty one. A key without an entry is no error."""
+        cdef Entry* entry = self.find(key, hash(key))
+        if entry != NULL:
+            self.remove(entry)
+
     def clear(self):
         """Remove all entries, also dirty ones."""
         self.remove_all()
+
+    def ordered(self, bytes start=None, bytes stop=None):
+        """Iterate over keys and values from `start` to before `stop`, ascending by key. Deleted keys are left out.
+
+        It takes ORDERED_ENTRY_BYTES for each entry, and copies one entry at a time. Does not count as a use.
+        """
+        return OrderedEntries(self, start, stop)
 
     def begin_flush(self):
         """Begin a flush of the dirty entries. Entries that become dirty afterwards are in the next flush."""
@@ -431,6 +454,7 @@ cdef class EntryTable:
         self, Entry* entry, bytes value, Py_ssize_t value_size, context, Py_ssize_t charge
     ) noexcept:
         cdef PyObject* before = entry.context
+        self.changes += 1
         entry.value_size = value_size
         if value_size > 0:
             memcpy(value_of(entry), PyBytes_AS_STRING(value), value_size)
@@ -464,6 +488,7 @@ cdef class EntryTable:
         memcpy(key_of(entry), PyBytes_AS_STRING(key), key_size)
         if value_size > 0:
             memcpy(value_of(entry), PyBytes_AS_STRING(value), value_size)
+        self.changes += 1
         number = self.bucket_of(hash_)
         entry.chain = self.buckets[number]
         self.buckets[number] = entry
@@ -484,6 +509,7 @@ cdef class EntryTable:
             link = &link[0].chain
         link[0] = entry.chain
         self.refresh_filter(number)
+        self.changes += 1
         self.order.take_out(entry)
         if entry.before != NULL:
             unlink_dirty(entry)
@@ -581,3 +607,49 @@ cdef class EntryTable:
     cdef inline void charge_buckets(self, Py_ssize_t more) noexcept:
         self.used_bytes += more * <Py_ssize_t>BUCKET
         self.order.used_bytes += more * <Py_ssize_t>BUCKET
+
+
+cdef class OrderedEntries:
+    """Iterate over the entries of a table in the order of their keys.
+
+    Raises RuntimeError if an entry was put or removed since the iterator was made.
+    """
+
+    cdef EntryTable table
+    cdef Entry** entries
+    cdef size_t count
+    cdef size_t done
+    cdef size_t changes
+
+    def __cinit__(self, EntryTable table not None, bytes start, bytes stop):
+        cdef Entry* entry
+        cdef size_t number
+        self.table = table
+        self.changes = table.changes
+        self.entries = <Entry**>malloc(max(table.count, <size_t>1) * sizeof(Entry*))
+        if self.entries == NULL:
+            raise MemoryError()
+        for number in range(table.bucket_count):
+            entry = table.buckets[number]
+            while entry != NULL:
+                if entry.value_size >= 0 and is_between(entry, start, stop):
+                    self.entries[self.count] = entry
+                    self.count += 1
+                entry = entry.chain
+        qsort(self.entries, self.count, sizeof(Entry*), compare_entries)  # under the GIL: nothing changes meanwhile
+
+    def __dealloc__(self):
+        free(self.entries)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Entry* entry
+        if self.changes != self.table.changes:
+            raise RuntimeError("the entries changed while they were iterated over")
+        if self.done == self.count:
+            raise StopIteration
+        entry = self.entries[self.done]
+        self.done += 1
+        return key_object(entry), value_object(entry)

@@ -1,16 +1,16 @@
 """Read the latest value of each key from logs into a store. A tombstone deletes its key.
 
-Partitions are read in turn, run by run, so only one partition is buffered at a time. Values go through a cache to the
-store (Memory Management in Kafka Streams, "Triggering based Caches"), so a frequent key is seldom written. A commit
-writes the entries of the cache and the position of each partition. Records after the last commit are read again after a
-crash, with the same result.
+Partitions are read in turn, run by run, so only one partition is buffered at a time. By default values go through a
+cache to RocksDB (Memory Management in Kafka Streams, "Triggering based Caches"), so a frequent key is seldom written.
+`stores.py` has the other kinds of stores. A commit writes the entries of the cache and the position of each partition.
+Records after the last commit are read again after a crash, with the same result.
 """
 
 from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
@@ -21,11 +21,10 @@ from kafkafmt.jobs.partition_readers import PartitionReaders, take_sound
 from kafkafmt.jobs.table.parquet import write_table
 from kafkafmt.jobs.table.rows import TableRow
 from kafkafmt.jobs.table.state import TableError, TableState
+from kafkafmt.jobs.table.stores import TableStore
 from kafkafmt.memory import MemoryBudget, MemoryPlan
 from kafkafmt.records.runs import slice_run
 from kafkafmt.streams import PartitionGroup
-from kafkafmt.streams.cache import ThreadCache
-from kafkafmt.streams.store import RocksDBStore
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -42,13 +41,20 @@ _MAX_RECORDS = 1024
 class Table(Closing):
     """Read the assigned partitions into the store of `state`. A context manager, which does not commit.
 
-    plan: the memory plan; this uses the share of one thread.
+    plan: the memory plan; this uses the share of one thread. on_move: see `TableStore`.
 
     The store has the position of each partition, so a partition that is assigned again continues there. Raises what
     store and readers raise.
     """
 
-    def __init__(self, readers: PartitionReaders, state: TableState, plan: MemoryPlan) -> None:
+    def __init__(
+        self,
+        readers: PartitionReaders,
+        state: TableState,
+        plan: MemoryPlan,
+        *,
+        on_move: Callable[[str], object] = lambda line: None,
+    ) -> None:
         self._readers, self._state = readers, state
         self.plan = plan.thread_plan(1, 1)
         self.budget = MemoryBudget(plan.thread_bytes)
@@ -57,26 +63,16 @@ class Table(Closing):
         self._prefixes: dict[TopicPartition, bytes] = {}
         state.number_topics(topic for topic, _ in readers.partitions)
         with ExitStack() as stack:
-            for name, size in {**plan.fixed_bytes, "state": self.plan.state_bytes}.items():
+            for name, size in plan.fixed_bytes.items():
                 stack.enter_context(self.budget.child(name).reserve(size, timeout=0))
             buffers = self.budget.child("buffers")
             stack.callback(buffers.close)
             self._group = PartitionGroup(self.plan.buffered_bytes_per_partition, budget=buffers, verify=False)
-            self._open_store(stack)
+            self._kept = TableStore(state.store_path, plan, self.budget, on_move=on_move)
+            stack.callback(self._kept.close)
             self._reserved = stack.pop_all()
+        self._store = self._kept.store
         self._positions = dict(self._store.positions())
-
-    def _open_store(self, stack: ExitStack) -> None:
-        self._caches = caches = ThreadCache(self.plan.cache_bytes, self.budget)
-        stack.callback(caches.close)
-        self._store = RocksDBStore(
-            self._state.store_path,
-            block_cache=self.plan.block_cache_bytes,
-            write_buffer_bytes=self.plan.write_buffer_bytes,
-            max_write_buffer_number=self.plan.max_write_buffer_number,
-            cache=caches,
-        )
-        stack.callback(self._store.close)
 
     def assign(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Add these partitions. Each is read from its position, or from its start.
@@ -171,15 +167,9 @@ class Table(Closing):
         Raises as `write_table`.
         """
         self.commit()
-        self._caches.resize(0)  # the commit has written all its entries to the store
-        try:
-            size = self.plan.buffered_bytes_per_partition
-            with self.budget.child("parquet").reserve(size):
-                return write_table(
-                    path, self.rows(), memory_bytes=size, before_rename=self._state.note_written
-                )
-        finally:
-            self._caches.resize(self.plan.cache_bytes)
+        size = self.plan.buffered_bytes_per_partition
+        with self._kept.without_cache(), self.budget.child("parquet").reserve(size):
+            return write_table(path, self.rows(), memory_bytes=size, before_rename=self._state.note_written)
 
     def close(self) -> None:
         """Close the store, and release all memory. Records after the last commit are read again in the next run."""

@@ -1,0 +1,160 @@
+"""A key-value store in memory, which moves into RocksDB when it outgrows its memory.
+
+All entries are dirty entries of one cache, so that none is dropped, and each counts with its bytes in the allocator. If
+the cache has no room for another entry, it flushes. This writes all entries to RocksDB, within the memory that they
+have and two of the smallest write buffers. The store continues there, with a cache.
+
+Until then nothing is on disk: a store that was not moved is empty after it was closed or killed. A store that was moved
+has what its `RocksDBStore` has.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from _kafkafmt.streams.lru import ORDERED_ENTRY_BYTES
+from kafkafmt._util.closing import Closing
+from kafkafmt.streams.cache import ENTRY_OVERHEAD_BYTES, prefix_stop
+from kafkafmt.streams.rocksdb import LEAST_WRITE_BUFFER_BYTES
+from kafkafmt.streams.store import RocksDBStore, checked_positions
+
+if TYPE_CHECKING:
+    from kafkafmt.streams.cache import DirtyEntry, NamedCache, ThreadCache
+    from kafkafmt.types import TopicPartition
+
+_WRITE_BUFFERS = 2
+# An ordered range needs a pointer for each entry: at most one in so many bytes of the entries.
+ORDER_SHARE = ENTRY_OVERHEAD_BYTES // ORDERED_ENTRY_BYTES
+
+
+class MemoryStore(Closing):
+    """Keep keys and values in `memory`; move them into a `RocksDBStore` at `path` if they need more.
+
+    memory: a `ThreadCache` that no other store uses. Its bound is that of the store. One in `ORDER_SHARE` bytes should
+        be left for `range`.
+    open_rocksdb: opens the RocksDBStore at `path` after the move. The entries have left `memory` then.
+    on_move: called with the number of entries, once, when the move begins.
+
+    A store at `path` is used from the start. Only one thread may use a MemoryStore. Raises what `open_rocksdb` raises.
+
+    Follows `Memory Management in Kafka Streams, "Triggering based Caches"`: a store in memory has no cache above it.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        memory: ThreadCache,
+        open_rocksdb: Callable[[], RocksDBStore],
+        *,
+        on_move: Callable[[int], object] = lambda entries: None,
+    ) -> None:
+        self.path = Path(path)
+        self._open_rocksdb, self._on_move = open_rocksdb, on_move
+        self._positions: dict[TopicPartition, int] = {}
+        self._loading: RocksDBStore | None = None  # gets the entries during the move
+        self._rocksdb: RocksDBStore | None = None  # has them after it
+        self._entries: NamedCache = memory.cache(str(self.path), self._load)
+        if self.path.exists():
+            self._entries.remove()
+            self._rocksdb = open_rocksdb()
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether the entries are in memory only."""
+        return self._moved() is None
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key; None if it has none."""
+        rocksdb = self._moved()
+        return self._entries.get(key) if rocksdb is None else rocksdb.get(key)
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Set the value of a key; None deletes it. Raises StoreError if the entries cannot be moved into RocksDB."""
+        rocksdb = self._moved()
+        if rocksdb is not None:
+            rocksdb.put(key, value)
+        elif value is None:
+            self._entries.discard(key)
+        else:
+            self._entries.put(key, value)
+
+    def delete(self, key: bytes) -> None:
+        """Delete a key, as `put` with None. A key that is missing is no error."""
+        self.put(key, None)
+
+    def put_if_absent(self, key: bytes, value: bytes) -> bytes | None:
+        """Return the value of the key; if it has none, put `value` and return None."""
+        found = self.get(key)
+        if found is None:
+            self.put(key, value)
+        return found
+
+    def range(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Iterate over the keys from `start` to before `stop` and their values, ascending; None is unbounded.
+
+        In memory, the iterator raises RuntimeError if the store was changed since the call.
+        """
+        return (
+            self._entries.ordered(start, stop) if self._rocksdb is None else self._rocksdb.range(start, stop)
+        )
+
+    def prefix(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Iterate over the keys that begin with `prefix` and their values, as `range` does."""
+        return self.range(prefix, prefix_stop(prefix))
+
+    def commit(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Set the positions: the next offset to read, by partition. Positions of other partitions stay.
+
+        In memory, nothing is written. Otherwise as `RocksDBStore.commit`. Raises ValueError for an invalid position.
+        """
+        rocksdb = self._moved()
+        if rocksdb is None:
+            self._positions.update(checked_positions(positions))
+        else:
+            rocksdb.commit(positions)
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Return the committed positions: the next offset to read, by partition."""
+        rocksdb = self._moved()
+        return dict(self._positions) if rocksdb is None else rocksdb.positions()
+
+    def close(self) -> None:
+        """Drop the entries in memory, or close the RocksDBStore. A second call does nothing."""
+        self._entries.remove()
+        if self._loading is not None:
+            self._loading.close()
+        if self._rocksdb is not None:
+            self._rocksdb.close()
+
+    def __repr__(self) -> str:
+        return f"<MemoryStore {self.path}{', in memory' if self.is_in_memory else ', moved into RocksDB'}>"
+
+    def _moved(self) -> RocksDBStore | None:
+        """Return the RocksDBStore; None if the entries are in memory. Ends a move that has begun."""
+        if self._loading is not None:
+            self._finish_move(self._loading)
+        return self._rocksdb
+
+    def _load(self, entries: Iterator[DirtyEntry]) -> None:
+        """Write entries to RocksDB: the listener of the cache. The first call begins the move."""
+        if self._loading is None:
+            self._on_move(len(self._entries))
+            self._loading = RocksDBStore(
+                self.path,
+                block_cache=0,
+                write_buffer_bytes=LEAST_WRITE_BUFFER_BYTES,
+                max_write_buffer_number=_WRITE_BUFFERS,
+            )
+        self._loading.load((key, value) for key, value, _ in entries)
+
+    def _finish_move(self, loading: RocksDBStore) -> None:
+        """Write the entries that were put since, release the memory, and continue in RocksDB."""
+        self._entries.flush()
+        loading.commit(self._positions)
+        self._entries.remove()
+        loading.close()
+        self._loading = None
+        self._rocksdb = self._open_rocksdb()
