@@ -27,25 +27,27 @@ from kafkafmt.streams.buffer_bound import BufferBound, Holder
 
 MIB = 1024 * 1024
 GIGABYTES = 2.0
+MEMORY_BYTES = 256 * MIB
 EQUAL, ONE = "equal", "one"
 WAYS = {EQUAL: "equal parts", ONE: "one bound"}
 SHAPES = {
     "uniform": (Shape(), "64 partitions alike"),
-    "busy": (Shape("-busy", busy_share=0.9), "1 of 64 has 90 % of the bytes"),
+    "busy": (Shape("-busy", busy=1, busy_share=0.9), "1 of 64 has 90 % of the bytes"),
+    "eight": (Shape("-eight", busy=8, busy_share=0.9), "8 of 64 have 90 % of the bytes"),
     "spans": (Shape("-spans", spans=5), "each has a fifth of the hour"),
 }
 
 
 @dataclass(frozen=True)
 class Shared:
-    """A merge. read_bytes: of all runs; again_bytes: of those, what had been read before. fills: reads of a run."""
+    """A merge. read_bytes: of all runs that were read. refills: how often buffers were filled, as one was empty."""
 
     label: str
     shape: str
     way: str
     stored_bytes: int
     read_bytes: int
-    fills: int
+    refills: int
     processor_seconds: float
     peak_bytes: int
     buffer_bytes: int
@@ -76,7 +78,7 @@ def measured(text: str, memory_bytes: int, progress: Callable[[str], None]) -> I
 
 def as_table(found: Sequence[Shared], memory_bytes: int) -> Table:
     rows: list[tuple[str, ...]] = [
-        ("buffers", "read", "read again", "fills", "CPU", "CPU, of equal parts", "peak")
+        ("buffers", "read", "read again", "refills", "CPU", "CPU, of equal parts", "peak")
     ]
     equal = {row.shape: row.processor_seconds for row in found if row.way == EQUAL}
     for row in found:
@@ -87,7 +89,7 @@ def as_table(found: Sequence[Shared], memory_bytes: int) -> Table:
                 row.label,
                 Figure(row.read_bytes / MIB, f"{row.read_bytes / MIB:.0f} MiB", "MiB"),
                 Figure(again * 100, f"{again:.0%}", "%"),
-                f"{row.fills:,}",
+                f"{row.refills:,}",
                 Figure(row.processor_seconds, f"{row.processor_seconds:.1f} s", "s"),
                 "" if ratio is None else Figure(ratio, f"{ratio:.2f}", "of equal parts"),
                 Figure(row.peak_bytes / MIB, f"{row.peak_bytes / MIB:.0f} MiB", "MiB"),
@@ -113,7 +115,7 @@ class _Reading:
     """Feeds a group of all partitions, and counts."""
 
     def __init__(self, topic: Topic, group: PartitionGroup) -> None:
-        self.read_bytes = self.fills = 0
+        self.read_bytes = self.refills = 0
         self._readers, self._group = readers_of(topic), group
         for topic_partition in self._readers.partitions:
             group.add(topic_partition, self._readers.seek(topic_partition, None))
@@ -121,12 +123,12 @@ class _Reading:
     def fill(self) -> bool:
         had_room = False
         for topic_partition in self._group.filling():
+            self.refills += not had_room
             had_room = True
             run = self._readers.read(topic_partition)
             if run is None:
                 self._group.finish(topic_partition)
                 continue
-            self.fills += 1
             self.read_bytes += int(run.index["size"].sum())
             self._group.pass_over(topic_partition, int(run.index["last_offset"].min()))
             if self._group.feed(topic_partition, run) < len(run):
@@ -159,7 +161,7 @@ def merge(topic: Topic, way: str, memory_bytes: int) -> dict[str, Any]:
     return {
         "stored_bytes": topic.stored_bytes,
         "read_bytes": reading.read_bytes,
-        "fills": reading.fills,
+        "refills": reading.refills,
         "processor_seconds": time.process_time() - began,
         "peak_bytes": budget.peak_bytes,
         "buffer_bytes": buffer_bytes,

@@ -74,18 +74,21 @@ class Topic:
 class Shape:
     """How the bytes and the time of a topic are divided over its partitions.
 
-    busy_share: of the bytes, what partition 0 has; 0: as much as the others. spans: partitions in turn cover one of so
-    many parts of the hour.
+    busy, busy_share: so many partitions have this share of the bytes; 0: all have as many. spans: partitions in turn
+    cover one of so many parts of the hour.
     """
 
     name: str = ""
+    busy: int = 0
     busy_share: float = 0
     spans: int = 1
 
     def raw_bytes(self, partition: int, total: float, partitions: int) -> float:
-        if not self.busy_share:
+        if not self.busy:
             return total / partitions
-        return total * (self.busy_share if not partition else (1 - self.busy_share) / (partitions - 1))
+        if partition < self.busy:
+            return total * self.busy_share / self.busy
+        return total * (1 - self.busy_share) / (partitions - self.busy)
 
 
 UNIFORM = Shape()

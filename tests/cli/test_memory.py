@@ -9,7 +9,7 @@ import pytest
 
 from cli.logs import is_one_line, run
 from kafkafmt import MemoryPlan
-from kafkafmt.memory import Task, spread
+from kafkafmt.memory import StoreKind, Task, spread
 from kafkafmt.spark.memory_settings import spark_conf
 
 GIB = 1024**3
@@ -129,3 +129,37 @@ def test_memory_when_it_cannot_be_then_one_line_and_status_2(arguments, message)
     assert (result.exit_code, result.stdout) == (2, "")
     assert is_one_line(result.stderr)
     assert message in result.stderr
+
+
+def test_memory_when_a_kind_of_store_is_chosen_then_the_plan_of_that_kind():
+    options = ["--total", "512m", "--stores-per-task", 1, "--json"]
+    kinds = {
+        StoreKind.CACHED: ["--store", "rocksdb", "--cache", "on"],
+        StoreKind.UNCACHED: ["--cache", "off"],
+        StoreKind.DIRTY_MAP: ["--cache", "dirty"],
+        StoreKind.IN_MEMORY: ["--store", "memory"],
+    }
+    for kind, chosen in kinds.items():
+        plan = MemoryPlan("512m", store_kind=kind)
+        expected = plan.to_json(plan.rebalance([[Task(1, 1)]]))
+        assert json.loads(run("memory", *options, *chosen).stdout) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            ["--store", "memory", "--cache", "on"],
+            "--cache is for --store rocksdb: a store in memory has no cache",
+        ),
+        (
+            ["--store", "memory", "--block-cache", "1m"],
+            "block_cache_bytes: expected none for stores in memory",
+        ),
+        (["--cache", "off", "--spark"], "--store and --cache: expected neither with --spark"),
+    ],
+)
+def test_memory_when_kinds_of_stores_exclude_an_option_then_one_line(options, expected):
+    result = run("memory", "--total", "512m", *options)
+    assert result.exit_code in (1, 2)
+    assert is_one_line(result.stderr, [expected])

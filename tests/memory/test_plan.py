@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kafkafmt import MemoryPlan, MemoryPlanError
 from kafkafmt._util.sizes import parse_size
-from kafkafmt.memory import Part, Task, spread
+from kafkafmt.memory import Part, StoreKind, Task, spread
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 LOGGER = "kafkafmt.memory"
@@ -416,3 +416,43 @@ def test_error_when_pickled_then_says_the_same():
         MemoryPlan("1m")
     again = pickle.loads(pickle.dumps(error.value))
     assert (str(again), again.least_total_bytes) == (str(error.value), error.value.least_total_bytes)
+
+
+# Kinds of stores
+
+
+@pytest.mark.parametrize("stores", [1, 3])
+def test_plan_when_stores_have_no_cache_then_the_block_cache_has_its_bytes(stores):
+    cached, uncached, dirty = (
+        MemoryPlan("512m", store_kind=kind).thread_plan(4, stores)
+        for kind in (StoreKind.CACHED, StoreKind.UNCACHED, StoreKind.DIRTY_MAP)
+    )
+    assert uncached.cache_bytes == 0
+    assert uncached.block_cache_bytes == cached.block_cache_bytes + cached.cache_bytes
+    assert dirty.cache_bytes == pytest.approx(cached.cache_bytes / 4, abs=4)
+    assert dirty.state_bytes + dirty.cache_bytes == cached.state_bytes + cached.cache_bytes
+    assert cached.buffer_bytes == uncached.buffer_bytes == dirty.buffer_bytes
+
+
+def test_plan_when_stores_are_in_memory_then_they_have_all_bytes_of_state_and_cache():
+    cached = MemoryPlan("512m").thread_plan(4, 1)
+    in_memory = MemoryPlan("512m", store_kind=StoreKind.IN_MEMORY).thread_plan(4, 1)
+    assert in_memory.block_cache_bytes == 0
+    assert in_memory.state_bytes == 2 * 64 * 1024  # to move into RocksDB
+    assert in_memory.cache_bytes == cached.cache_bytes + cached.state_bytes - in_memory.state_bytes
+    with pytest.raises(
+        ValueError, match="block_cache_bytes: expected none for stores in memory, found 1048576"
+    ):
+        MemoryPlan("512m", block_cache_bytes="1m", store_kind=StoreKind.IN_MEMORY)
+
+
+def test_plan_when_the_block_cache_is_fixed_and_there_is_no_cache_then_the_rest_is_no_cache():
+    thread = MemoryPlan("512m", block_cache_bytes="1m", store_kind=StoreKind.UNCACHED).thread_plan(4, 1)
+    assert thread.block_cache_bytes == MIB
+    assert (thread.rest_bytes > 0, thread.cache_bytes) == (True, 0)
+
+
+@pytest.mark.parametrize("kind", StoreKind)
+def test_plan_when_there_are_no_stores_then_their_kind_changes_nothing(kind):
+    plan = MemoryPlan("512m", store_kind=kind)
+    assert plan.thread_plan(4).to_json() == MemoryPlan("512m").thread_plan(4).to_json()

@@ -196,8 +196,9 @@ def _update(
     is_verbose: bool,
 ) -> dict[str, Any]:
     """Read new records into the state, write the table, and return the summary."""
+    continues = state.store_path.exists()
     with Table(logs.readers, state, plan, on_move=notify) as table, progress_bar() as bar:
-        if not state.is_new:
+        if continues:
             notify(f"{state.path}: continues from this state")
         table.assign(logs.readers.partitions)
         task = bar.add_task("reading", total=logs.size_in_bytes)
