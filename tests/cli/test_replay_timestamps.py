@@ -150,3 +150,28 @@ def test_options_that_are_wrong_are_refused(source: Path, options: list[str], ex
     failed = run("replay", source, *options)
     assert failed.exit_code == 2
     assert expected in failed.stderr
+
+
+def test_streams_custom_timestamp_extractor_keeps_raw_bytes_in_buffers_within_the_memory(
+    tmp_path: Path,
+) -> None:
+    """The deserialised record is dropped after its timestamp was read: buffers hold compressed batches."""
+    source, count, batch_records = tmp_path / "logs", 8000, 2000
+    for partition in range(2):
+        with PartitionLogWriter(source / f"orders-{partition}") as writer:
+            for first in range(0, count, batch_records):
+                builder = kf.RecordBatchBuilder(codec=kf.Codec.LZ4, base_offset=first)
+                for offset in range(first, first + batch_records):
+                    value = {"created_at": NOW + 2 * offset + 1 - partition, "note": "express " * 100}
+                    builder.append(NOW, None, json.dumps(value).encode())
+                writer.append(builder.build())
+    options = ["--by-time", "--timestamp", "value:$.created_at", "--memory", "6m", "--json"]
+    result = run("replay", source, *options)
+    assert result.exit_code == 0, result.stderr
+    rows = json_lines(result.stdout)
+    assert [(row["partition"], row["offset"]) for row in rows] == [
+        (1 - n % 2, n // 2) for n in range(2 * count)
+    ]
+    summary = json.loads(result.stderr.splitlines()[-1])
+    decoded = 2 * count * 800
+    assert summary["peak_bytes"] <= 6 * 1024**2 < decoded // 2

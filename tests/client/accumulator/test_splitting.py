@@ -499,3 +499,38 @@ def test_values_when_a_part_is_looked_at_then_it_has_its_share():
     accumulator.muted.clear()
     (part,) = sender.drain()
     assert values_in(part) == numbered(range(part.record_count), 100)
+
+
+@pytest.mark.parametrize("codec", [kf.Codec.NONE, kf.Codec.GZIP])
+def test_kip_126_splitting_reserves_with_a_full_budget_then_it_does_not_wait_and_callers_do(
+    codec: kf.Codec,
+) -> None:
+    """Only the sender releases memory, so it goes beyond the total. Nobody else gets bytes until that is paid back."""
+    accumulator = accumulator_of(buffer_memory=20_000, batch_size=8000, codec=codec, max_block_ms=60_000)
+    futures = [append(accumulator, value) for value in incompressible(30, 250)]
+    sender = Sender(accumulator)
+    (batch,) = sender.drain()
+    rest = accumulator.budget.reserve(accumulator.budget.available_bytes, 0)
+    appended: list[Any] = []
+    other = kf.TopicPartition("clicks", 1)
+    caller = threading.Thread(
+        target=lambda: appended.append(append(accumulator, b"waits", other, now_ms=1)), daemon=True
+    )
+    caller.start()
+    while not accumulator.budget.waiting:
+        caller.join(0.01)
+    count = accumulator.split_and_reenqueue(batch, 0)
+    assert count > 1
+    assert accumulator.budget.available_bytes < 0
+    # The whole, its copy, the records twice and a part: no more, and only while the parts are built.
+    needed = 2 * batch.size_in_bytes + 2 * batch.records_size + 8000
+    assert accumulator.budget.peak_bytes <= 20_000 + needed
+    assert not appended
+    accumulator.deallocate(batch)
+    accumulator.muted.clear()
+    sender.send(1000)
+    rest.release()
+    caller.join()
+    sender.send(2000)
+    assert [future.get(0).offset for future in (*futures, *appended)] == [*range(30), 0]
+    assert accumulator.budget.held_bytes == 0
