@@ -31,13 +31,13 @@ from kafkafmt.memory import StoreKind
 
 MIB = 1024 * 1024
 MEMORY_BYTES = 128 * MIB
-RECORDS = 1_000_000
+RECORDS = 400_000
 PARTITIONS = 4
-COMMITTED_RECORDS = 200_000
+COMMITTED_RECORDS = 100_000
 
 _BATCH_RECORDS = 2_000
 _VALUE_BYTES = 200
-_GENERATION = 1
+_GENERATION = 2
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Workload:
 
 WORKLOADS = {
     "hot": Workload("2,000 hot keys", 2_000),
-    "many": Workload("200,000 keys", 200_000),
-    "more": Workload("900,000 keys, more than the memory holds", 900_000),
+    "many": Workload("80,000 keys", 80_000),
+    "more": Workload("400,000 keys, more than memory", 400_000),
 }
 KINDS = {
     "cached": (StoreKind.CACHED, "RocksDB and a cache"),

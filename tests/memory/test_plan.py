@@ -438,7 +438,7 @@ def test_plan_when_stores_are_in_memory_then_they_have_all_bytes_of_state_and_ca
     cached = MemoryPlan("512m").thread_plan(4, 1)
     in_memory = MemoryPlan("512m", store_kind=StoreKind.IN_MEMORY).thread_plan(4, 1)
     assert in_memory.block_cache_bytes == 0
-    assert in_memory.state_bytes == 2 * 64 * 1024  # to move into RocksDB
+    assert in_memory.state_bytes == 2 * MIB  # to move into RocksDB
     assert in_memory.cache_bytes == cached.cache_bytes + cached.state_bytes - in_memory.state_bytes
     with pytest.raises(
         ValueError, match="block_cache_bytes: expected none for stores in memory, found 1048576"

@@ -35,6 +35,8 @@ LEAST_WRITE_BUFFER_BYTES = 64 * 1024
 MAX_WRITE_BUFFER_BYTES = 16 * MIB
 
 _BUFFER_SHARE, _BLOCK_CACHE_SHARE, _WRITE_BUFFER_SHARE, _CACHE_SHARE = 4, 1, 1, 2
+# Of a store in memory: the write buffers through which it moves into RocksDB.
+_MAX_MOVE_BUFFER_BYTES = MIB
 # One in so many bytes of the cache, if only a map of dirty keys is kept.
 _DIRTY_MAP_SHARE = 4
 _PRODUCER_PART, _CONSUMER_PART = 8, 4
@@ -311,7 +313,7 @@ class MemoryPlan:
             if stores:
                 block_cache += self._left_by_cache(left - block_cache)
         if stores and self.store_kind is StoreKind.IN_MEMORY:
-            block_cache, write_buffer = 0, LEAST_WRITE_BUFFER_BYTES
+            block_cache, write_buffer = 0, min(write_buffer, _MAX_MOVE_BUFFER_BYTES)
         return ThreadPlan(
             partitions=partitions,
             stores=stores,

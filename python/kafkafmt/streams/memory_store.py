@@ -1,8 +1,9 @@
 """A key-value store in memory, which moves into RocksDB when it outgrows its memory.
 
 All entries are dirty entries of one cache, so that none is dropped, and each counts with its bytes in the allocator. If
-the cache has no room for another entry, it flushes. This writes all entries to RocksDB, within the memory that they
-have and two of the smallest write buffers. The store continues there, with a cache.
+the cache has no room for another entry, it flushes. This writes all entries to RocksDB, in the order of their keys, so
+that RocksDB need not sort them again. It takes two write buffers beside the memory of the entries. The store continues
+in RocksDB, with a cache.
 
 Until then nothing is on disk: a store that was not moved is empty after it was closed or killed. A store that was moved
 has what its `RocksDBStore` has.
@@ -36,6 +37,7 @@ class MemoryStore(Closing):
     memory: a `ThreadCache` that no other store uses. Its bound is that of the store. One in `ORDER_SHARE` bytes should
         be left for `range`.
     open_rocksdb: opens the RocksDBStore at `path` after the move. The entries have left `memory` then.
+    write_buffer_bytes: each of two write buffers that are used during the move.
     on_move: called with the number of entries, once, when the move begins.
 
     A store at `path` is used from the start. Only one thread may use a MemoryStore. Raises what `open_rocksdb` raises.
@@ -49,10 +51,12 @@ class MemoryStore(Closing):
         memory: ThreadCache,
         open_rocksdb: Callable[[], RocksDBStore],
         *,
+        write_buffer_bytes: int = LEAST_WRITE_BUFFER_BYTES,
         on_move: Callable[[int], object] = lambda entries: None,
     ) -> None:
         self.path = Path(path)
         self._open_rocksdb, self._on_move = open_rocksdb, on_move
+        self._write_buffer_bytes = write_buffer_bytes
         self._positions: dict[TopicPartition, int] = {}
         self._loading: RocksDBStore | None = None  # gets the entries during the move
         self._rocksdb: RocksDBStore | None = None  # has them after it
@@ -139,15 +143,17 @@ class MemoryStore(Closing):
         return self._rocksdb
 
     def _load(self, entries: Iterator[DirtyEntry]) -> None:
-        """Write entries to RocksDB: the listener of the cache. The first call begins the move."""
+        """Write entries to RocksDB: the listener of the cache. The first call begins the move, with all entries."""
         if self._loading is None:
             self._on_move(len(self._entries))
             self._loading = RocksDBStore(
                 self.path,
                 block_cache=0,
-                write_buffer_bytes=LEAST_WRITE_BUFFER_BYTES,
+                write_buffer_bytes=self._write_buffer_bytes,
                 max_write_buffer_number=_WRITE_BUFFERS,
             )
+            self._loading.load(self._entries.ordered())
+            entries = (entry for entry in entries if entry[0] not in self._entries)  # one that never had room
         self._loading.load((key, value) for key, value, _ in entries)
 
     def _finish_move(self, loading: RocksDBStore) -> None:
