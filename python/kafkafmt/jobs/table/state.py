@@ -60,7 +60,7 @@ class TableState(Closing):
         from_segment_start: bool = False,
     ) -> None:
         self.path = path
-        is_new = not path.exists()
+        self.is_new = not path.exists()
         self._origin = {
             "source": str(source.resolve()),
             "topics": topics,
@@ -72,7 +72,7 @@ class TableState(Closing):
         self._numbers: dict[str, int] = {}
         with ExitStack() as undo:
             self._lock = undo.enter_context(lock_surroundings(path))
-            if is_new:
+            if self.is_new:
                 path.mkdir()
                 self._write()
             else:
