@@ -14,14 +14,20 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
 
 from kafkafmt._util.addresses import host_and_port
 from kafkafmt._util.sizes import GIB, KIB, MIB, size_text
 from kafkafmt.cli.help import HelpCommand
+from kafkafmt.cli.mirror_offsets import offsets
+from kafkafmt.cli.mirror_options import (
+    OFFSETS,
+    MetricsAddressType,
+    MirrorAddressType,
+    shared_options,
+    sync_options,
+    sync_settings,
+)
 from kafkafmt.cli.options import (
-    Decorator,
-    client_options,
     client_settings,
     cluster_errors,
     codec_option,
@@ -30,15 +36,13 @@ from kafkafmt.cli.options import (
     json_option,
     log_options,
     on_corrupt_option,
-    options,
 )
-from kafkafmt.cli.output import in_words, notify, print_json, print_table, progress_bar, size_in_words
-from kafkafmt.cli.values import AddressType, Seconds, Size, complete_folders
+from kafkafmt.cli.output import in_words, notify, print_json, progress_bar, size_in_words
+from kafkafmt.cli.values import Seconds, Size
 from kafkafmt.mirror.addresses import Address as MirrorAddress
-from kafkafmt.mirror.addresses import parse_address
 from kafkafmt.mirror.options import DEFAULT_BATCH_BYTES, Beginning, MirrorOptions
+from kafkafmt.mirror.topic_names import TopicNames
 from kafkafmt.mirror.topic_settings import TopicSettings
-from kafkafmt.server.options import DEFAULT_HOST
 
 if TYPE_CHECKING:
     from rich.progress import Progress as ProgressBar
@@ -51,65 +55,14 @@ _METRICS_SECONDS = 60.0
 _BAR_SECONDS = 0.2
 
 
-class _MirrorAddressType(click.ParamType["MirrorAddress"]):
-    """The address of a cluster with topics, or of a folder."""
-
-    name = "mirror address"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> MirrorAddress:
-        try:
-            return parse_address(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        if param.name == "source" and isinstance(ctx.command, _MirrorCommand) and incomplete:
-            subcommand = "offsets"
-            if subcommand.startswith(incomplete):
-                return [CompletionItem(subcommand)]
-        return complete_folders(ctx, param, incomplete)
-
-
-class _MetricsAddressType(AddressType):
-    """HOST:PORT, or PORT for this machine only."""
-
-    def __init__(self) -> None:
-        super().__init__(least_port=0)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, str) and value.isdecimal():
-            value = f"{DEFAULT_HOST}:{value}"
-        return super().convert(value, param, ctx)
-
-
-def _client_options() -> Decorator:
-    """Return a decorator that adds the options for the clients of both sides and for the offset map."""
-    config = (
-        "A setting of the {}'s clients, under Kafka's name or kafka-python's, as security.protocol=SASL_SSL."
-        " May be repeated."
-    )
-    file = "A file of such settings for the {}'s clients, one a line, as for passwords."
-    return options(
-        click.option(
-            "--offset-map",
-            default=MirrorOptions.offset_map,
-            metavar="PATH|topic:NAME",
-            help="A file, or a topic at a target cluster, for the map of the source's offsets to the target's.",
-        ),
-        *(client_options(side, config.format(side), file.format(side)) for side in ("source", "target")),
-    )
-
-
 class _MirrorCommand(HelpCommand):
     """The command `mirror`, with the subcommand `offsets`: a first argument `offsets` is not taken for a folder."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        if args[:1] == ["offsets"]:
-            return offsets.make_context(f"{info_name} offsets", args[1:], parent, **extra)
+        if args[:1] == [OFFSETS]:
+            return offsets.make_context(f"{info_name} {OFFSETS}", args[1:], parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
 
@@ -118,8 +71,8 @@ class _MirrorCommand(HelpCommand):
     common="--once --from --group --source-config-file --target-config-file --memory --metrics-port --json",
     page="mirror.md",
 )
-@click.argument("source", metavar="SRC", type=_MirrorAddressType())
-@click.argument("target", metavar="DST", type=_MirrorAddressType())
+@click.argument("source", metavar="SRC", type=MirrorAddressType(completes_offsets=True))
+@click.argument("target", metavar="DST", type=MirrorAddressType())
 @click.option(
     "--adaptive",
     "way",
@@ -195,9 +148,11 @@ class _MirrorCommand(HelpCommand):
     "--topic-config",
     multiple=True,
     metavar="[TOPIC:]NAME=VALUE",
-    help="A property of all topics created at DST, or of one of them, in place of SRC's. May be repeated.",
+    help="A property of all topics created at DST, or of one of them by its name there, in place of SRC's. May be"
+    " repeated.",
 )
-@_client_options()
+@shared_options()
+@sync_options()
 @click.option(
     "--commit-interval",
     type=Seconds(),
@@ -214,7 +169,7 @@ class _MirrorCommand(HelpCommand):
 @click.option(
     "--metrics-port",
     "metrics",
-    type=_MetricsAddressType(),
+    type=MetricsAddressType(),
     metavar="[HOST:]PORT",
     help="Serve Prometheus metrics at this address.",
 )
@@ -240,6 +195,11 @@ def mirror(
     is_once: bool | None,
     handler: str | None,
     topic_config: tuple[str, ...],
+    renames: tuple[str, ...],
+    topic_prefix: str,
+    syncs_groups: bool,
+    groups: str | None,
+    heartbeats: str | None,
     source_config: tuple[tuple[str, str], ...],
     source_config_file: Path | None,
     target_config: tuple[tuple[str, str], ...],
@@ -262,7 +222,8 @@ def mirror(
 
     SRC and DST are folders, or kafka://HOST:PORT[,HOST:PORT]. After a slash SRC may name topics and regular
     expressions, separated by commas. By default all topics are mirrored except those that begin with two
-    underscores. Missing topics are created at DST with SRC's partitions and configuration.
+    underscores. Missing topics are created at DST with SRC's partitions and configuration. Topics keep their names,
+    unless --rename or --topic-prefix say others. A topic that came from DST's cluster is not mirrored back.
 
     In a folder each batch arrives exactly once, with its offsets; a restart continues at the end of each log. In a
     cluster each batch arrives at least once; a restart continues where the offset map ends. Records that may be there
@@ -294,7 +255,9 @@ def mirror(
             handler=None if handler is None else load_handler(handler),
             source_config=client_settings(source_config, source_config_file),
             target_config=client_settings(target_config, target_config_file),
+            topic_names=TopicNames.parsed(topic_prefix, renames),
             topic_settings=TopicSettings.parsed(topic_config),
+            **sync_settings(syncs_groups=syncs_groups, groups=groups, heartbeats=heartbeats),
             **settings,
         )
         with ExitStack() as stack:
@@ -321,64 +284,7 @@ def mirror(
                 _print_summary(running.statistics, as_json=as_json)
     ended = running.statistics
     has_lost = bool(ended.gone) and not asked.is_following
-    return 1 if ended.stopped or ended.unreached or has_lost else 0
-
-
-@click.command(
-    cls=HelpCommand,
-    common="--group --commit --offset-map --source-config-file --target-config-file --json",
-    page="mirror.md",
-)
-@click.argument("source", metavar="SRC", type=_MirrorAddressType())
-@click.argument("target", metavar="DST", type=_MirrorAddressType())
-@click.option("--group", required=True, help="The consumer group whose offsets are looked up.")
-@click.option("--commit", is_flag=True, help="Commit the offsets found for the group at DST.")
-@_client_options()
-@json_option("Print JSON lines: one object for each partition.")
-def offsets(
-    source: MirrorAddress,
-    target: MirrorAddress,
-    group: str,
-    commit: bool,
-    offset_map: str,
-    source_config: tuple[tuple[str, str], ...],
-    source_config_file: Path | None,
-    target_config: tuple[tuple[str, str], ...],
-    target_config_file: Path | None,
-    as_json: bool,
-) -> int:
-    """Show where a consumer group continues at DST.
-
-    \b
-    kafkafmt mirror offsets kafka://east:9092 kafka://west:9092 --group billing
-    kafkafmt mirror offsets kafka://a:9092 kafka://b:9092 --group billing --commit
-
-    The offset map of a mirror from SRC translates the group's offsets.
-
-    The group misses no record there. It may read some again, because the map does not have every offset.
-    """
-    with cluster_errors("mirror"):
-        from kafkafmt.mirror.group_offsets import look_up_group
-
-        asked = MirrorOptions(
-            source,
-            target,
-            source_config=client_settings(source_config, source_config_file),
-            target_config=client_settings(target_config, target_config_file),
-            offset_map=offset_map,
-        )
-        found = look_up_group(asked, group, commit=commit)
-    if as_json:
-        for (topic, partition), at, other in found:
-            there = {"source_offset": at, "target_offset": other}
-            print_json({"topic": topic, "partition": partition, **there})
-        return 0
-    rows = [
-        (topic, str(partition), str(at), "-" if other is None else str(other))
-        for (topic, partition), at, other in found
-    ]
-    print_table(("topic", "partition#", "source offset#", "target offset#"), rows)
-    return 0
+    return 1 if ended.failures or ended.unreached or has_lost else 0
 
 
 def _shows_bar(asked: MirrorOptions) -> bool:
@@ -450,8 +356,10 @@ def _print_summary(statistics: Statistics, *, as_json: bool) -> None:
         parts.append(f"skipped: {in_words(len(statistics.skipped), 'damaged range')}")
     if statistics.possibly_doubled:
         parts.append(f"possibly doubled: {in_words(statistics.possibly_doubled, 'record')}")
-    if statistics.stopped:  # the log names partition, offset and reason
-        parts.append(f"stopped: {in_words(len(statistics.stopped), 'partition')}")
+    if statistics.left_out_topics:
+        parts.append(f"left out: {in_words(len(statistics.left_out_topics), 'topic')} that came from DST")
+    if statistics.failures:  # the log names partition, offset and reason
+        parts.append(f"stopped: {in_words(len(statistics.failures), 'partition')}")
     if statistics.unreached:
         parts.append(f"not reached: {in_words(len(statistics.unreached), 'partition')}")
     if statistics.gone:

@@ -72,14 +72,27 @@ def parse_address(text: str) -> Address:
         match = _SERVER.fullmatch(server)
         if match is None or not 1 <= int(match["port"]) <= 65535:
             raise ValueError(f"{text!r}: expected HOST:PORT, found {server!r}")
-    parts = _PART.findall(topics)
-    if topics and ",".join(parts) != topics:
-        raise ValueError(f"{text!r}: expected topics separated by commas, found {topics!r}")
+    try:
+        parts = split_names(topics)
+    except ValueError as error:
+        raise ValueError(f"{text!r}: {error}") from None
     names = tuple(part for part in parts if _TOPIC.fullmatch(part))
     patterns = tuple(part for part in parts if not _TOPIC.fullmatch(part))
-    for pattern in patterns:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ValueError(f"{text!r}: {pattern!r} is no regular expression: {error}") from None
     return ClusterAddress(tuple(servers.split(",")), names, patterns)
+
+
+def split_names(text: str) -> list[str]:
+    """Split names and regular expressions at commas. Raises ValueError if that is not what the text has.
+
+    >>> split_names("orders,clicks-[a,b]{1,2}")
+    ['orders', 'clicks-[a,b]{1,2}']
+    """
+    parts = _PART.findall(text)
+    if ",".join(parts) != text:
+        raise ValueError(f"expected names separated by commas, found {text!r}")
+    for part in parts:
+        try:
+            re.compile(part)
+        except re.error as error:
+            raise ValueError(f"{part!r} is no regular expression: {error}") from None
+    return parts

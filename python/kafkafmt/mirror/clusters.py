@@ -11,7 +11,7 @@ from uuid import UUID
 import kafka.errors as kafka_errors
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaTopicPartition
-from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType
 from kafka.net.compat import KafkaNetClient
 from kafka.protocol.consumer import IsolationLevel, OffsetSpec
 from kafka.structs import OffsetAndMetadata
@@ -27,6 +27,9 @@ from kafkafmt.types import TopicPartition
 # A mirror fails after this time if its cluster does not answer at the start.
 _BOOTSTRAP_MS = 5000
 _OWN_CONFIG = "DYNAMIC_TOPIC_CONFIG"
+_ALTERED = "OK"
+# A group that only commits offsets has no protocol.
+_CONSUMER_PROTOCOLS = frozenset({"", "consumer"})
 # Options that the mirror itself sets from its own options, or relies on.
 _RESERVED = frozenset(
     {
@@ -46,6 +49,19 @@ _RESERVED = frozenset(
         "trim_first_batch",
     }
 )
+
+
+# What brokers answer to a commit of a client that is no member, if the group has members.
+_ACTIVE_GROUP_ERRORS = (
+    kafka_errors.UnknownMemberIdError,
+    kafka_errors.IllegalGenerationError,
+    kafka_errors.RebalanceInProgressError,
+    kafka_errors.StaleMemberEpochError,
+)
+
+
+class ActiveGroupError(MirrorError):
+    """Offsets were not committed for a group, because it has members."""
 
 
 class _AnyClient:
@@ -202,6 +218,20 @@ class MirrorCluster:
                 f"{self.address}: topic {name} could not be extended to {partitions} partitions: {error}"
             ) from None
 
+    def alter_topic(self, name: str, changes: Mapping[str, str | None]) -> None:
+        """Set properties of a topic, or reset those that are None (KIP-339). Raises MirrorError if that fails."""
+        configs = {
+            key: (AlterConfigOp.DELETE if value is None else AlterConfigOp.SET, value)
+            for key, value in changes.items()
+        }
+        resource = ConfigResource(ConfigResourceType.TOPIC, name, configs)
+        try:
+            outcome = self._admin.alter_configs([resource], raise_on_unknown=False)["topic"][name]
+        except (kafka_errors.KafkaError, ValueError) as error:
+            outcome = str(error)
+        if outcome != _ALTERED:
+            raise MirrorError(f"{self.address}: topic {name} could not be configured: {outcome}")
+
     def bounds(
         self, topic_partitions: Iterable[TopicPartition], *, is_committed: bool = False
     ) -> dict[TopicPartition, tuple[int, int]]:
@@ -235,6 +265,14 @@ class MirrorCluster:
             return None
         return int(found[asked].offset)
 
+    def consumer_groups(self) -> list[str]:
+        """Return the names of all groups of consumers. Raises KafkaError."""
+        return sorted(
+            one["group_id"]
+            for one in self._admin.list_groups()
+            if one["protocol_type"] in _CONSUMER_PROTOCOLS
+        )
+
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         """Return the committed offsets of a group, by partition. Raises KafkaError."""
         found = self._admin.list_group_offsets({group: None})[group]
@@ -245,12 +283,17 @@ class MirrorCluster:
         }
 
     def commit_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets for a group, which must have no members. Raises MirrorError and KafkaError."""
+        """Commit offsets for a group, which must have no members.
+
+        Raises ActiveGroupError if it has members, MirrorError for another refusal, and KafkaError.
+        """
         commits = {KafkaTopicPartition(*one): OffsetAndMetadata(at, "", -1) for one, at in offsets.items()}
         errors = self._admin.alter_group_offsets(group, commits)
         for topic_partition, error in errors.items():
             if error is not kafka_errors.NoError:
                 name = TopicPartition(*topic_partition)
+                if error in _ACTIVE_GROUP_ERRORS:
+                    raise ActiveGroupError(f"{self.address}: group {group} has members")
                 raise MirrorError(f"{self.address}: {name} of group {group}: {error.message}")
 
     def close(self) -> None:

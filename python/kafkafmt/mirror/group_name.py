@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import socket
 from pathlib import Path
 
@@ -21,3 +22,12 @@ def derived_group(source: str, target: str | Path) -> str:
         target = f"{socket.gethostname()}:{target.resolve()}"
     digest = hashlib.sha256(f"{source}\0{target}".encode()).hexdigest()
     return f"{_PREFIX}-{digest[:_DIGEST_CHARACTERS]}"
+
+
+def is_derived_group(group: str) -> bool:
+    """Return whether a mirror derived the name of the group.
+
+    >>> is_derived_group(derived_group("east", "west")), is_derived_group("kafkafmt-mirror-audit")
+    (True, False)
+    """
+    return re.fullmatch(rf"{_PREFIX}-[0-9a-f]{{{_DIGEST_CHARACTERS}}}", group) is not None

@@ -12,7 +12,8 @@ import kafka.errors as kafka_errors
 
 from kafkafmt.mirror.clusters import MirrorCluster
 from kafkafmt.mirror.errors import MirrorError
-from kafkafmt.mirror.opening import open_offset_map
+from kafkafmt.mirror.offset_map import OffsetMap
+from kafkafmt.mirror.opening import open_offset_store
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.types import TopicPartition
 
@@ -25,11 +26,12 @@ _T = TypeVar("_T")
 class GroupOffset(NamedTuple):
     """A group's committed offset at the source, and where it continues at the target.
 
-    target_offset: None if the offset map has no entry for the partition.
+    target_topic: the name of the topic there. target_offset: None if the offset map has no entry for the partition.
     """
 
     topic_partition: TopicPartition
     source_offset: int
+    target_topic: str
     target_offset: int | None
 
 
@@ -55,17 +57,25 @@ def look_up_group(options: MirrorOptions, group: str, *, commit: bool) -> list[G
         if not committed:
             raise MirrorError(f"{options.source}: group {group} has committed no offsets of these topics")
         if isinstance(options.target, Path):
-            return [GroupOffset(one, offset, offset) for one, offset in committed.items()]
+            return [
+                GroupOffset(one, offset, options.names.target(one.topic), offset)
+                for one, offset in committed.items()
+            ]
         target = MirrorCluster(options.target, options.target_config)
         stack.callback(target.close)
-        offsets = open_offset_map(options.offset_map, source.id, target)
-        stack.callback(offsets.close)
+        store = open_offset_store(options, source.id, target)
+        stack.callback(store.close)
+        offsets = OffsetMap(store, options.names)
         found = [
-            GroupOffset(one, offset, offsets.partition(one).look_up(offset))
+            GroupOffset(one, offset, options.names.target(one.topic), offsets.partition(one).look_up(offset))
             for one, offset in committed.items()
         ]
         if commit:
-            known = {one.topic_partition: one.target_offset for one in found if one.target_offset is not None}
+            known = {
+                options.names.target_partition(one.topic_partition): one.target_offset
+                for one in found
+                if one.target_offset is not None
+            }
             _retried(lambda: target.commit_group_offsets(group, known))
         return found
 

@@ -23,6 +23,7 @@ from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.protocols import FROM_START, PartitionError, Source, SourceRun, Target
 from kafkafmt.mirror.statistics import Statistics, Stopped, Unreached
+from kafkafmt.mirror.upkeep import TopicUpkeep
 from kafkafmt.records.runs import first_offset
 from kafkafmt.types import TopicPartition
 
@@ -46,6 +47,7 @@ class Mirror:
     """Moves batches until `end` is called or, if it does not follow, until the end of the source is reached.
 
     memory: counts the bytes that are held.
+    upkeep: prepares the topics at the target, and says which are not mirrored.
     transform: called with each run of the source, before the target takes it.
     report: called every `progress_interval` seconds; never if that is 0.
     """
@@ -57,11 +59,13 @@ class Mirror:
         target: Target,
         memory: HeldMemory,
         *,
+        upkeep: TopicUpkeep,
         transform: Transform,
         report: Report,
     ) -> None:
         self._options = options
         self._source, self._target = source, target
+        self._upkeep = upkeep
         self._transform, self._report = transform, report
         self._max_under_way = options.memory.under_way_bytes
         self._memory = memory
@@ -138,7 +142,7 @@ class Mirror:
             return partitions is None and self._others_stand_still()
         active = [one for one in partitions if one not in self.statistics.stopped]
         if self._options.is_following:
-            return bool(partitions) and not active
+            return bool(partitions) and not active and not self.statistics.left_out_topics
         if not self._is_idle or any(self._target.pending(one) is not None for one in active):
             return False
         self._source.refresh_positions()
@@ -180,9 +184,11 @@ class Mirror:
             return
         self._gone_at_begin.clear()
         try:
-            self._target.prepare(self._source.topics())
+            refused = self._upkeep.prepare()
             positions = {
                 topic_partition: self._position(topic_partition, *bounds)
+                if (refusal := refused.get(topic_partition.topic)) is None
+                else Stopped(topic_partition, bounds[0], *refusal)
                 for topic_partition, bounds in self._source.bounds(new).items()
             }
             self._target.make_durable()
@@ -198,8 +204,9 @@ class Mirror:
             self._assigned.add(topic_partition)
             if isinstance(position, Stopped):
                 self._never_started.add(topic_partition)
-                # With --append unknown records stop no partition.
+                # With --append unknown records stop no partition. A refused topic was reported once.
                 is_reported = topic_partition in unknown and not self._options.appends
+                is_reported = is_reported or topic_partition.topic in refused
                 self._stop(position, is_reported=is_reported)
                 continue
             self._source.seek(topic_partition, position)
@@ -207,6 +214,12 @@ class Mirror:
                 self._source.resume([topic_partition])
         self._begins_first = False
         self._commit_due = 0.0  # a mirror that begins at the end must not begin there again after a restart
+
+    def _keep_up(self) -> None:
+        """Stop topics that close a loop by now, and sync the configuration of the others."""
+        refused = self._upkeep.refresh()
+        for one in [one for one in self._started if one.topic in refused]:
+            self._stop(Stopped(one, self._acknowledged(one), *refused[one.topic]), is_reported=True)
 
     def _report_unknown_records(self, unknown: Mapping[TopicPartition, tuple[int, int]]) -> None:
         """Log in one line all partitions with records at the target that the offset map does not know."""
@@ -386,6 +399,8 @@ class Mirror:
         if now >= self._commit_due:
             self._stop_lost_topics()
             self._commit()
+        if self._upkeep.is_due(now):
+            self._keep_up()
         if now >= self._report_due:
             self._report_due = now + self._options.progress_interval
             self.measure_lag()
@@ -455,6 +470,9 @@ class Mirror:
     def measure_lag(self) -> None:
         """Update the lag of all partitions in the statistics."""
         for one in self._assigned:
+            if one.topic in self.statistics.left_out_topics:
+                self.statistics.lag.pop(one, None)
+                continue
             lag = self._source.lag(one, self._acknowledged(one))
             if lag is not None:
                 self.statistics.lag[one] = lag

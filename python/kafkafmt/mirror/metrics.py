@@ -60,10 +60,24 @@ class _Statistics(Collector):
         help_text = "Offsets between the position that has arrived and the end of the source."
         lag = GaugeMetricFamily("kafkafmt_mirror_lag", help_text, labels=_PARTITION)
         yield _filled(lag, list(statistics.lag.items()))
+        yield from _times(statistics)
+        yield _filled(
+            GaugeMetricFamily(
+                "kafkafmt_mirror_topic_info",
+                "The name of a mirrored topic at the target; always 1.",
+                labels=["topic", "target_topic"],
+            ),
+            ((names, 1) for names in statistics.topics.copy().items()),
+        )
+        yield GaugeMetricFamily(
+            "kafkafmt_mirror_left_out_topics",
+            "Topics that are not mirrored, because their records came from the target.",
+            value=len(statistics.left_out_topics),
+        )
         yield GaugeMetricFamily(
             "kafkafmt_mirror_stopped_partitions",
             "Partitions that were stopped.",
-            value=len(statistics.stopped),
+            value=len(statistics.failures),
         )
         splits = statistics.splits
         yield GaugeMetricFamily(
@@ -100,6 +114,28 @@ class _Statistics(Collector):
         ):
             gauge = GaugeMetricFamily(f"kafkafmt_memory_{name}_bytes", help_text, labels=["budget"])
             yield _filled(gauge, (((one.name,), getattr(one, f"{name}_bytes")) for one in usage))
+
+
+def _times(statistics: Statistics) -> Iterator[Metric]:
+    """Yield how far each partition is behind in time."""
+    lag = GaugeMetricFamily(
+        "kafkafmt_mirror_lag_seconds",
+        "Age of the last record that has arrived, if the source has more; else 0.",
+        labels=_PARTITION,
+    )
+    yield _filled(lag, list(statistics.lag_seconds.items()))
+    known = list(statistics.latencies.items())
+    for suffix, help_text, values in (
+        ("", "of the last batch", [(one, latency.last) for one, latency in known]),
+        ("_min", "the least since the start", [(one, latency.least) for one, latency in known]),
+        ("_avg", "the mean since the start", [(one, latency.mean) for one, latency in known]),
+        ("_max", "the most since the start", [(one, latency.most) for one, latency in known]),
+    ):
+        text = f"Time from the timestamp of a record to its acknowledgement: {help_text}."
+        yield _filled(
+            GaugeMetricFamily(f"kafkafmt_mirror_replication_latency_ms{suffix}", text, labels=_PARTITION),
+            values,
+        )
 
 
 def _filled(family: _Family, values: Iterable[tuple[Iterable[object], float]]) -> _Family:

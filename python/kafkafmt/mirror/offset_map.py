@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
+from kafkafmt.mirror.topic_names import TopicNames
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -216,17 +218,21 @@ class OffsetMapStore(Protocol):
 
 
 class OffsetMap:
-    """The maps of this mirror's partitions, and their store."""
+    """The maps of this mirror's partitions, and their store.
 
-    def __init__(self, store: OffsetMapStore) -> None:
+    names: of the topics at the target. Partitions are the source's. The store has each topic under `names.map_key`.
+    """
+
+    def __init__(self, store: OffsetMapStore, names: TopicNames | None = None) -> None:
         self._store = store
+        self._names = TopicNames() if names is None else names
         self._maps: dict[TopicPartition, PartitionMap] = {}
 
     def partition(self, topic_partition: TopicPartition) -> PartitionMap:
         """Return the map of a partition. The first call loads it."""
         found = self._maps.get(topic_partition)
         if found is None:
-            found = self._maps[topic_partition] = PartitionMap(self._store.load(topic_partition))
+            found = self._maps[topic_partition] = PartitionMap(self._store.load(self._key(topic_partition)))
         return found
 
     def save(self) -> None:
@@ -235,7 +241,7 @@ class OffsetMap:
         changes = {partition: some for partition, some in changes.items() if some}
         try:
             if changes:
-                self._store.save(changes)
+                self._store.save({self._key(partition): some for partition, some in changes.items()})
         except Exception:
             for partition, some in changes.items():
                 self._maps[partition].restore_changes(some)
@@ -249,6 +255,9 @@ class OffsetMap:
     def close(self) -> None:
         """Close the store."""
         self._store.close()
+
+    def _key(self, topic_partition: TopicPartition) -> TopicPartition:
+        return topic_partition._replace(topic=self._names.map_key(topic_partition.topic))
 
 
 def _source_offset(mapped: MappedRange) -> int:

@@ -2,6 +2,7 @@
 
 In a topic a range is a record. Its key has the source, the topic, the partition and the source's offset. Its value has
 the target's offset and the number of records; a null value drops the range. The topic has one partition, for one order.
+Both stores also keep provenances.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,14 @@ from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.clusters import MirrorCluster
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.offset_map import Changes, MappedRange
+from kafkafmt.mirror.provenance import (
+    Provenance,
+    ProvenanceKey,
+    key_fields,
+    parse_key,
+    parse_value,
+    value_fields,
+)
 from kafkafmt.net import Producer
 from kafkafmt.types import TopicPartition
 
@@ -32,6 +41,12 @@ CREATE TABLE IF NOT EXISTS pieces (
     source TEXT, topic TEXT, partition INTEGER, source_offset INTEGER, target_offset INTEGER, count INTEGER,
     topic_id TEXT, is_closed INTEGER NOT NULL DEFAULT 0, target_topic_id TEXT,
     PRIMARY KEY (source, topic, partition, source_offset)
+) WITHOUT ROWID
+"""
+_PROVENANCE_SCHEMA = """
+CREATE TABLE IF NOT EXISTS provenances (
+    cluster TEXT, topic TEXT, source TEXT, source_topic TEXT, value TEXT,
+    PRIMARY KEY (cluster, topic, source, source_topic)
 ) WITHOUT ROWID
 """
 _ADDED_COLUMNS = {"topic_id": "TEXT", "is_closed": "INTEGER NOT NULL DEFAULT 0", "target_topic_id": "TEXT"}
@@ -55,6 +70,7 @@ class FileOffsetMapStore:
             self._database = sqlite3.connect(path, timeout=_LOCK_SECONDS, check_same_thread=False)
             with self._database:
                 self._database.execute(_SCHEMA)
+                self._database.execute(_PROVENANCE_SCHEMA)
                 columns = {row[1] for row in self._database.execute("PRAGMA table_info(pieces)")}
                 for column, kind in _ADDED_COLUMNS.items():
                     if column not in columns:  # a file of an earlier version
@@ -93,6 +109,28 @@ class FileOffsetMapStore:
         except sqlite3.Error as error:
             raise MirrorError(f"{self._path}: {error}") from None
 
+    def provenances(self) -> dict[ProvenanceKey, Provenance]:
+        """Return the provenances of the topics of all clusters."""
+        try:
+            with closing(self._database.execute("SELECT * FROM provenances")) as rows:
+                return {ProvenanceKey(*row[:4]): parse_value(row[4]) for row in rows}
+        except (sqlite3.Error, ValueError, KeyError, TypeError) as error:
+            raise MirrorError(f"{self._path}: {error}") from None
+
+    def save_provenances(self, changes: Mapping[ProvenanceKey, Provenance | None]) -> None:
+        """Save or drop provenances."""
+        kept = [(*key, _text(value_fields(one))) for key, one in changes.items() if one is not None]
+        dropped = [key for key, one in changes.items() if one is None]
+        try:
+            with self._database as database:
+                database.executemany(
+                    "DELETE FROM provenances WHERE cluster = ? AND topic = ? AND source = ? AND source_topic = ?",
+                    dropped,
+                )
+                database.executemany("INSERT OR REPLACE INTO provenances VALUES (?, ?, ?, ?, ?)", kept)
+        except sqlite3.Error as error:
+            raise MirrorError(f"{self._path}: {error}") from None
+
     def close(self) -> None:
         self._database.close()
         self._lock.close()
@@ -107,16 +145,14 @@ class TopicOffsetMapStore:
         self._consumer: KafkaConsumer | None = None
         self._partition = KafkaTopicPartition(topic, 0)
         self._ranges: defaultdict[TopicPartition, dict[int, MappedRange]] = defaultdict(dict)
+        self._provenances: dict[ProvenanceKey, Provenance] = {}
 
     def load(self, topic_partition: TopicPartition) -> list[MappedRange]:
         self._read_on()
         return list(self._ranges[topic_partition].values())
 
     def save(self, changes: Mapping[TopicPartition, Changes]) -> None:
-        if self._producer is None:
-            self._cluster.create_topic(self._topic, TopicConfig(1, {"cleanup.policy": "compact"}))
-            self._producer = Producer(**{**self._cluster.config_of(Producer), "acks": "all"})
-        futures = []
+        records = []
         for (topic, partition), ranges in changes.items():
             for source_offset, mapped in ranges.items():
                 key = {
@@ -125,9 +161,27 @@ class TopicOffsetMapStore:
                     "partition": partition,
                     "offset": source_offset,
                 }
-                futures.append(
-                    self._producer.send(self._topic, _json(_value(mapped)), key=_json(key), partition=0)
-                )
+                records.append((_json(key), _json(_value(mapped))))
+        self._write(records)
+
+    def provenances(self) -> dict[ProvenanceKey, Provenance]:
+        """Return the provenances of the cluster's topics."""
+        self._read_on()
+        return self._provenances
+
+    def save_provenances(self, changes: Mapping[ProvenanceKey, Provenance | None]) -> None:
+        """Save or drop provenances."""
+        self._write(
+            (_json(key_fields(key)), _json(None if one is None else value_fields(one)))
+            for key, one in changes.items()
+        )
+
+    def _write(self, records: Iterable[tuple[bytes | None, bytes | None]]) -> None:
+        """Write records, keys and values, and wait until they are durable."""
+        if self._producer is None:
+            self._cluster.create_topic(self._topic, TopicConfig(1, {"cleanup.policy": "compact"}))
+            self._producer = Producer(**{**self._cluster.config_of(Producer), "acks": "all"})
+        futures = [self._producer.send(self._topic, value, key=key, partition=0) for key, value in records]
         for future in futures:
             future.get(_SAVE_SECONDS)
 
@@ -155,6 +209,9 @@ class TopicOffsetMapStore:
     def _take(self, key: bytes | None, value: bytes | None) -> None:
         try:
             named = json.loads(key or b"")
+            if (provenance := parse_key(named)) is not None:
+                self._take_provenance(provenance, value)
+                return
             if named["source"] != self._source:
                 return
             source_offset = int(named["offset"])
@@ -175,6 +232,12 @@ class TopicOffsetMapStore:
             message = f"{self._topic}: expected ranges of an offset map, found a record of another kind"
             raise MirrorError(message) from None
 
+    def _take_provenance(self, key: ProvenanceKey, value: bytes | None) -> None:
+        if value is None:
+            self._provenances.pop(key, None)
+        else:
+            self._provenances[key] = parse_value(value)
+
 
 def _value(mapped: MappedRange | None) -> Mapping[str, Any] | None:
     if mapped is None:
@@ -190,4 +253,8 @@ def _value(mapped: MappedRange | None) -> Mapping[str, Any] | None:
 
 
 def _json(value: Mapping[str, Any] | None) -> bytes | None:
-    return None if value is None else json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
+    return None if value is None else _text(value).encode()
+
+
+def _text(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)

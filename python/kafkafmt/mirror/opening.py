@@ -13,15 +13,19 @@ from kafkafmt._util.descriptors import raise_limit
 from kafkafmt._util.ini import IniError
 from kafkafmt.client.raw_option import RawOption, split_raw_option
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.mirror.addresses import Address
+from kafkafmt.mirror.addresses import OFFSET_MAP_TOPIC, Address
+from kafkafmt.mirror.admission import Admission, LoopCheck
+from kafkafmt.mirror.background import Background, Task
 from kafkafmt.mirror.clusters import MirrorCluster
 from kafkafmt.mirror.deep import deep_transform
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.group_name import derived_group
+from kafkafmt.mirror.group_sync import GroupSync
 from kafkafmt.mirror.handlers import handled_batches
+from kafkafmt.mirror.heartbeats import Heartbeats
 from kafkafmt.mirror.loop import Mirror, Report, Transform
 from kafkafmt.mirror.memory import HeldMemory
-from kafkafmt.mirror.offset_map import OffsetMap, OffsetMapStore
+from kafkafmt.mirror.offset_map import OffsetMap
 from kafkafmt.mirror.offset_stores import FileOffsetMapStore, TopicOffsetMapStore
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.sources.cluster import ClusterSource
@@ -31,11 +35,14 @@ from kafkafmt.mirror.targets.batches import BatchSender
 from kafkafmt.mirror.targets.cluster import ClusterTarget, Sender
 from kafkafmt.mirror.targets.directory import DirectoryTarget
 from kafkafmt.mirror.targets.records import RecordSender
+from kafkafmt.mirror.targets.target_topics import TargetTopics
+from kafkafmt.mirror.upkeep import TopicUpkeep
 from kafkafmt.net import Producer, RawProducer
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
+    from kafkafmt.mirror.offset_map import OffsetMapStore
     from kafkafmt.mirror.protocols import Source, Target
     from kafkafmt.types import TopicPartition
 
@@ -62,27 +69,91 @@ def open_mirror(options: MirrorOptions, report: Report) -> Iterator[Mirror]:
         try:
             source_cluster = _open_cluster(stack, options.source, options.source_config, "fetch_raw_bytes")
             target_cluster = _open_cluster(stack, options.target, options.target_config, "send_raw_bytes")
+            tasks = _open_tasks(stack, options)  # they create the topics of heartbeats
             source = _open_source(stack, options, source_cluster, target_cluster)
-            target = _open_target(stack, options, source, target_cluster, statistics)
+            options.names.ensure_distinct(source.selected_topics())
+            store = None
+            if target_cluster is not None:
+                store = open_offset_store(options, source.name, target_cluster)
+                stack.callback(store.close)
+            target = _open_target(stack, options, target_cluster, store, statistics)
+            loops = _open_loop_check(stack, options, source_cluster, target_cluster, store)
         except ValueError as error:  # from clients, for options that are not valid
             raise MirrorError(str(error)) from None
-        mirror = Mirror(options, source, target, memory, transform=_transform(options), report=report)
+        named = () if isinstance(options.source, Path) else options.source.topics
+        admission = Admission(options.names, source.selected_topics, named, loops)
+        mirror = Mirror(
+            options,
+            source,
+            target,
+            memory,
+            upkeep=TopicUpkeep(options, source, target, statistics, admission),
+            transform=_transform(options),
+            report=report,
+        )
         if isinstance(source, ClusterSource):
             source.on_revoke = mirror.revoke
+        stack.enter_context(Background(tasks, is_following=options.is_following))
         yield mirror
 
 
-def open_offset_map(offset_map: str, source: str, target: MirrorCluster) -> OffsetMap:
-    """Open the offset map of a source, by its name, to a target.
+def open_offset_store(
+    options: MirrorOptions, source: str, target: MirrorCluster
+) -> TopicOffsetMapStore | FileOffsetMapStore:
+    """Open the store of the offset map of a source, by its name, to a target. It is created if it is missing."""
+    if options.offset_map.startswith(_TOPIC):
+        return TopicOffsetMapStore(options.offset_map.removeprefix(_TOPIC), source, target)
+    return FileOffsetMapStore(Path(options.offset_map), source)
 
-    offset_map: `topic:NAME` at the target, or the path of a file. Either is created if it is missing.
-    """
-    store: OffsetMapStore
-    if offset_map.startswith(_TOPIC):
-        store = TopicOffsetMapStore(offset_map.removeprefix(_TOPIC), source, target)
-    else:
-        store = FileOffsetMapStore(Path(offset_map), source)
-    return OffsetMap(store)
+
+def _open_tasks(stack: ExitStack, options: MirrorOptions) -> list[Task]:
+    """Open what runs beside the mirror, with connections of its own, as its threads must not share the mirror's."""
+    tasks = []
+    if options.synced_groups is not None:
+        source, target = _open_both(stack, options)
+        store = open_offset_store(options, source.id, target)
+        stack.callback(store.close)
+        sync = GroupSync(
+            source,
+            target,
+            OffsetMap(store, options.names),
+            address=options.selection,
+            selection=options.synced_groups,
+            own_group=options.group,
+            names=options.names,
+        )
+        tasks.append(Task("the sync of groups", options.sync_interval, sync, runs_last=True))
+    if options.aliases is not None:
+        heartbeats = Heartbeats(*_open_both(stack, options), options.aliases)
+        stack.callback(heartbeats.close)
+        tasks.append(Task("writing heartbeats", options.heartbeat_interval, heartbeats))
+    return tasks
+
+
+def _open_both(stack: ExitStack, options: MirrorOptions) -> tuple[MirrorCluster, MirrorCluster]:
+    source = _open_cluster(stack, options.source, options.source_config, "fetch_raw_bytes")
+    target = _open_cluster(stack, options.target, options.target_config, "send_raw_bytes")
+    assert source is not None
+    assert target is not None
+    return source, target
+
+
+def _open_loop_check(
+    stack: ExitStack,
+    options: MirrorOptions,
+    source: MirrorCluster | None,
+    target: MirrorCluster | None,
+    store: TopicOffsetMapStore | FileOffsetMapStore | None,
+) -> LoopCheck | None:
+    """Open the offset map at the source, which has where its topics came from."""
+    if source is None or target is None or store is None:
+        return None
+    is_topic = options.offset_map.startswith(_TOPIC)
+    topic = options.offset_map.removeprefix(_TOPIC) if is_topic else OFFSET_MAP_TOPIC
+    there = TopicOffsetMapStore(topic, "", source)
+    stack.callback(there.close)
+    upstream = (there,) if is_topic else (there, store)
+    return LoopCheck(source, target, options.names, upstream=upstream, store=store)
 
 
 def _open_cluster(
@@ -112,13 +183,13 @@ def _open_source(
         assert cluster is not None
         if target is not None and target.id == cluster.id:
             raise MirrorError(
-                f"{options.target}: expected another cluster than the source, as topics keep their names"
+                f"{options.target}: expected another cluster than the source: a mirror would read its own records"
             )
         group = options.group
         if group is None:
             group = derived_group(cluster.id, Path(str(options.target)) if target is None else target.id)
         _log.info("offsets are committed at the source", group=group)
-        source = ClusterSource(cluster, options.source, options, group)
+        source = ClusterSource(cluster, options.selection, options, group)
     stack.callback(source.close)
     return source
 
@@ -126,8 +197,8 @@ def _open_source(
 def _open_target(
     stack: ExitStack,
     options: MirrorOptions,
-    source: Source,
     cluster: MirrorCluster | None,
+    store: OffsetMapStore | None,
     statistics: Statistics,
 ) -> Target:
     target: Target
@@ -135,10 +206,10 @@ def _open_target(
         target = DirectoryTarget(options.target, statistics, options)
     else:
         assert cluster is not None
-        offsets = open_offset_map(options.offset_map, source.name, cluster)
-        stack.callback(offsets.close)
+        assert store is not None
+        offsets, topics = OffsetMap(store, options.names), TargetTopics(cluster, options.names)
         sender = _open_sender(cluster, options, statistics)
-        target = ClusterTarget(cluster, offsets, sender, statistics, options)
+        target = ClusterTarget(topics, offsets, sender, statistics, options)
     stack.callback(target.close)
     return target
 

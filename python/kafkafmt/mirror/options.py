@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -11,8 +11,11 @@ from kafkafmt._util.sizes import KIB, MIB
 from kafkafmt.client.raw_option import split_raw_option
 from kafkafmt.memory.errors import MemoryPlanError
 from kafkafmt.mirror.addresses import OFFSET_MAP_TOPIC, Address, ClusterAddress
+from kafkafmt.mirror.aliases import HEARTBEATS_TOPIC, Aliases
 from kafkafmt.mirror.errors import MirrorError
+from kafkafmt.mirror.group_selection import GroupSelection
 from kafkafmt.mirror.memory import MirrorMemory
+from kafkafmt.mirror.topic_names import TopicNames
 from kafkafmt.mirror.topic_settings import TopicSettings
 from kafkafmt.types import Codec, Isolation
 
@@ -42,7 +45,13 @@ class MirrorOptions:
     repartitions: choose partitions by key, with `is_deep`.
     handler: called with each batch, or with `is_deep` each record; see `kafkafmt.mirror.handlers`.
     source_config, target_config: client options of kafka-python, as text.
+    topic_names: the names of topics at the target.
     topic_settings: properties of topics that are created at the target, which replace the source's.
+    syncs_topics: keep the configuration of topics at the target as it is at the source.
+    synced_groups: consumer groups whose offsets are kept at the target as they are at the source.
+    sync_interval: how often topics and groups are synced, and loops of mirrors are looked for.
+    aliases: names of the clusters in heartbeats; None to write none.
+    heartbeat_interval: how often heartbeats are written.
     restarts_recreated: mirror a topic that was deleted and created again at the source from its start.
     appends: append to records at a target cluster that the offset map does not know.
     offset_map: `topic:NAME` at the target, or the path of a file.
@@ -70,7 +79,13 @@ class MirrorOptions:
     handler: Callable[..., Any] | None = None
     source_config: Mapping[str, str] = field(default_factory=dict, repr=False)  # may contain passwords
     target_config: Mapping[str, str] = field(default_factory=dict, repr=False)
+    topic_names: TopicNames = field(default_factory=TopicNames)
     topic_settings: TopicSettings = field(default_factory=TopicSettings)
+    syncs_topics: bool = False
+    synced_groups: GroupSelection | None = None
+    sync_interval: float = 30.0
+    aliases: Aliases | None = None
+    heartbeat_interval: float = 1.0
     restarts_recreated: bool = False
     appends: bool = False
     offset_map: str = DEFAULT_OFFSET_MAP
@@ -82,8 +97,9 @@ class MirrorOptions:
     def __post_init__(self) -> None:
         if isinstance(self.target, ClusterAddress) and (self.target.topics or self.target.patterns):
             raise MirrorError(
-                f"{self.target}: expected no topics in the target's address, as topics keep their names"
+                f"{self.target}: expected no topics in the target's address: --rename gives topics other names"
             )
+        self._check_syncs()
         if self.repartitions and not self.into_cluster:
             raise MirrorError("--repartition needs a cluster as target: a folder keeps the source's offsets")
         if self.from_segment_start and not isinstance(self.source, Path):
@@ -139,6 +155,32 @@ class MirrorOptions:
             )
         if self.into_cluster and sends_raw_bytes is False and not self.is_deep:
             raise MirrorError("send.raw.bytes=false of the target needs --deep: without it batches are sent")
+
+    def _check_syncs(self) -> None:
+        """Raise MirrorError if a side is a folder, and keeps no groups and no heartbeats."""
+        between_clusters = isinstance(self.source, ClusterAddress) and self.into_cluster
+        if self.synced_groups is not None and not between_clusters:
+            raise MirrorError("--sync-groups needs clusters on both sides: a folder has no consumer groups")
+        if self.synced_groups is not None and self.repartitions:
+            raise MirrorError("--sync-groups contradicts --repartition, which leaves no offset to translate")
+        if self.aliases is not None and not between_clusters:
+            raise MirrorError("--heartbeats needs clusters on both sides: a folder has no heartbeats")
+
+    @property
+    def names(self) -> TopicNames:
+        """The names of topics at the target. Those of heartbeats are MirrorMaker 2's, unless the user says others."""
+        names = self.topic_names
+        if self.aliases is None or names.prefix or HEARTBEATS_TOPIC in names.renames:
+            return names
+        return replace(names, renames={**names.renames, HEARTBEATS_TOPIC: self.aliases.remote_topic})
+
+    @property
+    def selection(self) -> ClusterAddress:
+        """The source cluster with the selected topics, heartbeats included if they are written."""
+        assert isinstance(self.source, ClusterAddress)
+        if self.aliases is None or self.source.matches(HEARTBEATS_TOPIC):
+            return self.source
+        return replace(self.source, topics=(*self.source.topics, HEARTBEATS_TOPIC))
 
     @property
     def _sends_raw_bytes(self) -> bool | None:

@@ -40,7 +40,7 @@ class Progress:
             batches_by_way={way: known.batches for way, known in statistics.ways.items() if known.batches},
             opened=statistics.opened,
             left_out=statistics.left_out,
-            partitions_stopped=len(statistics.stopped),
+            partitions_stopped=len(statistics.failures),
             memory_held_bytes=statistics.budget.held_bytes,
         )
         behind = sorted({*moved, *statistics.lag}, key=lambda one: -statistics.lag.get(one, 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -66,6 +66,9 @@ class Source(Protocol):
 
     def topics(self) -> Mapping[str, SourceTopic]:
         """Return the topics of the known partitions, for the target to create."""
+
+    def selected_topics(self) -> Collection[str]:
+        """Return the names of all topics that the mirror takes now, also those of other mirrors of the group."""
 
     def gone(self) -> Iterable[OffsetsGone]:
         """Yield each range of offsets that was deleted between a position and the batches after it, once.
@@ -147,8 +150,11 @@ class Target(Protocol):
 
     statistics: Statistics
 
-    def prepare(self, topics: Mapping[str, SourceTopic]) -> None:
-        """Create the topics that are missing, and add partitions that are missing."""
+    def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool = False) -> None:
+        """Create the topics that are missing, and add partitions that are missing.
+
+        If topics are kept in sync, set their configuration, too. again: also of topics that are as in the last call.
+        """
 
     def identify(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
         """Compare the id of the source's topic with the one that was mirrored here before, and keep it.

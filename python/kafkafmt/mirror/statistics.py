@@ -22,11 +22,15 @@ Way: TypeAlias = Literal["raw", "combined", "opened", "deep"]
 
 @dataclass(frozen=True)
 class Stopped:
-    """A partition that was stopped: the first offset that was not mirrored, and why."""
+    """A partition that was stopped: the first offset that was not mirrored, and why.
+
+    is_left_out: this is no failure, because the user has not named its topic, which would close a loop.
+    """
 
     topic_partition: TopicPartition
     offset: int
     message: str
+    is_left_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,11 +55,15 @@ class Splits(NamedTuple):
 
 @dataclass
 class Moved:
-    """The batches, records and bytes that the target has acknowledged, as the source counts them."""
+    """The batches, records and bytes that the target has acknowledged, as the source counts them.
+
+    max_timestamp: of the last batch, in ms; -1 if it has none.
+    """
 
     batches: int = 0
     records: int = 0
     bytes: int = 0
+    max_timestamp: int = -1
 
     def add(self, batches: int, records: int, size_bytes: int) -> None:
         """Add batches that have arrived."""
@@ -69,6 +77,34 @@ class Moved:
 
 
 @dataclass
+class Latency:
+    """The times from the timestamps of a partition's records to the acknowledgement of their batches, in ms.
+
+    One value for each batch or run of batches that was sent, by its last batch: `last`, and since the start the least,
+    the most, and sum and number for the mean.
+    """
+
+    last: int = 0
+    least: int = 0
+    most: int = 0
+    total: int = 0
+    count: int = 0
+
+    def note(self, latency_ms: int) -> None:
+        """Count one value."""
+        self.least = min(self.least, latency_ms) if self.count else latency_ms
+        self.most = max(self.most, latency_ms)
+        self.last = latency_ms
+        self.total += latency_ms
+        self.count += 1
+
+    @property
+    def mean(self) -> float:
+        """The mean since the start; 0 without values."""
+        return self.total / self.count if self.count else 0.0
+
+
+@dataclass
 class Statistics:
     """The statistics of a mirror.
 
@@ -78,6 +114,11 @@ class Statistics:
     forwarding: the counts of the forwarders, which change batches so that a broker accepts them.
     possibly_doubled: the number of records that may be at the target twice.
     batch_metrics: return the metrics of the producers' batches, by Kafka's name.
+    topics: the names of mirrored topics at the target, by those at the source.
+    left_out_topics: topics that were not mirrored, because that would close a loop, and why.
+    latencies: from the timestamps of records to the acknowledgement of the target.
+    last_timestamps: those of the last records that have arrived, in ms.
+    clock: returns the time in seconds, as `time.time`.
     """
 
     budget: MemoryBudget
@@ -92,6 +133,11 @@ class Statistics:
     possibly_doubled: int = 0
     batch_metrics: list[Callable[[], Mapping[str, float]]] = field(default_factory=list)
     lag: dict[TopicPartition, int] = field(default_factory=dict)
+    topics: dict[str, str] = field(default_factory=dict)
+    left_out_topics: dict[str, str] = field(default_factory=dict)
+    latencies: defaultdict[TopicPartition, Latency] = field(default_factory=lambda: defaultdict(Latency))
+    last_timestamps: dict[TopicPartition, int] = field(default_factory=dict)
+    clock: Callable[[], float] = time.time
     began: float = field(default_factory=time.monotonic)
 
     def count(self, topic_partition: TopicPartition, moved: Moved, way: Way) -> None:
@@ -99,6 +145,25 @@ class Statistics:
         for counted in (self.moved[topic_partition], self.ways[way]):
             counted.add(moved.batches, moved.records, moved.bytes)
         self.combined_into += way == "combined"
+        if moved.max_timestamp >= 0:
+            self.last_timestamps[topic_partition] = moved.max_timestamp
+            # Clocks of producers may be ahead.
+            self.latencies[topic_partition].note(max(int(self.clock() * 1000) - moved.max_timestamp, 0))
+
+    @property
+    def failures(self) -> dict[TopicPartition, Stopped]:
+        """The partitions that were stopped, without those that were left out."""
+        return {one: stopped for one, stopped in self.stopped.copy().items() if not stopped.is_left_out}
+
+    @property
+    def lag_seconds(self) -> dict[TopicPartition, float]:
+        """The age of the last mirrored record, by partition; 0 if the partition has no record after it."""
+        now, known = self.clock(), self.last_timestamps.copy()
+        return {
+            one: max(round(now - known[one] / 1000, 3), 0.0) if lag and one in known else 0.0
+            for one, lag in self.lag.copy().items()
+            if one in known or not lag
+        }
 
     @property
     def total(self) -> Moved:
@@ -158,10 +223,22 @@ class Statistics:
                 for one in self.skipped
             ],
             "possibly_doubled": self.possibly_doubled,
+            "topics": dict(sorted(self.topics.items())),
+            "left_out_topics": dict(sorted(self.left_out_topics.items())),
             "lag": {str(partition): lag for partition, lag in sorted(self.lag.items())},
+            "lag_seconds": {str(one): seconds for one, seconds in sorted(self.lag_seconds.items())},
+            "replication_latency_ms": {
+                str(one): {
+                    "last": known.last,
+                    "min": known.least,
+                    "avg": round(known.mean, 3),
+                    "max": known.most,
+                }
+                for one, known in sorted(self.latencies.items())
+            },
             "stopped": [
                 _of_partition(topic_partition, offset=one.offset, message=one.message)
-                for topic_partition, one in sorted(self.stopped.items())
+                for topic_partition, one in sorted(self.failures.items())
             ],
             "unreached": [_offsets(one) for one in self.unreached],
             "gone": [_offsets(one) for one in self.gone],

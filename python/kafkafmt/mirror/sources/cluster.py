@@ -173,6 +173,9 @@ class ClusterSource(Source):
         found = self._cluster.describe_topics(names)
         return {name: SourceTopic(config) for name, config in found.items()}
 
+    def selected_topics(self) -> set[str]:
+        return set(filter(self._address.matches, self._cluster.topic_names()))
+
     def topic_id(self, topic_partition: TopicPartition) -> UUID | None:
         found = self._topic_ids.get(topic_partition.topic)
         self._begun_ids[topic_partition] = found

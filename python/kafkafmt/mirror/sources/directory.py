@@ -93,6 +93,9 @@ class DirectorySource(Source):
                 found[topic] = SourceTopic(TopicConfig(max(count, known.partitions or 0), known.configs))
         return found
 
+    def selected_topics(self) -> set[str]:
+        return {topic for topic, _ in self._readers}
+
     def _safe_config(self, topic: str) -> Mapping[str, str]:
         known = self._safe_configs.get(topic)
         if known is None:

@@ -35,7 +35,7 @@ class BatchSender:
         self._producer = RawProducer(**{**config, "max_batches_per_request": "auto"})
         self._statistics = statistics
         statistics.batch_metrics.append(self._producer.batch_metrics)
-        self._options = options
+        self._options, self._names = options, options.names
         self._max_decompressed_bytes = options.memory.max_decompressed_bytes
         self._kernel = record_combiner(self._max_decompressed_bytes) if options.is_adaptive else None
         self._forwarders: dict[str, BatchForwarder] = {}
@@ -64,14 +64,20 @@ class BatchSender:
 
     def send(self, topic_partition: TopicPartition, run: BatchRun) -> Iterator[Sent]:
         topic, partition = topic_partition
+        target = self._names.target(topic)
         for forwarded in self._forwarders[topic].forward(run):
             sources, counts = forwarded.source_arrays()
             number = int(run.index["last_offset"].searchsorted(sources[0]))
             yield Sent(
                 first_offset(run, number),
                 int(sources[-1] + counts[-1]),
-                [self._producer.send_run(topic, forwarded.run, partition=partition, verify=False)],
-                Moved(forwarded.source_batches, int(counts.sum()), forwarded.source_bytes),
+                [self._producer.send_run(target, forwarded.run, partition=partition, verify=False)],
+                Moved(
+                    forwarded.source_batches,
+                    int(counts.sum()),
+                    forwarded.source_bytes,
+                    int(forwarded.run.index["max_timestamp"][-1]),
+                ),
                 forwarded.way,
                 sources,
                 counts,

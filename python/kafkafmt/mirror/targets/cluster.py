@@ -18,11 +18,11 @@ import numpy as np
 import structlog
 
 from kafkafmt.log.topic_configs import TopicConfig
-from kafkafmt.mirror.clusters import MirrorCluster
 from kafkafmt.mirror.offset_map import OffsetMap, PartitionMap
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.protocols import FROM_START, PartitionError, SourceTopic, Target
 from kafkafmt.mirror.statistics import Moved, Statistics, Stopped, Way
+from kafkafmt.mirror.targets.target_topics import TargetTopics
 from kafkafmt.mirror.targets.topic_messages import recreated_message, warn_of_unknown
 
 if TYPE_CHECKING:
@@ -100,14 +100,16 @@ class ClusterTarget(Target):
 
     def __init__(
         self,
-        cluster: MirrorCluster,
+        cluster: TargetTopics,
         offsets: OffsetMap,
         sender: Sender,
         statistics: Statistics,
         options: MirrorOptions,
     ) -> None:
         self._cluster, self._offsets, self._sender = cluster, offsets, sender
-        self._settings = options.topic_settings
+        self._settings, self._names = options.topic_settings, options.names
+        self._syncs_topics = options.syncs_topics
+        self._configured: dict[str, TopicConfig] = {}
         self._restarts_recreated, self._appends = options.restarts_recreated, options.appends
         self._restarted: set[TopicPartition] = set()
         self._known_topics: dict[str, bool] = {}
@@ -120,25 +122,38 @@ class ClusterTarget(Target):
         self._topics: dict[str, SourceTopic] = {}
         self._topic_ids: dict[str, UUID] = {}
 
-    def prepare(self, topics: Mapping[str, SourceTopic]) -> None:
-        new = {name: topic for name, topic in topics.items() if self._topics.get(name) != topic}
+    def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool = False) -> None:
+        new = {name: topic for name, topic in topics.items() if again or self._topics.get(name) != topic}
         if not new:
             return
         there = self._cluster.describe_topics(new)
         for name, topic in new.items():
-            wanted = topic.config.partitions or 1
+            partitions = topic.config.partitions or 1
+            configs = {key: value for key, value in topic.config.configs.items() if key not in _NOT_COPIED}
+            wanted = TopicConfig(partitions, self._settings.applied(self._names.target(name), configs))
             if name not in there:
-                configs = {
-                    key: value for key, value in topic.config.configs.items() if key not in _NOT_COPIED
-                }
-                self._cluster.create_topic(name, TopicConfig(wanted, self._settings.applied(name, configs)))
-            elif (there[name].partitions or 0) < wanted:
-                self._cluster.add_partitions(name, wanted)
+                self._cluster.create_topic(name, wanted)
+                continue
+            if (there[name].partitions or 0) < partitions:
+                self._cluster.add_partitions(name, partitions)
+            if self._syncs_topics and topic.is_known:
+                self._sync_config(name, there[name].configs, wanted.configs)
         warn_of_unknown(name for name, topic in new.items() if name not in there and not topic.is_known)
         for name, config in self._cluster.describe_topics(new, own=False).items():
-            self._sender.configure_topic(name, config)
+            if self._configured.get(name) != config:
+                self._sender.configure_topic(name, config)
+                self._configured[name] = config
         self._topic_ids.update(self._cluster.topic_ids(new))
         self._topics.update(new)  # last: after an error all of this is repeated
+
+    def _sync_config(self, name: str, found: Mapping[str, str], wanted: Mapping[str, str]) -> None:
+        """Set the properties of a topic that differ, and reset those that the source's topic does not have."""
+        changes: dict[str, str | None] = {
+            key: value for key, value in wanted.items() if found.get(key) != value
+        }
+        changes |= dict.fromkeys(key for key in found if key not in wanted and key not in _NOT_COPIED)
+        if changes:
+            self._cluster.alter_topic(name, changes)
 
     def identify(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
         if topic_id is None:
@@ -190,8 +205,9 @@ class ClusterTarget(Target):
                 self._meet_unknown_records(
                     topic_partition,
                     (start, end),
-                    f"{one} has offsets {start} to {end - 1} at the target, whose topic was deleted and created again: "
-                    f"expected topic id {known.target_topic_id}, found {target_id}, or --append",
+                    f"{self._cluster.at_target(one)} has offsets {start} to {end - 1} at the target, whose topic was "
+                    f"deleted and created again: expected topic id {known.target_topic_id}, found {target_id}, "
+                    "or --append",
                 )
         _log.warning(
             "a topic was created again at the target, and is mirrored again from its start",
@@ -245,8 +261,8 @@ class ClusterTarget(Target):
                 self._meet_unknown_records(
                     topic_partition,
                     (first, end),
-                    f"{topic_partition} has offsets {first} to {end - 1} at the target, and the offset map of this "
-                    f"source ends at {first}: expected no record there, or --append",
+                    f"{self._cluster.at_target(topic_partition)} has offsets {first} to {end - 1} at the target, and "
+                    f"the offset map of this source ends at {first}: expected no record there, or --append",
                 )
 
     def _look_for_records_of_topic(self, topic_partition: TopicPartition) -> None:
@@ -263,8 +279,8 @@ class ClusterTarget(Target):
                 self._meet_unknown_records(
                     topic_partition,
                     (start, end),
-                    f"{one} has offsets {start} to {end - 1} at the target, and the offset map has no entry of this "
-                    "source about them: expected an empty partition, or --append",
+                    f"{self._cluster.at_target(one)} has offsets {start} to {end - 1} at the target, and the offset "
+                    "map has no entry of this source about them: expected an empty partition, or --append",
                 )
 
     def _meet_unknown_records(

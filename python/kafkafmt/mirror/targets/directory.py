@@ -61,7 +61,7 @@ class DirectoryTarget(Target):
         self._path = path
         self.statistics = statistics
         self._way: Way = "deep" if options.is_deep else "raw"
-        self._settings = options.topic_settings
+        self._settings, self._names = options.topic_settings, options.names
         self._restarts_recreated = options.restarts_recreated
         self._topic_ids: dict[TopicPartition, UUID] = {}
         self._prepared: dict[str, SourceTopic] = {}
@@ -72,13 +72,14 @@ class DirectoryTarget(Target):
         self._restarted: set[TopicPartition] = set()
         self._unflushed: set[TopicPartition] = set()
 
-    def prepare(self, topics: Mapping[str, SourceTopic]) -> None:
+    def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool = False) -> None:
         """Write the source's topics to `topics.ini`. One of unknown configuration keeps the configuration there."""
-        if all(self._prepared.get(name) == topic for name, topic in topics.items()):
+        if not again and all(self._prepared.get(name) == topic for name, topic in topics.items()):
             return
         unknown: list[str] = []
 
-        legal = {name: topic for name, topic in topics.items() if is_topic_name(name)}
+        legal = {self._names.target(name): topic for name, topic in topics.items()}
+        legal = {name: topic for name, topic in legal.items() if is_topic_name(name)}
 
         def changed(known: dict[str, TopicConfig]) -> Mapping[str, TopicConfig]:
             for name, topic in legal.items():
@@ -106,7 +107,7 @@ class DirectoryTarget(Target):
         """Compare with the id in `partition.metadata`, as brokers write it. The log of an earlier topic is renamed."""
         if topic_id is None:
             return
-        folder = self._path / str(topic_partition)
+        folder = self._folder(topic_partition)
         known = read_topic_id(folder)
         self._topic_ids[topic_partition] = topic_id
         if known is None or known == topic_id or not self._appender(topic_partition).next_offset:
@@ -154,7 +155,9 @@ class DirectoryTarget(Target):
         except KafkaFormatError as error:
             raise PartitionError(str(error)) from None
         self._unflushed.add(topic_partition)
-        moved = Moved(len(run), record_count(run), int(run.index["size"].sum()))
+        moved = Moved(
+            len(run), record_count(run), int(run.index["size"].sum()), int(run.index["max_timestamp"][-1])
+        )
         self.statistics.count(topic_partition, moved, self._way)
 
     def make_durable(self) -> None:
@@ -172,7 +175,7 @@ class DirectoryTarget(Target):
                 for one in self.statistics.gone
                 if one.topic_partition == topic_partition and one.to_offset > end
             ]
-            keep_position(self._path / str(topic_partition), end, min([position, *lost]))
+            keep_position(self._folder(topic_partition), end, min([position, *lost]))
 
     def forget(self, topic_partitions: Iterable[TopicPartition]) -> None:
         for topic_partition in topic_partitions:
@@ -192,12 +195,13 @@ class DirectoryTarget(Target):
     def _appender(self, topic_partition: TopicPartition) -> LogAppender:
         found = self._appenders.get(topic_partition)
         if found is None:
-            if not is_topic_name(topic_partition.topic):
-                raise PartitionError(f"expected the name of a topic, found {topic_partition.topic!r}")
-            configs = self._topics.get(topic_partition.topic, TopicConfig()).configs
+            topic = self._names.target(topic_partition.topic)
+            if not is_topic_name(topic):
+                raise PartitionError(f"expected the name of a topic, found {topic!r}")
+            configs = self._topics.get(topic, TopicConfig()).configs
             try:
                 found = LogAppender(
-                    self._path / str(topic_partition),
+                    self._folder(topic_partition),
                     segment_bytes=int(configs.get(_SEGMENT_BYTES, DEFAULT_SEGMENT_BYTES)),
                 )
             except BlockingIOError as error:
@@ -207,6 +211,9 @@ class DirectoryTarget(Target):
                 self._close_oldest()
         self._appenders.move_to_end(topic_partition)
         return found
+
+    def _folder(self, topic_partition: TopicPartition) -> Path:
+        return self._path / str(self._names.target_partition(topic_partition))
 
     def _close_oldest(self) -> None:
         """Close the least recently used log, to limit open files. Closing makes it durable."""

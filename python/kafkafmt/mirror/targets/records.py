@@ -42,7 +42,7 @@ class RecordSender:
         self._producer = Producer(**config)
         statistics.batch_metrics.append(self._producer.batch_metrics)
         self._handler = options.handler
-        self._repartitions = options.repartitions
+        self._repartitions, self._names = options.repartitions, options.names
         self._max_decompressed_bytes = options.memory.max_decompressed_bytes
         self._partitions: dict[str, int] = {}
 
@@ -71,14 +71,14 @@ class RecordSender:
         if not sources:
             return
         futures = [
-            self._send(topic_partition.topic, partition, records)
+            self._send(self._names.target(topic_partition.topic), partition, records)
             for partition, records in by_partition.items()
         ]
         yield Sent(
             first_offset(run),
             int(run.index["last_offset"][-1]) + 1,
             futures,
-            Moved(len(run), len(sources), int(run.index["size"].sum())),
+            Moved(len(run), len(sources), int(run.index["size"].sum()), int(run.index["max_timestamp"][-1])),
             "deep",
             None if self._repartitions else np.array(sources),
             np.ones(len(sources), np.int64),
@@ -89,7 +89,7 @@ class RecordSender:
             self._producer.close(timeout)
 
     def _send_columns(self, topic_partition: TopicPartition, run: BatchRun) -> Iterator[Sent]:
-        topic, partition = topic_partition
+        topic, partition = self._names.target_partition(topic_partition)
         position = first_offset(run)
         try:
             for records in contiguous_records(run, self._max_decompressed_bytes):
@@ -110,7 +110,7 @@ class RecordSender:
                         first_offset(run, number),
                         position,
                         [future],
-                        Moved(batches, len(offsets), size),
+                        Moved(batches, len(offsets), size, int(timestamps[-1])),
                         "deep",
                         offsets.copy(),
                         np.ones(len(offsets), np.int64),

@@ -1,0 +1,139 @@
+"""Options of `kafkafmt mirror` and `kafkafmt mirror offsets`, and the types of their values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from kafkafmt.cli.options import Decorator, client_options, options
+from kafkafmt.cli.values import AddressType, Seconds, complete_folders
+from kafkafmt.mirror.addresses import Address as MirrorAddress
+from kafkafmt.mirror.addresses import parse_address
+from kafkafmt.mirror.aliases import Aliases
+from kafkafmt.mirror.errors import MirrorError
+from kafkafmt.mirror.group_selection import GroupSelection
+from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.server.options import DEFAULT_HOST
+
+OFFSETS = "offsets"
+
+
+class MirrorAddressType(click.ParamType["MirrorAddress"]):
+    """The address of a cluster with topics, or of a folder. completes_offsets: also complete the subcommand."""
+
+    name = "mirror address"
+
+    def __init__(self, *, completes_offsets: bool = False) -> None:
+        self._completes_offsets = completes_offsets
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> MirrorAddress:
+        try:
+            return parse_address(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        if self._completes_offsets and incomplete and OFFSETS.startswith(incomplete):
+            return [CompletionItem(OFFSETS)]
+        return complete_folders(ctx, param, incomplete)
+
+
+class MetricsAddressType(AddressType):
+    """HOST:PORT, or PORT for this machine only."""
+
+    def __init__(self) -> None:
+        super().__init__(least_port=0)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and value.isdecimal():
+            value = f"{DEFAULT_HOST}:{value}"
+        return super().convert(value, param, ctx)
+
+
+def shared_options() -> Decorator:
+    """Return a decorator that adds the options for the clients of both sides, the names and the offset map."""
+    config = (
+        "A setting of the {}'s clients, under Kafka's name or kafka-python's, as security.protocol=SASL_SSL."
+        " May be repeated."
+    )
+    file = "A file of such settings for the {}'s clients, one a line, as for passwords."
+    return options(
+        click.option(
+            "--rename",
+            "renames",
+            multiple=True,
+            metavar="TOPIC=NAME",
+            help="The name at DST of one of SRC's topics. May be repeated.",
+        ),
+        click.option(
+            "--topic-prefix",
+            default="",
+            metavar="PREFIX",
+            help="What is put before the names of all other topics at DST, as east. does.",
+        ),
+        click.option(
+            "--offset-map",
+            default=MirrorOptions.offset_map,
+            metavar="PATH|topic:NAME",
+            help="A file, or a topic at a target cluster, for the map of the source's offsets to the target's.",
+        ),
+        *(client_options(side, config.format(side), file.format(side)) for side in ("source", "target")),
+    )
+
+
+def sync_options() -> Decorator:
+    """Return a decorator that adds the options of what is kept in sync beside the records."""
+    return options(
+        click.option(
+            "--sync-topics",
+            "syncs_topics",
+            is_flag=True,
+            help="Keep the configuration of topics at DST as it is at SRC, also of those that exist.",
+        ),
+        click.option(
+            "--sync-groups",
+            "syncs_groups",
+            is_flag=True,
+            help="Commit the offsets of SRC's consumer groups at DST, translated, for groups without members there.",
+        ),
+        click.option(
+            "--groups",
+            metavar="GROUP[,GROUP|REGEX]",
+            help="The groups of --sync-groups.  [default: all but those of mirrors]",
+        ),
+        click.option(
+            "--sync-interval",
+            type=Seconds(),
+            default=MirrorOptions.sync_interval,
+            help="How often topics and groups are synced, and loops of mirrors are looked for.",
+        ),
+        click.option(
+            "--heartbeats",
+            metavar="SRC-ALIAS,DST-ALIAS",
+            help="Write MirrorMaker 2's heartbeats to both clusters, under these aliases, and mirror them.",
+        ),
+        click.option(
+            "--heartbeat-interval",
+            type=Seconds(),
+            default=MirrorOptions.heartbeat_interval,
+            help="How often heartbeats are written.",
+        ),
+    )
+
+
+def sync_settings(*, syncs_groups: bool, groups: str | None, heartbeats: str | None) -> Mapping[str, Any]:
+    """Return the arguments of MirrorOptions for these options. Raises MirrorError."""
+    if groups is not None and not syncs_groups:
+        raise MirrorError("--groups needs --sync-groups: it selects the groups that are synced")
+    selection = None
+    if syncs_groups:
+        selection = GroupSelection() if groups is None else GroupSelection.parsed(groups)
+    return {
+        "synced_groups": selection,
+        "aliases": None if heartbeats is None else Aliases.parsed(heartbeats),
+    }

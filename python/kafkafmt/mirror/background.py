@@ -1,0 +1,84 @@
+"""Run tasks beside a mirror, each at its interval in a thread of its own: groups are synced, heartbeats are written.
+
+A task that fails is logged and called again at its next time. It never ends the mirror.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import kafka.errors as kafka_errors
+import structlog
+
+from kafkafmt.mirror.errors import MirrorError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+_log = structlog.get_logger()
+
+# A task may be waiting for a cluster that is down.
+_JOIN_SECONDS = 10.0
+
+
+@dataclass
+class Task:
+    """What is called every `interval` seconds.
+
+    runs_last: it is called once more after a mirror that does not follow has ended.
+    """
+
+    name: str
+    interval: float
+    call: Callable[[], None]
+    runs_last: bool = False
+    has_failed: bool = False
+
+    def run(self) -> None:
+        """Call it. Log its failure as a warning once, until it succeeds again."""
+        try:
+            self.call()
+            self.has_failed = False
+        except (kafka_errors.KafkaError, MirrorError, OSError) as error:
+            log = _log.debug if self.has_failed else _log.warning
+            log(f"{self.name} failed, and is tried again", error=str(error))
+            self.has_failed = True
+
+
+class Background:
+    """A context manager that runs tasks in threads.
+
+    is_following: whether the mirror runs until it is ended. Else tasks with `runs_last` see all that it has moved.
+    """
+
+    def __init__(self, tasks: Sequence[Task], *, is_following: bool) -> None:
+        self._tasks, self._is_following = tasks, is_following
+        self._is_over = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._repeat, args=(task,), name="mirror-background", daemon=True)
+            for task in tasks
+        ]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_over.set()
+        for task, thread in zip(self._tasks, self._threads, strict=True):
+            thread.join(_JOIN_SECONDS)
+            if kind is None and not self._is_following and task.runs_last and not thread.is_alive():
+                task.run()
+
+    def _repeat(self, task: Task) -> None:
+        while not self._is_over.is_set():
+            task.run()
+            self._is_over.wait(task.interval)

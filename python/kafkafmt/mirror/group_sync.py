@@ -1,0 +1,87 @@
+"""Keep the committed offsets of consumer groups at the target in step with the source's (`--sync-groups`).
+
+The offset map translates a group's offsets. They are committed at the target if the group has no members there, and
+only forward: a consumer that reads at the target is never put back. What is synced is not kept anywhere, so a restart
+continues with the next comparison. MirrorMaker 2 does the same with `sync.group.offsets.enabled`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import structlog
+
+from kafkafmt.mirror.clusters import ActiveGroupError
+
+if TYPE_CHECKING:
+    from kafkafmt.mirror.addresses import ClusterAddress
+    from kafkafmt.mirror.clusters import MirrorCluster
+    from kafkafmt.mirror.group_selection import GroupSelection
+    from kafkafmt.mirror.offset_map import OffsetMap
+    from kafkafmt.mirror.topic_names import TopicNames
+    from kafkafmt.types import TopicPartition
+
+_log = structlog.get_logger()
+
+
+class GroupSync:
+    """Syncs the groups when it is called.
+
+    source, target: clusters for this object alone. address: selects the source's topics. own_group: the mirror's.
+    """
+
+    def __init__(
+        self,
+        source: MirrorCluster,
+        target: MirrorCluster,
+        offsets: OffsetMap,
+        *,
+        address: ClusterAddress,
+        selection: GroupSelection,
+        own_group: str | None,
+        names: TopicNames,
+    ) -> None:
+        self._source, self._target, self._offsets = source, target, offsets
+        self._address, self._selection, self._own_group = address, selection, own_group
+        self._names = names
+        self._loaded: set[TopicPartition] = set()
+
+    def __call__(self) -> None:
+        """Commit offsets of groups that have moved. Raises KafkaError and MirrorError if the clusters fail."""
+        self._offsets.forget(self._loaded)  # the mirror has saved more since
+        self._loaded.clear()
+        committed = 0
+        for group in self._source.consumer_groups():
+            if group != self._own_group and self._selection.matches(group):
+                committed += self._sync(group)
+        if committed:
+            _log.info("offsets of groups were committed at the target", groups=committed)
+
+    def _sync(self, group: str) -> bool:
+        """Commit the offsets of one group. Return whether there were any to commit."""
+        wanted = self._translated(self._source.group_offsets(group))
+        if not wanted:
+            return False
+        there = self._target.group_offsets(group)
+        ahead = {one: offset for one, offset in wanted.items() if offset > there.get(one, -1)}
+        if not ahead:
+            return False
+        try:
+            self._target.commit_group_offsets(group, ahead)
+        except ActiveGroupError:
+            _log.debug("a group has members at the target, and its offsets stay", group=group)
+            return False
+        return True
+
+    def _translated(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the offsets at the target, by the target's partition. Partitions that are not mirrored have none."""
+        found = {}
+        for topic_partition, offset in offsets.items():
+            if not self._address.matches(topic_partition.topic):
+                continue
+            self._loaded.add(topic_partition)
+            there = self._offsets.partition(topic_partition).look_up(offset)
+            if there is not None:
+                found[self._names.target_partition(topic_partition)] = there
+        return found
