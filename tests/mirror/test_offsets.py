@@ -28,6 +28,7 @@ class Position(NamedTuple):
     topic: str
     partition: int
     source_offset: int
+    target_topic: str
     target_offset: int | None
 
 
@@ -57,7 +58,7 @@ def committed(cluster: Cluster, group: str, partitions: list[TopicPartition]) ->
 
 def assert_same_place(source: Reader, target: Reader, position: Position) -> None:
     """What a group has read is the same at both sides, and what comes next."""
-    topic, partition, source_offset, target_offset = position
+    topic, partition, source_offset, _, target_offset = position
     assert target_offset is not None
     before, after = source.by_offset(topic, partition), target.by_offset(topic, partition)
     assert sum(offset < target_offset for offset in after) == sum(offset < source_offset for offset in before)
@@ -104,9 +105,9 @@ def test_offsets_when_the_map_is_a_file_then_it_says_the_same(
     with mirror(address(old, topic), address(new), "--once", "--append", *option) as running:
         running.summary()
     commit(old, topic, [TopicPartition(topic, 0, 25)])
-    assert look_up(address(old, topic), address(new), topic, *option) == [Position(topic, 0, 25, 42)]
+    assert look_up(address(old, topic), address(new), topic, *option) == [Position(topic, 0, 25, topic, 42)]
     commit(old, topic, [TopicPartition(topic, 0, 41)])
-    assert look_up(address(old, topic), address(new), topic, *option) == [Position(topic, 0, 41, 58)]
+    assert look_up(address(old, topic), address(new), topic, *option) == [Position(topic, 0, 41, topic, 58)]
 
 
 def test_offsets_when_nothing_was_mirrored_then_the_place_is_not_known(
@@ -117,4 +118,4 @@ def test_offsets_when_nothing_was_mirrored_then_the_place_is_not_known(
     with feed.producer() as producer:
         feed.send(producer, topic, feed.orders.take(5))
     commit(old, topic, [TopicPartition(topic, 0, 3)])
-    assert look_up(address(old, topic), address(new), topic) == [Position(topic, 0, 3, None)]
+    assert look_up(address(old, topic), address(new), topic) == [Position(topic, 0, 3, topic, None)]
