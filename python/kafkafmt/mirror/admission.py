@@ -14,6 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import kafka.errors as kafka_errors
+import structlog
+
 from kafkafmt.mirror.provenance import Origin, Provenance, ProvenanceKey, ProvenanceStore, all_origins
 
 if TYPE_CHECKING:
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
 
     from kafkafmt.mirror.clusters import MirrorCluster
     from kafkafmt.mirror.topic_names import TopicNames
+
+
+_log = structlog.get_logger()
 
 
 class Refusal(NamedTuple):
@@ -51,6 +57,7 @@ class LoopCheck:
         self._source, self._target, self._names = source, target, names
         self._upstream, self._store = upstream, store
         self._claimed: set[str] = set()
+        self._is_blind = False
 
     def claim(self, topics: Collection[str]) -> dict[str, str]:
         """Note that topics are mirrored. Return why some are not, by topic. Raises KafkaError and MirrorError."""
@@ -92,7 +99,17 @@ class LoopCheck:
         return ProvenanceKey(self._target.id, self._names.target(topic), self._source.id, topic)
 
     def _known(self) -> dict[ProvenanceKey, Provenance]:
-        return {key: one for store in self._upstream for key, one in store.provenances().items()}
+        known: dict[ProvenanceKey, Provenance] = {}
+        for store in self._upstream:
+            try:
+                known |= store.provenances()
+            except kafka_errors.AuthorizationError as error:
+                if not self._is_blind:
+                    _log.warning(
+                        "the offset map at the source cannot be read: loops are not noticed", error=str(error)
+                    )
+                self._is_blind = True
+        return known
 
     def _looping(self, topics: Iterable[str]) -> dict[str, str]:
         """Return why topics would close a loop, by topic."""

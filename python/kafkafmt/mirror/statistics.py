@@ -55,15 +55,11 @@ class Splits(NamedTuple):
 
 @dataclass
 class Moved:
-    """The batches, records and bytes that the target has acknowledged, as the source counts them.
-
-    max_timestamp: of the last batch, in ms; -1 if it has none.
-    """
+    """The batches, records and bytes that the target has acknowledged, as the source counts them."""
 
     batches: int = 0
     records: int = 0
     bytes: int = 0
-    max_timestamp: int = -1
 
     def add(self, batches: int, records: int, size_bytes: int) -> None:
         """Add batches that have arrived."""
@@ -140,15 +136,18 @@ class Statistics:
     clock: Callable[[], float] = time.time
     began: float = field(default_factory=time.monotonic)
 
-    def count(self, topic_partition: TopicPartition, moved: Moved, way: Way) -> None:
-        """Count batches that have arrived, or one batch that was made of combined ones."""
+    def count(self, topic_partition: TopicPartition, moved: Moved, way: Way, max_timestamp: int) -> None:
+        """Count batches that have arrived, or one batch that was made of combined ones.
+
+        max_timestamp: of the last batch, in ms; -1 if it has none.
+        """
         for counted in (self.moved[topic_partition], self.ways[way]):
             counted.add(moved.batches, moved.records, moved.bytes)
         self.combined_into += way == "combined"
-        if moved.max_timestamp >= 0:
-            self.last_timestamps[topic_partition] = moved.max_timestamp
+        if max_timestamp >= 0:
+            self.last_timestamps[topic_partition] = max_timestamp
             # Clocks of producers may be ahead.
-            self.latencies[topic_partition].note(max(int(self.clock() * 1000) - moved.max_timestamp, 0))
+            self.latencies[topic_partition].note(max(int(self.clock() * 1000) - max_timestamp, 0))
 
     @property
     def failures(self) -> dict[TopicPartition, Stopped]:

@@ -72,15 +72,11 @@ class BatchSender:
                 first_offset(run, number),
                 int(sources[-1] + counts[-1]),
                 [self._producer.send_run(target, forwarded.run, partition=partition, verify=False)],
-                Moved(
-                    forwarded.source_batches,
-                    int(counts.sum()),
-                    forwarded.source_bytes,
-                    int(forwarded.run.index["max_timestamp"][-1]),
-                ),
+                Moved(forwarded.source_batches, int(counts.sum()), forwarded.source_bytes),
                 forwarded.way,
                 sources,
                 counts,
+                int(forwarded.run.index["max_timestamp"][-1]),
             )
 
     def close(self, timeout: float) -> None:

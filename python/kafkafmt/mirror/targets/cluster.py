@@ -62,6 +62,7 @@ class Sent:
     way: how the batches were moved.
     sources, counts: ranges of records, each within one batch, in the order of the futures' offsets. sources has the
         source's first offset of each; None if records go to other partitions.
+    max_timestamp: of the last batch, or the timestamp of the last record, in ms; -1 if it has none.
     """
 
     first_offset: int
@@ -71,6 +72,7 @@ class Sent:
     way: Way
     sources: NDArray[np.int64] | None
     counts: NDArray[np.int64]
+    max_timestamp: int
 
     @property
     def is_done(self) -> bool:
@@ -386,5 +388,5 @@ class ClusterTarget(Target):
             targets = np.concatenate([outcome.offsets for outcome in outcomes])
             firsts = targets[np.cumsum(sent.counts) - sent.counts]
             known.add(sent.sources, firsts, sent.counts)
-        self.statistics.count(topic_partition, sent.moved, sent.way)
+        self.statistics.count(topic_partition, sent.moved, sent.way, sent.max_timestamp)
         return None

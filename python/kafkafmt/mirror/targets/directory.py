@@ -155,10 +155,8 @@ class DirectoryTarget(Target):
         except KafkaFormatError as error:
             raise PartitionError(str(error)) from None
         self._unflushed.add(topic_partition)
-        moved = Moved(
-            len(run), record_count(run), int(run.index["size"].sum()), int(run.index["max_timestamp"][-1])
-        )
-        self.statistics.count(topic_partition, moved, self._way)
+        moved = Moved(len(run), record_count(run), int(run.index["size"].sum()))
+        self.statistics.count(topic_partition, moved, self._way, int(run.index["max_timestamp"][-1]))
 
     def make_durable(self) -> None:
         while self._unflushed:

@@ -78,10 +78,11 @@ class RecordSender:
             first_offset(run),
             int(run.index["last_offset"][-1]) + 1,
             futures,
-            Moved(len(run), len(sources), int(run.index["size"].sum()), int(run.index["max_timestamp"][-1])),
+            Moved(len(run), len(sources), int(run.index["size"].sum())),
             "deep",
             None if self._repartitions else np.array(sources),
             np.ones(len(sources), np.int64),
+            int(run.index["max_timestamp"][-1]),
         )
 
     def close(self, timeout: float) -> None:
@@ -110,10 +111,11 @@ class RecordSender:
                         first_offset(run, number),
                         position,
                         [future],
-                        Moved(batches, len(offsets), size, int(timestamps[-1])),
+                        Moved(batches, len(offsets), size),
                         "deep",
                         offsets.copy(),
                         np.ones(len(offsets), np.int64),
+                        int(timestamps[-1]),
                     )
         except KafkaFormatError as error:
             raise PartitionError(str(error), position) from None
