@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
 
 from client.cluster import Cluster
 from kafkafmt.mirror.addresses import ClusterAddress
@@ -16,6 +16,7 @@ from kafkafmt.mirror.group_sync import GroupSync
 from kafkafmt.mirror.offset_map import MappedRange, OffsetMap
 from kafkafmt.mirror.topic_names import TopicNames
 from kafkafmt.types import TopicPartition as Partition
+from mirror.reading import end_of
 from mirror.running import QUICKLY, SECONDS, Mirror, address, metrics_of, wait_until
 from mirror.scenarios import Feed
 from mirror.test_offsets import Position, commit, committed, look_up
@@ -137,6 +138,31 @@ def test_consumer_when_its_group_was_synced_then_resumes_at_the_right_record_of_
     assert summary["lag_seconds"] == {f"{topic}-0": 0.0}
 
 
+@pytest.mark.broker
+@pytest.mark.xdist_group("mirror")
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_group_when_it_has_members_at_the_target_then_is_synced_once_they_have_left(
+    old: Cluster, new: Cluster, topic: str, mirror: MakeMirror, protocol: str
+) -> None:
+    """The broker refuses the commit, also for groups of KIP-848."""
+    old.create_topic(topic)
+    send_transaction(old, topic, 0)
+    options = ("--sync-groups", "--groups", f"{topic}.*", "--sync-interval", 0.3)
+    place = [TopicPartition(topic, 0)]
+    with mirror(address(old, topic), address(new), *QUICKLY, *options) as running:
+        wait_until(lambda: end_of(new.broker.log_dir, topic) == 10, running)
+        member = subscribed(new, topic, topic, **{"group.protocol": protocol})
+        assert member.poll(SECONDS) is not None
+        commit(old, topic, [TopicPartition(topic, 0, 5)])
+        for later in ("a", "b"):  # when the second of two is synced, the first group was tried meanwhile
+            commit(old, f"{topic}-{later}", [TopicPartition(topic, 0, 4)])
+            wait_until(lambda: committed(new, f"{topic}-{later}", place) == {(topic, 0): 4}, running)  # noqa: B023
+        assert committed(new, topic, place) == {(topic, 0): OFFSET_INVALID}
+        member.close()
+        wait_until(lambda: committed(new, topic, place) == {(topic, 0): 5}, running)
+        running.stop()
+
+
 def assert_latency(metrics: str, topic: str, name: str) -> None:
     """What MM2 has as `replication-latency-ms`."""
     for suffix in ("", "_min", "_avg", "_max"):
@@ -156,16 +182,7 @@ def send_transaction(cluster: Cluster, topic: str, number: int) -> None:
 
 def read(cluster: Cluster, group: str, topic: str, count: int) -> list[bytes | None]:
     """What a member of a group reads next; it commits that, and leaves."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap,
-            "group.id": group,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
-        }
-    )
-    consumer.subscribe([topic])
+    consumer = subscribed(cluster, group, topic)
     messages = []
     while len(messages) < count:
         message = consumer.poll(SECONDS)
@@ -175,3 +192,19 @@ def read(cluster: Cluster, group: str, topic: str, count: int) -> list[bytes | N
     consumer.commit(messages[-1], asynchronous=False)
     consumer.close()
     return [message.value() for message in messages]
+
+
+def subscribed(cluster: Cluster, group: str, topic: str, **config: str) -> Consumer:
+    """A member of a group."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            **config,
+        }
+    )
+    consumer.subscribe([topic])
+    return consumer

@@ -10,12 +10,14 @@ import structlog
 from structlog.testing import capture_logs
 
 from kafkafmt.mirror.addresses import parse_address
+from kafkafmt.mirror.admission import Admission
 from kafkafmt.mirror.loop import Mirror
 from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.protocols import PartitionError, Target
 from kafkafmt.mirror.sources.directory import DirectorySource
 from kafkafmt.mirror.statistics import Statistics
+from kafkafmt.mirror.upkeep import TopicUpkeep
 from kafkafmt.types import TopicPartition
 from mirror.folders import batches, put_log
 
@@ -47,11 +49,14 @@ def test_partition_when_its_unknown_records_are_not_why_it_stops_then_the_reason
     options = MirrorOptions(tmp_path, parse_address("kafka://target:9092"), appends=appends)
     memory = HeldMemory(options.memory)
     target = RefusingTarget(Statistics(memory.budget))
+    source = DirectorySource(tmp_path, options)
+    admission = Admission(options.names, source.selected_topics)
     mirror = Mirror(
         options,
-        DirectorySource(tmp_path, options),
+        source,
         target,
         memory,
+        upkeep=TopicUpkeep(options, source, target, target.statistics, admission),
         transform=lambda _, run: iter([run]),
         report=lambda _: None,
     )

@@ -134,7 +134,7 @@ class LoopCheck:
     def _message(self, topic: str, origin: Origin) -> str:
         return (
             f"topic {topic} of cluster {self._source.id} has records of topic {origin.topic} of cluster "
-            f"{self._target.id}, which is the target: mirrored there, they would go round without end"
+            f"{self._target.id}, which is the target: they would be copied in a loop"
         )
 
 
