@@ -294,6 +294,8 @@ class MirrorCluster:
                 name = TopicPartition(*topic_partition)
                 if error in _ACTIVE_GROUP_ERRORS:
                     raise ActiveGroupError(f"{self.address}: group {group} has members")
+                if issubclass(error, kafka_errors.RetriableError):
+                    raise error(f"{self.address}: {name} of group {group}")
                 raise MirrorError(f"{self.address}: {name} of group {group}: {error.message}")
 
     def close(self) -> None:

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple, TypeVar
-
-import kafka.errors as kafka_errors
+from typing import NamedTuple
 
 from kafkafmt.mirror.clusters import MirrorCluster
+from kafkafmt.mirror.coordinators import ask_coordinator
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.offset_map import OffsetMap
 from kafkafmt.mirror.opening import open_offset_store
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.types import TopicPartition
-
-# How long a request for group offsets may take, as the cluster may first create the topic of these offsets.
-_COORDINATOR_SECONDS = 30.0
-_RETRY_SECONDS = 0.2
-_T = TypeVar("_T")
 
 
 class GroupOffset(NamedTuple):
@@ -51,7 +43,7 @@ def look_up_group(options: MirrorOptions, group: str, *, commit: bool) -> list[G
         stack.callback(source.close)
         committed = {
             one: offset
-            for one, offset in sorted(_retried(lambda: source.group_offsets(group)).items())
+            for one, offset in sorted(ask_coordinator(lambda: source.group_offsets(group)).items())
             if options.source.matches(one.topic)
         }
         if not committed:
@@ -76,17 +68,5 @@ def look_up_group(options: MirrorOptions, group: str, *, commit: bool) -> list[G
                 for one in found
                 if one.target_offset is not None
             }
-            _retried(lambda: target.commit_group_offsets(group, known))
+            ask_coordinator(lambda: target.commit_group_offsets(group, known))
         return found
-
-
-def _retried(ask: Callable[[], _T]) -> _T:
-    """Call `ask`, and repeat it after a retriable error, because a group's coordinator may not be available yet."""
-    deadline = time.monotonic() + _COORDINATOR_SECONDS
-    while True:
-        try:
-            return ask()
-        except kafka_errors.RetriableError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(_RETRY_SECONDS)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from kafkafmt.mirror.clusters import ActiveGroupError
+from kafkafmt.mirror.coordinators import ask_coordinator
 
 if TYPE_CHECKING:
     from kafkafmt.mirror.addresses import ClusterAddress
@@ -52,7 +53,7 @@ class GroupSync:
         self._offsets.forget(self._loaded)  # the mirror has saved more since
         self._loaded.clear()
         committed = 0
-        for group in self._source.consumer_groups():
+        for group in ask_coordinator(self._source.consumer_groups):
             if group != self._own_group and self._selection.matches(group):
                 committed += self._sync(group)
         if committed:
@@ -60,15 +61,15 @@ class GroupSync:
 
     def _sync(self, group: str) -> bool:
         """Commit the offsets of one group. Return whether there were any to commit."""
-        wanted = self._translated(self._source.group_offsets(group))
+        wanted = self._translated(ask_coordinator(lambda: self._source.group_offsets(group)))
         if not wanted:
             return False
-        there = self._target.group_offsets(group)
+        there = ask_coordinator(lambda: self._target.group_offsets(group))
         ahead = {one: offset for one, offset in wanted.items() if offset > there.get(one, -1)}
         if not ahead:
             return False
         try:
-            self._target.commit_group_offsets(group, ahead)
+            ask_coordinator(lambda: self._target.commit_group_offsets(group, ahead))
         except ActiveGroupError:
             _log.debug("a group has members at the target, and its offsets stay", group=group)
             return False

@@ -1,0 +1,25 @@
+"""Wait for the coordinators of groups: a cluster may first have to create the topic of their offsets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import kafka.errors as kafka_errors
+
+_COORDINATOR_SECONDS = 30.0
+_RETRY_SECONDS = 0.2
+_T = TypeVar("_T")
+
+
+def ask_coordinator(ask: Callable[[], _T]) -> _T:
+    """Call `ask`, and repeat it for up to 30 s after a retriable error. Raises the last error."""
+    deadline = time.monotonic() + _COORDINATOR_SECONDS
+    while True:
+        try:
+            return ask()
+        except kafka_errors.RetriableError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_RETRY_SECONDS)
