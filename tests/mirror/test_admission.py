@@ -9,6 +9,9 @@ from typing import Any, cast
 from uuid import UUID
 
 import pytest
+import structlog
+from kafka.errors import TopicAuthorizationFailedError
+from structlog.testing import capture_logs
 
 from kafkafmt.mirror.admission import Admission, LoopCheck
 from kafkafmt.mirror.offset_stores import FileOffsetMapStore
@@ -130,6 +133,27 @@ def test_claim_when_clusters_keep_no_ids_then_is_refused_by_name() -> None:
     east.ids["t"] = west.ids["t"] = None
     assert check(east, west).claim(["t"]) == {}
     assert check(west, east).claim(["t"]).keys() == {"t"}
+
+
+def test_claim_when_the_map_at_the_source_cannot_be_read_then_mirrors_and_says_so_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # a command may have cached the other
+    monkeypatch.setattr("kafkafmt.mirror.admission._log", structlog.get_logger())
+
+    class Hidden(Side):
+        def provenances(self) -> Mapping[ProvenanceKey, Provenance]:
+            raise TopicAuthorizationFailedError
+
+    east, west = Side("EAST", "t"), Side("WEST", "t")
+    guarded = cast("Any", Hidden("WEST"))
+    blind = LoopCheck(cast("Any", west), cast("Any", east), TopicNames(), upstream=[guarded], store=east)
+    assert check(east, west).claim(["t"]) == {}
+    with capture_logs() as logged:
+        assert blind.claim(["t"]) == {}
+        assert blind.refresh() == {}
+    (line,) = logged
+    assert line["event"] == "the offset map at the source cannot be read: loops are not noticed"
 
 
 def test_refusal_when_the_user_has_not_named_the_topic_then_is_no_failure() -> None:
