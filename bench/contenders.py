@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -117,26 +118,24 @@ def peer(module: str, *arguments: str) -> Callable[[], list[str]]:
 def _peers_python() -> Path:
     """The Python of the peers' own venv, made where it is absent or made from other requirements."""
     folder = ROOT / "build" / "bench-venv"
-    python, requirements = folder / "bin" / "python", PEERS / "requirements.txt"
-    stamp = folder / "installed-from"
-    if not stamp.exists() or stamp.read_text() != requirements.read_text():
-        print("Installing the peers into build/bench-venv.", file=sys.stderr)
-        venv.create(folder, clear=True, with_pip=True)
-        command = [
-            str(python),
-            "-m",
-            "pip",
-            "-q",
-            "--disable-pip-version-check",
-            "install",
-            "-r",
-            str(requirements),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            raise UnavailableError(f"pip: {_first_line(done.stderr)}")
-        stamp.write_text(requirements.read_text())
-    return python
+    folder.parent.mkdir(exist_ok=True)
+    with (folder.parent / "bench-venv.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests run two benchmarks at a time
+        _install_peers(folder)
+    return folder / "bin" / "python"
+
+
+def _install_peers(folder: Path) -> None:
+    requirements, stamp = PEERS / "requirements.txt", folder / "installed-from"
+    if stamp.exists() and stamp.read_text() == requirements.read_text():
+        return
+    print("Installing the peers into build/bench-venv.", file=sys.stderr)
+    venv.create(folder, clear=True, with_pip=True)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "-q", "--disable-pip-version-check"]
+    done = subprocess.run([*pip, "install", "-r", str(requirements)], capture_output=True, text=True)
+    if done.returncode:
+        raise UnavailableError(f"pip: {_first_line(done.stderr)}")
+    stamp.write_text(requirements.read_text())
 
 
 def _java() -> list[str]:
