@@ -19,7 +19,12 @@ from endpoints.requests import MIB, Wanted, fetch
 from kafkafmt.convert.chunks import chunk_memory_bytes
 from kafkafmt.convert.engine import Converter
 from kafkafmt.memory import MemoryBudget
-from kafkafmt.server.down_conversion_memory import LEAST_CHUNK_BYTES, DownConversionMemory, Lease
+from kafkafmt.server.down_conversion_memory import (
+    LEAST_CHUNK_BYTES,
+    DownConversionMemory,
+    KeptConversions,
+    Lease,
+)
 from log.samples import batch, batches, put_segment
 
 OLD = 3
@@ -41,6 +46,36 @@ async def waiting(lease: Lease, size: int) -> asyncio.Task[None]:
     task = asyncio.create_task(lease.acquire(size))
     await asyncio.sleep(0)
     return task
+
+
+@pytest.mark.parametrize(
+    ("most", "budget", "expected"),
+    [
+        (0, MIB, [True, False, False, False]),
+        (2.5, MIB, [True, True, False, False]),
+        (9, MIB, [True, True, True, True]),
+        (9, 3, [True, True, True, False]),
+    ],
+)
+def test_conversions_when_kept_for_a_response_then_are_the_first_ones_that_fit(
+    most: float, budget: int, expected: list[bool]
+) -> None:
+    """KIP-283, "Determining Total Response Size": the first batch of each partition is converted beforehand."""
+    converted = [kf.LazyDownConvertRecords(kf.MemoryRecords(batch(0)), 1) for _ in expected]
+    size = converted[0].first_bytes
+
+    async def main() -> None:
+        total = budget if budget == MIB else budget * size
+        lease = DownConversionMemory(MemoryBudget(total), 64 * 1024, Told()).lease()
+        kept = KeptConversions(lease, int(most * size))
+        for records in converted:
+            kept.add(records)
+        assert [records.first_bytes > 0 for records in converted] == expected
+        assert lease.held == sum(expected) * size
+        kept.forget()
+        assert ({records.first_bytes for records in converted}, lease.held) == ({0}, 0)
+
+    asyncio.run(main())
 
 
 def test_memory_is_ample_while_few_connections_convert() -> None:

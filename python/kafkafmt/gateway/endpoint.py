@@ -108,6 +108,7 @@ class Gateway:
             options.zstd_fallback,
             options.max_decompressed_bytes,
             options.downconversion_codec,
+            options.kept_bytes,
         )
         return ClientSession(
             stream,

@@ -29,6 +29,7 @@ from kafkafmt.gateway.error_codes import known_code
 from kafkafmt.gateway.errors import UpstreamError
 from kafkafmt.records.base import MemoryRecords
 from kafkafmt.records.runs import of_aborted_transactions
+from kafkafmt.server.down_conversion_memory import KeptConversions
 from kafkafmt.server.yielding import YieldBudget
 from kafkafmt.types import Codec, TopicPartition
 
@@ -70,6 +71,7 @@ class FetchOptions:
     zstd_fallback: the codec in which they get zstd batches; None: an error.
     max_decompressed_bytes: the limit for one batch.
     codec: the codec of all batches that they get; None: each batch keeps its own.
+    kept_bytes: how many bytes of conversions are kept, beside the first one, until they are sent.
     """
 
     max_bytes: int
@@ -79,6 +81,7 @@ class FetchOptions:
     zstd_fallback: Codec | None = None
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
     codec: Codec | None = None
+    kept_bytes: int = 0
 
     def partition_bytes(self, max_bytes: int) -> int:
         """Return how many bytes to request for a consumer's limit. With a codec, one chunk of them is sent."""
@@ -152,16 +155,14 @@ class TranslatedFetch:
         for part in in_turn:
             if found[part].records is not None:
                 self._last = part.topic, part.partition
-        first: LazyDownConvertRecords | None = None
-        for part in wanted:
+        numbers = {topic: number for number, topic in enumerate(dict.fromkeys(part[0] for part in wanted))}
+        in_order = sorted(wanted, key=lambda part: numbers[part.topic])  # topics may be named twice
+        kept = KeptConversions(lease, self._options.kept_bytes)
+        for part in in_order:
             records = found[part].records
-            if first is None:
-                first = records
-            elif records is not None:
-                records.forget_first()
-        if first is not None and not lease.try_extend(first.first_bytes):
-            first.forget_first()
-        return self._response(request, wanted, found)
+            if records is not None:
+                kept.add(records)
+        return self._response(request, in_order, found)
 
     async def _wanted(self, request: Request) -> list[_Wanted]:
         """Return the partitions of a request. Each is answered once, as by Kafka."""
@@ -344,12 +345,12 @@ class TranslatedFetch:
     def _converted(
         self, version: int, stored: Mapping[_Wanted, _Stored], spare: int
     ) -> dict[_Wanted, _Found | KafkaFormatError]:
-        """Prepare conversions, in a thread. Of the batches that sizes were learned from one is kept, converted.
+        """Prepare conversions, in a thread. Of what is converted to learn sizes, the first is kept, and what fits.
 
         spare: the bytes that all answers together may take beyond their sources.
         """
         found: dict[_Wanted, _Found | KafkaFormatError] = {}
-        has_records = False
+        kept_bytes = 0
         for part, one in stored.items():
             try:
                 limit = min(part.max_bytes, len(one.data) + max(spare, 0))
@@ -359,9 +360,9 @@ class TranslatedFetch:
                 continue
             spare -= max(records.size_in_bytes - len(one.data), 0)
             if records.passed_position is None:
-                if has_records:
+                kept_bytes += records.first_bytes
+                if records.first_bytes < kept_bytes and kept_bytes > self._options.kept_bytes:
                     records.forget_first()
-                has_records = True
                 found[part] = _Found(high_watermark=one.high_watermark, records=records)
             else:
                 last = one.last_offset
@@ -389,11 +390,9 @@ class TranslatedFetch:
         )
 
     def _response(
-        self, request: Request, wanted: Sequence[_Wanted], found: dict[_Wanted, _Found]
+        self, request: Request, in_order: Sequence[_Wanted], found: dict[_Wanted, _Found]
     ) -> tuple[FetchResponse, list[int]]:
         topics: dict[str, list[FetchedPartition]] = {}
-        numbers = {topic: number for number, topic in enumerate(dict.fromkeys(part[0] for part in wanted))}
-        in_order = sorted(wanted, key=lambda part: numbers[part.topic])  # topics may be named twice
         for part in in_order:
             answer = found[part]
             topics.setdefault(part.topic, []).append(

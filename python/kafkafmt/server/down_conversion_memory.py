@@ -13,6 +13,7 @@ from kafkafmt.convert.chunks import ChunkMemory, chunk_memory_bytes
 from kafkafmt.memory.admission import AdmissionQueue, MemoryLease
 
 if TYPE_CHECKING:
+    from kafkafmt.convert.lazy import LazyDownConvertRecords
     from kafkafmt.memory import MemoryBudget
     from kafkafmt.server.metrics import Metrics
 
@@ -83,3 +84,34 @@ class Lease(MemoryLease):
         if self._converts:
             self._converts = False
             self._memory.count_sends(-1)
+
+
+class KeptConversions:
+    """Conversions that were made to learn the sizes in a response, and are kept until they are sent.
+
+    The first one is kept, and those after it while all of them take at most `most_bytes`. A conversion that is not kept
+    is made again when it is sent.
+    """
+
+    def __init__(self, lease: Lease, most_bytes: int) -> None:
+        self._lease, self._most_bytes = lease, most_bytes
+        self._kept: list[LazyDownConvertRecords] = []
+        self._bytes = 0
+        self._is_full = False
+
+    def add(self, records: LazyDownConvertRecords) -> None:
+        """Keep a conversion, or forget it. Call this in the order of the response."""
+        size = records.first_bytes
+        fits = not self._kept or self._bytes + size <= self._most_bytes
+        if size and fits and not self._is_full and self._lease.try_extend(size):
+            self._kept.append(records)
+            self._bytes += size
+        else:
+            self._is_full = True  # what is kept is sent before the memory of a chunk is acquired
+            records.forget_first()
+
+    def forget(self) -> None:
+        """Forget all of them, and release their memory."""
+        for records in self._kept:
+            records.forget_first()
+        self._lease.end()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from kafkafmt._util.sizes import KIB, MIB
+from kafkafmt.convert.chunks import chunk_memory_bytes
 
 if TYPE_CHECKING:
     from kafkafmt.server.security.users import UncheckedUsers, Users
@@ -72,6 +73,11 @@ class ServerOptions:
     metrics: tuple[str, int] | None = None
     log_format: LogFormat = "auto"
     log_level: LogLevel = "info"
+
+    @property
+    def kept_bytes(self) -> int:
+        """Return how many bytes of conversions a connection keeps, beside the first one, until they are sent."""
+        return 0 if self.downconversion_codec is None else chunk_memory_bytes(self.chunk_bytes)
 
     @property
     def largest_request_bytes(self) -> int:

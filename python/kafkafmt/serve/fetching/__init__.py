@@ -29,7 +29,7 @@ from kafkafmt.serve.growth import GrowthWatch
 from kafkafmt.serve.options import ServeOptions
 from kafkafmt.serve.topic_settings import TopicConfigs
 from kafkafmt.server.batch_work import BatchWork
-from kafkafmt.server.down_conversion_memory import Lease
+from kafkafmt.server.down_conversion_memory import KeptConversions, Lease
 from kafkafmt.server.request import Message, Request
 from kafkafmt.server.request_memory import RECORDS_BYTES
 from kafkafmt.server.wire import encode_fetch_response
@@ -60,22 +60,19 @@ class _Plan:
     topics: list[tuple[bytes, list[tuple[int, PartitionAnswer]]]]
     max_bytes: int
     seen: dict[Partition, int]
+    kept: KeptConversions
     size: int = 0
     source_size: int = 0
-    first_converted: LazyDownConvertRecords | None = None
     is_urgent: bool = False
 
     def add(self, answer: PartitionAnswer) -> None:
-        """Count an answer. Of the batches that were converted to learn sizes, only the first to be sent is kept."""
+        """Count an answer, and keep what was converted to learn its size."""
         self.size += answer.size
         self.source_size += answer.source_size
         # Errors are sent at once. So are records at the end of a segment, which may never reach the requested size.
         self.is_urgent = self.is_urgent or answer.error_code != 0 or (answer.is_followed and answer.size > 0)
         if isinstance(answer.records, LazyDownConvertRecords):
-            if self.first_converted is None:
-                self.first_converted = answer.records
-            else:
-                answer.records.forget_first()
+            self.kept.add(answer.records)
 
     def suffices(self, min_bytes: int) -> bool:
         """Is the plan enough to answer a fetch that waits for `min_bytes`?"""
@@ -105,7 +102,7 @@ class Fetching:
     async def answer(self, request: Request, lease: Lease) -> tuple[FetchResponse, list[int]]:
         """Return the response and the error codes in it. Waits for records as long as the request says.
 
-        lease: the connection's; it holds the batch that is already converted, if there is room.
+        lease: the connection's; it holds what is already converted, if there is room.
         """
         body, version = request.body, request.version
         if version >= _SESSION_VERSION and body.session_epoch not in _FULL_EPOCHS:
@@ -121,14 +118,9 @@ class Fetching:
             left = deadline - loop.time()
             if left <= 0 or plan.suffices(body.min_bytes):
                 break
-            if plan.first_converted is not None:
-                plan.first_converted.forget_first()  # many requests may wait
-            lease.end()
+            plan.kept.forget()  # many requests may wait
             if not await self._grown(request, plan, left):
                 break
-        first = plan.first_converted
-        if first is not None and not lease.try_extend(first.first_bytes):
-            first.forget_first()
         codes = [answer.error_code for answer in plan.answers() if answer.error_code]
         if sum(1 + len(partitions) for _, partitions in plan.topics) > _MANY_ELEMENTS:
             return await asyncio.to_thread(self._response, request, plan), codes
@@ -153,7 +145,7 @@ class Fetching:
         left = self._options.max_fetch_bytes
         if version >= _MAX_BYTES_VERSION:
             left = min(left, max(body.max_bytes, 0))
-        plan = _Plan([], left, {})
+        plan = _Plan([], left, {}, KeptConversions(lease, self._options.kept_bytes))
         yields = YieldBudget(request.memory)
         asked = set()
         for wanted in body.topics:
