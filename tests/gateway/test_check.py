@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,6 +59,30 @@ SASL, SASL_PLAIN = "security.protocol=SASL_SSL", "security.protocol=SASL_PLAINTE
         ),
         ([NOWHERE, "--cluster-config", "security.protocol=TLS"], ["expected one of PLAINTEXT", "found TLS"]),
         ([NOWHERE, "--cluster-config", "securty.protocol=SSL"], ["did you mean 'security_protocol'?"]),
+        (["kafka://me:wonderland@broker:9092"], ["without a user", "--cluster-config-file"]),
+        (
+            [NOWHERE, "--cluster-config", "bootstrap.servers=a:1"],
+            ["bootstrap.servers has no effect: CLUSTER has the addresses"],
+        ),
+        (
+            [NOWHERE, "--cluster-config", "sasl.mechanism=PLAIN"],
+            ["sasl.mechanism has no effect: security.protocol=PLAINTEXT has no SASL"],
+        ),
+        (
+            [NOWHERE, "--cluster-config", "ssl.cafile=ca.pem"],
+            ["ssl.cafile has no effect: security.protocol=PLAINTEXT has no TLS"],
+        ),
+        (
+            [NOWHERE, "--cluster-config", "security.protocol=SSL", "--cluster-config", "ssl.keyfile=k"],
+            ["ssl.keyfile needs ssl.certfile"],
+        ),
+        (
+            [NOWHERE, "--cluster-config", "request.timeout.ms=-5"],
+            ["request.timeout.ms: expected 1 or more milliseconds, found -5"],
+        ),
+        ([NOWHERE, "--idle-timeout", "nan"], ["--idle-timeout", "a number of seconds, found 'nan'"]),
+        ([NOWHERE, "--write-timeout", "inf"], ["--write-timeout", "a number of seconds, found 'inf'"]),
+        ([NOWHERE, "--workers", "1.5"], ["--workers", "expected a whole number, found '1.5'"]),
         ([NOWHERE, "--topics-file", "none.ini"], ["none.ini: No such file or directory"]),
         ([NOWHERE, "--config", "none.toml"], ["none.toml: No such file or directory"]),
     ],
@@ -101,8 +126,10 @@ def configured(tmp_path: Path, text: str, *arguments: str) -> Result:
     [
         ('clustr = "kafka://a:1"', "unknown option 'clustr': did you mean 'cluster'?"),
         ("check = true", "unknown option 'check'"),
-        ('workers = "many"', "workers: 'many' is not a valid n"),
+        ('workers = "many"', "workers: expected a whole number, found 'many'"),
         ("workers = [1, 2]", "workers: expected a text or a number, found a list"),
+        ("workers = {a = 1}", "workers: expected a text or a number, found a table"),
+        ("listen = 2026-01-01", "listen: expected a text or a number, found a date or a time"),
         ('sasl-passthrough = "yes"', "sasl-passthrough: expected true or false, found 'yes'"),
         ("workers =\nlisten", "Invalid value (at line 1, column 10)"),
     ],
@@ -166,3 +193,54 @@ def test_check_when_nobody_answers_then_fails_and_says_why() -> None:
     assert done.returncode == 1
     assert re.search(rf"^failure  {address}: .*Connect call failed", done.stdout, re.MULTILINE)
     assert "warning  --advertise nowhere.invalid:9092: this machine cannot resolve it" in done.stdout
+
+
+def check_nowhere(*options: object) -> str:
+    """Return the report about a cluster that nobody answers for, which always fails."""
+    done = run("gateway", NOWHERE, "--check", *options)
+    assert done.exit_code == 1
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_check_of_an_address_that_is_used_then_warns_as_the_gateway_may_run() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        address = f"127.0.0.1:{used.getsockname()[1]}"
+        report = check_nowhere("--listen", address, "--metrics", address)
+    for option in ("--listen", "--metrics"):
+        assert f"warning  {option} {address}: Address already in use" in report
+
+
+def test_check_of_an_address_that_is_not_of_this_machine_then_fails() -> None:
+    report = check_nowhere("--listen", "192.0.2.1:9192", "--metrics", "nowhere.invalid:9308")
+    assert "failure  --listen 192.0.2.1:9192: Cannot assign requested address" in report
+    assert re.search(r"^failure  --metrics nowhere.invalid:9308: ", report, re.MULTILINE)
+
+
+def test_check_of_users_then_tells_who_cannot_connect(tmp_path: Path) -> None:
+    users, identities, empty = (tmp_path / name for name in ("users.ini", "identities.ini", "empty.ini"))
+    users.write_text(f"[alice]\npassword = {PASSWORD}\n[carol]\npassword = {PASSWORD}\n")
+    identities.write_text(f"[alice]\npassword = {PASSWORD}\n")
+    empty.touch()
+
+    report = check_nowhere(
+        "--sasl-users", users, "--cluster-identities", identities, "--cluster-config", SASL
+    )
+
+    assert (
+        f"warning  --cluster-identities {identities}: users without a section cannot connect: carol" in report
+    )
+    assert f"failure  --sasl-users {empty}: it has no user" in check_nowhere("--sasl-users", empty)
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SSL"])
+def test_check_with_another_security_protocol_than_the_cluster_then_asks_about_it(
+    broker: Broker, tmp_path: Path, protocol: str
+) -> None:
+    settings = tmp_path / "cluster.properties"
+    credentials = f"sasl.mechanism=PLAIN\nsasl.plain.username=me\nsasl.plain.password={PASSWORD}\n"
+    settings.write_text(f"security.protocol={protocol}\n{credentials if protocol.startswith('SASL') else ''}")
+    done = run_process("gateway", f"kafka://{broker.bootstrap}", "--check", "--cluster-config-file", settings)
+    assert done.returncode == 1
+    assert re.search(r"^failure .*\(is security.protocol right\?\)$", done.stdout, re.MULTILINE), done.stdout

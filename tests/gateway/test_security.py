@@ -77,7 +77,7 @@ def secured(folder: Path, certificates: Certificates) -> Iterator[Broker]:
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a gateway. trusted: settings of a cluster whose certificate is known."""
+    """The files of a gateway. trusted: settings of a cluster with TLS whose certificate is known."""
 
     users: Path
     identities: Path
@@ -87,8 +87,9 @@ class Files:
     def cluster(self, name: str, **settings: str) -> Path:
         """A file of settings of the cluster."""
         path = self.folder / f"{name}.properties"
+        trusted = self.trusted if settings["security_protocol"].endswith("SSL") else ""
         path.write_text(
-            self.trusted + "".join(f"{key.replace('_', '.')}={value}\n" for key, value in settings.items())
+            trusted + "".join(f"{key.replace('_', '.')}={value}\n" for key, value in settings.items())
         )
         path.chmod(0o600)
         return path

@@ -22,6 +22,8 @@ _NAME = "config"
 _META = "kafkafmt.config_file"
 # The options that a file cannot have: those about the command line itself.
 _LEFT_OUT = frozenset((_NAME, "help", "help-all", "check"))
+# TOML's words for values that an option cannot have. The others are dates and times.
+_KINDS: Mapping[type, str] = {dict: "a table", list: "a list"}
 
 
 def config_option() -> Decorator:
@@ -127,4 +129,5 @@ def _text(ctx: click.Context, place: str, value: Any) -> str:
         return str(value).lower()
     if isinstance(value, str | int | float):
         return str(value)
-    raise click.UsageError(f"{place}: expected a text or a number, found a {type(value).__name__}", ctx)
+    found = _KINDS.get(type(value), "a date or a time")
+    raise click.UsageError(f"{place}: expected a text or a number, found {found}", ctx)

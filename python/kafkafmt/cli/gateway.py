@@ -263,7 +263,7 @@ def _cluster(uri: str, settings: tuple[tuple[str, str], ...], security: _Securit
 
     from kafkafmt.client.client_config import is_secret, parse_client_config
     from kafkafmt.gateway.addresses import parse_servers
-    from kafkafmt.gateway.cluster_config import check_passthrough, check_security
+    from kafkafmt.gateway.cluster_config import check_passthrough, check_security, check_settings
 
     source = click.get_current_context().get_parameter_source("cluster_config")
     for name, _ in settings if source is ParameterSource.COMMANDLINE else ():
@@ -277,6 +277,7 @@ def _cluster(uri: str, settings: tuple[tuple[str, str], ...], security: _Securit
         check_security(config, has_own_identity=security.has_own_identity)
         if security.sasl_passthrough:
             check_passthrough(config)
+        check_settings(config)
         return {"servers": parse_servers(uri), "client_config": config}
     except ValueError as error:
         raise click.UsageError(str(error)) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -71,6 +72,14 @@ class Count(click.IntRange):
     def __init__(self, *, least: int = 1, most: int | None = None) -> None:
         super().__init__(least, most)
 
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            self.fail(f"expected a whole number, found {value!r}", param, ctx)
+        found: int = super().convert(number, param, ctx)
+        return found
+
 
 class Seconds(click.FloatRange):
     """A time in seconds, above 0. may_be_zero: 0 is allowed, too."""
@@ -79,6 +88,16 @@ class Seconds(click.FloatRange):
 
     def __init__(self, *, may_be_zero: bool = False) -> None:
         super().__init__(min=0, min_open=not may_be_zero)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            self.fail(f"expected a number of seconds, found {value!r}", param, ctx)
+        found: float = super().convert(number, param, ctx)
+        return found
 
 
 class Folder(click.ParamType[StoragePath]):

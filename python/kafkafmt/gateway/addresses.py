@@ -50,6 +50,10 @@ def replace_addresses(response: Message, advertised: Advertised) -> None:
 
 def parse_servers(text: str) -> tuple[Address, ...]:
     """Parse `kafka://HOST:PORT[,HOST:PORT]`. Raises ValueError, which says what is wrong with the text."""
+    if "@" in text:  # the text has a password, so it is not shown
+        raise ValueError(
+            f"expected {_SCHEME}HOST:PORT[,HOST:PORT] without a user: --cluster-config-file has names and passwords"
+        )
     if not text.startswith(_SCHEME):
         raise ValueError(f"{text}: expected {_SCHEME}HOST:PORT[,HOST:PORT]")
     servers = []

@@ -6,14 +6,17 @@ Each line begins with `ok`, `warning` or `failure`. Nothing is changed: the requ
 from __future__ import annotations
 
 import asyncio
+import errno
+import re
 import resource
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from kafka.errors import KafkaError
 from kafka.protocol.api_key import ApiKey
 
 from kafkafmt._util.addresses import host_and_port
+from kafkafmt._util.names import some_names
 from kafkafmt._util.sizes import size_text
 from kafkafmt.client.handshake import uses_sasl
 from kafkafmt.client.io_thread import IoLoop
@@ -28,14 +31,17 @@ from kafkafmt.gateway.upstreams import Upstreams
 from kafkafmt.gateway.versions import FIRST_BATCHES, is_answered
 from kafkafmt.server.listener import listen
 from kafkafmt.server.security.tls import tls_context
+from kafkafmt.server.security.users import Users
 from kafkafmt.server.wire import api_name
 
 Level = Literal["ok", "warning", "failure"]
 
 # Seconds that a broker has to answer.
 _SECONDS = 10.0
-# How the error of a connection ends that a broker has closed, as it does if it expects TLS or SASL.
-_CUT_OFF = "the broker closed the connection"
+# Errors of connections to a broker whose listener has another security protocol.
+_OTHER_PROTOCOL = re.compile(
+    "the broker closed the connection$|IllegalSaslState|UNEXPECTED_EOF_WHILE_READING|WRONG_VERSION_NUMBER"
+)
 # The versions of requests that Java clients of a release send: one of an API each, as those of 0.8 and 0.9 cannot ask
 # which a broker takes. Later ones choose among those up to the given one, and are here with the least of them.
 _GROUPS = {ApiKey.JoinGroup: 0, ApiKey.SyncGroup: 0, ApiKey.Heartbeat: 0, ApiKey.LeaveGroup: 0}
@@ -117,6 +123,7 @@ async def check(options: GatewayOptions, write: Callable[[str], object]) -> bool
             tell(found)
     for found in (
         *await _addresses(options),
+        *_users(options),
         *_limits(options, 1 if cluster is None else len(cluster.brokers)),
     ):
         tell(found)
@@ -213,8 +220,12 @@ async def _connected(connecting: Coroutine[Any, Any, Upstream]) -> Upstream | st
     except UpstreamAuthenticationError as error:
         return f"the credentials are refused: {error}"
     except (UpstreamError, KafkaError, OSError) as error:
-        is_cut_off = str(error).endswith(_CUT_OFF)
-        return f"{error}{' (is security.protocol right?)' if is_cut_off else ''}"
+        return _reason(error)
+
+
+def _reason(error: Exception) -> str:
+    """Return the text of an error, with a hint if the broker seems to expect another security protocol."""
+    return f"{error}{' (is security.protocol right?)' if _OTHER_PROTOCOL.search(str(error)) else ''}"
 
 
 async def _first_identity(
@@ -247,7 +258,7 @@ async def _brokers(
     except asyncio.TimeoutError:
         tell(_Found("failure", f"Metadata: no answer within {_SECONDS:g} s"))
     except (UpstreamError, KafkaError) as error:
-        tell(_Found("failure", f"Metadata: {error}"))
+        tell(_Found("failure", f"Metadata: {_reason(error)}"))
     for node_id, address in sorted(view.brokers.items()):
         answer = await _connected(upstreams.node(node_id))
         place = f"broker {node_id} at {host_and_port(*address)}"
@@ -260,14 +271,14 @@ async def _brokers(
 
 async def _addresses(options: GatewayOptions) -> list[_Found]:
     """Return whether the addresses of the gateway can be used."""
-    found = []
     ports = () if options.broker_ports is None else options.broker_ports.all
-    for port in (options.port, *ports):
-        option = "--listen" if port == options.port else "--listener-per-broker"
-        try:
-            listen(options.host, port).close()
-        except OSError as error:
-            found.append(_Found("warning", f"{option} {host_and_port(options.host, port)}: {error.strerror}"))
+    found = [
+        *_bound("--listen", options.host, [options.port]),
+        *_bound("--listener-per-broker", options.host, ports),
+    ]
+    if options.metrics is not None:
+        host, port = options.metrics
+        found += _bound("--metrics", host, [port])
     if options.advertised is not None:
         host, port = options.advertised
         place = f"--advertise {host_and_port(host, port)}"
@@ -279,6 +290,30 @@ async def _addresses(options: GatewayOptions) -> list[_Found]:
             ips = ", ".join(sorted({str(address[4][0]) for address in addresses}))
             found.append(_Found("ok", f"{place}: resolves to {ips}"))
     return found
+
+
+def _bound(option: str, host: str, ports: Iterable[int]) -> Iterator[_Found]:
+    """Yield the addresses that a gateway cannot listen on. One that is used may be that of the gateway that runs."""
+    for port in ports:
+        try:
+            listen(host, port).close()
+        except OSError as error:
+            level: Level = "warning" if error.errno == errno.EADDRINUSE else "failure"
+            yield _Found(level, f"{option} {host_and_port(host, port)}: {error.strerror}")
+
+
+def _users(options: GatewayOptions) -> Iterator[_Found]:
+    """Yield what keeps the users of the files from connecting."""
+    users = options.users
+    if not isinstance(users, Users):
+        return
+    if not users.names:
+        yield _Found("failure", f"--sasl-users {users.path}: it has no user, so no client can connect")
+    if options.identities is not None:
+        without = sorted(users.names - options.identities.by_user.keys())
+        if without:
+            place = f"--cluster-identities {options.identities.path}"
+            yield _Found("warning", f"{place}: users without a section cannot connect: {some_names(without)}")
 
 
 def _limits(options: GatewayOptions, brokers: int) -> Iterator[_Found]:

@@ -25,6 +25,23 @@ _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 # By the protocol with SASL: the one without.
 _WITHOUT_SASL = {"SASL_PLAINTEXT": "PLAINTEXT", "SASL_SSL": "SSL"}
 _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
+# Options of kafka-python's clients without an effect in a gateway, by the reason.
+_WITHOUT_EFFECT: Mapping[str, str] = {
+    "bootstrap_servers": "CLUSTER has the addresses",
+    "receive_message_max_bytes": "responses of any size pass",
+    "max_in_flight_requests_per_connection": "the clients of the gateway limit their requests",
+    **dict.fromkeys(
+        (
+            "client_dns_lookup",
+            "metadata_max_age_ms",
+            "metric_group_prefix",
+            "metrics",
+            "proxy_url",
+            "socket_connection_setup_timeout_max_ms",
+        ),
+        "the gateway does not use it",
+    ),
+}
 
 
 def cluster_config(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,6 +67,34 @@ def cluster_config(given: Mapping[str, Any]) -> dict[str, Any]:
     return config
 
 
+def check_settings(given: Mapping[str, Any]) -> None:
+    """Raise ValueError for options without an effect, and for times that are too short."""
+    config = {**KafkaConnectionManager.DEFAULT_CONFIG, **given}
+    protocol = config["security_protocol"]
+    unused: Mapping[str, str] = {
+        **_WITHOUT_EFFECT,
+        **({} if uses_sasl(config) else _named("sasl_", f"security.protocol={protocol} has no SASL")),
+        **({} if uses_tls(config) else _named("ssl_", f"security.protocol={protocol} has no TLS")),
+    }
+    for name, value in given.items():
+        if name in unused:
+            raise ValueError(f"{_dotted(name)} has no effect: {unused[name]}")
+        least = 0 if "backoff" in name else 1
+        if name.endswith("_ms") and value < least:
+            raise ValueError(f"{_dotted(name)}: expected {least} or more milliseconds, found {value}")
+    if config["ssl_keyfile"] is not None and config["ssl_certfile"] is None:
+        raise ValueError("ssl.keyfile needs ssl.certfile")
+
+
+def _named(prefix: str, reason: str) -> dict[str, str]:
+    """Return the options whose names begin like this, each with the reason."""
+    return {name: reason for name in KafkaConnectionManager.DEFAULT_CONFIG if name.startswith(prefix)}
+
+
+def _dotted(name: str) -> str:
+    return name.replace("_", ".")
+
+
 def check_security(given: Mapping[str, Any], *, has_own_identity: bool) -> None:
     """Raise ValueError for options of security that cannot work.
 
@@ -61,8 +106,13 @@ def check_security(given: Mapping[str, Any], *, has_own_identity: bool) -> None:
         raise ValueError(f"security.protocol: expected one of {', '.join(_PROTOCOLS)}, found {protocol}")
     if not uses_sasl(config):
         if not has_own_identity:
-            raise ValueError(f"expected security.protocol=SASL_SSL of the cluster, found {protocol}")
+            raise ValueError(
+                f"expected security.protocol=SASL_SSL of the cluster, found {protocol}: users log in by SASL"
+            )
         return
+    for name in () if has_own_identity else ("sasl_plain_username", "sasl_plain_password"):
+        if config[name] is not None:
+            raise ValueError(f"{_dotted(name)} has no effect: each user has an own one at the cluster")
     mechanism = config["sasl_mechanism"] or PLAIN
     try:
         get_sasl_mechanism(mechanism)
@@ -76,7 +126,7 @@ def check_security(given: Mapping[str, Any], *, has_own_identity: bool) -> None:
         name for name in ("sasl_mechanism", "sasl_plain_username", "sasl_plain_password") if not config[name]
     ]
     if has_own_identity and missing and mechanism in MECHANISMS:
-        names = ", ".join(name.replace("_", ".") for name in missing)
+        names = ", ".join(map(_dotted, missing))
         raise ValueError(f"security.protocol={protocol} needs {names}")
 
 

@@ -83,6 +83,11 @@ class Users:
     _users: Mapping[str, _User]
     _secret: bytes = field(repr=False)
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the users."""
+        return frozenset(self._users)
+
     def reload(self) -> Users:
         """Read the file again. The secret stays, and so do salts of unknown names. Raises as `read_users`."""
         return _read_users(self.path, self.mechanisms, self._secret)
