@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from kafka import KafkaAdminClient
@@ -33,8 +33,9 @@ OLD, OLDEST, NEW = 2, 0, 11  # versions of Fetch
 
 
 @contextmanager
-def gateway_to(bootstrap: str, *options: object) -> Iterator[LoggedEndpoint]:
-    with LoggedEndpoint(f"kafka://{bootstrap}", *options, command=GATEWAY) as running:  # type: ignore[arg-type]
+def gateway_to(bootstrap: str, *options: object, listen: str = "127.0.0.1:0") -> Iterator[LoggedEndpoint]:
+    cluster: Any = f"kafka://{bootstrap}"
+    with LoggedEndpoint(cluster, *options, command=GATEWAY, listen=listen) as running:
         yield running
 
 
@@ -162,3 +163,11 @@ def test_health_when_no_broker_answers_then_lives_and_is_not_ready() -> None:
         assert status == 503
         assert "Connect call failed" in text
         assert "Connect call failed" in running.event("the cluster does not answer yet")["error"]
+
+
+def test_cluster_that_answers_only_later_then_the_log_tells_when(broker: Broker) -> None:
+    address = lasting_address()
+    with gateway_to(address) as running:
+        running.event("the cluster does not answer yet")
+        with gateway_to(broker.bootstrap, listen=address):
+            running.event("the cluster answers")

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -372,3 +374,15 @@ def test_cluster_that_refuses_the_gateway_then_the_log_says_so_at_once(
     error = running.event("connection closed")["error"]
     assert "SaslAuthenticationFailedError" in error
     assert "a wrong one" not in error
+
+
+def test_cluster_that_wants_credentials_when_the_gateway_has_none_then_it_is_not_ready(
+    open_gateway: Open,
+) -> None:
+    running = open_gateway("SASL_PLAINTEXT", "--metrics", "127.0.0.1:0")
+    page = f"http://{running.event('metrics are served')['address']}/health/ready"
+    with pytest.raises(HTTPError) as raised:
+        urlopen(page, timeout=60)
+    assert raised.value.code == 503
+    assert b"the broker closed the connection" in raised.value.read()
+    assert "the broker closed the connection" in running.event("the cluster does not answer yet")["error"]

@@ -96,8 +96,10 @@ async def authenticate(
             )
             response = await exchange(SaslAuthenticateRequest(version=version, auth_bytes=token))
             if response.error_code:
-                error = kafka_errors.for_code(response.error_code).__name__
-                raise kafka_errors.SaslAuthenticationFailedError(f"{error}: {response.error_message}")
+                error = kafka_errors.for_code(response.error_code)
+                is_named = error is kafka_errors.SaslAuthenticationFailedError  # by the exception itself
+                name = "" if is_named else f"{error.__name__}: "
+                raise kafka_errors.SaslAuthenticationFailedError(f"{name}{response.error_message}")
             if version >= _SESSION_LIFETIME:
                 lifetime_ms = response.session_lifetime_ms
         await _in_thread(mechanism.receive, response.auth_bytes)

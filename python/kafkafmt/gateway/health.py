@@ -1,7 +1,8 @@
 """Whether a gateway lives and whether clients should be sent to it: pages for load balancers and Kubernetes.
 
-A gateway is ready if a broker of the cluster answers. The question takes a connection of its own each time, under the
-gateway's identity if it has one, and its answer is used for a second.
+A gateway is ready if a broker of the cluster answers. With an identity that all clients share, the broker must also
+answer Metadata, which it does only after authentication. Each question takes a connection of its own. Its answer is
+used for a second.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ LIVE_PATH, READY_PATH = "/health/live", "/health/ready"
 _UNAVAILABLE = "503 Service Unavailable"
 # Seconds that an answer is used, that a broker has for its own, and that the event loop has for either.
 _USED_SECONDS, _BROKER_SECONDS, _LOOP_SECONDS = 1.0, 5.0, 6.0
+# Seconds until a cluster that has not answered is asked again for the log.
+_AGAIN_SECONDS = 5.0
 
 
 class Health:
-    """The health of a gateway, told by its event loop to threads that serve pages."""
+    """The health of a gateway. Its pages are for threads, which ask the event loop."""
 
     def __init__(self, options: GatewayOptions) -> None:
         self._loop = asyncio.get_running_loop()
@@ -44,22 +47,27 @@ class Health:
         self.apply(options)
 
     def apply(self, options: GatewayOptions) -> None:
-        """Use other options from now on. Raises TlsError and OSError for certificates."""
+        """Use these options from now on. Raises TlsError and OSError for certificates."""
         config = cluster_config(options.client_config)
-        self._config = ClientIdentity(config, options.identities, passes=options.passes_credentials).first
+        self._identity = ClientIdentity(config, options.identities, passes=options.passes_credentials)
         self._servers = options.servers
 
     def drain(self) -> None:
-        """Be ready no more."""
+        """Report from now on that the gateway is not ready."""
         self._is_draining = True
 
     async def log_cluster(self) -> None:
-        """Log whether the cluster answers. It need not: clients get errors that they try again for, until it does."""
+        """Log that the cluster answers. If it does not at first, log the reason once, and ask until it does.
+
+        Until then clients get errors after which they try again.
+        """
         problem = await self._ask_cluster()
-        if problem is None:
-            _log.info("the cluster answers")
-        else:
+        if problem is not None:
             _log.warning("the cluster does not answer yet", error=problem)
+        while problem is not None:
+            await asyncio.sleep(_AGAIN_SECONDS)
+            problem = await self._ask_cluster()
+        _log.info("the cluster answers")
 
     def pages(self) -> Pages:
         """Return the pages by their paths."""
@@ -92,9 +100,10 @@ class Health:
             return self._problem
 
     async def _ask_cluster(self) -> str | None:
-        upstreams = Upstreams(self._io, ClusterView(), self._servers, self._config)
+        upstreams = Upstreams(self._io, ClusterView(), self._servers, self._identity.first)
+        asked = upstreams.refresh([]) if self._identity.is_shared else upstreams.any()
         try:
-            await asyncio.wait_for(upstreams.any(), _BROKER_SECONDS)
+            await asyncio.wait_for(asked, _BROKER_SECONDS)
         except asyncio.TimeoutError:
             return f"no broker answers within {_BROKER_SECONDS:g} s"
         except (UpstreamError, KafkaError) as error:
