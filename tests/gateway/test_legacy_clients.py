@@ -10,7 +10,7 @@ from endpoints.endpoint_process import GATEWAY, HOST
 from endpoints.logged_endpoint import LoggedEndpoint
 from endpoints.scraping import legacy_clients_when, metric
 from gateway.test_old_and_new import kcat
-from kafkafmt.gateway.session import _FIRST_PASSED
+from kafkafmt.gateway.versions import FIRST_BATCHES
 from kafkafmt.gateway.translations import TRANSLATIONS
 from kafkafmt.server.legacy_clients import FIRST_VERSIONS
 
@@ -51,6 +51,6 @@ def test_old_client_when_it_uses_the_gateway_then_is_listed_and_new_ones_are_not
 
 def test_versions_when_translated_then_make_a_client_a_legacy_one() -> None:
     translated = {int(api): one.versions.stop for api, one in TRANSLATIONS.items()} | {
-        int(api): first for api, first in _FIRST_PASSED.items()
+        int(api): first for api, first in FIRST_BATCHES.items()
     }
     assert translated.items() <= {int(api): first for api, first in FIRST_VERSIONS.items()}.items()

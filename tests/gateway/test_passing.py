@@ -31,7 +31,7 @@ def test_responses_when_the_client_has_not_read_the_last_one_then_they_are_busy(
             responses = PassedResponses(Stream(ours), SECONDS, failures.append)
             response = MadeResponse(responses, RESPONSE)
             responses.expect(response)
-            response.go_on()
+            response.on_turn()
             assert responses.is_busy
 
             theirs.setblocking(False)

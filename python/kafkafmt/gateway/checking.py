@@ -1,4 +1,4 @@
-"""`kafkafmt gateway --check`: connects to the cluster, and tells what would work.
+"""`kafkafmt gateway --check`: connect to the cluster, and report what would work.
 
 Each line begins with `ok`, `warning` or `failure`. Nothing is changed: the requests are ApiVersions, Metadata and SASL.
 """
@@ -42,8 +42,8 @@ _SECONDS = 10.0
 _OTHER_PROTOCOL = re.compile(
     "the broker closed the connection$|IllegalSaslState|UNEXPECTED_EOF_WHILE_READING|WRONG_VERSION_NUMBER"
 )
-# The versions of requests that Java clients of a release send: one of an API each, as those of 0.8 and 0.9 cannot ask
-# which a broker takes. Later ones choose among those up to the given one, and are here with the least of them.
+# The versions of requests that Java clients of a release send: one for each API. Clients of 0.8 and 0.9 have no other,
+# because they cannot ask which versions a broker takes. For later clients it is the lowest that they know.
 _GROUPS = {ApiKey.JoinGroup: 0, ApiKey.SyncGroup: 0, ApiKey.Heartbeat: 0, ApiKey.LeaveGroup: 0}
 _COMMON = {ApiKey.Metadata: 0, ApiKey.FindCoordinator: 0}
 _RELEASES: Mapping[str, Mapping[int, int]] = {
@@ -131,7 +131,7 @@ async def check(options: GatewayOptions, write: Callable[[str], object]) -> bool
 
 
 class _Cluster(NamedTuple):
-    """What was learned of the cluster. versions: by API key, those that the first broker takes."""
+    """What the cluster answered. versions: by API key, those that the first broker takes."""
 
     versions: Mapping[int, range]
     release: str
@@ -173,16 +173,16 @@ class _Cluster(NamedTuple):
         for release, sent in _RELEASES.items():
             direct = [key for key, version in sent.items() if version not in self._taken(key)]
             through = [key for key, version in sent.items() if not self._is_offered(key, version)]
-            told = f"clients of Kafka {release}: "
+            prefix = f"clients of Kafka {release}: "
             if through:
-                yield _Found("failure", f"{told}not even through the gateway: {_names(through)}")
+                yield _Found("failure", f"{prefix}not even through the gateway: {_names(through)}")
             elif direct:
-                yield _Found("ok", f"{told}through the gateway only (directly refused: {_names(direct)})")
+                yield _Found("ok", f"{prefix}through the gateway only (directly refused: {_names(direct)})")
             else:
-                yield _Found("ok", f"{told}directly, too")
+                yield _Found("ok", f"{prefix}directly, too")
 
     def _taken(self, key: int) -> range:
-        """Return the versions that the cluster takes. Kafka 4 tells Produce 0 to 2, and refuses them."""
+        """Return the versions that the cluster takes. Kafka 4 lists Produce 0 to 2, but refuses them."""
         taken, fetch = self.versions.get(key, range(0)), self.versions.get(ApiKey.Fetch, range(0))
         if key == ApiKey.Produce and fetch and fetch[0] >= FIRST_BATCHES[ApiKey.Fetch]:
             return range(max(taken.start, FIRST_BATCHES[ApiKey.Produce]), taken.stop)
@@ -202,7 +202,7 @@ def _upstreams(view: ClusterView, servers: tuple[Address, ...], config: Mapping[
 
 
 def _as_whom(config: Mapping[str, Any], protocol: str) -> str:
-    """Return who the gateway is at the cluster. protocol: the one of the settings, which may need credentials."""
+    """Return the user of the gateway at the cluster, as text. protocol: `security_protocol` of the settings."""
     if config["security_protocol"] != protocol:
         return f" without credentials ({protocol})"
     name = (
@@ -231,7 +231,7 @@ def _reason(error: Exception) -> str:
 async def _first_identity(
     options: GatewayOptions, view: ClusterView, identity: ClientIdentity, tell: Callable[[_Found], None]
 ) -> Upstreams | None:
-    """Return the connections of somebody whom the cluster lets in; None if nobody is known."""
+    """Return connections under the first identity that the cluster accepts; None if there is none to try."""
     if options.passes_credentials:
         return None
     if options.identities is None:
@@ -270,7 +270,7 @@ async def _brokers(
 
 
 async def _addresses(options: GatewayOptions) -> list[_Found]:
-    """Return whether the addresses of the gateway can be used."""
+    """Return which addresses cannot be listened on, and to what the advertised name resolves."""
     ports = () if options.broker_ports is None else options.broker_ports.all
     found = [
         *_bound("--listen", options.host, [options.port]),
@@ -303,7 +303,7 @@ def _bound(option: str, host: str, ports: Iterable[int]) -> Iterator[_Found]:
 
 
 def _users(options: GatewayOptions) -> Iterator[_Found]:
-    """Yield what keeps the users of the files from connecting."""
+    """Yield which users of the files cannot connect."""
     users = options.users
     if not isinstance(users, Users):
         return

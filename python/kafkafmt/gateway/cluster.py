@@ -13,12 +13,13 @@ from kafkafmt.gateway.routes import Broker
 from kafkafmt.server.request import Message
 
 # Values of the field `key_type` of FindCoordinator.
-_KEY_TYPES = {0: Broker.GROUP, 1: Broker.TRANSACTION}
+KEY_TYPES = {Broker.GROUP: 0, Broker.TRANSACTION: 1}
+_BY_KEY_TYPE = {key_type: broker for broker, key_type in KEY_TYPES.items()}
 # So many coordinators are remembered; the oldest are forgotten first.
 _MAX_COORDINATORS = 10_000
 
 
-# With these codes a broker answers that it does not lead a partition, or that it has another idea of it.
+# Error codes of a broker that does not lead the partition, or knows another epoch or id of it.
 STALE_LEADER_CODES = frozenset(
     error.errno
     for error in (
@@ -33,7 +34,7 @@ STALE_LEADER_CODES = frozenset(
         errors.InconsistentTopicIdError,
     )
 )
-# With these a broker answers that it does not coordinate a group or a transaction.
+# Error codes of a broker that does not coordinate the group or the transaction.
 STALE_COORDINATOR_CODES = frozenset(
     (errors.CoordinatorNotAvailableError.errno, errors.NotCoordinatorError.errno)
 )
@@ -55,11 +56,11 @@ class Address(NamedTuple):
 
 
 class ClusterView:
-    """The brokers of a cluster as the newest metadata tells them. All clients of a gateway share one.
+    """The brokers of a cluster, from the newest metadata. All clients of a gateway share one.
 
-    It may be out of date. A broker then answers that it is not the leader, or not the coordinator, and the client
-    asks again for what it needs: that response passes here, too. What was learned before a broker could not be
-    reached is not used for that broker.
+    It may be out of date. A broker then answers that it is not the leader, or not the coordinator. The client asks
+    for the new one, and the view learns from that response. After a broker could not be reached, the view does not use
+    what it learned of that broker before.
     """
 
     def __init__(self) -> None:
@@ -103,13 +104,13 @@ class ClusterView:
         return int(errors.UnknownTopicOrPartitionError.errno)
 
     def forget_leaders(self, topic: str | UUID) -> None:
-        """Forget the leaders of a topic: a broker has answered that it is none."""
+        """Forget the leaders of a topic: a broker answered that it is not the leader."""
         name = self._names.get(topic) if isinstance(topic, UUID) else topic
         if name is not None:
             self._leaders.pop(name, None)
 
     def suspect(self, node_id: int) -> None:
-        """Do not use what was learned so far for a broker, which cannot be reached: it may lead nothing any more."""
+        """Stop using what was learned of a broker: it cannot be reached, so it may lead nothing any more."""
         self._now += 1
         self._suspected[node_id] = self._now
         if self.controller_id == node_id:
@@ -123,7 +124,7 @@ class ClusterView:
         return None if self._suspected.get(node_id, 0) > learned else node_id
 
     def forget_coordinator(self, broker: Broker, key: str) -> None:
-        """Forget a coordinator, which has answered that it is none."""
+        """Forget a coordinator, which answered that it is not the coordinator."""
         self._coordinators.pop((broker, key), None)
 
     def forget_stale(self, request: Message, response: Message) -> None:
@@ -159,7 +160,7 @@ class ClusterView:
                 if topic.error_code in _GONE:
                     self._forget(topic.name)
                 continue
-            # Partitions without a leader are kept, to tell them from those that do not exist.
+            # Partitions without a leader are kept, because others do not exist.
             self._leaders[topic.name] = {one.partition_index: one.leader_id for one in topic.partitions}
             self._learned[topic.name] = self._now
             topic_id = getattr(topic, "topic_id", None)  # zero: the broker knows none
@@ -175,7 +176,7 @@ class ClusterView:
             self._names.pop(topic_id, None)
 
     def _learn_coordinators(self, request: Message, response: Message) -> None:
-        broker = _KEY_TYPES.get(request.key_type if request.API_VERSION >= 1 else 0)
+        broker = _BY_KEY_TYPE.get(request.key_type if request.API_VERSION >= 1 else 0)
         if broker is None:
             return
         found = (

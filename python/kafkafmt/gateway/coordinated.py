@@ -1,7 +1,7 @@
-"""Responses of coordinators that pass. One that tells that the broker is none is noticed.
+"""Responses of coordinators that pass. The gateway searches them for error codes of brokers that do not coordinate.
 
-A client asks for the coordinator then. Its question may reach another gateway, or another worker. So each of them
-looks for the error code itself.
+After such a code the client asks for the coordinator. Another gateway or worker may get that request. So each of them
+searches for the error codes itself.
 """
 
 from __future__ import annotations
@@ -9,18 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kafka import errors
-
+from kafkafmt.gateway.cluster import STALE_COORDINATOR_CODES
 from kafkafmt.gateway.passing import PassedResponse, PassedResponses
 
 if TYPE_CHECKING:
     from kafkafmt.client.broker_connection import BrokerConnection
 
 _CODE_BYTES = 2
-_CODES = tuple(
-    int(error.errno).to_bytes(_CODE_BYTES, "big")
-    for error in (errors.NotCoordinatorError, errors.CoordinatorNotAvailableError)
-)
+_CODES = tuple(code.to_bytes(_CODE_BYTES, "big") for code in STALE_COORDINATOR_CODES)
 # Responses with these error codes have little else in them.
 _SEARCHED_BYTES = 64 * 1024
 

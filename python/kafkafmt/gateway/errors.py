@@ -1,4 +1,4 @@
-"""Why a gateway cannot answer from its cluster. The client's connection is closed, if no response can tell it."""
+"""Why a gateway cannot answer from its cluster. Without a response for the error, it closes the client's connection."""
 
 from __future__ import annotations
 

@@ -3,11 +3,12 @@
 A hint's node ids stay. Clients know from metadata at which address of the gateway they reach each node. So the
 addresses are hidden: their field gets a tag that clients do not know, and skip. The response keeps its size.
 
-The error codes of partitions are read on the way: a broker that leads a partition no longer tells it here.
+The error codes of partitions are read as the response passes: a broker reports there that it leads no more.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -79,8 +80,55 @@ def _varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-class HintedFetch(PassedResponse):
-    """A Fetch response. All of it is written as it comes, but for the tagged fields at its end.
+class _HintedAtEnd(PassedResponse, ABC):
+    """A response whose addresses are after its topics. The topics are written as they come, and the rest at the end.
+
+    walk: over the topics. on_errors: called with the errors of partitions.
+    """
+
+    def __init__(
+        self,
+        responses: PassedResponses,
+        connection: BrokerConnection,
+        walk: FetchResponseWalk | ShareResponseWalk,
+        on_errors: OnErrors,
+    ) -> None:
+        super().__init__(responses, connection)
+        self._walk = walk
+        self._walker = ResponseWalker(walk)
+        self._on_errors = on_errors
+        self._end: bytearray | None = None  # what follows the topics
+        self._left = 0
+
+    def begin(self, size: int) -> None:
+        self._left = size
+        super().begin(size)
+
+    def take(self, data: memoryview) -> None:
+        self._left -= len(data)
+        if self._end is not None:
+            self._end += data
+        else:
+            end = self._walker.count(data)
+            if end:
+                super().take(data[:end])
+            if self._walker.is_at_end:
+                self._end = bytearray(data[end:])
+        if not self._left and self._end:
+            super().take(memoryview(self._without_addresses(self._end)))
+
+    def end(self, error: Exception | None) -> None:
+        if error is None and self._walk.errors:
+            self._on_errors(self._walk.errors)
+        super().end(error)
+
+    @abstractmethod
+    def _without_addresses(self, end: bytearray) -> bytes | bytearray:
+        """Return the end of the response without addresses, of the same size."""
+
+
+class HintedFetch(_HintedAtEnd):
+    """A Fetch response. The addresses at its end are a tagged field.
 
     on_errors: called with the errors of partitions. on_session: called with the session that the broker has opened.
     """
@@ -93,37 +141,17 @@ class HintedFetch(PassedResponse):
         on_errors: OnErrors,
         on_session: Callable[[int], None] | None = None,
     ) -> None:
-        super().__init__(responses, connection)
-        self._walk = FetchResponseWalk(version)
-        self._walker = ResponseWalker(self._walk)
-        self._on_errors, self._on_session = on_errors, on_session
-        self._tags: bytearray | None = None
-        self._left = 0
-
-    def begin(self, size: int) -> None:
-        self._left = size
-        super().begin(size)
-
-    def take(self, data: memoryview) -> None:
-        self._left -= len(data)
-        if self._tags is not None:
-            self._tags += data
-        else:
-            end = self._walker.count(data)
-            if end:
-                super().take(data[:end])
-            if self._walker.is_at_end:
-                self._tags = bytearray(data[end:])
-        if not self._left and self._tags:
-            super().take(memoryview(without_addresses(self._tags)))
+        self._fetched = FetchResponseWalk(version)
+        super().__init__(responses, connection, self._fetched, on_errors)
+        self._on_session = on_session
 
     def end(self, error: Exception | None) -> None:
-        if error is None:
-            if self._on_session is not None and self._walk.session_id:
-                self._on_session(self._walk.session_id)
-            if self._walk.errors:
-                self._on_errors(self._walk.errors)
+        if error is None and self._on_session is not None and self._fetched.session_id:
+            self._on_session(self._fetched.session_id)
         super().end(error)
+
+    def _without_addresses(self, end: bytearray) -> bytearray:
+        return without_addresses(end)
 
 
 class HintedProduce(PassedResponse):
@@ -165,48 +193,10 @@ class HintedProduce(PassedResponse):
         super().take(memoryview(self._held))
 
 
-class HintedShare(PassedResponse):
+class HintedShare(_HintedAtEnd):
     """A response to ShareFetch or ShareAcknowledge (KIP-932). The addresses at its end are an array."""
 
-    def __init__(
-        self,
-        responses: PassedResponses,
-        connection: BrokerConnection,
-        walk: ShareResponseWalk,
-        on_errors: OnErrors,
-    ) -> None:
-        super().__init__(responses, connection)
-        self._walk = walk
-        self._walker = ResponseWalker(self._walk)
-        self._on_errors = on_errors
-        self._end: bytearray | None = None
-        self._left = 0
-
-    def begin(self, size: int) -> None:
-        self._left = size
-        super().begin(size)
-
-    def take(self, data: memoryview) -> None:
-        self._left -= len(data)
-        if self._end is not None:
-            self._end += data
-        else:
-            end = self._walker.count(data)
-            if end:
-                super().take(data[:end])
-            if self._walker.is_at_end:
-                self._end = bytearray(data[end:])
-        if not self._left and self._end:
-            super().take(memoryview(_without_endpoints(self._end)))
-
-    def end(self, error: Exception | None) -> None:
-        if error is None and self._walk.errors:
-            self._on_errors(self._walk.errors)
-        super().end(error)
-
-
-def _without_endpoints(end: bytearray) -> bytes | bytearray:
-    """Return the end of a response of the same size, with an empty array of endpoints."""
-    if end.startswith(_EMPTY_ARRAY):
-        return end
-    return _EMPTY_ARRAY + unknown_tags(len(end) - len(_EMPTY_ARRAY))
+    def _without_addresses(self, end: bytearray) -> bytes | bytearray:
+        if end.startswith(_EMPTY_ARRAY):
+            return end
+        return _EMPTY_ARRAY + unknown_tags(len(end) - len(_EMPTY_ARRAY))

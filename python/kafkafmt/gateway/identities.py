@@ -1,14 +1,14 @@
 """The identity under which a client's connections reach the brokers.
 
-By default it is that of the gateway, from the settings of the cluster. A file may give each user one of their own:
+By default it is that of the gateway, from the settings of the cluster. A file may have an identity for each user:
 
     [alice]
     username = alice-upstream
     password = wonderland
     mechanism = SCRAM-SHA-512
 
-Without `username` it is the name of the section, without `mechanism` that of the settings. Or the client's own name
-and password are passed on: the broker that accepts them has authenticated the client.
+The default of `username` is the name of the section, and that of `mechanism` is in the settings. Or the gateway
+passes on the client's own name and password: the broker that accepts them has authenticated the client.
 """
 
 from __future__ import annotations

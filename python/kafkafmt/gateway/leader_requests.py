@@ -22,7 +22,7 @@ from _kafkafmt.server.producing import decode_produce_request
 from kafkafmt.gateway.errors import UpstreamAuthenticationError, UpstreamError
 from kafkafmt.gateway.hints import HintedFetch, HintedProduce, HintedShare, OnErrors
 from kafkafmt.gateway.leaders import Sessions, by_leader, forget_leaders, topic_name
-from kafkafmt.gateway.passing import MadeResponse, PassedResponses
+from kafkafmt.gateway.passing import SIZE_BYTES, MadeResponse, PassedResponses, framed
 from kafkafmt.gateway.routes import read_string
 from kafkafmt.gateway.split_fetch import MergedFetch, Wanted
 from kafkafmt.gateway.split_fetch import encode_part as encode_fetch_part
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from _kafkafmt.server.fetching import FetchRequest
     from _kafkafmt.server.producing import ProduceRequest
 
-_SIZE_BYTES = 4
 _NO_ACKS = 0
 # From this version of Produce and of Fetch on topics are named by id (KIP-516).
 _TOPIC_IDS = 13
@@ -98,7 +97,7 @@ class LeaderRequests:
             return
         upstream = await self._node(next(iter(nodes), None))
         await upstream.wait_free()
-        pieces = _framed(frame)
+        pieces = framed(frame)
         if request.acks == _NO_ACKS:
             await upstream.send(pieces)
             return
@@ -150,7 +149,7 @@ class LeaderRequests:
 
     async def _pass_fetch(self, frame: memoryview, head: Head) -> None:
         if self._upstreams.own is not None:
-            await self._fetch_from(self._upstreams.own, _framed(frame), head, opens=False)
+            await self._fetch_from(self._upstreams.own, framed(frame), head, opens=False)
             return
         request = decode_fetch_request(frame)
         if request is None:
@@ -229,7 +228,7 @@ class LeaderRequests:
         message = FetchResponse(version=head.version, error_code=errors.FetchSessionIdNotFoundError.errno)
         response = MadeResponse(self._passed, encode_response(head.correlation_id, message))
         self._passed.expect(response)
-        response.go_on()
+        response.on_turn()
 
     # Share groups
 
@@ -251,7 +250,7 @@ class LeaderRequests:
         on_errors = self._on_errors(_TOPIC_IDS, self._shared, node)
         response = HintedShare(self._passed, upstream.connection, walk, on_errors)
         self._passed.expect(response)
-        upstream.connection.send_passing(_framed(frame), head.correlation_id, response, math.inf)
+        upstream.connection.send_passing(framed(frame), head.correlation_id, response, math.inf)
 
     def _on_errors(
         self,
@@ -259,7 +258,7 @@ class LeaderRequests:
         sessions: Sessions[int] | Sessions[tuple[str | None, str | None]] | None = None,
         node: int | None = None,
     ) -> OnErrors:
-        """Return a function that forgets the leaders that are none, and the sessions at a node that leads no more."""
+        """Return a function that forgets leaders that have changed, and the sessions at a node that leads no more."""
 
         def learn(found: Iterable[tuple[bytes, int, int]]) -> None:
             has_moved = forget_leaders(self._upstreams.view, found, are_ids=version >= _TOPIC_IDS)
@@ -272,17 +271,13 @@ class LeaderRequests:
         return await (self._upstreams.any() if node is None else self._upstreams.node(node))
 
 
-def _framed(frame: memoryview) -> list[Buffer]:
-    return [len(frame).to_bytes(_SIZE_BYTES, "big"), frame]
-
-
 def _without_rack(frame: memoryview, request: FetchRequest) -> list[Buffer]:
     size = request.rack_size
     if not size:
-        return _framed(frame)
+        return framed(frame)
     view, begin = memoryview(frame), request.rack_position
     return [
-        len(frame).to_bytes(_SIZE_BYTES, "big"),
+        len(frame).to_bytes(SIZE_BYTES, "big"),
         view[:begin],
         _NO_RACK * size,
         view[begin + size :],

@@ -57,7 +57,7 @@ def topic_name(topic: bytes) -> str:
 
 
 def forget_leaders(view: ClusterView, found: Iterable[tuple[bytes, int, int]], *, are_ids: bool) -> bool:
-    """Forget the leaders of partitions that answered that they are none. Returns whether any has moved.
+    """Forget the leaders of partitions that have others. Returns whether any has moved.
 
     found: tuples of topic, partition and error code. A topic is its name in UTF-8 or, with `are_ids`, its id.
     """
@@ -74,8 +74,8 @@ async def by_leader(
 ) -> dict[int | None, list[_Part]]:
     """Return parts of a request by the node that leads their partitions; None: by any node.
 
-    parts: each with its topic and partition. Those without a leader are with others, or with None if all are: each
-    broker knows that they have none.
+    parts: each with its topic and partition. Any broker answers for parts without a leader. So they are with the parts
+    of another broker, or with None if no part has a leader.
     """
     found = list(parts)
     by_node = _grouped(upstreams.view, found)

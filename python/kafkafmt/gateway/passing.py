@@ -18,10 +18,17 @@ from kafkafmt.gateway.errors import UpstreamError
 from kafkafmt.records.channel import write_bytes
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from kafkafmt.client.broker_connection import BrokerConnection
     from kafkafmt.server.stream import Stream
 
-_SIZE_BYTES = 4
+SIZE_BYTES = 4
+
+
+def framed(frame: memoryview) -> list[Buffer]:
+    """Return a request with its size before it."""
+    return [len(frame).to_bytes(SIZE_BYTES, "big"), frame]
 
 
 class ExpectedResponse(Protocol):
@@ -32,8 +39,8 @@ class ExpectedResponse(Protocol):
 
     is_begun: bool
 
-    def go_on(self) -> None:
-        """Be the next response."""
+    def on_turn(self) -> None:
+        """Begin to write: the response is the next one."""
 
 
 class PassedResponses:
@@ -100,18 +107,18 @@ class PassedResponses:
                 connection.pause()
 
     def end(self) -> None:
-        """Go on with the next response: the current one is complete."""
+        """Begin the next response: the current one is complete."""
         self._waiting.popleft()
         if not self._unwritten:
             self._begin_next()
 
     def fail(self, error: Exception) -> None:
-        """Tell that the responses cannot be completed."""
+        """Report that the responses cannot be completed."""
         self._on_end(UpstreamError(str(error)) if isinstance(error, KafkaError) else error)
 
     def _begin_next(self) -> None:
         if self._waiting:
-            self._waiting[0].go_on()
+            self._waiting[0].on_turn()
         for changed in self._changes:
             if not changed.done():
                 changed.set_result(None)
@@ -174,8 +181,8 @@ class PassedResponse:
         else:
             self._responses.fail(error)
 
-    def go_on(self) -> None:
-        """Be the next response."""
+    def on_turn(self) -> None:
+        """Begin to write: the response is the next one."""
         if self._size is not None and not self.is_begun:
             self._write_size()
             self._connection.resume()
@@ -183,7 +190,7 @@ class PassedResponse:
     def _write_size(self) -> None:
         assert self._size is not None
         self.is_begun = True
-        self._responses.write(self._connection, memoryview(self._size.to_bytes(_SIZE_BYTES, "big")))
+        self._responses.write(self._connection, memoryview(self._size.to_bytes(SIZE_BYTES, "big")))
 
 
 class MadeResponse:
@@ -194,7 +201,7 @@ class MadeResponse:
         self._responses = responses
         self._frame = frame
 
-    def go_on(self) -> None:
+    def on_turn(self) -> None:
         """Write the response, if it is the next one."""
         if self._responses.is_next(self) and not self.is_begun:
             self.is_begun = True

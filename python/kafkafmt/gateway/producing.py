@@ -28,6 +28,7 @@ from kafkafmt.gateway.cluster import STALE_LEADER_CODES
 from kafkafmt.gateway.error_codes import known_code
 from kafkafmt.gateway.errors import UpstreamError, UpstreamTimeoutError
 from kafkafmt.gateway.leaders import topic_name
+from kafkafmt.gateway.versions import FIRST_BATCHES
 from kafkafmt.server.errors import MalformedRequestError, RequestError
 from kafkafmt.server.metrics import Conversions
 from kafkafmt.server.produced_records import RefusedRecordsError, checked_run
@@ -51,7 +52,6 @@ _log = structlog.get_logger()
 _ALL, _NONE, _LEADER = -1, 0, 1
 # Newer versions name topics by id (KIP-516).
 _NEWEST_WITH_NAMES = 12
-_FIRST_VERSION_OF_BATCHES = 3
 # The largest batch that brokers can take: the broker has the limit of the topic.
 _MAX_BATCH_BYTES = 2**31 - 1
 _NOT_APPENDED = -1
@@ -105,9 +105,9 @@ class _ProduceAnswers:
         for number, answer in answers:
             self.by_number[number] = answer
         self.unanswered -= 1
-        self.go_on()
+        self.on_turn()
 
-    def go_on(self) -> None:
+    def on_turn(self) -> None:
         """Write the response, if it is the next one and all brokers have answered."""
         if self.unanswered or self.is_begun or not self._responses.is_next(self):
             return
@@ -136,7 +136,7 @@ class TranslatedProduce:
         `acks` 0.
         """
         request = decode_produce_request(frame)
-        if request is None or request.version >= _FIRST_VERSION_OF_BATCHES:
+        if request is None or request.version >= FIRST_BATCHES[ApiKey.Produce]:
             raise MalformedRequestError(
                 f"Produce of {memoryview(frame).nbytes} bytes: expected version 0 to 2"
             )
@@ -152,7 +152,7 @@ class TranslatedProduce:
         for upstream, of_one in by_leader.parts:
             await self._send(upstream, request, of_one, answers)
         if is_answered:
-            answers.go_on()
+            answers.on_turn()
         elif answers.error_code:
             await self._responses.wait_below(1)
             raise UnansweredProduceError(

@@ -22,9 +22,9 @@ _NULL = -1
 class Broker(Enum):
     """Which broker answers an API, if the client's connection stands for the whole cluster.
 
-    OWN: the broker that the client means, which only its own listener tells.
-    GATEWAY: it is about the client's connection, which ends here. Behind it there are connections of the gateway.
-    BETWEEN: brokers send it to each other, so it is not offered.
+    OWN: the broker of the client's listener. Without a listener for each broker the request does not name it.
+    GATEWAY: the gateway itself, because the request is about the client's connection.
+    BETWEEN: none. Brokers send the request to each other, so it is not offered.
     """
 
     ANY = "any"

@@ -86,8 +86,8 @@ async def _serve_by_workers(
         folder, health = None, Health(options)
         if options.metrics is not None:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="kafkafmt-metrics-")))
-            told = workers_metrics(folder)
-            serve_metrics(stack, told, options.metrics, options.request_timeout, health.pages())
+            served = workers_metrics(folder)
+            serve_metrics(stack, served, options.metrics, options.request_timeout, health.pages())
         open_worker = partial(open_worker_gateway, of_brokers)
         supervisor = Supervisor(options, open_worker, listener, {}, folder)
 

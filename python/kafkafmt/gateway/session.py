@@ -15,7 +15,7 @@ from kafkafmt.gateway.coordinated import CoordinatedResponse
 from kafkafmt.gateway.errors import UpstreamAuthenticationError, UpstreamError
 from kafkafmt.gateway.fetching import TranslatedFetch
 from kafkafmt.gateway.leader_requests import LeaderRequests
-from kafkafmt.gateway.passing import PassedResponse, PassedResponses
+from kafkafmt.gateway.passing import PassedResponse, PassedResponses, framed
 from kafkafmt.gateway.producing import TranslatedProduce
 from kafkafmt.gateway.routes import Broker, broker_of, coordinator_key
 from kafkafmt.gateway.splitting import SPLITS, ask_split, is_split
@@ -23,24 +23,19 @@ from kafkafmt.gateway.translations import TRANSLATIONS, Translation, passed_vers
 from kafkafmt.gateway.unreachable import unreachable_response
 from kafkafmt.gateway.upstream import Upstream
 from kafkafmt.gateway.upstreams import Upstreams
-from kafkafmt.gateway.versions import answer_versions, is_offered
+from kafkafmt.gateway.versions import FIRST_BATCHES, answer_versions, is_offered
 from kafkafmt.server.errors import UnsupportedRequestError
 from kafkafmt.server.heads import read_head
 from kafkafmt.server.wire import api_name
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
     from kafkafmt.gateway.cluster import Address
     from kafkafmt.server.request import Handler, Message, Request
     from kafkafmt.server.stream import Stream
 
-_SIZE_BYTES = 4
 _VERSION = slice(2, 4)  # in a request without its size
 # Requests of a client that wait for responses. Kafka's clients have 5 by default.
 _MAX_WAITING = 16
-# Below these versions records are in formats that new brokers do not take or send.
-_FIRST_PASSED: Mapping[int, int] = {ApiKey.Produce: 3, ApiKey.Fetch: 4}
 # Requests that change the configuration of topics.
 _ALTERING = frozenset((ApiKey.AlterConfigs, ApiKey.IncrementalAlterConfigs))
 _WITH_RECORDS = frozenset((ApiKey.Produce, ApiKey.Fetch, ApiKey.ShareFetch, ApiKey.ShareAcknowledge))
@@ -118,7 +113,7 @@ class ClientSession:
                 return False
             raise
         passed = passed_version(api_key, version, taken)
-        if passed is not None and passed >= _FIRST_PASSED.get(api_key, 0):
+        if passed is not None and passed >= FIRST_BATCHES.get(api_key, 0):
             return self.upstreams.own is not None or not is_split(api_key, version)
         if is_translated:
             return False
@@ -147,15 +142,14 @@ class ClientSession:
         key = coordinator_key(frame, head) if is_coordinated else None
         upstream = await self._upstream_of(broker, key)
         await upstream.wait_free()
-        size, connection = len(frame), upstream.connection
+        connection = upstream.connection
         response = PassedResponse(self._passed, connection)
         if key is not None:
             forget = partial(self.upstreams.view.forget_coordinator, broker, key)
             response = CoordinatedResponse(self._passed, connection, forget)
         self._passed.expect(response)
-        pieces: list[Buffer] = [size.to_bytes(_SIZE_BYTES, "big"), frame]
         # The client has a limit of its own for each request: a group may take minutes to rebalance.
-        connection.send_passing(pieces, head.correlation_id, response, math.inf)
+        connection.send_passing(framed(frame), head.correlation_id, response, math.inf)
 
     async def wait_sent(self) -> None:
         """Wait until brokers have taken all of the requests. Raises UpstreamError."""
@@ -188,7 +182,7 @@ class ClientSession:
         await self._passed.wait_below(_MAX_WAITING)
         await self._producing.answer(request.frame, request.client)
         request.frame = None
-        with suppress(UpstreamError):  # the response tells of it
+        with suppress(UpstreamError):  # the response has the error
             await self.wait_sent()
 
     async def _answer_named(self, request: Request) -> Message:
@@ -201,7 +195,7 @@ class ClientSession:
 
     async def _answer_versions(self, request: Request) -> Message:
         upstream = await self._own_or_any()
-        # Some APIs are offered only if the cluster has one broker. Brokers tell that after authentication.
+        # Some APIs are offered only if the cluster has one broker. Brokers answer that after authentication.
         if self.upstreams.is_identified and not self.upstreams.view.brokers:
             with suppress(UpstreamError):
                 await self.upstreams.refresh([], request.memory)
@@ -242,8 +236,8 @@ class ClientSession:
         return self._versions.get(api_key, range(0)) if self._is_offered(api_key) else range(0)
 
     def _translated(self, api_key: int) -> range:
-        if api_key in _FIRST_PASSED:
-            return range(_FIRST_PASSED[api_key])
+        if api_key in FIRST_BATCHES:
+            return range(FIRST_BATCHES[api_key])
         found = TRANSLATIONS.get(api_key)
         return range(0) if found is None or not self._is_offered(api_key) else found.versions
 

@@ -21,6 +21,7 @@ from _kafkafmt.client.messages import RequestHeader
 from _kafkafmt.server.fetching import FetchedPartition, encode_fetch_response
 from kafkafmt.gateway.errors import UpstreamError
 from kafkafmt.gateway.hints import OnErrors, unknown_tags
+from kafkafmt.gateway.passing import SIZE_BYTES
 from kafkafmt.gateway.walking import ResponseWalker
 from kafkafmt.server.heads import is_flexible
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from kafkafmt.client.broker_connection import BrokerConnection
     from kafkafmt.gateway.passing import PassedResponses
 
-_SIZE_BYTES = 4
 _FIRST_WITH_SESSIONS = 7
 _NO_SESSION_ID = 0
 _NO_SESSION = FetchSession(_NO_SESSION_ID, -1)
@@ -39,7 +39,7 @@ _NO_TAGS = b"\0"
 _SPARE_TAGS = 1
 # Each of two parts or more has a byte of tags, too.
 _LEAST_TAGS = 2 + _SPARE_TAGS
-# A broker without records lets the records of others wait for so long.
+# How long a broker without records delays the records of the others.
 _MAX_WAIT_MS = 100
 
 
@@ -89,7 +89,7 @@ def refused_part(request: FetchRequest, wanted: Sequence[Wanted], error_code: in
         refused = FetchedPartition(one.partition, error_code, _UNKNOWN, _UNKNOWN, _UNKNOWN, None, 0)
         topics.setdefault(_name(topic), []).append(refused)
     (frame,) = encode_fetch_response(request.version, request.correlation_id, list(topics.items()))
-    return frame[_SIZE_BYTES:]
+    return frame[SIZE_BYTES:]
 
 
 def _name(topic: WantedTopic) -> bytes:
@@ -130,9 +130,9 @@ class MergedFetch:
     def expect_parts(self) -> None:
         """Begin the response as soon as all parts that were added have begun."""
         self._waiting = sum(part.head is None for part in self._parts)
-        self.go_on()
+        self.on_turn()
 
-    def go_on(self) -> None:
+    def on_turn(self) -> None:
         """Begin the response, if it is the next one and all parts have begun."""
         if self._waiting or self.is_begun or not self._responses.is_next(self):
             return
@@ -144,14 +144,14 @@ class MergedFetch:
             topics_bytes += _SPARE_TAGS
         self._left_bytes = topics_bytes
         size = len(head) + topics_bytes
-        self._responses.write(None, memoryview(size.to_bytes(_SIZE_BYTES, "big") + head))
-        self._parts[0].go_on()
+        self._responses.write(None, memoryview(size.to_bytes(SIZE_BYTES, "big") + head))
+        self._parts[0].on_turn()
 
     def part_begun(self) -> None:
         """Note that one more part has begun."""
         if self._waiting > 0:
             self._waiting -= 1
-            self.go_on()
+            self.on_turn()
 
     def write(self, connection: BrokerConnection | None, topics: memoryview) -> None:
         """Write bytes of the topics of the current part."""
@@ -160,13 +160,13 @@ class MergedFetch:
             self._responses.write(connection, topics)
 
     def part_ended(self) -> None:
-        """Go on with the next part: the current one is complete."""
+        """Begin the next part: the current one is complete."""
         self._current += 1
         if self._current < len(self._parts):
-            self._parts[self._current].go_on()
+            self._parts[self._current].on_turn()
             return
         if self._left_bytes < _LEAST_TAGS if self._is_flexible else self._left_bytes:
-            self.fail(UpstreamError("Fetch: a part of the response has not the topics that its head tells"))
+            self.fail(UpstreamError("Fetch: a part of the response has fewer topics than its head states"))
             return
         if self._is_flexible:
             self._responses.write(None, memoryview(unknown_tags(self._left_bytes)))
@@ -177,7 +177,7 @@ class MergedFetch:
         self._responses.end()
 
     def fail(self, error: Exception) -> None:
-        """Tell that a part that has begun cannot be completed."""
+        """Report that a part that has begun cannot be completed."""
         self._responses.fail(error)
 
     def _head(self, heads: Sequence[FetchResponseWalk]) -> bytes:
@@ -252,14 +252,14 @@ class FetchPart:
             self._merged.fail(error)
 
     def refuse(self, error_code: int) -> None:
-        """Be a part that has an error code for each partition. What comes from the broker is dropped."""
+        """Answer with an error code for each partition. Bytes that the broker still sends are dropped."""
         self._is_refused = self._is_ended = True
         self._held = bytearray(refused_part(self._request, self._wanted, error_code))
         self.size = len(self._held)
         self._look()
 
-    def go_on(self) -> None:
-        """Be the current part."""
+    def on_turn(self) -> None:
+        """Begin to write: the part is the current one."""
         self._is_current = True
         held, self._held = self._held, bytearray()
         self._write(memoryview(held))

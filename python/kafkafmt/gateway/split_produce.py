@@ -93,9 +93,9 @@ class MergedProduce:
             for topic in decoded.responses:
                 self._add(topic)
         self._left -= 1
-        self.go_on()
+        self.on_turn()
 
-    def go_on(self) -> None:
+    def on_turn(self) -> None:
         """Write the response, if it is the next one and all brokers have answered."""
         if self._left or self.is_begun or not self._responses.is_next(self):
             return

@@ -9,8 +9,9 @@ from __future__ import annotations
 import copy
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 from kafka import errors
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from kafkafmt.server.request import Message, Request
 
 _log = structlog.get_logger()
+
+_Element = TypeVar("_Element")
 
 # Types of resources whose names are node ids (`ConfigResource.Type`).
 _BROKER_RESOURCES = frozenset((4, 8))
@@ -101,9 +104,7 @@ class _ByLeader(Split):
                 for one in getattr(topic, self._partitions)
             ),
         )
-        if len(found) < 2:
-            return [(next(iter(found), None), request)]
-        return [(node, self._part(request, of_node)) for node, of_node in found.items()]
+        return _parts(request, found, partial(self._part, request))
 
     def _number(self, partition: Any) -> int:
         number: int = partition if self._index is None else getattr(partition, self._index)
@@ -167,22 +168,15 @@ class _Markers(Split):
                 for number in topic.partition_indexes
             ),
         )
-        if len(found) < 2:
-            return [(next(iter(found), None), request)]
-        return [
-            (
-                node,
-                _with(
-                    request,
-                    "markers",
-                    [
-                        _with(marker, "topics", [_with(topic, "partition_indexes", [number])])
-                        for marker, topic, number in of_node
-                    ],
-                ),
-            )
-            for node, of_node in found.items()
-        ]
+
+        def part(of_node: Iterable[tuple[Message, Message, int]]) -> Message:
+            markers = [
+                _with(marker, "topics", [_with(topic, "partition_indexes", [number])])
+                for marker, topic, number in of_node
+            ]
+            return _with(request, "markers", markers)
+
+        return _parts(request, found, part)
 
     def refused(self, part: Message, error_code: int) -> list[Message]:
         result = self.response.WritableTxnMarkerResult
@@ -231,9 +225,7 @@ class _ByCoordinator(Split):
         for element in getattr(request, self._keys):
             node = await upstreams.coordinator_node(self._broker, self._key_of(element))
             found.setdefault(node, []).append(element)
-        if len(found) < 2:
-            return [(next(iter(found), None), request)]
-        return [(node, _with(request, self._keys, of_node)) for node, of_node in found.items()]
+        return _parts(request, found, partial(_with, request, self._keys))
 
     def _key_of(self, element: Any) -> str:
         key: str = element if isinstance(element, str) else getattr(element, self._key)
@@ -262,9 +254,7 @@ class _ByResource(Split):
             name = resource.resource_name
             is_node = resource.resource_type in _BROKER_RESOURCES and _NODE_ID.fullmatch(name) is not None
             found.setdefault(int(name) if is_node else None, []).append(resource)
-        if len(found) < 2:
-            return [(next(iter(found), None), request)]
-        return [(node, _with(request, "resources", of_node)) for node, of_node in found.items()]
+        return _parts(request, found, partial(_with, request, "resources"))
 
     def refused(self, part: Message, error_code: int) -> list[Message]:
         answer_class = self.response._struct.fields[self.answers].data_class
@@ -296,6 +286,15 @@ class _ByBroker(Split):
         response = super().refusal(part)
         response.error_code = self.unreachable
         return response
+
+
+def _parts(
+    request: Message, found: Mapping[int | None, list[_Element]], part: Callable[[list[_Element]], Message]
+) -> list[tuple[int | None, Message]]:
+    """Return the part of a request for each node, or the request itself if it is for one node at most."""
+    if len(found) < 2:
+        return [(next(iter(found), None), request)]
+    return [(node, part(of_node)) for node, of_node in found.items()]
 
 
 def _with(message: Message, field: str, value: Any) -> Message:

@@ -198,7 +198,7 @@ async def _join_group(request: Message, ask: Ask, version: int) -> Message:
 
 
 async def _describe_configs(request: Message, ask: Ask, version: int) -> Message:
-    """Version 0 tells whether a value is the default; later versions tell where it comes from."""
+    """Version 0 states whether a value is the default; later versions state its source."""
     response = await ask(_at(request, version))
     for result in response.results:
         for config in result.configs or ():
@@ -210,8 +210,8 @@ async def _same_fields(request: Message, ask: Ask, version: int) -> Message:
     """The newer version adds fields whose defaults mean what the old version means.
 
     OffsetCommit v0 names no member, and had its offsets in ZooKeeper: here the group coordinator has them. The time of
-    a commit, which v1 tells, is the broker's. DescribeAcls, CreateAcls and DeleteAcls v0 know names of resources, no
-    prefixes (KIP-290). OffsetForLeaderEpoch v0 and v1 do not tell the epoch that the client knows, so none is fenced.
+    a commit, which v1 states, is the broker's. DescribeAcls, CreateAcls and DeleteAcls v0 know names of resources, no
+    prefixes (KIP-290). OffsetForLeaderEpoch v0 and v1 do not state the epoch that the client knows, so none is fenced.
     """
     old = request.API_VERSION
     return _aged(await ask(_at(request, version)), old)

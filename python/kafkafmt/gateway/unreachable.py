@@ -1,11 +1,12 @@
 """Responses for a cluster that cannot be reached: errors that make clients try again.
 
-New clients do so as well when their connection is closed, which is what happens to all other requests.
+Other requests have no such response: the gateway closes the connection, after which new clients try again, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from kafka import errors
 from kafka.protocol.api_key import ApiKey
@@ -29,7 +30,7 @@ _ARRAY_OF_KEYS = 4
 
 
 def _metadata(request: Message) -> Message:
-    """No brokers, and no leaders: clients take that for a cluster that starts."""
+    """Return no brokers and no leaders, as a cluster that starts."""
     topic = MetadataResponse.MetadataResponseTopic
     return MetadataResponse(
         brokers=[],
@@ -55,63 +56,52 @@ def _find_coordinator(request: Message) -> Message:
 
 def _list_offsets(request: Message) -> Message:
     topic = ListOffsetsResponse.ListOffsetsTopicResponse
-    return ListOffsetsResponse(
-        topics=[
-            topic(
-                name=one.name,
-                partitions=[
-                    topic.ListOffsetsPartitionResponse(
-                        partition_index=partition.partition_index,
-                        error_code=_NOT_LEADER,
-                        old_style_offsets=[],
-                        timestamp=_NO_OFFSET,
-                        offset=_NO_OFFSET,
-                    )
-                    for partition in one.partitions
-                ],
-            )
-            for one in request.topics
-        ]
-    )
+
+    def refused(partition: Message) -> Message:
+        return topic.ListOffsetsPartitionResponse(
+            partition_index=partition.partition_index,
+            error_code=_NOT_LEADER,
+            old_style_offsets=[],
+            timestamp=_NO_OFFSET,
+            offset=_NO_OFFSET,
+        )
+
+    return ListOffsetsResponse(topics=_refused_topics(request, topic, "partitions", refused))
 
 
 def _offset_commit(request: Message) -> Message:
     topic = OffsetCommitResponse.OffsetCommitResponseTopic
-    return OffsetCommitResponse(
-        topics=[
-            topic(
-                name=one.name,
-                partitions=[
-                    topic.OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index, error_code=_NO_COORDINATOR
-                    )
-                    for partition in one.partitions
-                ],
-            )
-            for one in request.topics
-        ]
-    )
+
+    def refused(partition: Message) -> Message:
+        return topic.OffsetCommitResponsePartition(
+            partition_index=partition.partition_index, error_code=_NO_COORDINATOR
+        )
+
+    return OffsetCommitResponse(topics=_refused_topics(request, topic, "partitions", refused))
 
 
 def _offset_fetch(request: Message) -> Message:
     topic = OffsetFetchResponse.OffsetFetchResponseTopic
-    return OffsetFetchResponse(
-        topics=[
-            topic(
-                name=one.name,
-                partitions=[
-                    topic.OffsetFetchResponsePartition(
-                        partition_index=partition,
-                        committed_offset=_NO_OFFSET,
-                        metadata="",
-                        error_code=_NO_COORDINATOR,
-                    )
-                    for partition in one.partition_indexes
-                ],
-            )
-            for one in request.topics or ()
-        ]
-    )
+
+    def refused(partition_index: int) -> Message:
+        return topic.OffsetFetchResponsePartition(
+            partition_index=partition_index,
+            committed_offset=_NO_OFFSET,
+            metadata="",
+            error_code=_NO_COORDINATOR,
+        )
+
+    return OffsetFetchResponse(topics=_refused_topics(request, topic, "partition_indexes", refused))
+
+
+def _refused_topics(
+    request: Message, topic: type[Message], partitions: str, refused: Callable[[Any], Message]
+) -> list[Message]:
+    """Return the topics of a request as `topic`, with the answer of `refused` for each element of `partitions`."""
+    return [
+        topic(name=one.name, partitions=[refused(partition) for partition in getattr(one, partitions)])
+        for one in request.topics or ()
+    ]
 
 
 def _join_group(_: Message) -> Message:

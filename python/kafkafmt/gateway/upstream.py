@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # The errors of connections whose credentials a broker has refused.
 REFUSALS = (errors.SaslAuthenticationFailedError, errors.UnsupportedSaslMechanismError)
-# The fields of requests that tell how long a broker may wait before it answers.
+# The fields of requests that state how long a broker may wait before it answers.
 _WAITS_MS = ("rebalance_timeout_ms", "session_timeout_ms", "timeout_ms")
 # The bytes of a response are held as they are received, and as the frame that is decoded. Later they are held encoded.
 _DECODED_COPIES = 2
@@ -66,7 +66,7 @@ class Upstream:
         return int(min(most, newest))
 
     def versions(self) -> dict[int, range]:
-        """Return the versions of each API that the broker takes. Kafka 4 tells Produce 0 to 2, and refuses them."""
+        """Return the versions of each API that the broker takes. Kafka 4 lists Produce 0 to 2, but refuses them."""
         assert self.connection.versions is not None
         return {
             key: range(least, most + 1)

@@ -20,7 +20,7 @@ from kafka import errors
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from kafkafmt.client.broker_connections import BrokerConnections
-from kafkafmt.gateway.cluster import Address, ClusterView
+from kafkafmt.gateway.cluster import KEY_TYPES, Address, ClusterView
 from kafkafmt.gateway.errors import (
     UpstreamAuthenticationError,
     UpstreamError,
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
 # Nodes of the addresses that a gateway starts with: -1, -2 and so on, as in Kafka's clients.
 _FIRST_BOOTSTRAP = -1
-_KEY_TYPES = {Broker.GROUP: 0, Broker.TRANSACTION: 1}
-# From this version of FindCoordinator on keys are in an array (KIP-699).
+# Later versions of FindCoordinator have an array of keys (KIP-699).
 _COORDINATOR_VERSIONS = range(1, 4)
 _METADATA_VERSIONS = range(1, 13)
 # Each client has connections of its own, so each takes little memory.
@@ -198,7 +197,7 @@ class Upstreams:
         if node_id is None:
             upstream = await self.any()
             version = upstream.version(FindCoordinatorRequest.API_KEY, _COORDINATOR_VERSIONS[-1])
-            request = FindCoordinatorRequest(version=version, key=key, key_type=_KEY_TYPES[broker])
+            request = FindCoordinatorRequest(version=version, key=key, key_type=KEY_TYPES[broker])
             self.view.learn(request, await upstream.ask(request))
             node_id = self.view.coordinator(broker, key)
         return node_id
@@ -283,7 +282,7 @@ class Upstreams:
                 return await self.node(node_id)
             except UpstreamAuthenticationError:
                 raise
-            except UpstreamError:  # another broker passes the request on, or tells who is the controller now
+            except UpstreamError:  # another broker passes the request on, or names the controller
                 pass
         return await self.any()
 
@@ -310,7 +309,7 @@ class Upstreams:
                 continue
             tried.append(connection)
             wait_s = _NEXT_BROKER_S if node_id != nodes[-1] else self._timeout_s
-            await self._until(partial(_has_settled, tried, connection), wait_s)
+            await self._until(partial(_is_decided, tried, connection), wait_s)
             ready = next((one for one in tried if one.is_ready), None)
             if ready is not None:
                 return self._upstream(ready)
@@ -370,5 +369,5 @@ class Upstreams:
         return ", ".join(f"{host}:{port}" for host, port in filter(None, addresses)) or "a broker"
 
 
-def _has_settled(tried: Sequence[BrokerConnection], last: BrokerConnection) -> bool:
+def _is_decided(tried: Sequence[BrokerConnection], last: BrokerConnection) -> bool:
     return last.is_closed or any(one.is_ready for one in tried)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kafkafmt.server.request import Message, Request
 
 # The first versions with batches of format v2. Those below are translated by modules of their own.
-FIRST_BATCHES = {ApiKey.Produce: 3, ApiKey.Fetch: 4}
+FIRST_BATCHES: Mapping[int, int] = {ApiKey.Produce: 3, ApiKey.Fetch: 4}
 # The newest versions whose messages are decoded here: those that name brokers, are for several, or end here.
 _NEWEST: Mapping[int, int] = {
     ApiKey.Metadata: metadata.MetadataRequest.max_version,
@@ -36,7 +36,7 @@ _NEWEST: Mapping[int, int] = {
 }
 
 
-# The first version of ApiVersions that may tell features whose least version is 0.
+# The first version of ApiVersions that may list features whose least version is 0.
 _WITH_ZERO_FEATURES = 4
 
 
@@ -59,24 +59,24 @@ async def answer_versions(request: Request, upstream: Upstream, is_offered: Call
     newest = upstream.version(ApiKey.ApiVersions, _NEWEST[ApiKey.ApiVersions])
     if request.version > newest:
         return await ApiVersionsApi({ApiKey.ApiVersions: range(newest + 1)}).answer(request)
-    told = upstream.connection.versions_response
-    features = told.supported_features or []
+    known = upstream.connection.versions_response
+    features = known.supported_features or []
     if request.version < _WITH_ZERO_FEATURES:
         features = [one for one in features if one.min_version > 0]
     return _offered(
         ApiVersionsResponse(
             version=request.version,
-            error_code=told.error_code,
+            error_code=known.error_code,
             throttle_time_ms=0,
             api_keys=[
                 ApiVersionsResponse.ApiVersion(
                     api_key=one.api_key, min_version=one.min_version, max_version=one.max_version
                 )
-                for one in told.api_keys
+                for one in known.api_keys
             ],
             supported_features=features,
-            finalized_features_epoch=told.finalized_features_epoch,
-            finalized_features=told.finalized_features or [],
+            finalized_features_epoch=known.finalized_features_epoch,
+            finalized_features=known.finalized_features or [],
         ),
         is_offered,
     )
@@ -101,7 +101,7 @@ def _offered(response: Message, is_offered: Callable[[int], bool]) -> Message:
 def is_answered(api_key: int, version: int, taken: range) -> bool:
     """Return whether a version that brokers do not take is answered all the same."""
     if api_key in FIRST_BATCHES:
-        return version < FIRST_BATCHES[ApiKey(api_key)] <= taken[-1]
+        return version < FIRST_BATCHES[api_key] <= taken[-1]
     translation = TRANSLATIONS.get(api_key)
     if translation is not None:
         return version in translation.versions and taken[0] <= translation.max_version
