@@ -120,3 +120,20 @@ def test_kinds_when_they_are_many_then_take_bounded_memory() -> None:
     limited = RateLimitedLog(lambda: 0.0)
     assert len(written(limited, range(5000))) == 5000
     assert len(limited._events) <= 1024
+
+
+def test_connections_when_a_broker_is_down_then_each_failure_is_logged_once_in_ten_seconds() -> None:
+    program = """
+import logging
+from kafkafmt.server.structured_logging import configure_logs
+
+configure_logs("json", "info")
+for number in (1, 1, 1, 2):
+    logging.getLogger("kafkafmt.client.broker_connection").warning("connection to broker %d: refused", number)
+    logging.getLogger("another").warning("as often as it occurs")
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    events = [json.loads(line) for line in run.stderr.splitlines()]
+    limited = [(one["event"], one["times"]) for one in events if "times" in one]
+    assert limited == [("connection to broker 1: refused", 1), ("connection to broker 2: refused", 1)]
+    assert sum(one["event"] == "as often as it occurs" for one in events) == 4

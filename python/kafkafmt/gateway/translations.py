@@ -5,9 +5,9 @@ Records are not translated here: Produce and Fetch have modules of their own.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from kafka.errors import NoError, UnknownTopicOrPartitionError
 from kafka.protocol.api_key import ApiKey
@@ -21,6 +21,7 @@ from kafka.protocol.consumer import (
 
 from kafkafmt.gateway.error_codes import known_code
 from kafkafmt.server.request import Message
+from kafkafmt.server.wire import all_structs
 
 # Sends a message of kafka-python to the broker that answers for it, and returns the response.
 Ask: TypeAlias = Callable[[Message], Awaitable[Message]]
@@ -226,18 +227,10 @@ def _at(message: Message, version: int) -> Message:
 def _aged(response: Message, version: int) -> Message:
     """Return a response at an older version, with error codes that its clients know."""
     api_key = response.API_KEY
-    for struct in _structs(response, response._struct, response.API_VERSION):
+    for struct in all_structs(response):
         if getattr(struct, "error_code", None):
             struct.error_code = known_code(api_key, version, struct.error_code)
     return _at(response, version)
-
-
-def _structs(message: Message, schema: Any, version: int) -> Iterator[Message]:
-    yield message
-    for field in schema.untagged_fields(version):
-        if field.is_struct_array():
-            for element in getattr(message, field.name) or ():
-                yield from _structs(element, field.array_of, version)
 
 
 # By API key. The newest versions are the last before one whose messages have another shape, or that quotas refuse

@@ -20,6 +20,8 @@ import structlog
 from kafkafmt.server.options import LogFormat, LogLevel
 
 _RATE_SECONDS, _MAX_KEYS = 10.0, 1024
+# The logger of connections to brokers.
+_CONNECTIONS = "kafkafmt.client.broker_connection"
 _MAX_CLIENT_ID = 200  # characters: clients choose it, and each line about them contains it
 
 
@@ -49,6 +51,7 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
         )
     )
+    handler.addFilter(_RateLimitedConnections())
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     # kafka-python logs at DEBUG what it sends: all bytes in the first module, each request in the second.
     logging.getLogger("kafka.protocol.parser").setLevel(logging.INFO)
@@ -81,15 +84,39 @@ class RateLimitedLog:
 
     def write(self, log: Callable[..., object], kind: Hashable, event: str, /, **fields: object) -> None:
         """Log an event with `log`, such as `log.error`. Adds how often its kind occurred since it was last logged."""
+        times = self.count(kind)
+        if times:
+            log(event, **fields, times=times)
+
+    def count(self, kind: Hashable) -> int:
+        """Count an event. Returns how often its kind occurred since it was last logged; 0 if it must not be logged."""
         now = self._clock()
         logged, times = self._events.get(kind, (-math.inf, 0))
         if now - logged < _RATE_SECONDS:
             self._events[kind] = logged, times + 1
-            return
+            return 0
         if len(self._events) >= _MAX_KEYS:
             self._events.clear()
         self._events[kind] = now, 0
-        log(event, **fields, times=times + 1)
+        return times + 1
+
+
+class _RateLimitedConnections(logging.Filter):
+    """Limits the log records of connections to brokers as `RateLimitedLog` does. Those with the same text are one kind.
+
+    If a broker is down, each client of a gateway tries to connect several times a second.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._limited_log = RateLimitedLog()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name != _CONNECTIONS:
+            return True
+        times = self._limited_log.count(record.getMessage())
+        record.__dict__["times"] = times
+        return times > 0
 
 
 def bind_connection(connection: int, client: str) -> None:

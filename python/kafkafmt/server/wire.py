@@ -242,14 +242,17 @@ async def encode_response_yielding(correlation_id: int, message: Message) -> byt
     """
     if isinstance(message, (bytes, bytearray)):
         return message
-    structs = _structs(message, message._struct, message.API_VERSION)
-    if next(islice(structs, _MANY_STRUCTS, None), None) is None:
+    if next(islice(all_structs(message), _MANY_STRUCTS, None), None) is None:
         return encode_response(correlation_id, message)
     return await asyncio.to_thread(encode_response, correlation_id, message)
 
 
-def _structs(message: Message, schema: Any, version: int) -> Iterator[Message]:
+def all_structs(message: Message) -> Iterator[Message]:
     """Yield a message and all structs in its arrays, recursively."""
+    return _structs(message, message._struct, message.API_VERSION)
+
+
+def _structs(message: Message, schema: Any, version: int) -> Iterator[Message]:
     yield message
     for field in schema.untagged_fields(version):
         if field.is_struct_array():
