@@ -10,8 +10,8 @@ from endpoints.endpoint_process import GATEWAY, HOST
 from endpoints.logged_endpoint import LoggedEndpoint
 from endpoints.scraping import legacy_clients_when, metric
 from gateway.test_old_and_new import kcat
-from kafkafmt.gateway.versions import FIRST_BATCHES
 from kafkafmt.gateway.translations import TRANSLATIONS
+from kafkafmt.gateway.versions import FIRST_BATCHES
 from kafkafmt.server.legacy_clients import FIRST_VERSIONS
 
 if TYPE_CHECKING:
