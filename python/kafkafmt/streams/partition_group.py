@@ -163,7 +163,8 @@ class PartitionGroup:
         """Iterate over the partitions to feed until the bound is reached: always the one that runs out first.
 
         So all partitions are buffered up to about the same time, and busy ones get more bytes. Feed or finish each
-        partition before the next one is requested. The iterator ends once no partition has room.
+        partition before the next one is requested; one that was not fed is left out from then on. The iterator ends
+        once no partition has room.
         """
         queues = [(self._queues[tp].runs_out_at, tp) for tp in self.wanting()]
         heapq.heapify(queues)
@@ -171,9 +172,12 @@ class PartitionGroup:
         while queues:
             topic_partition = queues[0][1]
             queue = self._queues[topic_partition]
+            was_fed, fetch_offset = False, queue.fetch_offset
             if queue.is_wanting_part if is_full else queue.is_wanting:
                 yield topic_partition
+                was_fed = queue.fetch_offset > fetch_offset
                 is_full = is_full or not (queue.is_finished or queue.is_wanting)
+            if was_fed:
                 heapq.heapreplace(queues, (queue.runs_out_at, topic_partition))
             else:
                 heapq.heappop(queues)
