@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,8 +32,11 @@ def threads() -> dict[int, Process]:
 
 def exact_seconds(process: int) -> float:
     """What the threads of one process that still run have taken of the processors, in nanoseconds' steps."""
-    threads = Path(f"/proc/{process}/task").glob("*/schedstat")
-    return sum(int(path.read_text().split()[0]) for path in threads) / 1e9
+    nanoseconds = 0
+    for path in Path(f"/proc/{process}/task").glob("*/schedstat"):
+        with suppress(OSError):  # it ended
+            nanoseconds += int(path.read_text().split()[0])
+    return nanoseconds / 1e9
 
 
 def _all(folder: Path = Path("/proc")) -> dict[int, Process]:
