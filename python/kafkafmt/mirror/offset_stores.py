@@ -2,7 +2,6 @@
 
 In a topic a range is a record. Its key has the source, the topic, the partition and the source's offset. Its value has
 the target's offset and the number of records; a null value drops the range. The topic has one partition, for one order.
-Both stores also keep provenances.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,14 +23,7 @@ from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.clusters import MirrorCluster
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.offset_map import Changes, MappedRange
-from kafkafmt.mirror.provenance import (
-    Provenance,
-    ProvenanceKey,
-    key_fields,
-    parse_key,
-    parse_value,
-    value_fields,
-)
+from kafkafmt.mirror.provenance import Provenance, ProvenanceKey, parse_value, value_fields
 from kafkafmt.net import Producer
 from kafkafmt.types import TopicPartition
 
@@ -119,7 +111,7 @@ class FileOffsetMapStore:
 
     def save_provenances(self, changes: Mapping[ProvenanceKey, Provenance | None]) -> None:
         """Save or drop provenances."""
-        kept = [(*key, _text(value_fields(one))) for key, one in changes.items() if one is not None]
+        kept = [(*key, json.dumps(value_fields(one))) for key, one in changes.items() if one is not None]
         dropped = [key for key, one in changes.items() if one is None]
         try:
             with self._database as database:
@@ -145,14 +137,16 @@ class TopicOffsetMapStore:
         self._consumer: KafkaConsumer | None = None
         self._partition = KafkaTopicPartition(topic, 0)
         self._ranges: defaultdict[TopicPartition, dict[int, MappedRange]] = defaultdict(dict)
-        self._provenances: dict[ProvenanceKey, Provenance] = {}
 
     def load(self, topic_partition: TopicPartition) -> list[MappedRange]:
         self._read_on()
         return list(self._ranges[topic_partition].values())
 
     def save(self, changes: Mapping[TopicPartition, Changes]) -> None:
-        records = []
+        if self._producer is None:
+            create_map_topic(self._cluster, self._topic)
+            self._producer = Producer(**{**self._cluster.config_of(Producer), "acks": "all"})
+        futures = []
         for (topic, partition), ranges in changes.items():
             for source_offset, mapped in ranges.items():
                 key = {
@@ -161,27 +155,9 @@ class TopicOffsetMapStore:
                     "partition": partition,
                     "offset": source_offset,
                 }
-                records.append((_json(key), _json(_value(mapped))))
-        self._write(records)
-
-    def provenances(self) -> dict[ProvenanceKey, Provenance]:
-        """Return the provenances of the cluster's topics."""
-        self._read_on()
-        return self._provenances
-
-    def save_provenances(self, changes: Mapping[ProvenanceKey, Provenance | None]) -> None:
-        """Save or drop provenances."""
-        self._write(
-            (_json(key_fields(key)), _json(None if one is None else value_fields(one)))
-            for key, one in changes.items()
-        )
-
-    def _write(self, records: Iterable[tuple[bytes | None, bytes | None]]) -> None:
-        """Write records, keys and values, and wait until they are durable."""
-        if self._producer is None:
-            self._cluster.create_topic(self._topic, TopicConfig(1, {"cleanup.policy": "compact"}))
-            self._producer = Producer(**{**self._cluster.config_of(Producer), "acks": "all"})
-        futures = [self._producer.send(self._topic, value, key=key, partition=0) for key, value in records]
+                futures.append(
+                    self._producer.send(self._topic, _json(_value(mapped)), key=_json(key), partition=0)
+                )
         for future in futures:
             future.get(_SAVE_SECONDS)
 
@@ -209,9 +185,6 @@ class TopicOffsetMapStore:
     def _take(self, key: bytes | None, value: bytes | None) -> None:
         try:
             named = json.loads(key or b"")
-            if (provenance := parse_key(named)) is not None:
-                self._take_provenance(provenance, value)
-                return
             if named["source"] != self._source:
                 return
             source_offset = int(named["offset"])
@@ -232,11 +205,10 @@ class TopicOffsetMapStore:
             message = f"{self._topic}: expected ranges of an offset map, found a record of another kind"
             raise MirrorError(message) from None
 
-    def _take_provenance(self, key: ProvenanceKey, value: bytes | None) -> None:
-        if value is None:
-            self._provenances.pop(key, None)
-        else:
-            self._provenances[key] = parse_value(value)
+
+def create_map_topic(cluster: MirrorCluster, topic: str) -> None:
+    """Create the topic of an offset map if it is missing. Raises MirrorError."""
+    cluster.create_topic(topic, TopicConfig(1, {"cleanup.policy": "compact"}))
 
 
 def _value(mapped: MappedRange | None) -> Mapping[str, Any] | None:
@@ -253,8 +225,4 @@ def _value(mapped: MappedRange | None) -> Mapping[str, Any] | None:
 
 
 def _json(value: Mapping[str, Any] | None) -> bytes | None:
-    return None if value is None else _text(value).encode()
-
-
-def _text(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, separators=(",", ":"), sort_keys=True)
+    return None if value is None else json.dumps(value, separators=(",", ":"), sort_keys=True).encode()

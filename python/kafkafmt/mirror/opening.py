@@ -28,6 +28,7 @@ from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.offset_map import OffsetMap
 from kafkafmt.mirror.offset_stores import FileOffsetMapStore, TopicOffsetMapStore
 from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.mirror.provenance_topic import TopicProvenanceStore
 from kafkafmt.mirror.sources.cluster import ClusterSource
 from kafkafmt.mirror.sources.directory import DirectorySource
 from kafkafmt.mirror.statistics import Statistics
@@ -143,17 +144,20 @@ def _open_loop_check(
     options: MirrorOptions,
     source: MirrorCluster | None,
     target: MirrorCluster | None,
-    store: TopicOffsetMapStore | FileOffsetMapStore | None,
+    store: OffsetMapStore | None,
 ) -> LoopCheck | None:
-    """Open the offset map at the source, which has where its topics came from."""
-    if source is None or target is None or store is None:
+    """Open the provenances at both sides. The offset map at the source has where its topics came from."""
+    if source is None or target is None:
         return None
-    is_topic = options.offset_map.startswith(_TOPIC)
-    topic = options.offset_map.removeprefix(_TOPIC) if is_topic else OFFSET_MAP_TOPIC
-    there = TopicOffsetMapStore(topic, "", source)
+    if isinstance(store, FileOffsetMapStore):
+        there = TopicProvenanceStore(OFFSET_MAP_TOPIC, source)
+        stack.callback(there.close)
+        return LoopCheck(source, target, options.names, upstream=(there, store), store=store)
+    topic = options.offset_map.removeprefix(_TOPIC)
+    there, here = TopicProvenanceStore(topic, source), TopicProvenanceStore(topic, target)
     stack.callback(there.close)
-    upstream = (there,) if is_topic else (there, store)
-    return LoopCheck(source, target, options.names, upstream=upstream, store=store)
+    stack.callback(here.close)
+    return LoopCheck(source, target, options.names, upstream=(there,), store=here)
 
 
 def _open_cluster(
