@@ -75,10 +75,16 @@ class BufferBound:
         return room + max(self._free_bytes - shared // _LEFT_FOR_BUFFERS, 0)
 
     def buffer_room(self, holder: Holder) -> int:
-        """Return the bytes that the decode buffer of a partition may have in all."""
+        """Return the bytes that the decode buffer of a partition may have in all.
+
+        Of the shared bytes it gets as many as the partition has batches, so that quiet partitions leave them to others.
+        """
         self._divide()
+        part = self._part_bytes if holder.has_part else 0
+        own = max(part - holder.batch_bytes, self._part_bytes // _LEFT_FOR_BUFFERS)
         free = max(self._free_bytes, 0) // min(len(self._holders), _BUFFER_SHARE)
-        return holder.weight - holder.batch_bytes + free
+        shared = max(holder.count - holder.batch_bytes - own, 0) + free
+        return own + (shared if len(self._holders) == 1 else min(shared, holder.batch_bytes))
 
     def change(self, holder: Holder) -> None:
         """Count a partition whose bytes have changed."""
