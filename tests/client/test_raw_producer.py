@@ -157,6 +157,50 @@ def test_a_transaction_has_the_batches_that_were_sent_in_it(cluster: Cluster, to
     assert committed == records_in(sent)
 
 
+def test_a_commit_without_an_answer_in_time_raises_and_the_next_producer_ends_the_transaction(
+    cluster: Cluster, topic: str
+) -> None:
+    """KIP-98, "Guarantees": `initTransactions` completes or aborts the last transaction of the transactional id."""
+    sent = source()
+    with RawProducer(bootstrap_servers=cluster.bootstrap, transactional_id=topic) as producer:
+        producer.init_transactions(ANSWER_SECONDS)
+        producer.begin_transaction()
+        producer.send_run(topic, run_of(*sent), partition=0).get(ANSWER_SECONDS)
+        with cluster.frozen(), pytest.raises(kafka.errors.KafkaTimeoutError, match="ending a transaction"):
+            producer.commit_transaction(0.1)
+        producer.close(0)
+    with RawProducer(bootstrap_servers=cluster.bootstrap, transactional_id=topic) as other:
+        other.init_transactions(ANSWER_SECONDS)
+    cluster.wait_for_end(topic, len(records_in(sent)) + 1)
+    seen = cluster.consume(topic, isolation="read_committed")
+    assert seen in ([], records_in(sent))
+
+
+def test_a_batch_that_is_refused_in_a_transaction_is_told_from_those_that_were_not_sent(
+    cluster: Cluster, topic: str
+) -> None:
+    compacted = cluster.create_topic(f"{topic}-c", 1, {"cleanup.policy": "compact"})
+    builder = kf.RecordBatchBuilder()
+    builder.append(START_MS, None, b"without a key")
+    options = {"transactional_id": topic, "max_in_flight_requests_per_connection": 1}
+    with RawProducer(bootstrap_servers=cluster.bootstrap, **options) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        good = built(kf.Codec.LZ4)
+        futures = [
+            producer.send_run(compacted, run_of(good, builder.build(), good), partition=0),
+            producer.send_run(compacted, run_of(good), partition=0),
+        ]
+        while not all(future.is_done for future in futures):
+            producer.flush(ANSWER_SECONDS)
+        number, error = futures[0].sent_failure()
+        assert (number, type(error)) == (10, kafka.errors.InvalidRecordError)
+        assert isinstance(producer.transaction_error, kafka.errors.InvalidRecordError)
+        assert futures[1].outcome(0).exceptions
+        producer.abort_transaction(ANSWER_SECONDS)
+        assert producer.transaction_error is None
+
+
 def test_several_partitions_go_together_each_in_order(cluster: Cluster, topic: str) -> None:
     three = cluster.create_topic(f"{topic}-3"[-200:], partitions=3)
     sent = source()

@@ -26,10 +26,17 @@ class Transactional:
     _max_block_ms: float
     _initialized: Result | None = None  # of `init_transactions`
 
-    def init_transactions(self) -> None:
+    @property
+    def transaction_error(self) -> Exception | None:
+        """Why the producer cannot commit its transaction, and takes nothing more in it; None if it can."""
+        return None if self._transactions is None else self._transactions.last_error
+
+    def init_transactions(self, timeout: float | None = None) -> None:
         """Get a producer id for `transactional_id`. Earlier transactions of this id are completed or aborted.
 
-        Waits up to `max_block_ms`. After a KafkaTimeoutError another call waits on. After a success it does nothing.
+        After a KafkaTimeoutError another call waits on. After a success it does nothing.
+
+        timeout: the most seconds to wait; None for `max_block_ms`.
 
         Raises KafkaTimeoutError, IllegalStateError without a transactional id or in a callback, and KafkaError.
         """
@@ -41,10 +48,11 @@ class Transactional:
             self._initialized = transactions.initialize()
             self._sender.wakeup()
         result = self._initialized
+        most_ms = self._max_block_ms if timeout is None else timeout * 1000
         try:
-            if not result.wait(self._max_block_ms / 1000):
+            if not result.wait(most_ms / 1000):
                 raise kafka_errors.KafkaTimeoutError(
-                    f"Timeout expired while initializing transactional state in {self._max_block_ms} ms."
+                    f"Timeout expired while initializing transactional state in {most_ms} ms."
                 )
         finally:
             if result.has_failed:
@@ -71,20 +79,28 @@ class Transactional:
         )
         self._await(transactions.send_offsets(offsets, group_metadata))
 
-    def commit_transaction(self) -> None:
+    def commit_transaction(self, timeout: float | None = None) -> None:
         """Send what waits, and commit the transaction.
 
-        Raises the error of a record that failed, and IllegalStateError in a callback.
+        timeout: the most seconds to wait; None to wait without limit. After it the outcome is not known: close the
+            producer. `init_transactions` of another one with the same id ends the transaction in one way or the other.
+
+        Raises the error of a record that failed, KafkaTimeoutError, and IllegalStateError in a callback.
         """
         self._refuse_in_callback("commit_transaction")
         transactions = self._ensure_idempotent("Cannot commit transaction since transactions are not enabled")
-        self._await(transactions.begin_commit())
+        self._await(transactions.begin_commit(), timeout)
 
-    def abort_transaction(self) -> None:
-        """Abort the transaction. Records that were not sent fail. Raises IllegalStateError in a callback."""
+    def abort_transaction(self, timeout: float | None = None) -> None:
+        """Abort the transaction. Records that were not sent fail.
+
+        timeout: the most seconds to wait; None to wait without limit.
+
+        Raises KafkaTimeoutError, and IllegalStateError in a callback.
+        """
         self._refuse_in_callback("abort_transaction")
         transactions = self._ensure_idempotent("Cannot abort transaction since transactions are not enabled.")
-        self._await(transactions.begin_abort())
+        self._await(transactions.begin_abort(), timeout)
 
     def _ensure_idempotent(self, message: str) -> Transactions:
         if self._transactions is None:
@@ -98,6 +114,9 @@ class Transactional:
                 f"{method}: a callback must not call it: it would wait for its own thread"
             )
 
-    def _await(self, result: Result) -> None:
+    def _await(self, result: Result, timeout: float | None = None) -> None:
         self._sender.wakeup()
-        result.wait()
+        if not result.wait(timeout):
+            raise kafka_errors.KafkaTimeoutError(
+                f"Timeout expired while ending a transaction in {timeout:g} s."
+            )

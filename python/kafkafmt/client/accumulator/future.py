@@ -155,6 +155,10 @@ class RecordSpan(NamedTuple):
     length: int
 
 
+def _indexes(span: RecordSpan) -> range:
+    return range(span.first, span.first + span.length)
+
+
 class RecordsFuture:
     """The outcome of records that were appended in one call: one by one, as columns or as whole batches.
 
@@ -174,6 +178,18 @@ class RecordsFuture:
         """Whether all records were acknowledged or have failed."""
         # The last span is done last: looked at first, it keeps repeated calls cheap.
         return all(span.batch.is_wholly_done for span in reversed(self._spans))
+
+    def sent_failure(self) -> tuple[int, Exception] | None:
+        """Return the number, in the order of the spans, and the error of the first record that was sent and failed.
+
+        None if there is none: records that fail because a transaction aborts may never have been sent.
+        """
+        places = (span.batch.part_of(index) for span in self._spans for index in _indexes(span))
+        for number, (batch, index) in enumerate(places):
+            error = None if batch.outcome is None else batch.outcome.exception_of(index)
+            if error is not None and batch.known_as is not None:
+                return number, error
+        return None
 
     def get(self, timeout: float | None = None) -> NDArray[np.int64]:
         """Wait up to `timeout` seconds. Return the offset of each record, int64, in the order of appending.
