@@ -133,6 +133,13 @@ class _MirrorCommand(HelpCommand):
     help="Append to records at DST that the offset map does not know. Records may then be there twice.",
 )
 @click.option(
+    "--exactly-once",
+    "is_exactly_once",
+    is_flag=True,
+    help="Send batches to a cluster in transactions, with the offset map: read_committed consumers see each record"
+    " exactly once.",
+)
+@click.option(
     "--handler",
     metavar="MODULE:CALLABLE",
     help="Called with each batch, or with --deep each record, to change or drop it.",
@@ -227,8 +234,9 @@ def mirror(
 
     In a folder each batch arrives exactly once, with its offsets; a restart continues at the end of each log. In a
     cluster each batch arrives at least once; a restart continues where the offset map ends. Records that may be there
-    twice are counted. `mirror offsets` looks up in that map where a consumer group continues at DST. Mirrors that
-    follow share the partitions if they have the same SRC and DST, or the same --group.
+    twice are counted. With --exactly-once `read_committed` consumers of a cluster see each record once. `mirror
+    offsets` looks up in that map where a consumer group continues at DST. Mirrors that follow share the partitions if
+    they have the same SRC and DST, or the same --group.
 
     A handler is called with a RecordBatch, or with --deep a Record, and its TopicPartition. It returns the one
     to write instead, or None to drop it.

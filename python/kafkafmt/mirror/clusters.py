@@ -282,6 +282,11 @@ class MirrorCluster:
             if committed.offset >= 0
         }
 
+    def group_members(self, group: str) -> set[str]:
+        """Return the ids of the members that a group has now. Raises KafkaError."""
+        found = self._admin.describe_groups([group])[group]
+        return {member["member_id"] for member in found["members"]}
+
     def commit_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets for a group, which must have no members.
 

@@ -13,7 +13,6 @@ import kafka.errors as kafka_errors
 import structlog
 
 from _kafkafmt.batches.scan import BatchRun
-from kafkafmt._util.names import some_names
 from kafkafmt._util.sizes import size_text
 from kafkafmt.errors import DecompressionLimitError, KafkaFormatError
 from kafkafmt.log.gaps import OffsetsGone, SourceDamage
@@ -23,6 +22,7 @@ from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.protocols import FROM_START, PartitionError, Source, SourceRun, Target
 from kafkafmt.mirror.statistics import Statistics, Stopped, Unreached
+from kafkafmt.mirror.targets.topic_messages import report_unknown_records
 from kafkafmt.mirror.upkeep import TopicUpkeep
 from kafkafmt.records.runs import first_offset
 from kafkafmt.types import TopicPartition
@@ -101,6 +101,7 @@ class Mirror:
                 self._collect()
                 self._pause_or_resume()
                 self._commit_and_report(time.monotonic())
+                self._begin_lost_again()
         finally:
             self._finish()
         self._report_unreached()
@@ -170,6 +171,13 @@ class Mirror:
             self._left, self._left_since = left, now
         return now - self._left_since > self._source.patience
 
+    def _begin_lost_again(self) -> None:
+        """Begin all partitions again, if the target has dropped batches."""
+        if self._target.take_loss():
+            self._source.pause(self._assigned)
+            self._forget(list(self._assigned))
+            self._begin_due = time.monotonic() + _RETRY_SECONDS
+
     def _begin_partitions(self) -> None:
         """Begin newly assigned partitions at the positions where they were left."""
         partitions = self._source.partitions()
@@ -185,11 +193,15 @@ class Mirror:
         self._gone_at_begin.clear()
         try:
             refused = self._upkeep.prepare()
+            admitted = [one for one in new if one.topic not in refused]
+            left = set(admitted).difference(self._target.acquire(admitted))
+            if left:
+                self._begin_due = time.monotonic() + _RETRY_SECONDS
             positions = {
-                topic_partition: self._position(topic_partition, *bounds)
-                if (refusal := refused.get(topic_partition.topic)) is None
-                else Stopped(topic_partition, bounds[0], *refusal)
-                for topic_partition, bounds in self._source.bounds(new).items()
+                one: Stopped(one, bounds[0], *refused[one.topic])
+                if one.topic in refused
+                else self._position(one, *bounds)
+                for one, bounds in self._source.bounds(sorted({*new} - left)).items()
             }
             self._target.make_durable()
         except kafka_errors.RetriableError as error:
@@ -199,7 +211,7 @@ class Mirror:
         for one in self._gone_at_begin:
             self._note_gone(one)
         unknown = self._target.take_unknown_records()
-        self._report_unknown_records(unknown)
+        report_unknown_records(unknown, appends=self._options.appends)
         for topic_partition, position in positions.items():
             self._assigned.add(topic_partition)
             if isinstance(position, Stopped):
@@ -220,26 +232,6 @@ class Mirror:
         refused = self._upkeep.refresh()
         for one in [one for one in self._started if one.topic in refused]:
             self._stop(Stopped(one, self._acknowledged(one), *refused[one.topic]), is_reported=True)
-
-    def _report_unknown_records(self, unknown: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """Log in one line all partitions with records at the target that the offset map does not know."""
-        if not unknown:
-            return
-        partitions = some_names(
-            f"{one} offsets {first} to {end - 1}" for one, (first, end) in unknown.items()
-        )
-        if self._options.appends:
-            _log.warning(
-                "the target has records that the offset map does not know: new records are appended, and may be there "
-                "twice",
-                partitions=partitions,
-            )
-            return
-        _log.error(
-            "partitions are not mirrored: the target has records that the offset map does not know; --append appends "
-            "new records to them",
-            partitions=partitions,
-        )
 
     def _position(self, topic_partition: TopicPartition, low: int, high: int) -> int | Stopped:
         """Return where a partition continues, and begin it there at the target; or why it is stopped."""
@@ -486,5 +478,6 @@ class Mirror:
         self._collect()
         self._target.finish(self._started)
         self._commit()
+        self._begin_lost_again()
         self._collect_gone()
         self.measure_lag()

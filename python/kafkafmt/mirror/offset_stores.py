@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import kafka.errors as kafka_errors
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaTopicPartition
 
@@ -25,7 +27,7 @@ from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.offset_map import Changes, MappedRange
 from kafkafmt.mirror.provenance import Provenance, ProvenanceKey, parse_value, value_fields
 from kafkafmt.net import Producer
-from kafkafmt.types import TopicPartition
+from kafkafmt.types import Isolation, TopicPartition
 
 # Earlier versions gave the table its name.
 _SCHEMA = """
@@ -45,6 +47,8 @@ _ADDED_COLUMNS = {"topic_id": "TEXT", "is_closed": "INTEGER NOT NULL DEFAULT 0",
 _LOCK_SECONDS = 30.0
 _POLL_MS = 1000
 _SAVE_SECONDS = 15.0
+# How long a reader waits until transactions in the topic have ended.
+_STABLE_SECONDS = 30.0
 
 
 class FileOffsetMapStore:
@@ -143,21 +147,20 @@ class TopicOffsetMapStore:
         return list(self._ranges[topic_partition].values())
 
     def save(self, changes: Mapping[TopicPartition, Changes]) -> None:
+        records = []
+        for (topic, partition), ranges in changes.items():
+            named = {"source": self._source, "topic": topic, "partition": partition}
+            for source_offset, mapped in ranges.items():
+                value = None if mapped is None else as_json(_value(mapped))
+                records.append((as_json({**named, "offset": source_offset}), value))
+        self._write(records)
+
+    def _write(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Write records, keys and values, and wait until they are durable."""
         if self._producer is None:
             create_map_topic(self._cluster, self._topic)
             self._producer = Producer(**{**self._cluster.config_of(Producer), "acks": "all"})
-        futures = []
-        for (topic, partition), ranges in changes.items():
-            for source_offset, mapped in ranges.items():
-                key = {
-                    "source": self._source,
-                    "topic": topic,
-                    "partition": partition,
-                    "offset": source_offset,
-                }
-                futures.append(
-                    self._producer.send(self._topic, _json(_value(mapped)), key=_json(key), partition=0)
-                )
+        futures = [self._producer.send(self._topic, value, key=key, partition=0) for key, value in records]
         for future in futures:
             future.get(_SAVE_SECONDS)
 
@@ -167,28 +170,59 @@ class TopicOffsetMapStore:
         if self._producer is not None:
             self._producer.close(_SAVE_SECONDS)
 
-    def _read_on(self) -> None:
-        """Read the records that were written since the last call."""
+    def _read_on(self, patience: float = _STABLE_SECONDS) -> None:
+        """Read the records that were committed since the last call.
+
+        Waits until the transactions that have written records before this call are committed or aborted. Raises
+        KafkaTimeoutError if one of them stays open for `patience` seconds. What is before it was read then.
+        """
         if self._consumer is None:
             if not self._cluster.describe_topics([self._topic]):
                 return
-            config = {**self._cluster.config_of(KafkaConsumer), "group_id": None, "enable_auto_commit": False}
-            self._consumer = KafkaConsumer(**config)
-            self._consumer.assign([self._partition])
+            self._consumer = self._open_consumer("read_committed")
             self._consumer.seek_to_beginning(self._partition)
-        end = self._consumer.end_offsets([self._partition])[self._partition]
-        while (self._consumer.position(self._partition, timeout_ms=_POLL_MS) or 0) < end:
-            for records in self._consumer.poll(_POLL_MS).values():
-                for record in records:
-                    self._take(record.key, record.value)
+        end = self._cluster.end_offset(TopicPartition(self._topic, 0)) or 0
+        for record in self._records(self._consumer, end, patience):
+            self._take(record.key, record.value, record.offset)
 
-    def _take(self, key: bytes | None, value: bytes | None) -> None:
+    def _uncommitted(self) -> Iterator[Any]:
+        """Yield the records after those that were read, of transactions that are open or were aborted, too."""
+        if self._consumer is None:
+            return
+        with closing(self._open_consumer("read_uncommitted")) as consumer:
+            consumer.seek(self._partition, self._consumer.position(self._partition))
+            end = consumer.end_offsets([self._partition])[self._partition]
+            yield from self._records(consumer, end, _STABLE_SECONDS)
+
+    def _open_consumer(self, isolation: Isolation) -> KafkaConsumer:
+        config = {**self._cluster.config_of(KafkaConsumer), "group_id": None, "enable_auto_commit": False}
+        consumer = KafkaConsumer(**config, isolation_level=isolation)
+        consumer.assign([self._partition])
+        return consumer
+
+    def _records(self, consumer: KafkaConsumer, end: int, patience: float) -> Iterator[Any]:
+        """Yield the records up to an offset. Raises KafkaTimeoutError if an open transaction is before it."""
+        deadline = time.monotonic() + patience
+        while (position := consumer.position(self._partition, timeout_ms=_POLL_MS) or 0) < end:
+            for records in consumer.poll(_POLL_MS).values():
+                yield from records
+                deadline = time.monotonic() + patience
+            if time.monotonic() > deadline:
+                raise kafka_errors.KafkaTimeoutError(
+                    f"{self._topic}: a transaction that began at offset {position} or later is still open"
+                )
+
+    def _take(self, key: bytes | None, value: bytes | None, offset: int) -> None:
         try:
             named = json.loads(key or b"")
             if named["source"] != self._source:
                 return
+            topic_partition = TopicPartition(named["topic"], int(named["partition"]))
+            if (transactional_id := named.get("claim")) is not None:
+                self._take_claim(topic_partition, str(transactional_id), value, offset)
+                return
             source_offset = int(named["offset"])
-            ranges = self._ranges[TopicPartition(named["topic"], int(named["partition"]))]
+            ranges = self._ranges[topic_partition]
             if value is None:
                 ranges.pop(source_offset, None)
                 return
@@ -205,15 +239,18 @@ class TopicOffsetMapStore:
             message = f"{self._topic}: expected ranges of an offset map, found a record of another kind"
             raise MirrorError(message) from None
 
+    def _take_claim(
+        self, topic_partition: TopicPartition, transactional_id: str, value: bytes | None, offset: int
+    ) -> None:
+        """Take the claim of a mirror that sends transactions. Other mirrors need no claims."""
+
 
 def create_map_topic(cluster: MirrorCluster, topic: str) -> None:
     """Create the topic of an offset map if it is missing. Raises MirrorError."""
     cluster.create_topic(topic, TopicConfig(1, {"cleanup.policy": "compact"}))
 
 
-def _value(mapped: MappedRange | None) -> Mapping[str, Any] | None:
-    if mapped is None:
-        return None
+def _value(mapped: MappedRange) -> Mapping[str, Any]:
     value: dict[str, Any] = {"offset": mapped.target_offset, "count": mapped.length}
     if mapped.topic_id is not None:
         value["topic_id"] = mapped.topic_id
@@ -224,5 +261,10 @@ def _value(mapped: MappedRange | None) -> Mapping[str, Any] | None:
     return value
 
 
-def _json(value: Mapping[str, Any] | None) -> bytes | None:
-    return None if value is None else json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
+def as_json(value: Mapping[str, Any]) -> bytes:
+    """Return a key or a value of a record of the topic."""
+    return _text(value).encode()
+
+
+def _text(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)

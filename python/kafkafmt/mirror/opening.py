@@ -16,6 +16,7 @@ from kafkafmt.errors import KafkaFormatError
 from kafkafmt.mirror.addresses import OFFSET_MAP_TOPIC, Address
 from kafkafmt.mirror.admission import Admission, LoopCheck
 from kafkafmt.mirror.background import Background, Task
+from kafkafmt.mirror.claims import ClaimedOffsetMapStore
 from kafkafmt.mirror.clusters import MirrorCluster
 from kafkafmt.mirror.deep import deep_transform
 from kafkafmt.mirror.errors import MirrorError
@@ -27,16 +28,17 @@ from kafkafmt.mirror.loop import Mirror, Report, Transform
 from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.offset_map import OffsetMap
 from kafkafmt.mirror.offset_stores import FileOffsetMapStore, TopicOffsetMapStore
-from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.mirror.options import OFFSET_MAP_PREFIX, MirrorOptions
 from kafkafmt.mirror.provenance_topic import TopicProvenanceStore
 from kafkafmt.mirror.sources.cluster import ClusterSource
 from kafkafmt.mirror.sources.directory import DirectorySource
 from kafkafmt.mirror.statistics import Statistics
 from kafkafmt.mirror.targets.batches import BatchSender
-from kafkafmt.mirror.targets.cluster import ClusterTarget, Sender
+from kafkafmt.mirror.targets.cluster import ClusterTarget
 from kafkafmt.mirror.targets.directory import DirectoryTarget
 from kafkafmt.mirror.targets.records import RecordSender
 from kafkafmt.mirror.targets.target_topics import TargetTopics
+from kafkafmt.mirror.targets.transactions import TransactionalTarget
 from kafkafmt.mirror.upkeep import TopicUpkeep
 from kafkafmt.net import Producer, RawProducer
 from kafkafmt.types import Codec
@@ -49,7 +51,6 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 
-_TOPIC = "topic:"
 _FOREVER_MS = 2**31 - 1
 _LINGER_MS = 5
 # Batches fetched before the target became full are sent in addition, and one batch may be very large. They are in
@@ -75,9 +76,9 @@ def open_mirror(options: MirrorOptions, report: Report) -> Iterator[Mirror]:
             options.names.ensure_distinct(source.selected_topics())
             store = None
             if target_cluster is not None:
-                store = open_offset_store(options, source.name, target_cluster)
+                store = _open_own_store(options, source.name, target_cluster)
                 stack.callback(store.close)
-            target = _open_target(stack, options, target_cluster, store, statistics)
+            target = _open_target(stack, options, source, target_cluster, store, statistics)
             loops = _open_loop_check(stack, options, source_cluster, target_cluster, store)
         except ValueError as error:  # from clients, for options that are not valid
             raise MirrorError(str(error)) from None
@@ -102,9 +103,18 @@ def open_offset_store(
     options: MirrorOptions, source: str, target: MirrorCluster
 ) -> TopicOffsetMapStore | FileOffsetMapStore:
     """Open the store of the offset map of a source, by its name, to a target. It is created if it is missing."""
-    if options.offset_map.startswith(_TOPIC):
-        return TopicOffsetMapStore(options.offset_map.removeprefix(_TOPIC), source, target)
+    if options.offset_map.startswith(OFFSET_MAP_PREFIX):
+        return TopicOffsetMapStore(options.offset_map.removeprefix(OFFSET_MAP_PREFIX), source, target)
     return FileOffsetMapStore(Path(options.offset_map), source)
+
+
+def _open_own_store(
+    options: MirrorOptions, source: str, target: MirrorCluster
+) -> TopicOffsetMapStore | FileOffsetMapStore:
+    """Open the store of the mirror itself, which has claims, too, if the mirror sends transactions."""
+    if not options.is_exactly_once:
+        return open_offset_store(options, source, target)
+    return ClaimedOffsetMapStore(options.offset_map.removeprefix(OFFSET_MAP_PREFIX), source, target)
 
 
 def _open_tasks(stack: ExitStack, options: MirrorOptions) -> list[Task]:
@@ -153,7 +163,7 @@ def _open_loop_check(
         there = TopicProvenanceStore(OFFSET_MAP_TOPIC, source)
         stack.callback(there.close)
         return LoopCheck(source, target, options.names, upstream=(there, store), store=store)
-    topic = options.offset_map.removeprefix(_TOPIC)
+    topic = options.offset_map.removeprefix(OFFSET_MAP_PREFIX)
     there, here = TopicProvenanceStore(topic, source), TopicProvenanceStore(topic, target)
     stack.callback(there.close)
     stack.callback(here.close)
@@ -201,6 +211,7 @@ def _open_source(
 def _open_target(
     stack: ExitStack,
     options: MirrorOptions,
+    source: Source,
     cluster: MirrorCluster | None,
     store: OffsetMapStore | None,
     statistics: Statistics,
@@ -208,6 +219,9 @@ def _open_target(
     target: Target
     if isinstance(options.target, Path):
         target = DirectoryTarget(options.target, statistics, options)
+    elif isinstance(store, ClaimedOffsetMapStore):
+        assert cluster is not None
+        target = _open_transactional_target(options, source, cluster, store, statistics)
     else:
         assert cluster is not None
         assert store is not None
@@ -218,7 +232,32 @@ def _open_target(
     return target
 
 
-def _open_sender(cluster: MirrorCluster, options: MirrorOptions, statistics: Statistics) -> Sender:
+def _open_transactional_target(
+    options: MirrorOptions,
+    source: Source,
+    cluster: MirrorCluster,
+    store: ClaimedOffsetMapStore,
+    statistics: Statistics,
+) -> Target:
+    timeout_ms = {**Producer.DEFAULT_CONFIG, **cluster.config_of(Producer)}["transaction_timeout_ms"]
+    if options.commit_interval * 1000 >= timeout_ms:
+        raise MirrorError(
+            f"--exactly-once needs a --commit-interval below transaction.timeout.ms of the target, {timeout_ms} ms, "
+            f"found {options.commit_interval:g} s"
+        )
+
+    def open_sender(transactional_id: str) -> BatchSender | RecordSender:
+        return _open_sender(cluster, options, statistics, transactional_id)
+
+    return TransactionalTarget(cluster, store, open_sender, statistics, options, source)
+
+
+def _open_sender(
+    cluster: MirrorCluster,
+    options: MirrorOptions,
+    statistics: Statistics,
+    transactional_id: str | None = None,
+) -> BatchSender | RecordSender:
     memory = options.memory
     defaults: dict[str, Any] = {
         "linger_ms": 0 if not options.is_deep else _LINGER_MS,
@@ -228,6 +267,7 @@ def _open_sender(cluster: MirrorCluster, options: MirrorOptions, statistics: Sta
     fixed: dict[str, Any] = {
         "acks": "all",
         "enable_idempotence": True,
+        "transactional_id": transactional_id,
         "batch_size": options.max_batch_bytes,
         "buffer_memory": memory.under_way_bytes + (0 if options.is_deep else _MAX_BEYOND_BYTES),
         # The mirror waits until an outage is over.

@@ -22,7 +22,8 @@ from kafkafmt.types import Codec, Isolation
 Beginning: TypeAlias = Literal["earliest", "latest", "committed"]
 OnCorrupt: TypeAlias = Literal["fail", "skip"]
 
-DEFAULT_OFFSET_MAP = f"topic:{OFFSET_MAP_TOPIC}"
+OFFSET_MAP_PREFIX = "topic:"
+DEFAULT_OFFSET_MAP = f"{OFFSET_MAP_PREFIX}{OFFSET_MAP_TOPIC}"
 DEFAULT_BATCH_BYTES = 256 * KIB
 
 
@@ -54,6 +55,7 @@ class MirrorOptions:
     heartbeat_interval: how often heartbeats are written.
     restarts_recreated: mirror a topic that was deleted and created again at the source from its start.
     appends: append to records at a target cluster that the offset map does not know.
+    is_exactly_once: send batches and the offset map in transactions of the target cluster.
     offset_map: `topic:NAME` at the target, or the path of a file.
     commit_interval: how often files are flushed, the offset map is saved, and offsets are committed.
     progress_interval: how often progress is reported; 0 for never.
@@ -88,6 +90,7 @@ class MirrorOptions:
     heartbeat_interval: float = 1.0
     restarts_recreated: bool = False
     appends: bool = False
+    is_exactly_once: bool = False
     offset_map: str = DEFAULT_OFFSET_MAP
     commit_interval: float = 5.0
     progress_interval: float = 10.0
@@ -114,6 +117,8 @@ class MirrorOptions:
                 "handler chooses the batches itself"
             )
         self._check_raw_options()
+        if self.is_exactly_once:
+            self._check_transactions()
         if self.batch_size is not None and not (self.is_adaptive or (self.is_deep and self.into_cluster)):
             raise MirrorError(
                 "--batch-size needs --adaptive, or --deep into a cluster: else batches are copied as they are"
@@ -181,6 +186,18 @@ class MirrorOptions:
         if self.aliases is None or self.source.matches(HEARTBEATS_TOPIC):
             return self.source
         return replace(self.source, topics=(*self.source.topics, HEARTBEATS_TOPIC))
+
+    def _check_transactions(self) -> None:
+        """Raise MirrorError if the target cannot have the records and the offset map in one transaction."""
+        if not self.into_cluster:
+            raise MirrorError(
+                "--exactly-once needs a cluster as target: into a folder each batch arrives exactly once without it"
+            )
+        if not self.offset_map.startswith(OFFSET_MAP_PREFIX):
+            raise MirrorError(
+                f"--exactly-once needs an offset map in a topic of the target (topic:NAME), found {self.offset_map}: "
+                "a file is not part of a transaction"
+            )
 
     @property
     def _sends_raw_bytes(self) -> bool | None:

@@ -29,6 +29,14 @@ class SourceRun(NamedTuple):
     run: BatchRun
 
 
+class Membership(NamedTuple):
+    """A member of a consumer group at the source, and the generation of the group in which it has its partitions."""
+
+    group: str
+    generation: int
+    member: str
+
+
 @dataclass(frozen=True)
 class SourceTopic:
     """A topic of the source.
@@ -103,6 +111,14 @@ class Source(Protocol):
     def partitions(self) -> Sequence[TopicPartition] | None:
         """Return the partitions assigned to this mirror; None if that is not known yet."""
 
+    def membership(self) -> Membership | None:
+        """Return this mirror's membership of its group; None without a group."""
+        return None
+
+    def has_member(self, membership: Membership) -> bool:
+        """Return whether the group still has this member. A group that cannot be asked may have it."""
+        return False
+
     def goals(self) -> Mapping[TopicPartition, int]:
         """Return the end offsets of all partitions when the mirror started; empty for a mirror that follows."""
 
@@ -155,6 +171,20 @@ class Target(Protocol):
 
         If topics are kept in sync, set their configuration, too. again: also of topics that are as in the last call.
         """
+
+    def acquire(self, topic_partitions: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
+        """Exclude other mirrors from partitions that are about to begin. Return those that are this mirror's.
+
+        The others are tried again after some time, while they are assigned to this mirror.
+        """
+        return topic_partitions
+
+    def take_loss(self) -> bool:
+        """Return whether batches that were not durable were dropped since the last call.
+
+        All partitions must then begin again, where the target has them.
+        """
+        return False
 
     def identify(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
         """Compare the id of the source's topic with the one that was mirrored here before, and keep it.

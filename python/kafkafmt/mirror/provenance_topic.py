@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaTopicPartition
 
 from kafkafmt.mirror.errors import MirrorError
-from kafkafmt.mirror.offset_stores import create_map_topic
+from kafkafmt.mirror.offset_stores import as_json, create_map_topic
 from kafkafmt.mirror.provenance import (
     Provenance,
     ProvenanceKey,
@@ -63,8 +63,8 @@ class TopicProvenanceStore:
         futures = [
             self._producer.send(
                 self._topic,
-                None if one is None else _json(value_fields(one)),
-                key=_json(key_fields(key)),
+                None if one is None else as_json(value_fields(one)),
+                key=as_json(key_fields(key)),
                 partition=0,
             )
             for key, one in changes.items()
@@ -99,7 +99,3 @@ class TopicProvenanceStore:
         except (ValueError, KeyError, TypeError):
             message = f"{self._topic}: expected entries of an offset map, found a record of another kind"
             raise MirrorError(message) from None
-
-
-def _json(fields: Mapping[str, Any]) -> bytes:
-    return json.dumps(fields, separators=(",", ":"), sort_keys=True).encode()

@@ -30,7 +30,7 @@ from kafkafmt.mirror.addresses import ClusterAddress
 from kafkafmt.mirror.clusters import MirrorCluster
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.protocols import Source, SourceRun, SourceTopic
+from kafkafmt.mirror.protocols import Membership, Source, SourceRun, SourceTopic
 from kafkafmt.records.runs import first_offset, joined_runs
 from kafkafmt.types import TopicPartition
 
@@ -150,6 +150,17 @@ class ClusterSource(Source):
                 self._consumer.partitions_for_topic(topic)
         else:
             self._consumer.subscribe(pattern=self._address.pattern, listener=listener)
+
+    def membership(self) -> Membership | None:
+        found = self._consumer.group_metadata()
+        return Membership(self._group, found.generation_id, found.member_id)
+
+    def has_member(self, membership: Membership) -> bool:
+        try:
+            return membership.member in self._cluster.group_members(membership.group)
+        except kafka_errors.KafkaError as error:
+            _log.warning("the members of the group could not be read", error=str(error))
+            return True
 
     def goals(self) -> Mapping[TopicPartition, int]:
         return self._goals

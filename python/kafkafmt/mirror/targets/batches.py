@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from kafkafmt.build.builder import RecordBatchBuilder
 from kafkafmt.build.combining import BatchCombiner, record_combiner
 from kafkafmt.build.forwarding import BatchForwarder
 from kafkafmt.client.limits import MAX_BATCHES_PER_REQUEST
@@ -19,6 +21,9 @@ from kafkafmt.records.runs import first_offset
 if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
     from kafkafmt.types import Isolation, TopicPartition
+
+# So many records are one batch: of some hundred bytes each, they take less than any topic's limit.
+_KEYED_RECORDS = 512
 
 
 class BatchSender:
@@ -78,6 +83,18 @@ class BatchSender:
                 counts,
                 int(forwarded.run.index["max_timestamp"][-1]),
             )
+
+    @property
+    def producer(self) -> RawProducer:
+        return self._producer
+
+    def send_keyed(self, topic: str, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        for first in range(0, len(records), _KEYED_RECORDS):
+            builder = RecordBatchBuilder()
+            for key, value in records[first : first + _KEYED_RECORDS]:
+                builder.append(now_ms, key, value)
+            self._producer.send(topic, builder.build(), partition=0)
 
     def close(self, timeout: float) -> None:
         with suppress(UndeliveredError):  # the target knows which batches are under way

@@ -79,6 +79,12 @@ class Sent:
         """Whether all batches were acknowledged or have failed."""
         return all(future.is_done for future in self.futures)
 
+    @property
+    def error(self) -> Exception | None:
+        """The first error of batches that are done; None if all were acknowledged."""
+        outcomes = (future.outcome(0) for future in self.futures)
+        return next((error for outcome in outcomes for error in outcome.exceptions.values()), None)
+
 
 class Sender(Protocol):
     """Passes batches, or their records, to its own producer."""
@@ -241,8 +247,8 @@ class ClusterTarget(Target):
             return
         expected = known.look_up(position)
         end = self._cluster.end_offset(topic_partition) or 0
-        if expected is not None and end > expected:
-            self._count_doubled(topic_partition, end - expected, from_offset=expected)
+        if expected is not None and (records := self._records_after(topic_partition, expected, end)):
+            self._count_doubled(topic_partition, records, from_offset=expected)
         known.rewind(position)
         known.anchor(position, end)
 
@@ -259,13 +265,17 @@ class ClusterTarget(Target):
             self._look_for_records(topic_partition, [topic_partition])
         elif known.is_closed:
             first, end = known.target_end or 0, self._cluster.end_offset(topic_partition) or 0
-            if end > first:
+            if self._records_after(topic_partition, first, end):
                 self._meet_unknown_records(
                     topic_partition,
                     (first, end),
                     f"{self._cluster.at_target(topic_partition)} has offsets {first} to {end - 1} at the target, and "
                     f"the offset map of this source ends at {first}: expected no record there, or --append",
                 )
+
+    def _records_after(self, topic_partition: TopicPartition, first: int, end: int) -> int:
+        """Return how many records a partition of the target may have at the offsets from `first` to `end`."""
+        return max(end - first, 0)
 
     def _look_for_records_of_topic(self, topic_partition: TopicPartition) -> None:
         """Check all partitions of the topic: with repartitioning, records may be in any of them."""
@@ -312,12 +322,15 @@ class ClusterTarget(Target):
             while under_way and under_way[0].is_done:
                 error = self._acknowledged(topic_partition, under_way[0])
                 if error is not None:
-                    self._held_by_all -= self._held[topic_partition]
-                    self._failed.add(topic_partition)
-                    message = f"sending to the target failed: {type(error).__name__}: {error}"
-                    yield Stopped(topic_partition, under_way[0].first_offset, message)
+                    yield from self._fail(topic_partition, under_way[0], error)
                     break
                 self._count_held(topic_partition, -under_way.popleft().moved.bytes)
+
+    def _fail(self, topic_partition: TopicPartition, sent: Sent, error: Exception) -> Iterator[Stopped]:
+        """Handle batches that could not be sent. Yield the partition if it is stopped."""
+        self._held_by_all -= self._held[topic_partition]
+        self._failed.add(topic_partition)
+        yield Stopped(topic_partition, sent.first_offset, failure_message(error))
 
     def held_bytes(self, topic_partition: TopicPartition | None = None) -> int:
         if topic_partition is not None:
@@ -377,16 +390,22 @@ class ClusterTarget(Target):
 
     def _acknowledged(self, topic_partition: TopicPartition, sent: Sent) -> Exception | None:
         """Add acknowledged records to the offset map. Return the first error instead, if there is one."""
-        outcomes = [future.outcome(0) for future in sent.futures]
-        for outcome in outcomes:
-            for error in outcome.exceptions.values():
-                return error
+        if (error := sent.error) is not None:
+            return error
         known = self._offsets.partition(topic_partition)
         if sent.sources is None:
             known.begin_at(sent.next_offset)
         else:
-            targets = np.concatenate([outcome.offsets for outcome in outcomes])
+            targets = np.concatenate([future.outcome(0).offsets for future in sent.futures])
             firsts = targets[np.cumsum(sent.counts) - sent.counts]
             known.add(sent.sources, firsts, sent.counts)
-        self.statistics.count(topic_partition, sent.moved, sent.way, sent.max_timestamp)
+        self._count(topic_partition, sent)
         return None
+
+    def _count(self, topic_partition: TopicPartition, sent: Sent) -> None:
+        self.statistics.count(topic_partition, sent.moved, sent.way, sent.max_timestamp)
+
+
+def failure_message(error: Exception) -> str:
+    """Return why a partition is stopped whose batches could not be sent."""
+    return f"sending to the target failed: {type(error).__name__}: {error}"

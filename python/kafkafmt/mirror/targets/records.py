@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
@@ -84,6 +84,14 @@ class RecordSender:
             np.ones(len(sources), np.int64),
             int(run.index["max_timestamp"][-1]),
         )
+
+    @property
+    def producer(self) -> Producer:
+        return self._producer
+
+    def send_keyed(self, topic: str, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        for key, value in records:
+            self._producer.send(topic, value, key=key, partition=0)
 
     def close(self, timeout: float) -> None:
         with suppress(UndeliveredError):  # the target knows which records are under way

@@ -1,11 +1,17 @@
-"""Messages of both targets about topics that were created again, or whose configuration is not known."""
+"""Messages of targets about topics that were created again, or whose configuration or records are not known."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import structlog
+
+from kafkafmt._util.names import some_names
+
+if TYPE_CHECKING:
+    from kafkafmt.types import TopicPartition
 
 _log = structlog.get_logger()
 
@@ -26,3 +32,25 @@ def warn_of_unknown(topics: Iterable[str]) -> None:
             "--topic-config changes that",
             topics=names,
         )
+
+
+def report_unknown_records(unknown: Mapping[TopicPartition, tuple[int, int]], *, appends: bool) -> None:
+    """Log in one line all partitions with records at the target that the offset map does not know.
+
+    unknown: first and end offset. appends: whether new records are appended to them.
+    """
+    if not unknown:
+        return
+    partitions = some_names(f"{one} offsets {first} to {end - 1}" for one, (first, end) in unknown.items())
+    if appends:
+        _log.warning(
+            "the target has records that the offset map does not know: new records are appended, and may be there "
+            "twice",
+            partitions=partitions,
+        )
+        return
+    _log.error(
+        "partitions are not mirrored: the target has records that the offset map does not know; --append appends "
+        "new records to them",
+        partitions=partitions,
+    )
