@@ -27,8 +27,11 @@ class Load:
     Idempotent producers, of which one compresses: what is sent arrives once and in order, whatever its broker does.
     """
 
-    def __init__(self, cluster: Cluster, topic: str, partitions: int) -> None:
+    def __init__(
+        self, cluster: Cluster, topic: str, partitions: int, records_a_pause: int = RECORDS_A_PAUSE
+    ) -> None:
         self.topic, self.partitions = topic, partitions
+        self._records_a_pause = records_a_pause
         self.sent = 0  # records, to each partition
         self._producers = [
             Producer(
@@ -60,7 +63,7 @@ class Load:
                 producer.poll(0)
             if sum(map(len, self._producers)) > MOST_QUEUED:
                 continue  # the broker is away
-            for number in range(self.sent, self.sent + RECORDS_A_PAUSE):
+            for number in range(self.sent, self.sent + self._records_a_pause):
                 for partition in range(
                     self.partitions
                 ):  # a producer a partition, so that its order is the sent one
@@ -68,7 +71,7 @@ class Load:
                     producer.produce(
                         self.topic, b"%d " % number + bytes(100), b"key-%d" % (number % 50), partition
                     )
-            self.sent += RECORDS_A_PAUSE
+            self.sent += self._records_a_pause
         for producer in self._producers:
             assert producer.flush(SECONDS) == 0
 

@@ -49,10 +49,14 @@ class Reader:
     def __exit__(self, *_: object) -> None:
         self._consumer.close()
 
-    def by_offset(self, topic: str, partition: int = 0) -> dict[int, Read]:
-        """The records of a partition, from its start to the end that its isolation level sees."""
+    def by_offset(self, topic: str, partition: int = 0, end: int = 0) -> dict[int, Read]:
+        """The records of a partition, from its start to the end that its isolation level sees.
+
+        end: an offset that it must see: a marker may be written some time after the commit of its transaction.
+        """
         where = TopicPartition(topic, partition)
-        start, end = self._consumer.get_watermark_offsets(where, SECONDS)
+        start, seen = self._consumer.get_watermark_offsets(where, SECONDS)
+        end = max(end, seen)
         self._consumer.assign([TopicPartition(topic, partition, start)])
         read = {}
         for m in messages_up_to(end, self._consumer):
@@ -61,8 +65,8 @@ class Reader:
             read[m.offset()] = Read(kind, timestamp, m.key(), m.value(), tuple(m.headers() or ()))
         return read
 
-    def records(self, topic: str, partition: int = 0) -> list[Read]:
-        return list(self.by_offset(topic, partition).values())
+    def records(self, topic: str, partition: int = 0, end: int = 0) -> list[Read]:
+        return list(self.by_offset(topic, partition, end).values())
 
     def end_offset(self, topic: str, partition: int = 0) -> int:
         return int(self._consumer.get_watermark_offsets(TopicPartition(topic, partition), SECONDS)[1])
