@@ -1,4 +1,4 @@
-"""The programs that mirror a topic once, from its start to what is its end then: ours in three ways, and others'.
+"""The programs that mirror a topic once, from its start to what is its end then: ours in four ways, and others'.
 
 The floor mirrors nothing: it receives and sends as many bytes.
 """
@@ -18,8 +18,9 @@ from kafkafmt.mirror.memory import MirrorMemory
 from kafkafmt.mirror.options import MirrorOptions
 
 ADAPTIVE, RAW, DEEP, HANDLER = "adaptive", "raw", "deep", "deep, handler"
+EXACTLY_ONCE = "adaptive, exactly once"
 # Whose memory is limited by `--memory`.
-OWN = (ADAPTIVE, RAW, DEEP, HANDLER)
+OWN = (ADAPTIVE, EXACTLY_ONCE, RAW, DEEP, HANDLER)
 KAFKAFMT = str(Path(sys.executable).with_name("kafkafmt"))
 
 
@@ -50,6 +51,7 @@ def _librdkafka(route: Route, work: Work) -> list[str]:
 
 COMMANDS: dict[str, Callable[[Route, Work], list[str]]] = {
     ADAPTIVE: _ours(),
+    EXACTLY_ONCE: _ours("--exactly-once"),
     RAW: _ours("--use-raw-bytes"),
     DEEP: _ours("--deep"),
     HANDLER: _ours("--deep", "--handler", "bench.mirror.handlers:unchanged"),
@@ -60,7 +62,8 @@ NAMES = (FLOOR, *COMMANDS)
 
 def present() -> tuple[str, ...]:
     """The names of the contenders that this version has: the mirror is adaptive once it makes batches of a size."""
-    return tuple(name for name in NAMES if name != ADAPTIVE or hasattr(MirrorOptions, "batch_size"))
+    needed = {ADAPTIVE: "batch_size", EXACTLY_ONCE: "is_exactly_once"}
+    return tuple(name for name in NAMES if name not in needed or hasattr(MirrorOptions, needed[name]))
 
 
 def floor_command(work: Work, stack: ExitStack, *, is_empty: bool) -> list[str]:

@@ -13,6 +13,7 @@ from bench.mirror.contenders import (
     ADAPTIVE,
     COMMANDS,
     DEEP,
+    EXACTLY_ONCE,
     FLOOR,
     RAW,
     Route,
@@ -33,7 +34,7 @@ def work_of(contender: str, work: Work, least_wire_bytes: int) -> Work:
     """The work with copies, for the contenders that take the least: else their start would hide what they take."""
     if contender == FLOOR:
         return work.of_wire_bytes(_FLOOR_TIMES * least_wire_bytes)
-    if contender in (ADAPTIVE, DEEP if work.is_of_single_records else RAW):
+    if contender in (ADAPTIVE, EXACTLY_ONCE, DEEP if work.is_of_single_records else RAW):
         return work.of_wire_bytes(least_wire_bytes)
     return work
 

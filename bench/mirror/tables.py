@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bench.mirror.contenders import ADAPTIVE, DEEP, FLOOR, NAMES, OWN, RAW, present
+from bench.mirror.contenders import ADAPTIVE, DEEP, EXACTLY_ONCE, FLOOR, NAMES, OWN, RAW, present
 from bench.mirror.copying import Row
 from bench.mirror.works import KIB
 from bench.peers.names import CONFLUENT
@@ -50,6 +50,7 @@ def ratios(row: Row) -> Iterator[Ratio]:
     of_confluent = _OF_CONFLUENT if work.is_of_large_batches else _OF_CONFLUENT_SMALL
     for name in (ADAPTIVE, RAW):
         yield Ratio(f"{name}/floor", row.ratio(name, FLOOR), of_floor)
+    yield Ratio("exactly once/adaptive", row.ratio(EXACTLY_ONCE, ADAPTIVE), None)
     yield Ratio("adaptive/better of raw, deep", row.ratio(ADAPTIVE, RAW, DEEP), _TIMES_BETTER)
     yield Ratio(
         "adaptive/confluent",
