@@ -1,4 +1,5 @@
-"""The program that replays within what `limited` leaves it: `python -m bench.memory.replaying WAY GB BYTES FOLDER`.
+"""The program that replays within what `limited` leaves it:
+`python -m bench.memory.replaying WAY GB BYTES FOLDER [BROKER]`.
 
 FOLDER is empty, and what becomes of the records is there afterwards. It tells when partitions came and went, and at the
 end the checksums of what it was handed.
@@ -15,11 +16,13 @@ from typing import Any, Protocol
 
 from isal.isal_zlib import crc32
 
+import kafkafmt.jobs.group_member
+import kafkafmt.jobs.live_readers  # noqa: F401
 from bench.memory import limited
 from bench.memory.checksums import with_record
 from bench.memory.coming import Coming
 from bench.memory.per_partition import PerPartitionReplay
-from bench.memory.planned import PlannedReplay
+from bench.memory.planned import THREADS, PlannedReplay, Source
 from bench.memory.topic import Topic, topic_of
 
 SECONDS_BETWEEN_CHANGES = 1.0
@@ -90,16 +93,20 @@ class Replaying:
         del self._order[:]
 
 
-WAYS: dict[str, Callable[[Topic, int, Path], Replay]] = {
-    "plan": PlannedReplay,
-    "per-partition": lambda topic, memory_bytes, folder: PerPartitionReplay(topic),
+WAYS: dict[str, Callable[[Topic, int, Path, str | None], Replay]] = {
+    "plan": lambda topic, size, folder, _: PlannedReplay(topic, size, folder, Source(topic), 1),
+    "threads": lambda topic, size, folder, _: PlannedReplay(topic, size, folder, Source(topic), THREADS),
+    "live": lambda topic, size, folder, broker: PlannedReplay(
+        topic, size, folder, Source(topic, broker), THREADS
+    ),
+    "per-partition": lambda topic, size, folder, _: PerPartitionReplay(topic),
 }
 
 
-def main(way: str, gigabytes: str, memory_bytes: str, folder: str) -> None:
+def main(way: str, gigabytes: str, memory_bytes: str, folder: str, broker: str | None = None) -> None:
     topic = topic_of(float(gigabytes))
     limited.begin(int(memory_bytes))
-    replay = WAYS[way](topic, int(memory_bytes), Path(folder))
+    replay = WAYS[way](topic, int(memory_bytes), Path(folder), broker)
     replaying = Replaying(topic, replay)
     replaying.run()
     limited.end({**replaying.result(), **replay.finish()})

@@ -1,4 +1,5 @@
-"""The program that makes a table within what `limited` leaves it: `python -m bench.memory.tabling WAY GB BYTES FOLDER`.
+"""The program that makes a table within what `limited` leaves it:
+`python -m bench.memory.tabling WAY GB BYTES FOLDER [BROKER]`.
 
 FOLDER is empty, and the stores are there and what becomes of them. It tells when partitions came and went.
 """
@@ -11,10 +12,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import kafkafmt.jobs.group_member
+import kafkafmt.jobs.live_readers  # noqa: F401
 from bench.memory import limited
 from bench.memory.coming import Coming
 from bench.memory.per_partition import PerPartitionTable
-from bench.memory.planned import PlannedTable
+from bench.memory.planned import PlannedTable, Source
 from bench.memory.replaying import SECONDS_BETWEEN_CHANGES
 from bench.memory.topic import Topic, topic_of
 
@@ -53,16 +56,17 @@ def fill(topic: Topic, table: Table) -> int:
             change(*coming.all_back())
 
 
-WAYS: dict[str, Callable[[Topic, int, Path], Table]] = {
-    "plan": PlannedTable,
-    "per-partition": lambda topic, memory_bytes, folder: PerPartitionTable(topic, folder),
+WAYS: dict[str, Callable[[Topic, int, Path, str | None], Table]] = {
+    "plan": lambda topic, size, folder, _: PlannedTable(topic, size, folder, Source(topic)),
+    "live": lambda topic, size, folder, broker: PlannedTable(topic, size, folder, Source(topic, broker)),
+    "per-partition": lambda topic, size, folder, _: PerPartitionTable(topic, folder),
 }
 
 
-def main(way: str, gigabytes: str, memory_bytes: str, folder: str) -> None:
+def main(way: str, gigabytes: str, memory_bytes: str, folder: str, broker: str | None = None) -> None:
     topic = topic_of(float(gigabytes))
     limited.begin(int(memory_bytes))
-    table = WAYS[way](topic, int(memory_bytes), Path(folder))
+    table = WAYS[way](topic, int(memory_bytes), Path(folder), broker)
     records = fill(topic, table)
     limited.end({"records": records, **table.finish()})
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.broker.broker import KAFKA_4
+
+from bench.broker import broker_of
 from bench.memory import limited
 from bench.memory.brute_force import Change, expected_of, parquet_tables, replayed, timestamps_checksum
 from bench.memory.limited import AMPLE_BYTES, Run
@@ -16,7 +20,7 @@ from bench.memory.topic import ROOT, Topic
 from bench.results import Figure, Table
 
 MIB = 1024 * 1024
-TOP_DOWN, BOTTOM_UP = "plan", "per-partition"
+TOP_DOWN, BOTTOM_UP, THREADS, LIVE = "plan", "per-partition", "threads", "live"
 
 
 @dataclass(frozen=True)
@@ -32,9 +36,12 @@ class Work:
 
 WORKS = (
     Work("replaying", TOP_DOWN, "replay, a plan of the budget"),
+    Work("replaying", THREADS, "replay, a plan of the budget, two threads"),
+    Work("replaying", LIVE, "replay of a cluster, a plan of the budget, two threads"),
     Work("replaying", BOTTOM_UP, "replay, 1000 records a partition", completes=False),
     Work("replaying", BOTTOM_UP, "replay, 1000 records a partition, no limit", is_limited=False),
     Work("tabling", TOP_DOWN, "table, a plan of the budget"),
+    Work("tabling", LIVE, "table of a cluster, a plan of the budget"),
     Work("tabling", BOTTOM_UP, "table, 98 MiB a store", completes=False),
     Work("tabling", BOTTOM_UP, "table, 98 MiB a store, no limit", is_limited=False),
 )
@@ -75,14 +82,23 @@ def measured(
     for work in WORKS:
         if text in work.label:
             progress(work.label)
-            yield _measure(work, topic, memory_bytes)
+            with _broker_of(topic) if work.way == LIVE else nullcontext([]) as broker:
+                yield _measure(work, topic, memory_bytes, broker)
 
 
-def _measure(work: Work, topic: Topic, memory_bytes: int) -> Outcome:
+@contextmanager
+def _broker_of(topic: Topic) -> Iterator[list[str]]:
+    """The address of a broker that has the topic."""
+    folders = [topic.folder(number) for number in range(topic.partitions)]
+    with broker_of({topic.name: folders}, ROOT / "brokers", kafka=KAFKA_4) as broker:
+        yield [broker.bootstrap]
+
+
+def _measure(work: Work, topic: Topic, memory_bytes: int, broker: Sequence[str]) -> Outcome:
     with tempfile.TemporaryDirectory(dir=ROOT) as folder:
         bound = memory_bytes if work.is_limited else AMPLE_BYTES
         log = ROOT / f"{work.program}-{work.way}.log"
-        arguments = [work.way, f"{topic.gigabytes:g}", str(bound), folder]
+        arguments = [work.way, f"{topic.gigabytes:g}", str(bound), folder, *broker]
         run = limited.run(f"bench.memory.{work.program}", arguments, log)
         check = _is_replay_right if work.program == "replaying" else _is_table_right
         is_equal = None if run.result is None else check(topic, run, run.result, Path(folder))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import click
 
@@ -20,21 +20,27 @@ from kafkafmt.cli.options import (
     topics_option,
 )
 from kafkafmt.cli.output import in_words, notify, size_in_words
-from kafkafmt.cli.values import Size
+from kafkafmt.cli.values import Count, Size
 from kafkafmt.jobs.partition_readers import PartitionReaders, select_logs
 from kafkafmt.log.partition_log import PartitionLog
 from kafkafmt.log.topics import left_out_in_words
+from kafkafmt.mirror.addresses import ClusterAddress
 
 if TYPE_CHECKING:
-    from kafkafmt.log.gaps import SourceDamage
+    from contextlib import AbstractContextManager
+
+    from kafkafmt.jobs.readers import Readers
+    from kafkafmt.log.gaps import OffsetsGone, SourceDamage
+    from kafkafmt.memory import MemoryPlan
     from kafkafmt.storage import StoragePath
+    from kafkafmt.types import TopicPartition
 
 _MIB = 1024 * 1024
 DEFAULT_MEMORY = 256 * _MIB
 
 
 def memory_options() -> Decorator:
-    """Return a decorator that adds --topics, --memory, --isolation, --on-corrupt and --from-segment-start."""
+    """Return a decorator that adds --topics, --memory, --threads, --isolation, --on-corrupt, --from-segment-start."""
     return options(
         topics_option(),
         click.option(
@@ -43,6 +49,7 @@ def memory_options() -> Decorator:
             type=Size(most=64 * GIB),
             help="The memory limit, beyond that of the program itself: 512m, 1.5GiB.  [default: 256M]",
         ),
+        click.option("--threads", type=Count(most=64), default=1, help="They share the memory limit evenly."),
         isolation_option(
             "read_committed leaves out open and aborted transactions.", default="read_committed"
         ),
@@ -57,7 +64,7 @@ def memory_options() -> Decorator:
 class Selection:
     """Which records are read, and how damage is handled: the values of `memory_options`."""
 
-    source: StoragePath
+    source: StoragePath | ClusterAddress
     topics: str | None
     isolation: str
     on_corrupt: str
@@ -68,24 +75,93 @@ class Selection:
         """Whether damage is left out, and not an error."""
         return self.on_corrupt == "skip"
 
+    @property
+    def is_committed(self) -> bool:
+        """Whether records of open and of aborted transactions are left out."""
+        return self.isolation == "read_committed"
 
-class SelectedLogs:
-    """The selected logs, their readers, and what was not read of them. Prints damage that is left out."""
+
+class SelectedSource(Protocol):
+    """The selected partitions of a log directory or a cluster, and what was not read of them. Can be pickled."""
+
+    @property
+    def name(self) -> StoragePath | str:
+        """What identifies the source in the state of a table."""
+
+    @property
+    def kind(self) -> StoragePath | Literal["cluster"]:
+        """The source as `plan_for` takes it."""
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """All selected partitions, sorted."""
+
+    @property
+    def size_in_bytes(self) -> int | None:
+        """The size of the source; None if it is not known."""
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What was read and what was not by the readers that `open` returned, as fields of the summary."""
+
+    def open(
+        self, plan: MemoryPlan, partitions: Sequence[TopicPartition] | None = None
+    ) -> AbstractContextManager[Readers]:
+        """Return readers of these partitions, or of all, for one thread of the plan. They are closed at the end."""
+
+
+class DamageReports:
+    """Prints damage that is left out, and counts it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self, damage: SourceDamage) -> None:
+        self.count += 1
+        end = "the end" if damage.next_offset is None else f"offset {damage.next_offset}"
+        notify(f"left out: {damage.topic_partition} from offset {damage.offset} to {end}: {damage.message}")
+
+
+class SelectedLogs(SelectedSource):
+    """The selected logs. Prints damage that is left out."""
 
     def __init__(self, selection: Selection) -> None:
-        self.damaged = 0
-        self.folders = select_logs(selection.source, selection.topics)
+        assert not isinstance(selection.source, ClusterAddress)
+        self.damaged = DamageReports()
+        self._selection, self._source = selection, selection.source
+        self._opened: list[PartitionReaders] = []
+        self.folders = select_logs(self._source, selection.topics)
         if selection.topics is None:
-            left_out = left_out_in_words(selection.source, "--topics '*' reads them, too")
+            left_out = left_out_in_words(self._source, "--topics '*' reads them, too")
             if left_out is not None:
                 notify(left_out)
-        self.readers = PartitionReaders(
-            self.folders,
-            is_committed=selection.isolation == "read_committed",
-            skips_damage=selection.skips_damage,
-            on_damage=self._report,
-            from_segment_start=selection.from_segment_start,
+
+    @property
+    def name(self) -> StoragePath:
+        return self._source
+
+    @property
+    def kind(self) -> StoragePath:
+        return self._source
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        return sorted(self.folders)
+
+    @contextlib.contextmanager
+    def open(
+        self, plan: MemoryPlan, partitions: Sequence[TopicPartition] | None = None
+    ) -> Iterator[PartitionReaders]:
+        chosen = self.folders if partitions is None else {one: self.folders[one] for one in partitions}
+        readers = PartitionReaders(
+            chosen,
+            is_committed=self._selection.is_committed,
+            skips_damage=self._selection.skips_damage,
+            on_damage=self.damaged.add,
+            from_segment_start=self._selection.from_segment_start,
         )
+        self._opened.append(readers)
+        yield readers
 
     @property
     def size_in_bytes(self) -> int:
@@ -99,56 +175,46 @@ class SelectedLogs:
     @property
     def summary(self) -> dict[str, Any]:
         """What was read and what was not, as fields of the summary."""
+        opened = self._opened
+        tails = {one: tail for readers in opened for one, tail in readers.unread_tails.items()}
+        overlaps = {one: count for readers in opened for one, count in readers.overlapping_segments.items()}
         return {
             "partitions": len(self.folders),
-            "damaged_stretches": self.damaged,
-            "unread_tails": self.unread_tails,
-            "overlapping_segments": self.overlapping_segments,
-            "gone": self.gone,
+            "damaged_stretches": self.damaged.count,
+            "unread_tails": [
+                {
+                    **partition_fields(one),
+                    "path": str(tail.path),
+                    "position": tail.position,
+                    "size_in_bytes": tail.size_in_bytes,
+                }
+                for one, tail in sorted(tails.items())
+            ],
+            "overlapping_segments": [
+                {**partition_fields(one), "segments": count} for one, count in sorted(overlaps.items())
+            ],
+            "gone": gone_fields(gone for readers in opened for gone in readers.gone),
             "deleted_partitions": [
-                {"topic": topic, "partition": partition} for topic, partition in sorted(self.readers.deleted)
+                partition_fields(one) for one in sorted(one for readers in opened for one in readers.deleted)
             ],
         }
 
-    @property
-    def gone(self) -> list[dict[str, Any]]:
-        """The offsets that were deleted before they were read, `to_offset` excluded, as fields of the summary."""
-        return [
-            {
-                "topic": one.topic_partition.topic,
-                "partition": one.topic_partition.partition,
-                "from_offset": one.from_offset,
-                "to_offset": one.to_offset,
-            }
-            for one in self.readers.gone
-        ]
 
-    @property
-    def unread_tails(self) -> list[dict[str, Any]]:
-        """The bytes after the last complete batch of each log, as fields of the summary."""
-        return [
-            {
-                "topic": topic,
-                "partition": partition,
-                "path": str(tail.path),
-                "position": tail.position,
-                "size_in_bytes": tail.size_in_bytes,
-            }
-            for (topic, partition), tail in sorted(self.readers.unread_tails.items())
-        ]
+def partition_fields(topic_partition: TopicPartition) -> dict[str, Any]:
+    """Return a partition as fields of the summary."""
+    return {"topic": topic_partition.topic, "partition": topic_partition.partition}
 
-    @property
-    def overlapping_segments(self) -> list[dict[str, Any]]:
-        """For each log, how many segments contain offsets of earlier segments, as fields of the summary."""
-        return [
-            {"topic": topic, "partition": partition, "segments": count}
-            for (topic, partition), count in sorted(self.readers.overlapping_segments.items())
-        ]
 
-    def _report(self, damage: SourceDamage) -> None:
-        self.damaged += 1
-        end = "the end" if damage.next_offset is None else f"offset {damage.next_offset}"
-        notify(f"left out: {damage.topic_partition} from offset {damage.offset} to {end}: {damage.message}")
+def gone_fields(gone: Iterable[OffsetsGone]) -> list[dict[str, Any]]:
+    """Return offsets that were deleted before they were read, `to_offset` excluded, as fields of the summary."""
+    return [
+        {
+            **partition_fields(one.topic_partition),
+            "from_offset": one.from_offset,
+            "to_offset": one.to_offset,
+        }
+        for one in gone
+    ]
 
 
 def print_summary(
@@ -171,6 +237,8 @@ def print_summary(
         text += f"; left out: {in_words(summary['damaged_stretches'], 'damaged range')}"
     if summary.get("invalid_timestamps"):
         text += f"; left out: {in_words(summary['invalid_timestamps'], 'record')} without a timestamp"
+    if summary.get("pauses"):
+        text += f"; paused {summary['pauses']:,} times"
     if "peak_bytes" in summary:
         most, given = size_in_words(summary["peak_bytes"]), size_in_words(summary["memory_bytes"])
         text += f"; memory: at most {most} of {given}"

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gc
 import logging
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -37,7 +35,7 @@ from kafkafmt.cli.options import (
     log_options,
     on_corrupt_option,
 )
-from kafkafmt.cli.output import in_words, notify, print_json, progress_bar, size_in_words
+from kafkafmt.cli.output import ended_by_signals, in_words, notify, print_json, progress_bar, size_in_words
 from kafkafmt.cli.values import Seconds, Size
 from kafkafmt.mirror.addresses import Address as MirrorAddress
 from kafkafmt.mirror.options import DEFAULT_BATCH_BYTES, Beginning, MirrorOptions
@@ -47,7 +45,7 @@ from kafkafmt.mirror.topic_settings import TopicSettings
 if TYPE_CHECKING:
     from rich.progress import Progress as ProgressBar
 
-    from kafkafmt.mirror.loop import Mirror, Report
+    from kafkafmt.mirror.loop import Report
     from kafkafmt.mirror.statistics import Statistics
 
 # A client that reads metrics must send its request within this time.
@@ -283,7 +281,7 @@ def mirror(
             running = stack.enter_context(open_mirror(asked, report))
             if metrics is not None:
                 _serve_metrics(stack, running.statistics, *metrics)
-            stack.enter_context(_ended_by_signals(running))
+            stack.enter_context(ended_by_signals(running.end))
             freeze_start()
             stack.callback(gc.unfreeze)  # the caller may be another program
             try:
@@ -318,26 +316,6 @@ def _serve_metrics(stack: ExitStack, statistics: Statistics, host: str, port: in
 
     port = stack.enter_context(metrics_server(registry_of(statistics), host, port, _METRICS_SECONDS))
     notify(f"metrics are served on {host_and_port(host, port)}")
-
-
-@contextmanager
-def _ended_by_signals(running: Mirror) -> Iterator[None]:
-    """End the mirror at the first SIGTERM or SIGINT. A second one ends the process."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-
-    def end(number: int, _: object) -> None:
-        running.end()
-        signal.signal(
-            number, before[signal.SIGTERM] if number == signal.SIGTERM else signal.default_int_handler
-        )
-
-    for number in before:
-        signal.signal(number, end)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _print_summary(statistics: Statistics, *, as_json: bool) -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any, TextIO
@@ -114,6 +114,26 @@ def progress_bar(*, of_records: bool = False, beside_rows: bool = False) -> Iter
             yield bar
     finally:
         bar.stop()  # Ctrl-C may come while it starts: the cursor must be shown again
+
+
+@contextmanager
+def ended_by_signals(end: Callable[[], None]) -> Iterator[None]:
+    """Call `end` at the first SIGTERM or SIGINT during the block. A second one ends the process."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def handle(number: int, _: object) -> None:
+        end()
+        signal.signal(
+            number, before[signal.SIGTERM] if number == signal.SIGTERM else signal.default_int_handler
+        )
+
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from kafkafmt._util.callables import load_callable
 from kafkafmt.cli.help import HelpCommand
-from kafkafmt.cli.log_selection import (
-    DEFAULT_MEMORY,
-    SelectedLogs,
-    Selection,
-    memory_options,
-    print_summary,
-)
+from kafkafmt.cli.log_selection import DEFAULT_MEMORY, Selection, memory_options, print_summary
 from kafkafmt.cli.options import (
     client_options,
     client_settings,
@@ -28,25 +22,36 @@ from kafkafmt.cli.options import (
     json_option,
     memory_errors,
 )
-from kafkafmt.cli.output import notify, progress_bar
+from kafkafmt.cli.output import ended_by_signals, notify, progress_bar
 from kafkafmt.cli.replay_targets import JsonTarget, ReplayClusterTarget
-from kafkafmt.cli.values import Folder, complete_folders
+from kafkafmt.cli.topic_selection import (
+    SCHEME,
+    LiveSettings,
+    SourceType,
+    live_options,
+    select_source,
+    source_errors,
+)
+from kafkafmt.cli.values import Seconds, complete_folders
 from kafkafmt.jobs.memory import plan_for
-from kafkafmt.jobs.replay import LogTarget, Merge, ReplayTarget
+from kafkafmt.jobs.replay import BUFFERS_AHEAD, JoinedMerge, LogTarget, Merge, ReplayTarget, SharedReplay
 from kafkafmt.jobs.replay import replay as run_replay
 from kafkafmt.jobs.replay.log_target import LEAST_BATCH_BYTES, MAX_BATCH_BYTES
+from kafkafmt.jobs.thread_shares import shares_of
 from kafkafmt.memory import Part
 from kafkafmt.memory.process import bound_process
+from kafkafmt.mirror.addresses import ClusterAddress
 from kafkafmt.storage import StoragePath
 from kafkafmt.streams import TimestampError, json_timestamp
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
+    from kafkafmt.jobs.replay.running import FlushingTarget
     from kafkafmt.streams.timestamps import TimestampExtractor
     from kafkafmt.types import TopicPartition
 
 _STANDARD_OUTPUT = "-"
-_CLUSTER = "kafka://"
+_MAX_IDLE_SECONDS = 1.0
 _MIB = 1024 * 1024
 # The target's share of the memory limit: for a cluster the records that are not acknowledged yet; for a log directory,
 # which needs less, a batch of each topic.
@@ -57,10 +62,10 @@ _TO_STANDARD_OUTPUT = Part("writing")
 
 @click.command(
     cls=HelpCommand,
-    common="--by-time --topics --memory --codec --on-corrupt --target-config-file --json",
+    common="--by-time --topics --memory --threads --codec --follow --group --on-corrupt --json",
     page="memory.md",
 )
-@click.argument("source", metavar="SRC", type=Folder())
+@click.argument("source", metavar="SRC", type=SourceType())
 @click.argument("target", metavar="[TARGET]", default=_STANDARD_OUTPUT, shell_complete=complete_folders)
 @click.option("--by-time", is_flag=True, help="Merge all partitions by timestamp, the lowest first.")
 @click.option(
@@ -76,6 +81,13 @@ _TO_STANDARD_OUTPUT = Part("writing")
     "  [default: fail]",
 )
 @memory_options()
+@live_options()
+@click.option(
+    "--max-idle",
+    type=Seconds(may_be_zero=True),
+    help="With --follow: how long the merge waits for a partition without new records."
+    f"  [default: {_MAX_IDLE_SECONDS:g}]",
+)
 @codec_option("The codec of the batches written to a folder or a cluster.  [default: none]")
 @click.option("--repartition", "repartitions", is_flag=True, help="Choose partitions by key, for a cluster.")
 @client_options(
@@ -85,12 +97,18 @@ _TO_STANDARD_OUTPUT = Part("writing")
 )
 @json_option("Print the summary as one JSON object.")
 def replay(
-    source: StoragePath,
+    source: StoragePath | ClusterAddress,
     target: str,
     by_time: bool,
     timestamp: str | None,
     on_invalid_timestamp: str | None,
     memory_bytes: int | None,
+    threads: int,
+    follows: bool,
+    group: str | None,
+    source_config: tuple[tuple[str, str], ...],
+    source_config_file: Path | None,
+    max_idle: float | None,
     codec: Codec | None,
     repartitions: bool,
     target_config: tuple[tuple[str, str], ...],
@@ -98,14 +116,16 @@ def replay(
     as_json: bool,
     **selected: Any,
 ) -> int:
-    """Write the records under SRC, in order, to TARGET.
+    """Write the records of SRC, in order, to TARGET.
 
-    SRC is a log directory or a partition folder. It may be a URI, as s3://bucket/logs.
+    SRC is a log directory or a partition folder. It may be a URI, as s3://bucket/logs. Or it is a cluster with topics,
+    kafka://HOST:PORT[,HOST:PORT][/TOPIC[,TOPIC|REGEX]].
 
     \b
     kafkafmt replay /var/lib/kafka --by-time | jq .value
     kafkafmt replay /var/lib/kafka /merged --by-time --topics orders --codec zstd
     kafkafmt replay /backup kafka://west:9092/orders --by-time --memory 64m
+    kafkafmt replay kafka://east:9092/orders,clicks --by-time --follow | jq .value
 
     With --by-time all partitions are merged: the record with the lowest timestamp is next. Records of one partition
     stay in the order of their offsets. Equal timestamps are ordered by topic and partition. Without --by-time the
@@ -120,6 +140,10 @@ def replay(
     kafka://HOST:PORT[,HOST:PORT][/TOPIC]
                 a cluster; records keep their partition number
 
+    The partitions of a cluster are read up to their present ends. With --follow the command goes on until SIGINT or
+    SIGTERM. A partition without new records for --max-idle seconds is not waited for; its later records may then be
+    out of order. Commands with the same --group share the partitions, and continue at the committed offsets.
+
     In a folder each topic becomes a log of one partition, with offsets from 0. Timestamps, keys, values and headers
     are kept.
 
@@ -133,12 +157,16 @@ def replay(
     memory_bytes = memory_bytes or DEFAULT_MEMORY
     if target == _STANDARD_OUTPUT and codec is not None:
         raise click.UsageError("--codec is for a folder or a cluster")
-    if not target.startswith(_CLUSTER) and (repartitions or target_config or target_config_file):
+    if not target.startswith(SCHEME) and (repartitions or target_config or target_config_file):
         raise click.UsageError("--repartition and --target-config are for a cluster")
     if not by_time and timestamp is not None:
         raise click.UsageError("--timestamp is for --by-time")
     if timestamp is None and on_invalid_timestamp is not None:
         raise click.UsageError("--on-invalid-timestamp is for --timestamp")
+    if threads > 1 and (follows or group is not None or timestamp is not None):
+        given = "--follow" if follows else "--group" if group is not None else "--timestamp"
+        raise click.UsageError(f"--threads is not for a replay with {given}")
+    _ensure_live(target, by_time=by_time, follows=follows, group=group, max_idle=max_idle)
     extractor = None if timestamp is None else _timestamp_extractor(timestamp)
     invalid = _InvalidTimestamps()
     writing = _writing(target)
@@ -149,36 +177,83 @@ def replay(
         client_settings(target_config, target_config_file),
         repartitions,
     )
-    with _errors_of(target), memory_errors():
-        logs = SelectedLogs(Selection(source, **selected))
-        at_a_time = len(logs.folders) if by_time else 1
-        plan = plan_for(memory_bytes, at_a_time, writing=writing, source=source)
-        with (
-            Merge(
-                logs.readers,
-                plan,
-                timestamp_extractor=extractor,
-                on_invalid_timestamp=invalid.add if on_invalid_timestamp == "skip" else None,
-            ) as merge,
-            progress_bar(beside_rows=target == _STANDARD_OUTPUT) as bar,
-        ):
-            task = bar.add_task("replaying", total=logs.size_in_bytes)
-            opened = _open_target(wanted, logs.readers.partitions)
-            done = run_replay(
-                merge, opened, by_time=by_time, progress=lambda read_bytes: bar.advance(task, read_bytes)
+    settings = LiveSettings.of_options(
+        follows,
+        group,
+        source_config,
+        source_config_file,
+        idle_seconds=_MAX_IDLE_SECONDS if max_idle is None else max_idle,
+    )
+    with _errors_of(target), source_errors(source), memory_errors(), ExitStack() as stack:
+        chosen = select_source(Selection(source, **selected), settings)
+        shares = shares_of(chosen.partitions, threads)
+        ahead = BUFFERS_AHEAD if threads > 1 else 0
+        at_a_time = max(map(len, shares)) if by_time else 1
+        plan = plan_for(memory_bytes, at_a_time + ahead, writing=writing, source=chosen.kind, threads=threads)
+
+        def opened_merge(share: Sequence[TopicPartition] | None) -> Merge:
+            return stack.enter_context(
+                Merge(
+                    stack.enter_context(chosen.open(plan, share)),
+                    plan,
+                    timestamp_extractor=extractor,
+                    on_invalid_timestamp=invalid.add if on_invalid_timestamp == "skip" else None,
+                    buffers_ahead=ahead,
+                )
             )
-            peak_bytes = merge.budget.peak_bytes
+
+        if threads == 1:
+            merge = opened_merge(None)
+            running: Merge | JoinedMerge = merge
+        else:
+            running = stack.enter_context(JoinedMerge([opened_merge(share) for share in shares if share]))
+        bar = stack.enter_context(progress_bar(beside_rows=target == _STANDARD_OUTPUT))
+        task = bar.add_task("replaying", total=chosen.size_in_bytes)
+        opened = _open_target(wanted, chosen.partitions)
+        if follows or group is not None:
+            _prepare_live(stack, merge, opened, follows=follows)
+        done = run_replay(
+            running, opened, by_time=by_time, progress=lambda read_bytes: bar.advance(task, read_bytes)
+        )
+        peak_bytes = running.peak_bytes
     summary = {
         "records": done.records,
         "source_bytes": done.source_bytes,
         "invalid_timestamps": invalid.count,
-        **logs.summary,
+        **chosen.summary,
         "memory_bytes": memory_bytes,
         "peak_bytes": peak_bytes,
         "seconds": round(time.monotonic() - began, 3),
     }
     print_summary("replayed", summary, as_json=as_json, beside_records=target == _STANDARD_OUTPUT)
     return 0
+
+
+def _ensure_live(
+    target: str, *, by_time: bool, follows: bool, group: str | None, max_idle: float | None
+) -> None:
+    """Raise click.UsageError for options of a cluster as source that do not fit."""
+    if (follows or group is not None) and not by_time:
+        raise click.UsageError(f"{'--follow' if follows else '--group'} needs --by-time")
+    if max_idle is not None and not follows:
+        raise click.UsageError("--max-idle is for --follow")
+    if group is not None and target != _STANDARD_OUTPUT and not target.startswith(SCHEME):
+        raise click.UsageError(
+            "--group is for standard output or a cluster: a folder is complete at its end only"
+        )
+
+
+def _prepare_live(stack: ExitStack, merge: Merge, target: ReplayTarget, *, follows: bool) -> None:
+    """Let the group, if there is one, assign the partitions of the merge; let signals end a replay that follows."""
+    from kafkafmt.jobs.live_readers import LiveReaders
+
+    readers = merge.readers
+    assert isinstance(readers, LiveReaders)
+    if readers.group is not None:
+        assert not isinstance(target, LogTarget)
+        readers.group.owner = SharedReplay(merge, cast("FlushingTarget", target), readers.group.committed)
+    if follows:
+        stack.enter_context(ended_by_signals(merge.stop))
 
 
 @dataclass(frozen=True)
@@ -221,7 +296,7 @@ def _timestamp_extractor(given: str) -> TimestampExtractor:
 
 def _writing(target: str) -> Part:
     """Return the part of the memory plan that a target may use."""
-    if target.startswith(_CLUSTER):
+    if target.startswith(SCHEME):
         return _INTO_CLUSTER
     return _TO_STANDARD_OUTPUT if target == _STANDARD_OUTPUT else _INTO_LOG
 
@@ -232,7 +307,7 @@ def _open_target(wanted: _Wanted, partitions: Sequence[TopicPartition]) -> Repla
     counts: dict[str, int] = {}
     for topic, partition in partitions:
         counts[topic] = max(counts.get(topic, 0), partition + 1)
-    if not wanted.target.startswith(_CLUSTER):
+    if not wanted.target.startswith(SCHEME):
         # The open batch of each topic, and two more for the batch that is being compressed.
         batch_bytes = min(wanted.memory_bytes // (len(counts) + 2), MAX_BATCH_BYTES)
         path = Path(wanted.target)
@@ -253,4 +328,4 @@ def _open_target(wanted: _Wanted, partitions: Sequence[TopicPartition]) -> Repla
 
 def _errors_of(target: str) -> AbstractContextManager[None]:
     """Return the context manager that reports errors of the target in one line, if the target is a cluster."""
-    return cluster_errors("a cluster", ValueError) if target.startswith(_CLUSTER) else nullcontext()
+    return cluster_errors("a cluster", ValueError) if target.startswith(SCHEME) else nullcontext()

@@ -45,8 +45,11 @@ class JsonTarget:
             row = {"topic": topic, "partition": partition, **row_format.record_fields(record)}
             print_json(row_format.to_json(row))
 
-    def finish(self) -> None:
+    def flush(self) -> None:
         sys.stdout.flush()
+
+    def finish(self) -> None:
+        self.flush()
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
@@ -124,10 +127,13 @@ class ReplayClusterTarget:
         if self._gathered_bytes >= self._max_gathered:
             self._send_all()
 
-    def finish(self) -> None:
+    def flush(self) -> None:
         self._send_all()
         while self._under_way:
             self._await_oldest()
+
+    def finish(self) -> None:
+        self.flush()
 
     def close(self) -> None:
         from kafkafmt.net import UndeliveredError

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,20 +19,40 @@ from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.log_selection import (
     DEFAULT_MEMORY,
     SelectedLogs,
+    SelectedSource,
     Selection,
     memory_options,
     print_summary,
 )
 from kafkafmt.cli.options import json_option, memory_errors, needs, store_kind, store_options
-from kafkafmt.cli.output import damage_in_words, in_words, notify, progress_bar
-from kafkafmt.cli.values import Folder, Seconds
+from kafkafmt.cli.output import damage_in_words, ended_by_signals, in_words, notify, progress_bar
+from kafkafmt.cli.topic_selection import (
+    DEFAULT_COMMIT_SECONDS,
+    LiveSettings,
+    SourceType,
+    live_options,
+    select_source,
+    source_errors,
+)
+from kafkafmt.cli.values import Seconds
 from kafkafmt.jobs.memory import plan_for
-from kafkafmt.jobs.table import Table, TableError, TableState, bound_threads
+from kafkafmt.jobs.table import (
+    Table,
+    TableError,
+    TableReport,
+    TableState,
+    TableWork,
+    Watch,
+    bound_threads,
+    fill_in_processes,
+    fill_table,
+    write_threads,
+)
 from kafkafmt.memory import MemoryPlan, StoreKind, Task
 from kafkafmt.memory.process import bound_process
+from kafkafmt.mirror.addresses import ClusterAddress
 from kafkafmt.storage import StoragePath
 
-_DEFAULT_COMMIT_SECONDS = 5.0
 _PROGRESS_SECONDS = 0.2
 # The limit of an executor with two cores. A Python worker takes some hundred MiB before it reads anything.
 _SPARK_MEMORY = 2 * 1024**3
@@ -37,9 +60,11 @@ _SPARK_CORE_BYTES = 1024**3
 
 
 @click.command(
-    cls=HelpCommand, common="--topics --memory --state --on-corrupt --force --engine --json", page="memory.md"
+    cls=HelpCommand,
+    common="--topics --memory --threads --state --follow --group --on-corrupt --force --json",
+    page="memory.md",
 )
-@click.argument("source", metavar="SRC", type=Folder())
+@click.argument("source", metavar="SRC", type=SourceType())
 @click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
 @memory_options()
 @click.option(
@@ -53,23 +78,29 @@ _SPARK_CORE_BYTES = 1024**3
 @click.option(
     "--commit-interval",
     type=Seconds(may_be_zero=True),
-    default=_DEFAULT_COMMIT_SECONDS,
+    default=DEFAULT_COMMIT_SECONDS,
     help="How often the state is committed.",
 )
 @click.option("--force", is_flag=True, help="Replace OUT if it exists.")
 @click.option("--verbose", is_flag=True, help="Print a line for each commit.")
+@live_options()
 @engine_options()
 @json_option("Print the summary as one JSON object.")
 def table(
-    source: StoragePath,
+    source: StoragePath | ClusterAddress,
     target: Path,
     memory_bytes: int | None,
+    threads: int,
     state_path: Path | None,
     store: str | None,
     cache: str | None,
     commit_interval: float,
     force: bool,
     verbose: bool,
+    follows: bool,
+    group: str | None,
+    source_config: tuple[tuple[str, str], ...],
+    source_config_file: Path | None,
     engine: str,
     master: str | None,
     as_json: bool,
@@ -77,11 +108,13 @@ def table(
 ) -> int:
     """Write the latest value of each key to a Parquet file.
 
-    SRC is a log directory or a partition folder. It may be a URI, as s3://bucket/logs. OUT is the file.
+    SRC is a log directory or a partition folder. It may be a URI, as s3://bucket/logs. Or it is a cluster with topics,
+    kafka://HOST:PORT[,HOST:PORT][/TOPIC[,TOPIC|REGEX]]. OUT is the file.
 
     \b
     kafkafmt table /var/lib/kafka users.parquet --topics users
     kafkafmt table /var/lib/kafka users.parquet --topics users --state users.state
+    kafkafmt table kafka://east:9092/users users.parquet --threads 2
     kafkafmt table /var/lib/kafka users.parquet --topics users --engine spark
 
     The latest value has the highest offset in the key's partition. A key in two partitions has two rows. A tombstone,
@@ -92,6 +125,10 @@ def table(
     complete, it appears, and OUT.state is removed. With --state DIR the state is kept, and a later run reads only the
     new records of SRC. With --store memory nothing is written but OUT, and after a kill the logs are read from their
     start. A state that outgrows --memory moves into RocksDB, in OUT.state.
+
+    The partitions of a cluster are read up to their present ends. With --follow the command goes on until SIGINT or
+    SIGTERM, and then writes OUT. Commands with the same --group share the partitions, each with its own --state. Each
+    writes the rows of the partitions that it has at the end.
 
     --memory limits the memory beyond that of the program itself. With --engine spark it limits the Python workers of an
     executor, which has a core for each GiB; the default is 2 GiB. SRC and OUT must be at the same paths on all
@@ -105,7 +142,15 @@ def table(
     bound_process()
     ensure_engine(engine, master)
     kind = _store_kind(engine, state_path, store, cache)
-    with memory_errors(), lock_surroundings(target):
+    if engine == "spark" and (threads > 1 or isinstance(source, ClusterAddress)):
+        what = "--threads" if threads > 1 else "a cluster as source"
+        raise click.UsageError(f"{what} is for --engine local")
+    if threads > 1 and kind is StoreKind.IN_MEMORY:
+        raise click.UsageError("--store memory is for one thread")
+    settings = LiveSettings.of_options(
+        follows, group, source_config, source_config_file, commit_seconds=commit_interval
+    )
+    with source_errors(source), memory_errors(), lock_surroundings(target):
         path = state_path or target.with_name(f"{target.name}.state")
         was_finished = TableState.finish_removal(path) and target.is_file() and not force
         is_ours = engine == "local" and TableState.wrote(path, target)
@@ -114,32 +159,34 @@ def table(
             way = "a folder" if target.is_dir() else "--force replaces it"
             raise TableError(f"{target}: already exists: {way}, expected the name of a new file")
         selection = Selection(source, **selected)
-        logs = SelectedLogs(selection)
+        chosen = select_source(selection, settings)
         if engine == "spark":
             memory_bytes = memory_bytes or _SPARK_MEMORY
-            summary = _on_spark(logs, selection, target, memory_bytes, master)
+            assert isinstance(chosen, SelectedLogs)
+            summary = _on_spark(chosen, selection, target, memory_bytes, master)
         elif was_finished:  # an earlier run wrote OUT, and was killed while it removed its state
             memory_bytes = memory_bytes or DEFAULT_MEMORY
-            summary = _found(target)
+            summary = {**_found(target), **chosen.summary}
         else:
             memory_bytes = memory_bytes or DEFAULT_MEMORY
             _ensure_extras()
-            plan = plan_for(memory_bytes, 1, 1, store_kind=kind, source=source)
-            with TableState(
-                path,
-                source,
+            open_state = partial(
+                TableState,
+                source=chosen.name,
                 topics=selection.topics,
                 isolation=selection.isolation,
                 from_segment_start=selection.from_segment_start,
-            ) as state:
-                summary = _update(logs, state, plan, commit_interval, target, is_verbose=verbose)
+            )
+            plan = plan_for(memory_bytes, 1, 1, store_kind=kind, source=chosen.kind, threads=threads)
+            work = TableWork(chosen, plan, open_state, group is not None, commit_interval)
+            with open_state(path, threads=threads) as state:
+                summary = _update(work, state, chosen, target, _Shown(is_verbose=verbose, follows=follows))
                 if state_path is None:
                     state.remove()
                 else:
                     state.note_written(None)
     summary = {
         **summary,
-        **logs.summary,
         "memory_bytes": memory_bytes,
         "seconds": round(time.monotonic() - began, 3),
     }
@@ -186,43 +233,80 @@ def _found(target: Path) -> dict[str, Any]:
     return {"rows": rows, "records": 0, "null_keys": 0, "source_bytes": 0, "peak_bytes": 0}
 
 
+class _Shown(Watch):
+    """Shows the progress on standard error. A signal ends a table that follows a cluster."""
+
+    def __init__(self, *, is_verbose: bool, follows: bool) -> None:
+        self._is_verbose, self._follows = is_verbose, follows
+        self._is_ended = False
+        self._shown = time.monotonic()
+
+    @contextmanager
+    def bar(self, total: int | None) -> Iterator[None]:
+        """Show a bar during the block, and end at signals."""
+        with progress_bar() as self._bar, ended_by_signals(self.end) if self._follows else nullcontext():
+            self._task = self._bar.add_task("reading", total=total)
+            yield
+
+    def on_step(self, read_bytes: int) -> None:
+        if time.monotonic() - self._shown >= _PROGRESS_SECONDS:
+            self._bar.update(self._task, completed=read_bytes)
+            self._shown = time.monotonic()
+
+    def on_commit(self, records: int) -> None:
+        if self._is_verbose:
+            notify(f"committed: {in_words(records, 'record')}")
+
+    def on_write(self, read_bytes: int) -> None:
+        self._bar.update(self._task, description="writing", completed=read_bytes)
+
+    def end(self) -> None:
+        self._is_ended = True
+
+    def is_ended(self) -> bool:
+        return self._is_ended
+
+
 def _update(
-    logs: SelectedLogs,
-    state: TableState,
-    plan: MemoryPlan,
-    commit_interval: float,
-    target: Path,
-    *,
-    is_verbose: bool,
+    work: TableWork, state: TableState, source: SelectedSource, target: Path, shown: _Shown
 ) -> dict[str, Any]:
     """Read new records into the state, write the table, and return the summary."""
-    continues = state.store_path.exists()
-    with Table(logs.readers, state, plan, on_move=notify) as table, progress_bar() as bar:
-        if continues:
-            notify(f"{state.path}: continues from this state")
-        table.assign(logs.readers.partitions)
-        task = bar.add_task("reading", total=logs.size_in_bytes)
-        committed = shown = time.monotonic()
-        while table.step() is not None:
-            if time.monotonic() - shown >= _PROGRESS_SECONDS:
-                bar.update(task, completed=table.read_bytes)
-                shown = time.monotonic()
-            if time.monotonic() - committed >= commit_interval:
-                table.commit()
-                committed = time.monotonic()
-                if is_verbose:
-                    notify(f"committed: {in_words(table.records, 'record')}")
-        _report_null_keys(table.null_keys)
-        bar.update(task, description="writing", completed=table.read_bytes)
-        bound_threads()
-        rows = table.write(target)
-        return {
-            "rows": rows,
-            "records": table.records,
-            "null_keys": table.null_keys,
-            "source_bytes": table.read_bytes,
-            "peak_bytes": table.budget.peak_bytes,
-        }
+    if not state.is_new and (work.plan.threads > 1 or state.store_path.exists()):
+        notify(f"{state.path}: continues from this state")
+    with shown.bar(source.size_in_bytes):
+        if work.plan.threads > 1:
+            reports = fill_in_processes(work, state, source.partitions, shown)
+            owners = {one: number for number, report in enumerate(reports) for one in report.owned}
+            shown.on_write(sum(report.read_bytes for report in reports))
+            bound_threads()
+            rows = write_threads(target, work, state, owners)
+        else:
+            with source.open(work.plan) as readers, Table(readers, state, work.plan, on_move=notify) as table:
+                fill_table(table, readers, work, shown)
+                shown.on_write(table.read_bytes)
+                bound_threads()
+                rows = table.write(target)
+                reports = [TableReport.of(table, readers.owned)]
+            reports[0].summary = source.summary
+    _report_null_keys(sum(report.null_keys for report in reports))
+    return {
+        "rows": rows,
+        "records": sum(report.records for report in reports),
+        "null_keys": sum(report.null_keys for report in reports),
+        "source_bytes": sum(report.read_bytes for report in reports),
+        "peak_bytes": sum(report.peak_bytes for report in reports),
+        **_joined([report.summary for report in reports]),
+        "partitions": len(source.partitions),
+    }
+
+
+def _joined(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return one summary of what several threads have read: sums of numbers, and joined lists."""
+    names = summaries[0]
+    return {
+        name: sum((one[name] for one in summaries), [] if isinstance(names[name], list) else 0)
+        for name in names
+    }
 
 
 def _on_spark(
@@ -236,12 +320,13 @@ def _on_spark(
     settings = spark_conf(plan, task=Task(1))
     topics = sorted({topic for topic, _ in logs.folders})
     options = TableOptions(topics, selection.isolation, selection.skips_damage, selection.from_segment_start)
-    done = table_on_spark(selection.source, target, options, master=master, settings=settings)
+    done = table_on_spark(logs.name, target, options, master=master, settings=settings)
     for damage in done.damage:
         notify(f"left out: {damage_in_words(damage)}")
-    logs.damaged = len(done.damage)
+    logs.damaged.count = len(done.damage)
     _report_null_keys(done.null_keys)
     return {
+        **logs.summary,
         "rows": done.rows,
         "records": done.records,
         "null_keys": done.null_keys,

@@ -7,12 +7,14 @@ caches.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, Literal
 
 from kafkafmt._util.sizes import MIB
 from kafkafmt.jobs.partition_readers import READER_BYTES
-from kafkafmt.memory import MemoryPlan, MemoryPlanError, Part, StoreKind
+from kafkafmt.memory import MemoryPlan, MemoryPlanError, Part, StoreKind, Task
 from kafkafmt.memory.division import least_total
-from kafkafmt.memory.plan import DEFAULT_LEAST_BATCH_BYTES
+from kafkafmt.memory.plan import DEFAULT_CONSUMER_BYTES, DEFAULT_LEAST_BATCH_BYTES
 from kafkafmt.storage import READ_AHEAD, RemotePath, StoragePath, limit_read_ahead
 
 # The bytes that allocator and interpreter use beside the counted ones. Measured: always less than this.
@@ -21,6 +23,12 @@ _ALLOCATOR = Part("allocator", one_in=8, most_bytes=32 * MIB)
 # what the allocator loses to fragmentation by cache entries of different sizes.
 _ROCKSDB = Part("rocksdb", one_in=8, most_bytes=64 * MIB)
 _READING = Part("reading", READER_BYTES)
+# As a source: a cluster, which is read through a consumer. Its memory is the plan's part Consumer.
+CLUSTER: Final = "cluster"
+# The least bytes of a consumer: a fetched, a handed and a kept batch of 1 MiB.
+_LEAST_CONSUMER_BYTES = 4 * MIB
+# The stacks and connections of a consumer's threads.
+_CONNECTIONS = Part("connections", 4 * MIB)
 # The buffer of a partition that is read alone, if the total is large enough.
 _MAX_ONE_PARTITION = 32 * MIB
 _ONE_PARTITION_FROM = 8 * _MAX_ONE_PARTITION
@@ -33,43 +41,58 @@ def plan_for(
     *,
     writing: Part | None = None,
     store_kind: StoreKind = StoreKind.CACHED,
-    source: StoragePath | None = None,
+    source: StoragePath | Literal["cluster"] | None = None,
+    threads: int = 1,
 ) -> MemoryPlan:
-    """Return the memory plan of one thread that reads `partitions` at a time and has `stores` stores.
+    """Return the memory plan of `threads` threads, each of which reads `partitions` at a time and has `stores` stores.
 
     writing: the bytes that the target uses, as a part of the total. store_kind: of the stores. source: what is read; if
-    it is remote, this limits what is read ahead. Raises MemoryPlanError, with the least total that is enough, if
-    `total_bytes` is too small.
+    it is remote, this limits what is read ahead; CLUSTER makes room for a consumer in each thread. Raises
+    MemoryPlanError, with the least total that is enough, if `total_bytes` is too small.
     """
     parts = [] if writing is None else [writing]
     if isinstance(source, RemotePath):
         parts.append(READ_AHEAD)
         limit_read_ahead(source, READ_AHEAD.of(total_bytes))
+    task = Task(partitions, stores)
+
+    def planned(total: int) -> MemoryPlan:
+        plan = _plan_of(total, threads, task, parts, is_live=source == CLUSTER)
+        plan = replace(plan, store_kind=store_kind)
+        plan.thread_plan(*task)  # raises if the total is too small
+        return plan
+
     try:
-        return _plan_of(total_bytes, partitions, stores, parts, store_kind)
+        return planned(total_bytes)
     except MemoryPlanError:
-        least = least_total(
-            lambda total: bool(_plan_of(total, partitions, stores, parts, store_kind)), total_bytes, step=MIB
-        )
+        least = least_total(lambda total: bool(planned(total)), total_bytes, step=MIB)
         each = "1 partition" if partitions == 1 else f"each of {partitions} partitions"
-        what = f"a batch of up to {DEFAULT_LEAST_BATCH_BYTES} bytes of {each} beside reading and writing"
+        in_each = "" if threads == 1 else f", in each of {threads} threads"
+        what = f"a batch of up to {DEFAULT_LEAST_BATCH_BYTES} bytes of {each} beside reading and writing{in_each}"
         raise MemoryPlanError(what, least, total_bytes) from None
 
 
 def _plan_of(
-    total_bytes: int, partitions: int, stores: int, parts: Sequence[Part], store_kind: StoreKind
+    total_bytes: int, threads: int, task: Task, parts: Sequence[Part], *, is_live: bool
 ) -> MemoryPlan:
-    reserved = (_ALLOCATOR, _ROCKSDB) if stores else (_ALLOCATOR,)
+    partitions, stores = task
+    reserved = [_ALLOCATOR, *([_ROCKSDB] if stores else []), *([_CONNECTIONS] if is_live else [])]
     # A single partition gains nothing from a larger buffer.
-    is_alone = partitions == 1 and total_bytes >= _ONE_PARTITION_FROM
+    is_alone = partitions == 1 and total_bytes >= _ONE_PARTITION_FROM * threads
+    read = [] if is_live else [_READING]
     plan = MemoryPlan(
         total_bytes,
+        threads,
         producer_bytes=0,
-        consumer_bytes=0,
+        consumer_bytes=_consumer_bytes(total_bytes // threads) if is_live else 0,
         reserved_bytes=sum(part.of(total_bytes) for part in reserved),
         buffered_bytes_per_partition=_MAX_ONE_PARTITION if is_alone else None,
-        parts=(_READING, *(Part(part.name, part.of(total_bytes)) for part in parts)),
-        store_kind=store_kind,
+        parts=(*read, *(Part(part.name, part.of(total_bytes) // threads) for part in parts)),
     )
     plan.thread_plan(partitions, stores)  # raises if the total is too small
     return plan
+
+
+def _consumer_bytes(share_bytes: int) -> int:
+    """Return the part Consumer of a thread's share: Kafka's default, less of a small share, but one batch at least."""
+    return max(min(DEFAULT_CONSUMER_BYTES, share_bytes // 8), _LEAST_CONSUMER_BYTES)

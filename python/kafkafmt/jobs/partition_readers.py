@@ -6,13 +6,14 @@ when its reader was opened. Damage raises an error, or is reported and skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from kafkafmt._util.user_errors import UserError
-from kafkafmt.errors import CorruptRecordError, KafkaFormatError
+from kafkafmt.errors import CorruptRecordError
 from kafkafmt.jobs.files import is_deleted_folder
+from kafkafmt.jobs.readers import Readers
 from kafkafmt.log.directory import LogDirectory
 from kafkafmt.log.gaps import OffsetsGone, SourceDamage
 from kafkafmt.log.open_segment import READ_BYTES
@@ -25,9 +26,6 @@ from kafkafmt.types import TopicPartition
 if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
     from kafkafmt.storage import StoragePath
-    from kafkafmt.streams import PartitionGroup
-
-_Handed = TypeVar("_Handed")
 
 # The bytes that reading uses, for any number of partitions: the buffers of LogReader and of SegmentCache, and one
 # larger batch.
@@ -59,7 +57,7 @@ def select_logs(source: StoragePath, topics: str | None = None) -> dict[TopicPar
     return chosen
 
 
-class PartitionReaders:
+class PartitionReaders(Readers):
     """Read the logs in `folders`. Not safe to use from several threads.
 
     is_committed: leave out records of open and of aborted transactions.
@@ -102,6 +100,24 @@ class PartitionReaders:
         """Return all partitions, sorted."""
         return sorted(self._folders)
 
+    @property
+    def owned(self) -> list[TopicPartition]:
+        """Return all partitions, sorted."""
+        return self.partitions
+
+    @property
+    def is_over(self) -> bool:
+        """Return True: the end of each log is known."""
+        return True
+
+    def ready(self, wanted: Sequence[TopicPartition], *, waits: bool = True) -> Sequence[TopicPartition]:
+        """Return `wanted`: each log can be read at any time."""
+        return wanted
+
+    def is_ready(self, topic_partition: TopicPartition) -> bool:
+        """Return True: each log can be read at any time."""
+        return True
+
     def seek(self, topic_partition: TopicPartition, offset: int | None) -> int:
         """Continue at an offset; None is the log start offset. Returns the offset, at least the log start offset.
 
@@ -129,15 +145,15 @@ class PartitionReaders:
         if reader is not None:
             reader.rest()
 
-    def read(self, topic_partition: TopicPartition, max_bytes: int = READ_BYTES) -> BatchRun | None:
-        """Return the next batches, up to `max_bytes` or one larger batch; None at the end.
+    def read(self, topic_partition: TopicPartition) -> BatchRun | None:
+        """Return the next batches, up to READ_BYTES or one larger batch; None at the end.
 
         Raises CorruptRecordError for damage, unless it is skipped, and OSError.
         """
         reader = self._reader(topic_partition)
         while reader is not None:
             try:
-                found = reader.read(reader.end_offset, max_bytes)
+                found = reader.read(reader.end_offset, READ_BYTES)
             except FileNotFoundError:
                 if not is_deleted_folder(reader.folder):
                     raise
@@ -154,6 +170,12 @@ class PartitionReaders:
         if not self._skips_damage:
             raise CorruptRecordError(f"{damage.topic_partition} at offset {damage.offset}: {damage.message}")
         self._on_damage(damage)
+
+    def stop(self) -> None:
+        """Do nothing: `ready` never waits."""
+
+    def leave(self) -> None:
+        """Do nothing: logs have no group."""
 
     def _note_gone(self, topic_partition: TopicPartition, from_offset: int, to_offset: int) -> None:
         if from_offset < to_offset:
@@ -189,18 +211,3 @@ class PartitionReaders:
         if reader.overlaps:
             self.overlapping_segments[topic_partition] = len(reader.overlaps)
         return reader
-
-
-def take_sound(group: PartitionGroup, readers: PartitionReaders, take: Callable[[], _Handed]) -> _Handed:
-    """Return the result of `take`, which takes the next records of `group`; skip damage that `readers` skip.
-
-    Raises CorruptRecordError if damage is not skipped.
-    """
-    while True:
-        try:
-            return take()
-        except KafkaFormatError as error:
-            damaged = group.failed
-            assert damaged is not None
-            offset = group.offset(damaged)
-            readers.meet(SourceDamage(damaged, offset, group.skip(damaged), str(error)))

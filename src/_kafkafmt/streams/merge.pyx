@@ -140,6 +140,98 @@ cdef class MergedRecords:
             ends[groups[at.part]] += 1
 
 
+cdef struct Lane:
+    # One of several merges that are joined, from record `next` on.
+    const Place* places
+    const Part* parts
+    const int32_t* ranks
+    Py_ssize_t next
+    Py_ssize_t count
+    int32_t base                   # the number of its first part in the result
+    int64_t timestamp              # of its next record
+    int32_t rank
+
+
+cdef inline Place find_head(Lane* lane) noexcept nogil:
+    """Return the place of the next record, and note its timestamp and rank."""
+    cdef Place at = Place(0, 0)
+    if lane.places == NULL:
+        at.row = <int32_t>(lane.parts[0].first + lane.next)
+    else:
+        at = lane.places[lane.next]
+    lane.timestamp = lane.parts[at.part].rows[at.row].timestamp
+    lane.rank = lane.ranks[at.part]
+    return at
+
+
+cdef Py_ssize_t join_lanes(Lane* lanes, Py_ssize_t count, Place* places) noexcept nogil:
+    """Take the first head until a lane has no record left. Returns the number of places."""
+    cdef Py_ssize_t i, first, found = 0
+    cdef Place at
+    for i in range(count):
+        find_head(&lanes[i])
+    while True:
+        first = 0
+        for i in range(1, count):
+            if lanes[i].timestamp < lanes[first].timestamp or (
+                lanes[i].timestamp == lanes[first].timestamp and lanes[i].rank < lanes[first].rank
+            ):
+                first = i
+        at = find_head(&lanes[first])
+        places[found] = Place(lanes[first].base + at.part, at.row)
+        found += 1
+        lanes[first].next += 1
+        if lanes[first].next == lanes[first].count:
+            return found
+        find_head(&lanes[first])
+
+
+def join_merged(list inputs not None, list firsts not None, list ranks not None):
+    """Join merges of different partitions by timestamp, until one of them has no record left.
+
+    inputs: MergedRecords. firsts: the first record that is left of each. ranks: for each an array of int32 with the
+    rank of each part; at equal timestamps the lower rank comes first.
+
+    Returns `(merged, nexts)`: the records, whose parts are those of all inputs, and the first record that is then left
+    of each input. Raises ValueError if an input has no record left, or not one rank for each part.
+    """
+    cdef Py_ssize_t i, k, number = len(inputs), total = 0, parts = 0
+    cdef MergedRecords one, merged
+    cdef const int32_t[::1] own
+    cdef list kept = []
+    cdef Lane* lanes
+    if not number or len(firsts) != number or len(ranks) != number:
+        raise ValueError(f"inputs: expected one or more, and first and ranks of each, found {number}")
+    lanes = <Lane*>PyMem_Calloc(number, sizeof(Lane))
+    if lanes == NULL:
+        raise MemoryError()
+    try:
+        for i in range(number):
+            one, own = inputs[i], ranks[i]
+            if own.shape[0] != len(one.held) or not 0 <= firsts[i] < one.count:
+                raise ValueError(
+                    f"input {i}: expected {len(one.held)} ranks and a record below {one.count}, "
+                    f"found {own.shape[0]} and {firsts[i]}"
+                )
+            kept.append(own)
+            lanes[i] = Lane(one.places, one.parts, &own[0], firsts[i], one.count, <int32_t>parts, 0, 0)
+            total += one.count - lanes[i].next
+            parts += len(one.held)
+        merged = MergedRecords.__new__(MergedRecords)
+        merged.reserve(total, parts)
+        k = 0
+        for one in inputs:
+            merged.held += one.held
+            for i in range(len(one.held)):
+                merged.parts[k] = one.parts[i]
+                k += 1
+        with nogil:
+            merged.count = join_lanes(lanes, number, merged.places)
+        return merged, [lanes[i].next for i in range(number)]
+    finally:
+        PyMem_Free(lanes)
+
+
 cdef struct Head:
     int64_t timestamp
     Py_ssize_t rank

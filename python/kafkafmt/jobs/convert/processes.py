@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
-import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event
-from types import FrameType
 
 from kafkafmt.jobs.convert.segment import Progress, convert_segment
 from kafkafmt.jobs.convert.tasks import ConvertOptions, SegmentReport, SegmentTask
+from kafkafmt.jobs.worker_processes import die_with_parent, interrupts_blocked, interrupts_held
 
 _POLL_SECONDS = 0.1
 
@@ -37,13 +33,9 @@ def convert_in_processes(
     executor = ProcessPoolExecutor(min(jobs, len(tasks)), context, _start_worker, (done_bytes, stop))
     reported = 0
     try:
-        # Workers inherit the mask: only this process handles an interrupt, and sets `stop`.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
+        with interrupts_blocked():  # only this process handles an interrupt, and sets `stop`
             waiting = {executor.submit(_convert_in_worker, task, options): task for task in tasks}
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        with _interrupts_held() as let_through:
+        with interrupts_held() as let_through:
             while waiting:
                 finished, _ = wait(waiting, _POLL_SECONDS, FIRST_COMPLETED)
                 let_through()
@@ -55,29 +47,6 @@ def convert_in_processes(
     finally:
         stop.set()
         executor.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[Callable[[], None]]:
-    """Delay SIGINT until the yielded function is called.
-
-    An interrupt during `wait` would leave locks held, for which the executor's shutdown waits.
-    """
-    handler = signal.getsignal(signal.SIGINT)
-    if handler is None or threading.current_thread() is not threading.main_thread():  # no handler can be set
-        yield lambda: None
-        return
-    held: list[tuple[int, FrameType | None]] = []
-    signal.signal(signal.SIGINT, lambda number, frame: held.append((number, frame)))
-
-    def let_through() -> None:
-        if held and callable(handler):
-            handler(*held.pop())
-
-    try:
-        yield let_through
-    finally:
-        signal.signal(signal.SIGINT, handler)
 
 
 def _outcome(future: Future[SegmentReport], task: SegmentTask) -> SegmentReport:
@@ -101,14 +70,7 @@ class _Worker:
 
 def _start_worker(done_bytes: Synchronized[int], stop: Event) -> None:
     _Worker.done_bytes, _Worker.stop = done_bytes, stop
-    threading.Thread(target=_die_with_parent, daemon=True).start()
-
-
-def _die_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    die_with_parent()
 
 
 def _convert_in_worker(task: SegmentTask, options: ConvertOptions) -> SegmentReport:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from kafkafmt._util.user_errors import UserError
-from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkafmt.jobs.replay.merging import Merge
+    from kafkafmt.jobs.replay.threads import JoinedMerge
     from kafkafmt.streams import Merged
 
 # Progress is reported after this many records.
@@ -35,6 +35,13 @@ class ReplayTarget(Protocol):
         """Release all resources, and remove an unfinished target."""
 
 
+class FlushingTarget(ReplayTarget, Protocol):
+    """A target whose records are safe before its end, so that positions may be committed meanwhile."""
+
+    def flush(self) -> None:
+        """Return once all records are where they cannot be lost by a kill of this process."""
+
+
 @dataclass(frozen=True)
 class Replayed:
     """The result of a replay: the number of records, and the bytes of batches that were read."""
@@ -44,7 +51,7 @@ class Replayed:
 
 
 def replay(
-    merge: Merge,
+    merge: Merge | JoinedMerge,
     target: ReplayTarget,
     *,
     by_time: bool,
@@ -63,16 +70,23 @@ def replay(
             if records - looked >= _PROGRESS_RECORDS:
                 progress(merge.read_bytes - reported)
                 reported, looked = merge.read_bytes, records
+        merge.leave()
         target.finish()
     progress(merge.read_bytes - reported)
     return Replayed(records, merge.read_bytes)
 
 
-def _merged(merge: Merge, *, by_time: bool) -> Iterator[Merged]:
-    every = merge.partitions
-    assignments: Sequence[list[TopicPartition]] = [every] if by_time else [[one] for one in every]
-    for assigned in assignments:
-        merge.assign(assigned)
-        while (merged := merge.take()) is not None:
-            yield merged
-        merge.revoke(assigned)
+def _merged(merge: Merge | JoinedMerge, *, by_time: bool) -> Iterator[Merged]:
+    if by_time:
+        merge.assign(merge.owned)
+        yield from _taken(merge)
+        return
+    for topic_partition in merge.partitions:
+        merge.assign([topic_partition])
+        yield from _taken(merge)
+        merge.revoke([topic_partition])
+
+
+def _taken(merge: Merge | JoinedMerge) -> Iterator[Merged]:
+    while (merged := merge.take()) is not None:
+        yield merged

@@ -34,6 +34,9 @@ _KEY_PREFIX = struct.Struct(">II")
 
 
 _FROM_SEGMENT_START = "from_segment_start"
+_THREADS = "threads"
+# Options that older states do not have, with the value that these were made with.
+_LATER_OPTIONS = {_FROM_SEGMENT_START: False, _THREADS: 1}
 
 
 class TableError(UserError):
@@ -43,8 +46,9 @@ class TableError(UserError):
 class TableState(Closing):
     """Open the state in the folder `path`; create it if it does not exist. A context manager.
 
-    source: the log directory; its resolved path must be that of the existing state. topics, isolation,
-    from_segment_start: the options of the table, which must equal those of the existing state.
+    source: the log directory, whose resolved path must be that of the existing state; or a text that identifies a
+    cluster and its topics. topics, isolation, from_segment_start: the options of the table, which must equal those of
+    the existing state. threads: how many threads make the table; each has a state of its own within this one.
 
     Raises TableError for a state of another source or other options, and for a folder with other content. Raises
     DirectoryLockedError if a broker uses the parent folder, and OSError.
@@ -53,19 +57,21 @@ class TableState(Closing):
     def __init__(
         self,
         path: Path,
-        source: StoragePath,
+        source: StoragePath | str,
         *,
         topics: str | None,
         isolation: str,
         from_segment_start: bool = False,
+        threads: int = 1,
     ) -> None:
         self.path = path
         self.is_new = not path.exists()
         self._origin = {
-            "source": str(source.resolve()),
+            "source": source if isinstance(source, str) else str(source.resolve()),
             "topics": topics,
             "isolation": isolation,
             _FROM_SEGMENT_START: from_segment_start,
+            _THREADS: threads,
         }
         self._written: list[int] | None = None
         self._names: list[str] = []
@@ -84,6 +90,10 @@ class TableState(Closing):
         """The folder of the store within the state."""
         return self.path / _STORE_NAME
 
+    def thread_path(self, thread: int) -> Path:
+        """The folder of the state of one of several threads."""
+        return self.path / f"thread-{thread}"
+
     def number_topics(self, topics: Iterable[str]) -> None:
         """Assign a number to each topic. New topics get numbers after the existing ones."""
         new = sorted({*topics} - self._numbers.keys())
@@ -95,11 +105,6 @@ class TableState(Closing):
     def key_prefix(self, topic_partition: TopicPartition) -> bytes:
         """Return the prefix of the store's keys for a partition, whose topic must have a number."""
         return _KEY_PREFIX.pack(self._numbers[topic_partition.topic], topic_partition.partition)
-
-    def split_key(self, key: bytes) -> tuple[TopicPartition, bytes]:
-        """Split a key of the store into the partition and the record's key."""
-        number, partition = _KEY_PREFIX.unpack_from(key)
-        return TopicPartition(self._names[number], partition), key[_KEY_PREFIX.size :]
 
     def close(self) -> None:
         """Release the lock of the log directory that contains the state, if there is one."""
@@ -143,7 +148,8 @@ class TableState(Closing):
         try:
             said = json.loads(read_regular(file))
             names = [str(topic) for topic in said["topic_numbers"]]
-            said.setdefault(_FROM_SEGMENT_START, False)  # older states do not have this option
+            for name, default in _LATER_OPTIONS.items():
+                said.setdefault(name, default)
             found = {name: said[name] for name in self._origin}
             version = said["version"]
             written = said.get("written")

@@ -61,6 +61,19 @@ class TableStore(Closing):
         """Whether the entries are in memory only."""
         return isinstance(self.store, MemoryStore) and self.store.is_in_memory
 
+    def resize(self, sizes: ThreadPlan) -> None:
+        """Change the sizes at a rebalance. A store in memory, or one that moved from there, keeps its bytes."""
+        if isinstance(self.store, MemoryStore):
+            return
+        if self._caches is not None:  # release bytes before more are reserved
+            self._caches.resize(min(sizes.cache_bytes, self._caches.total_bytes))
+        self._state.resize(sizes.state_bytes)
+        self.store.resize(
+            block_cache_bytes=sizes.block_cache_bytes, write_buffer_bytes=sizes.write_buffer_bytes
+        )
+        if self._caches is not None:
+            self._caches.resize(sizes.cache_bytes)
+
     @contextmanager
     def without_cache(self) -> Iterator[None]:
         """Release the bytes of the cache during the block. The store must be committed."""

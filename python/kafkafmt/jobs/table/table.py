@@ -1,4 +1,4 @@
-"""Read the latest value of each key from logs into a store. A tombstone deletes its key.
+"""Read the latest value of each key from logs, or from a cluster, into a store. A tombstone deletes its key.
 
 Partitions are read in turn, run by run, so only one partition is buffered at a time. By default values go through a
 cache to RocksDB (Memory Management in Kafka Streams, "Triggering based Caches"), so a frequent key is seldom written.
@@ -8,7 +8,6 @@ Records after the last commit are read again after a crash, with the same result
 
 from __future__ import annotations
 
-import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -17,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkafmt._util.closing import Closing
-from kafkafmt.jobs.partition_readers import PartitionReaders, take_sound
+from kafkafmt.jobs.readers import Readers, take_sound
 from kafkafmt.jobs.table.parquet import write_table
-from kafkafmt.jobs.table.rows import TableRow
+from kafkafmt.jobs.table.rows import VALUE_PREFIX, TableRow, stored_rows
 from kafkafmt.jobs.table.state import TableError, TableState
 from kafkafmt.jobs.table.stores import TableStore
 from kafkafmt.memory import MemoryBudget, MemoryPlan
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from _kafkafmt.records.decode import Record
     from kafkafmt.streams import RecordSlice
 
-# The prefix of a value in the store: offset, timestamp and timestamp type of its record.
-_VALUE_PREFIX = struct.Struct(">qqb")
 # The number of records that are reduced to the latest one of each key before they go into the cache.
 _MAX_RECORDS = 1024
 
@@ -49,13 +46,13 @@ class Table(Closing):
 
     def __init__(
         self,
-        readers: PartitionReaders,
+        readers: Readers,
         state: TableState,
         plan: MemoryPlan,
         *,
         on_move: Callable[[str], object] = lambda line: None,
     ) -> None:
-        self._readers, self._state = readers, state
+        self._readers, self._state, self._memory_plan = readers, state, plan
         self.plan = plan.thread_plan(1, 1)
         self.budget = MemoryBudget(plan.thread_bytes)
         self.records = self.null_keys = self.read_bytes = 0
@@ -80,7 +77,9 @@ class Table(Closing):
         A partition whose folder was deleted meanwhile is left out: see `PartitionReaders.deleted`. Raises TableError if
         a log ends before the position that the state has of it.
         """
-        for topic_partition in sorted({*topic_partitions} - self._prefixes.keys()):
+        new = sorted({*topic_partitions} - self._prefixes.keys())
+        self._state.number_topics(topic for topic, _ in new)
+        for topic_partition in new:
             position = self._positions.get(topic_partition)
             end_offset = self._readers.end_offset(topic_partition)
             if end_offset is None:
@@ -93,6 +92,7 @@ class Table(Closing):
             self._readers.seek(topic_partition, position)
             self._prefixes[topic_partition] = self._state.key_prefix(topic_partition)
             self._turns.append(topic_partition)
+        self._divide()
 
     def revoke(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Stop reading these partitions."""
@@ -101,19 +101,38 @@ class Table(Closing):
         for topic_partition in gone:
             self._readers.rest(topic_partition)
             del self._prefixes[topic_partition]
+        self._divide()
+
+    def _divide(self, *, is_buffering: bool = False) -> None:
+        """Divide the memory again: a table without partitions gives the bytes of their buffer to store and cache.
+
+        is_buffering: keep the bytes of a buffer in any case.
+        """
+        plan = self._memory_plan.thread_plan(1 if is_buffering or self._prefixes else 0, 1)
+        if plan == self.plan:
+            return
+        self.plan = plan
+        self._group.resize(plan.buffered_bytes_per_partition)
+        self._kept.resize(plan)
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """The next offset to read of each assigned partition of which something was read."""
+        return {one: self._positions[one] for one in self._prefixes if one in self._positions}
 
     def step(self) -> int | None:
         """Read one run of the next partition in turn. Returns its number of records; None after the last run of all.
 
-        Raises CorruptRecordError and OSError if a log cannot be read.
+        Returns 0 if nothing has arrived from a cluster for a while. Raises CorruptRecordError and OSError if a log
+        cannot be read.
         """
-        while self._turns:
-            topic_partition = self._turns[0]
+        while ready := self._readers.ready(self._turns):
+            topic_partition = ready[0]
             offset = self._readers.offset(topic_partition)
             run = self._readers.read(topic_partition)
             if run is None:
                 self._positions[topic_partition] = self._readers.offset(topic_partition)
-                self._turns.popleft()
+                self._turns.remove(topic_partition)
                 self._readers.rest(topic_partition)
                 continue
             self.read_bytes += int(run.index["size"].sum())
@@ -123,10 +142,11 @@ class Table(Closing):
                 self._readers.seek(topic_partition, offset)  # the next step reads the run again
                 raise
             self._positions[topic_partition] = self._readers.offset(topic_partition)
-            self._turns.rotate(-1)
+            self._turns.remove(topic_partition)
+            self._turns.append(topic_partition)
             self.records += records
             return records
-        return None
+        return None if self._readers.is_over else 0
 
     def _put_run(self, topic_partition: TopicPartition, offset: int, run: BatchRun) -> int:
         """Put the records of a run from `offset` on into the store. Returns how many."""
@@ -147,19 +167,11 @@ class Table(Closing):
         self._store.commit(self._positions)
 
     def rows(self) -> Iterator[TableRow]:
-        """Iterate over the rows of the readers' partitions, sorted by partition and key. Commit before.
+        """Iterate over the rows of the readers' own partitions, sorted by partition and key. Commit before.
 
         Topics that were added to an existing state come last.
         """
-        known = set(self._readers.partitions)
-        for key, value in self._store.range():
-            topic_partition, own = self._state.split_key(key)
-            if topic_partition not in known:  # its log is gone
-                continue
-            offset, timestamp, timestamp_type = _VALUE_PREFIX.unpack_from(value)
-            yield TableRow(
-                topic_partition, own, value[_VALUE_PREFIX.size :], timestamp, offset, timestamp_type
-            )
+        return stored_rows(self._store, self._state, self._readers.owned)
 
     def write(self, path: Path) -> int:
         """Commit, and write all rows to a Parquet file. Returns their number. The cache gives its memory for this.
@@ -167,9 +179,14 @@ class Table(Closing):
         Raises as `write_table`.
         """
         self.commit()
+        self._divide(is_buffering=True)
         size = self.plan.buffered_bytes_per_partition
         with self._kept.without_cache(), self.budget.child("parquet").reserve(size):
             return write_table(path, self.rows(), memory_bytes=size, before_rename=self._state.note_written)
+
+    def leave(self) -> None:
+        """End the reading: a group's positions are committed, and its other members get the partitions."""
+        self._readers.leave()
 
     def close(self) -> None:
         """Close the store, and release all memory. Records after the last commit are read again in the next run."""
@@ -189,5 +206,5 @@ class Table(Closing):
                 if value is None:
                     store.delete(prefix + key)
                 else:
-                    kept = _VALUE_PREFIX.pack(record.offset, record.timestamp, record.timestamp_type)
+                    kept = VALUE_PREFIX.pack(record.offset, record.timestamp, record.timestamp_type)
                     store.put(prefix + key, kept + value)

@@ -1,0 +1,56 @@
+"""Processes that work for this one: they end with it, and only this process handles an interrupt."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+def die_with_parent() -> None:
+    """In a worker: end this process as soon as its parent has ended."""
+    threading.Thread(target=_await_parent, daemon=True).start()
+
+
+def _await_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+@contextmanager
+def interrupts_blocked() -> Iterator[None]:
+    """Block SIGINT during the block. Processes that are started in it inherit the mask, and never get SIGINT."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+@contextmanager
+def interrupts_held() -> Iterator[Callable[[], None]]:
+    """Delay SIGINT until the yielded function is called.
+
+    An interrupt during `concurrent.futures.wait` would leave locks held, for which the executor's shutdown waits.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is None or threading.current_thread() is not threading.main_thread():  # no handler can be set
+        yield lambda: None
+        return
+    held: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: held.append((number, frame)))
+
+    def let_through() -> None:
+        if held and callable(handler):
+            handler(*held.pop())
+
+    try:
+        yield let_through
+    finally:
+        signal.signal(signal.SIGINT, handler)
