@@ -94,7 +94,7 @@ def test_partition_when_its_buffer_is_full_then_is_paused_and_memory_stays_withi
 ) -> None:
     """One partition has nearly all bytes, and the others have the earlier timestamps: its buffer waits for them."""
     topic = new_topic(broker, "skewed", 3)
-    produce(broker, topic, 1, records=30_000, first=10**6)
+    produce(broker, topic, 1, records=90_000, first=10**6)
     produce(broker, topic, 3, records=3000)
     result = run(
         "replay", source_of(broker, topic), "--by-time", "--memory", "14m", "--json"
