@@ -343,6 +343,7 @@ class TransactionalTarget(ClusterTarget):
             self._topics,
         ):
             state.clear()
+        self._configured.clear()  # the next sender knows no topic
         self._held_by_all = 0
         self._sender.close(0)
         _log.warning("a transaction was given up, and its batches are sent again", reason=reason)
