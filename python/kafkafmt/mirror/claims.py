@@ -100,6 +100,10 @@ class ClaimedOffsetMapStore(TopicOffsetMapStore):
         """Let the next `save_dropped` delete a claim: its mirror was fenced, or sends no more of the partition."""
         self._dropped[topic_partition, transactional_id] = None
 
+    def keep_claims(self) -> None:
+        """Delete no claims, because the transaction was lost: by its claims the next acquisition finds it to fence."""
+        self._dropped.clear()
+
     def save_dropped(self) -> None:
         """Delete dropped claims. Those whose transaction is aborted stay: they cost a request, and no more."""
         dropped, self._dropped = self._dropped, {}

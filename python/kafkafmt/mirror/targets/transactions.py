@@ -344,6 +344,7 @@ class TransactionalTarget(ClusterTarget):
         ):
             state.clear()
         self._configured.clear()  # the next sender knows no topic
+        self._store.keep_claims()
         self._held_by_all = 0
         self._sender.close(0)
         _log.warning("a transaction was given up, and its batches are sent again", reason=reason)
@@ -359,6 +360,8 @@ class TransactionalTarget(ClusterTarget):
             self._lose("partitions were taken away before their batches were committed")
         super().forget(forgotten)
         self._finished.difference_update(forgotten)
+        if self._is_lost:  # its claims must stay until it is fenced
+            return
         for one in forgotten:  # those that never began are in no `finish`
             self._store.drop_claim(self._key(one), self._ids[-1])
 
