@@ -140,7 +140,7 @@ def replay(
     kafka://HOST:PORT[,HOST:PORT][/TOPIC]
                 a cluster; records keep their partition number
 
-    The partitions of a cluster are read up to their present ends. With --follow the command goes on until SIGINT or
+    The partitions of a cluster are read up to their present ends. With --follow the command continues until SIGINT or
     SIGTERM. A partition without new records for --max-idle seconds is not waited for; its later records may then be
     out of order. Commands with the same --group share the partitions, and continue at the committed offsets.
 

@@ -126,7 +126,7 @@ def table(
     new records of SRC. With --store memory nothing is written but OUT, and after a kill the logs are read from their
     start. A state that outgrows --memory moves into RocksDB, in OUT.state.
 
-    The partitions of a cluster are read up to their present ends. With --follow the command goes on until SIGINT or
+    The partitions of a cluster are read up to their present ends. With --follow the command continues until SIGINT or
     SIGTERM, and then writes OUT. Commands with the same --group share the partitions, each with its own --state. Each
     writes the rows of the partitions that it has at the end.
 

@@ -74,7 +74,7 @@ def live_options() -> Decorator:
             "--follow",
             "follows",
             is_flag=True,
-            help="Of a cluster: go on at its end until SIGINT or SIGTERM.",
+            help="Of a cluster: continue at its end until SIGINT or SIGTERM.",
         ),
         click.option(
             "--group",

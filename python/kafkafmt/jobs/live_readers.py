@@ -54,7 +54,7 @@ class LiveReadError(UserError):
 class LiveOptions:
     """How partitions of a cluster are read.
 
-    follows: go on at the end of each partition until `LiveReaders.stop`.
+    follows: continue at the end of each partition until `LiveReaders.stop`.
     idle_seconds: with `follows`, `read` returns None for a partition from which nothing has arrived for this time, so
         that a merge does not wait for it (`max.task.idle.ms` of Kafka Streams). None: never.
     skips_damage: skip damage and call `on_damage` with it. Otherwise CorruptRecordError is raised.
