@@ -2,8 +2,7 @@
 
 The bytes for reading and for the target are fixed parts of the plan, reserved while the merge is open. The rest is for
 buffers. All partitions share them: the document's `buffered.records.bytes` (Memory Management in Kafka Streams,
-"Summary"). When one buffer is empty, all are filled up to the same time. The
-readers pause the other partitions.
+"Summary"). When one buffer is empty, all are filled up to the same time. The readers pause partitions without room.
 """
 
 from __future__ import annotations
@@ -155,9 +154,8 @@ class Merge(Closing):
         while True:
             wanting = self._group.wanting()
             ready = self.readers.ready(wanting, waits=not is_filled)
-            fed = [
-                one for one in ready if one not in wanting
-            ]  # they had no record for a while, and were finished
+            # Partitions that are not wanted had no record for a while, and were finished.
+            fed = [one for one in ready if one not in wanting]
             for topic_partition in fed:
                 self._feed(topic_partition)
             for topic_partition in self._group.filling():
