@@ -86,11 +86,17 @@ def claims_of(cluster: Cluster, topic: str) -> dict[tuple[str, int, str], Any]:
     return {claimed: value for claimed, value in found.items() if value is not None}
 
 
-def await_open_transaction(running: Mirror, source: Cluster, target: Cluster, topic: str) -> None:
-    """The target has records 0 to 19 and the marker of their transaction, and 20 to 99 in an open one."""
-    wait_until(lambda: end_of(target.broker.log_dir, topic) == 21, running)
+def await_open_transaction(
+    running: Mirror, source: Cluster, target: Cluster, topic: str, name: str | None = None
+) -> None:
+    """The target has records 0 to 19 and the marker of their transaction, and 20 to 99 in an open one.
+
+    name: of the topic at the target, if it has another one there.
+    """
+    there = topic if name is None else name
+    wait_until(lambda: end_of(target.broker.log_dir, there) == 21, running)
     fill(source, topic, 20, 100)
-    wait_until(lambda: end_of(target.broker.log_dir, topic) == 101, running)
+    wait_until(lambda: end_of(target.broker.log_dir, there) == 101, running)
 
 
 def test_mirror_when_it_ends_then_each_record_is_there_once_and_no_claim_is_left(
@@ -134,6 +140,22 @@ def test_mirror_when_it_sends_in_any_way_then_a_kill_doubles_nothing(
     with mirror(address(old, topic), address(new), *options, "--once") as running:
         assert running.summary()["records"] == 80
     assert numbers(new, topic) == [*range(100)]
+
+
+def test_mirror_when_a_topic_has_another_name_at_the_target_then_a_kill_doubles_nothing(
+    old: Cluster, new: Cluster, topic: str, mirror: MakeMirror
+) -> None:
+    name = f"east.{topic}"
+    old.create_topic(topic)
+    fill(old, topic, 0, 20)
+    options = (*exactly_once(topic), *static(topic), "--topic-prefix", "east.")
+    with mirror(address(old, topic), address(new), *options, *RARELY) as running:
+        await_open_transaction(running, old, new, topic, name)
+        running.kill()
+    with mirror(address(old, topic), address(new), *options, "--once") as running:
+        assert running.summary()["records"] == 80
+    assert numbers(new, name) == [*range(100)]
+    assert claims_of(new, topic) == {}
 
 
 def test_mirror_when_it_is_killed_within_a_transaction_then_only_read_uncommitted_sees_its_records(
