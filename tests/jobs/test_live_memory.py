@@ -87,7 +87,6 @@ def test_replay_of_a_cluster_when_two_threads_share_256_mib_then_is_what_brute_f
     assert seen["records"] == sum(map(len, topic.values()))
     assert seen["digest"] == expected_digest(topic, seen["changes"], seen["records"])
     assert len(seen["changes"]) >= 2
-    assert seen["pauses"] > 0
     assert seen["mib"] <= MEMORY_BYTES / MIB
 
 

@@ -33,6 +33,14 @@ ROWS_WITH_CONTROL = rows_of(EVERY_KIND)
 COLUMNS = ["key", "value"]
 
 
+@pytest.fixture(autouse=True)
+def own_objects():
+    """Let the collector visit the objects of a test alone, not those that all tests before it have left."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 # Every kind of buffer
 
 

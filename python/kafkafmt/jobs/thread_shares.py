@@ -13,7 +13,7 @@ def shares_of(partitions: Iterable[TopicPartition], threads: int) -> list[list[T
 
     >>> partitions = [TopicPartition("orders", number) for number in range(3)]
     >>> [[one.partition for one in share] for share in shares_of(partitions, 2)]
-    [[1], [0, 2]]
+    [[0, 2], [1]]
     """
     shares: list[list[TopicPartition]] = [[] for _ in range(threads)]
     for one in partitions:
