@@ -32,6 +32,7 @@ LAYERS = {
         "kafkafmt.convert.engine",
         "kafkafmt.convert.options",
         "kafkafmt.records",
+        "kafkafmt.schemas",
     ],
     "flows": ["kafkafmt.build", "kafkafmt.convert", "kafkafmt.memory"],
     "logs": ["kafkafmt.log", "kafkafmt.storage"],

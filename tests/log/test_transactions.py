@@ -8,7 +8,7 @@ import pytest
 
 import kafkafmt as kf
 from kafkafmt.log import AbortedTransaction, PartitionLog
-from kafkafmt.log.transactions import TransactionTracker, parse_producer_snapshot
+from kafkafmt.log.isolation import TransactionTracker, parse_producer_snapshot
 from log.samples import LOGS, batch, marker, name, put_segment, transactional
 
 # Producers 1 and 2 interleaved, over two segments: 1 aborts, 2 aborts, 1 commits, 1 aborts.

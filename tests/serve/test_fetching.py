@@ -25,9 +25,9 @@ from endpoints.endpoint_here import SECONDS, Here, serving
 from endpoints.fetched import FOREVER_MS, NEW, OLD, ask, read
 from endpoints.requests import MIB, READ_COMMITTED, Wanted, fetch
 from kafkafmt.log import SegmentWriter
+from kafkafmt.log.isolation import LogTransactions, UnreadTransactions
 from kafkafmt.log.tail import LogTail
 from kafkafmt.log.topic_configs import TopicConfig, set_topic_config
-from kafkafmt.log.transactions import LogTransactions, UnreadTransactions
 from kafkafmt.server.topics_file import TopicsFile
 from log.samples import batch, batches, marker, name, put_segment, transactional
 

@@ -120,7 +120,7 @@ def to_json(row: Row) -> Row:
     result: Row = {}
     for name, value in row.items():
         if name in ("key", "value"):
-            result.update(_text_or_base64(name, value))
+            result.update(text_or_base64(name, value))
         elif name == "headers":
             result[name] = [_header_to_json(key, content) for key, content in value]
         else:
@@ -130,12 +130,13 @@ def to_json(row: Row) -> Row:
 
 def _header_to_json(key: str, value: bytes | None) -> Row:
     return {
-        **_text_or_base64("key", key.encode("utf-8", "surrogateescape")),
-        **_text_or_base64("value", value),
+        **text_or_base64("key", key.encode("utf-8", "surrogateescape")),
+        **text_or_base64("value", value),
     }
 
 
-def _text_or_base64(name: str, data: bytes | None) -> Row:
+def text_or_base64(name: str, data: bytes | None) -> Row:
+    """Return the field of bytes in JSON: `name` with their text, or `<name>_base64` if they are not UTF-8."""
     if data is None:
         return {name: None}
     try:

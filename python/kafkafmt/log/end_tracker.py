@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from _kafkafmt.batches.scan import BatchRun
     from kafkafmt.log.indexes import AbortedTransaction
+    from kafkafmt.log.isolation import LogTransactions
     from kafkafmt.log.log_snapshot import LogSnapshot
     from kafkafmt.log.segment_files import SegmentFiles
-    from kafkafmt.log.transactions import LogTransactions
 
 # File systems store times in steps of milliseconds, so a second change shortly after a first one may not be visible.
 SETTLED_NS = 100_000_000

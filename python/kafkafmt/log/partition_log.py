@@ -22,11 +22,11 @@ from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.checkpoints import LogStartOffsets
 from kafkafmt.log.indexes import AbortedTransaction, TimestampOffset
+from kafkafmt.log.isolation import CommittedView, TransactionTracker
 from kafkafmt.log.listing import partition_of, segments_among
 from kafkafmt.log.log_snapshot import LogPosition, LogSnapshot
 from kafkafmt.log.overlaps import ReadSegments, SegmentEnds
 from kafkafmt.log.segment import NO_TURN, Segment, SegmentRecords, Turn
-from kafkafmt.log.transactions import CommittedView, TransactionTracker
 from kafkafmt.records.base import RUN_BYTES
 from kafkafmt.records.batch import RecordBatch
 from kafkafmt.records.decoding import locate_in_chunks

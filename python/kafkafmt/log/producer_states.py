@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from kafkafmt.log.indexes import AbortedTransaction
+from kafkafmt.log.isolation import TransactionTracker
 from kafkafmt.log.producer_snapshots import SnapshotEntry, snapshot_bytes, snapshot_entries
-from kafkafmt.log.transactions import TransactionTracker
 from kafkafmt.records.runs import slice_run
 
 if TYPE_CHECKING:

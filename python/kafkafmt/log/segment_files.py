@@ -21,11 +21,11 @@ from typing import NamedTuple, TypeAlias
 
 from kafkafmt.log.checkpoints import LogStartOffsets
 from kafkafmt.log.indexes import AbortedTransaction, transactions_from_bytes
+from kafkafmt.log.isolation import LogTransactions, indexed_transactions
 from kafkafmt.log.log_snapshot import LogSnapshot
 from kafkafmt.log.open_segment import READ_BYTES, OpenSegment
 from kafkafmt.log.overlaps import SegmentEnds
 from kafkafmt.log.segment import SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX, Segment
-from kafkafmt.log.transactions import LogTransactions, indexed_transactions
 from kafkafmt.storage import StoragePath, stamp_of
 
 # Longer than a tick of any file system's clock of modification times.

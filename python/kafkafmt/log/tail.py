@@ -18,12 +18,12 @@ from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.end_tracker import SETTLED_NS, EndTracker
 from kafkafmt.log.indexes import NO_TIMESTAMP, AbortedTransaction, TimestampOffset
+from kafkafmt.log.isolation import LogTransactions, UnreadTransactions
 from kafkafmt.log.open_segment import OpenSegment
 from kafkafmt.log.overlaps import Overlap, ReadSegments
 from kafkafmt.log.partition_log import PartitionLog
 from kafkafmt.log.segment import NO_TURN, Segment, Turn
 from kafkafmt.log.segment_files import GrowingFiles, SegmentCache
-from kafkafmt.log.transactions import LogTransactions, UnreadTransactions
 from kafkafmt.records.decoding import locate
 from kafkafmt.storage import RemotePath, StoragePath, storage_of
 
