@@ -52,6 +52,15 @@ class Versions:
 
 
 NO_VERSIONS = Versions(0, -1)
+ZERO_UUID = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedField:
+    """A tagged field whose tag the schema does not know: written by a newer Kafka, or by another program."""
+
+    tag: int
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True)

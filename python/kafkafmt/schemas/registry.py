@@ -1,0 +1,91 @@
+"""The record types of each internal topic, by the number that a record's key or frame has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType, ModuleType
+
+from kafkafmt.schemas import (
+    clients,
+    group_coordinator,
+    metadata,
+    share_coordinator,
+    storage,
+    transaction_coordinator,
+)
+from kafkafmt.schemas.message import Message
+
+
+@dataclass(frozen=True, slots=True)
+class RecordType:
+    """A record type of an internal topic.
+
+    Attributes:
+        name: Kafka's name without "Key" and "Value": "OffsetCommit", "TopicRecord".
+        api_key: the number of the type.
+        key: the message in the key. None if the type is in the value.
+        value: the message in the value.
+        early_value: the layout of releases that had the feature for early access. Kafka changed it without a new
+            version. None if there was no other layout.
+    """
+
+    name: str
+    api_key: int
+    key: type[Message] | None
+    value: type[Message]
+    early_value: type[Message] | None = None
+
+
+def _messages(module: ModuleType) -> dict[str, type[Message]]:
+    """The classes of a generated module by their names, those of early layouts with their prefix."""
+    return {
+        name: made
+        for name, made in vars(module).items()
+        if isinstance(made, type) and issubclass(made, Message) and made is not Message
+    }
+
+
+def _coordinator_types(module: ModuleType) -> Mapping[int, RecordType]:
+    messages = _messages(module)
+    types = {}
+    for key in messages.values():
+        name, is_key = key.SCHEMA.name.removesuffix("Key"), key.SCHEMA.name.endswith("Key")
+        if is_key and key.SCHEMA.api_key is not None:
+            value, early = messages[f"{name}Value"], messages.get(f"Early{name}Value")
+            types[key.SCHEMA.api_key] = RecordType(name, key.SCHEMA.api_key, key, value, early)
+    return MappingProxyType(dict(sorted(types.items())))
+
+
+def _framed_types(module: ModuleType) -> Mapping[int, RecordType]:
+    types = {
+        made.SCHEMA.api_key: RecordType(made.SCHEMA.name, made.SCHEMA.api_key, None, made)
+        for made in _messages(module).values()
+        if made.SCHEMA.api_key is not None
+    }
+    return MappingProxyType(dict(sorted(types.items())))
+
+
+def _control_types() -> Mapping[int, RecordType]:
+    """Kafka's `ControlRecordType`."""
+    values: dict[str, type[Message]] = {
+        "Abort": clients.EndTxnMarker,
+        "Commit": clients.EndTxnMarker,
+        "LeaderChange": clients.LeaderChangeMessage,
+        "SnapshotHeader": clients.SnapshotHeaderRecord,
+        "SnapshotFooter": clients.SnapshotFooterRecord,
+        "KRaftVersion": clients.KRaftVersionRecord,
+        "KRaftVoters": clients.VotersRecord,
+    }
+    key = clients.ControlRecordTypeSchema
+    return MappingProxyType(
+        {number: RecordType(name, number, key, value) for number, (name, value) in enumerate(values.items())}
+    )
+
+
+GROUP_RECORDS = _coordinator_types(group_coordinator)
+TRANSACTION_RECORDS = _coordinator_types(transaction_coordinator)
+SHARE_RECORDS = _coordinator_types(share_coordinator)
+METADATA_RECORDS = _framed_types(metadata)
+REMOTE_LOG_RECORDS = _framed_types(storage)
+CONTROL_RECORDS = _control_types()
