@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from kafkafmt.schemas.decoder import decode
+from kafkafmt.schemas.json_form import message_json
 from kafkafmt.schemas.schema import MessageSchema
 
 M = TypeVar("M", bound="Message")
@@ -37,3 +38,15 @@ class Message:
         OffsetCommitKey(group='g', topic='t', partition=7)
         """
         return decode(cls, data, version, position)
+
+    def to_json(self, version: int) -> dict[str, Any]:
+        """Return the fields of a version as Kafka's tools print them: `json.dumps` takes the result.
+
+        Names are Kafka's. Bytes are base64, UUIDs URL-safe base64 without padding. Tagged fields that have their
+        default are left out. So are unknown tagged fields, and fields that the version lacks.
+
+        >>> from kafkafmt.schemas.transaction_coordinator import TransactionLogKey
+        >>> TransactionLogKey("payments").to_json(version=0)
+        {'transactionalId': 'payments'}
+        """
+        return message_json(self, self.SCHEMA, version)

@@ -1,0 +1,64 @@
+"""The JSON of a message, as Kafka's generated `JsonConverter` classes and `kafka-dump-log` write it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from kafkafmt.schemas.schema import FieldSchema, MessageSchema
+
+
+def uuid_text(value: UUID) -> str:
+    """Kafka's text of a UUID: URL-safe base64 without padding."""
+    return base64.urlsafe_b64encode(value.bytes).decode("ascii").rstrip("=")
+
+
+def _bytes_text(value: bytes) -> str:
+    return base64.b64encode(value).decode("ascii")
+
+
+_SCALARS: dict[str, Callable[[Any], str]] = {"uuid": uuid_text, "bytes": _bytes_text}
+
+
+def message_json(message: object, schema: MessageSchema, version: int) -> dict[str, Any]:
+    """Return the fields of a version under Kafka's names.
+
+    Tagged fields that have their default are left out, and so are unknown tagged fields.
+    """
+    return _struct_json(message, schema, schema.fields, version)
+
+
+def _struct_json(
+    struct: object, schema: MessageSchema, fields: tuple[FieldSchema, ...], version: int
+) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for field in fields:
+        if version in field.versions:
+            value = getattr(struct, field.name)
+            if version in field.tagged and is_default(value, field):
+                continue
+            made[field.json_name] = _field_json(value, schema, field, version)
+    return made
+
+
+def is_default(value: Any, field: FieldSchema) -> bool:
+    """Whether a field has its default, so that a tagged field need not be written."""
+    if field.type == "struct" and not field.array and field.default is not None:
+        return value is not None and value == type(value)()
+    return bool(value == field.default)
+
+
+def _field_json(value: Any, schema: MessageSchema, field: FieldSchema, version: int) -> Any:
+    if value is None:
+        return None
+    if field.type == "struct":
+        fields = schema.struct(field.struct).fields
+        if field.array:
+            return [_struct_json(each, schema, fields, version) for each in value]
+        return _struct_json(value, schema, fields, version)
+    convert = _SCALARS.get(field.type)
+    if field.array:
+        return [convert(each) for each in value] if convert else list(value)
+    return convert(value) if convert else value
