@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import os
 import uuid
 from pathlib import Path
 
 from kafkafmt._util.files import replace_file
+from kafkafmt._util.uuids import parse_uuid, uuid_text
 from kafkafmt.storage import StoragePath, read_file
 
 FILE_NAME = "partition.metadata"
@@ -21,13 +20,13 @@ def read_topic_id(folder: StoragePath) -> uuid.UUID | None:
         for line in read_file(folder / FILE_NAME).decode("utf-8").splitlines():
             key, _, value = line.partition(":")
             if key == _KEY:
-                return uuid.UUID(bytes=base64.urlsafe_b64decode(value.strip() + "=="))
-    except (OSError, ValueError, binascii.Error):
+                return parse_uuid(value.strip())
+    except (OSError, ValueError):
         return None
     return None
 
 
 def write_topic_id(folder: str | os.PathLike[str], topic_id: uuid.UUID) -> None:
     """Write the topic id durably, and replace an existing one. Raises OSError."""
-    text = base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
-    replace_file(Path(folder, FILE_NAME), f"version: 0\n{_KEY}: {text}\n".encode("ascii"))
+    text = f"version: 0\n{_KEY}: {uuid_text(topic_id)}\n"
+    replace_file(Path(folder, FILE_NAME), text.encode("ascii"))

@@ -5,14 +5,9 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from typing import Any
-from uuid import UUID
 
+from kafkafmt._util.uuids import uuid_text
 from kafkafmt.schemas.schema import FieldSchema, MessageSchema
-
-
-def uuid_text(value: UUID) -> str:
-    """Kafka's text of a UUID: URL-safe base64 without padding."""
-    return base64.urlsafe_b64encode(value.bytes).decode("ascii").rstrip("=")
 
 
 def _bytes_text(value: bytes) -> str:

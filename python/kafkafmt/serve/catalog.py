@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import time
 import uuid
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
+from kafkafmt._util.uuids import uuid_text
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.log.directory import FollowedFolders, LogDirectory
 from kafkafmt.log.partition_metadata import read_topic_id
@@ -318,8 +318,7 @@ class Catalog:
                 key, _, value = line.partition("=")
                 if key == "cluster.id" and value.strip():
                     return value.strip()
-        made = uuid.uuid5(_ID_NAMESPACE, str(self._directory.path.absolute()))
-        return base64.urlsafe_b64encode(made.bytes).decode().rstrip("=")
+        return uuid_text(uuid.uuid5(_ID_NAMESPACE, str(self._directory.path.absolute())))
 
     def _denied(self, error: PermissionError) -> None:
         event = "no permission to read a folder: its partition is not served"
