@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, TypeVar
 
 from kafkafmt.schemas.decoder import decode
+from kafkafmt.schemas.encoder import encode
 from kafkafmt.schemas.json_form import message_json
 from kafkafmt.schemas.schema import MessageSchema
 
@@ -38,6 +39,17 @@ class Message:
         OffsetCommitKey(group='g', topic='t', partition=7)
         """
         return decode(cls, data, version, position)
+
+    def encode(self, version: int) -> bytes:
+        """Encode the message as Kafka does. Raises ValueError if the version cannot carry the values.
+
+        Fields that the version lacks must have their defaults, except those that Kafka's schema lets an encoder drop.
+
+        >>> from kafkafmt.schemas.transaction_coordinator import TransactionLogKey
+        >>> TransactionLogKey("payments").encode(version=0)
+        b'\\x00\\x08payments'
+        """
+        return encode(self, version)
 
     def to_json(self, version: int) -> dict[str, Any]:
         """Return the fields of a version as Kafka's tools print them: `json.dumps` takes the result.
