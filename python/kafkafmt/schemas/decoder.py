@@ -124,7 +124,8 @@ def _struct_reader(message: type[HasSchema], name: str | None, version: int) -> 
             raise
         if not compact:
             return made(*read_values)
-        return made(*read_values, _read_tagged_fields(cursor, tagged, read_values))
+        unknown = _read_tagged_fields(cursor, tagged, read_values)
+        return made(*read_values, unknown)
 
     return read_struct
 
