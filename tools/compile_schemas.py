@@ -36,7 +36,8 @@ MODULES = {
     "kafka-raft": ("raft", "the state of a voter of the metadata quorum"),
     "kafka-clients": ("clients", "control records, and what members of groups exchange"),
 }
-# Until Kafka 4.1 the number of a record type was the version of its key.
+# The number of a record type that 4.3.1 has no longer; its older schemas have it as the key's version.
+DROPPED_API_KEYS = {"ShareGroupPartitionMetadataKey": 9, "ShareGroupPartitionMetadataValue": 9}
 KINDS = ("coordinator-key", "coordinator-value", "data", "metadata")
 
 # What generated modules import, if they use it.
@@ -114,7 +115,7 @@ def collect_structs(
 
 
 def set_versions_to_zero(message: Message) -> None:
-    """Older schemas of keys have the number of the record type as their version."""
+    """Set the versions of a key to 0. Until Kafka 4.1 a key's version was the number of its record type."""
     message.versions = "0"
     for each in message.fields:
         each["versions"] = "0"
@@ -162,22 +163,20 @@ def contains(versions: str | None, version: int) -> bool:
 def collect() -> dict[str, list[Message]]:
     """Merge the releases: the messages of each module, by name."""
     merged: dict[str, dict[str, Message]] = {module: {} for module, _ in MODULES.values()}
-    api_keys: dict[str, int] = {}
+    api_keys = dict(DROPPED_API_KEYS)
     for release in RELEASES:
         for module, parsed in read_release(release):
-            api_keys.setdefault(parsed["name"], parsed.get("apiKey", DROPPED_API_KEYS.get(parsed["name"])))
+            if "apiKey" in parsed:
+                api_keys[parsed["name"]] = parsed["apiKey"]
             message = to_message(parsed, api_keys)
             known = merged[module]
             if message.name not in known:
                 known[message.name] = message
             elif is_early(message, known[message.name]):
                 message.early = True
-                known.setdefault(message.class_name, message)
+                early = known.setdefault(message.class_name, message)
+                assert not is_early(message, early), f"{message.name} has two early layouts"
     return {module: [messages[name] for name in sorted(messages)] for module, messages in merged.items()}
-
-
-# The number of a record type that 4.3.1 has no longer; its older schemas have it as the key's version.
-DROPPED_API_KEYS = {"ShareGroupPartitionMetadataKey": 9, "ShareGroupPartitionMetadataValue": 9}
 
 
 def is_early(older: Message, newer: Message) -> bool:
@@ -334,10 +333,12 @@ def formatted(text: str) -> str:
 
 
 def modules() -> dict[Path, str]:
-    """Return the path and the text of each generated module. Raises FileNotFoundError without the newest jars."""
-    newest = JARS / f"kafka-{RELEASES[0]}"
-    if not newest.exists():
-        raise FileNotFoundError(f"no jars in {newest}: `make test` fetches them")
+    """Return the path and the text of each generated module. Raises FileNotFoundError if a release's jars lack."""
+    for release in RELEASES:
+        if not (folder := JARS / f"kafka-{release}").exists():
+            raise FileNotFoundError(
+                f"{folder}: expected Kafka's jars, found no folder; `make test` fetches them"
+            )
     collected = collect()
     return {
         PACKAGE / f"{module}.py": module_text(subject, collected[module])
@@ -349,11 +350,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing, compare only")
     check = parser.parse_args().check
-    differing = [path for path, text in modules().items() if not path.exists() or path.read_text() != text]
+    try:
+        compiled = modules()
+    except FileNotFoundError as error:
+        parser.error(str(error))
+    differing = [path for path, text in compiled.items() if not path.exists() or path.read_text() != text]
     for path in differing:
         print(f"{'differs' if check else 'wrote'}: {path.relative_to(ROOT)}")
         if not check:
-            path.write_text(modules()[path])
+            path.write_text(compiled[path])
     return int(check and bool(differing))
 
 

@@ -102,8 +102,9 @@ def decode_control_record(key: bytes, value: bytes) -> DecodedRecord:
     kind = CONTROL_RECORDS.get(api_key)
     version = _read_int16(value, 0, "version of a control record")
     if kind is None or kind.key is None:
-        raw_key = RawMessage(api_key, key_version, key[_INT16_BYTES:])
-        return DecodedRecord(None, api_key, raw_key, version, RawMessage(api_key, version, value))
+        raw_key = RawMessage(api_key, key_version, key[2 * _INT16_BYTES :])
+        raw = RawMessage(api_key, version, value[_INT16_BYTES:])
+        return DecodedRecord(None, api_key, raw_key, version, raw)
     decoded_key = _decode(kind.key, api_key, key_version, key, _INT16_BYTES)
     # A transaction marker has its version before the message; the others have it as their first field.
     start = _INT16_BYTES if kind.name in {"Abort", "Commit"} else 0
