@@ -12,10 +12,24 @@ import sys
 
 import atheris
 
-TARGETS = ("decode", "convert", "forward", "produce", "log", "codec", "request", "response", "client_request")
+TARGETS = (
+    "decode",
+    "convert",
+    "forward",
+    "produce",
+    "log",
+    "codec",
+    "request",
+    "response",
+    "client_request",
+    "schemas",
+)
+# Of these the bytes are no record sets.
+PLAIN_TARGETS = ("codec", "request", "response", "client_request", "schemas")
 
 with atheris.instrument_imports(include=["kafkafmt"]):
     import kafkafmt.log
+    import kafkafmt.schemas
     import kafkafmt.serve.endpoint  # noqa: F401
 
 from fuzz import seeds  # noqa: E402
@@ -31,7 +45,7 @@ def main() -> None:
     def mutate(data: bytes, max_size: int, seed: int) -> bytes:
         rng = random.Random(seed)
         options, body = data[:options_length].ljust(options_length, b"\0"), data[options_length:]
-        if name in ("codec", "request", "response", "client_request") or rng.random() < 0.1:
+        if name in PLAIN_TARGETS or rng.random() < 0.1:
             return atheris.Mutate(data, max_size)
         if rng.random() < 0.2:
             options = atheris.Mutate(options, options_length).ljust(options_length, b"\0")

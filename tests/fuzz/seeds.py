@@ -21,10 +21,20 @@ from endpoints.requests import Wanted, fetch, list_offsets, metadata, offset_for
 from fuzz.client_request import CASES as CLIENT_REQUESTS
 from fuzz.log import SIZES
 from fuzz.response import CASES
+from fuzz.schemas import CASES as MESSAGES
+from kafkafmt.schemas import (
+    CONTROL_RECORDS,
+    GROUP_RECORDS,
+    METADATA_RECORDS,
+    REMOTE_LOG_RECORDS,
+    SHARE_RECORDS,
+    TRANSACTION_RECORDS,
+)
 from kafkafmt.server.wire import SUPPORTED
 from kernels.wire_messages import fetch_sample, produce_sample, produced_by_kernel
 from records.samples import DAY, EVERY_KIND, SAMPLES, end_marker
 from reference import Row
+from schemas.vectors import vectors
 from server import messages
 
 VECTORS = Path(__file__).resolve().parents[3] / "shared" / "golden" / "records.jsonl.xz"
@@ -44,6 +54,26 @@ def _vectors() -> list[bytes]:
         rows = (json.loads(line) for line in lines)
         inputs = [base64.b64decode(row["input"]) for row in rows if row["kind"] == "records"]
     return sorted((one for one in inputs if len(one) <= MAX_VECTOR_BYTES), key=len)[:MAX_VECTORS]
+
+
+def _messages() -> list[bytes]:
+    """The smallest messages of each kind and version that Kafka wrote, and such that begin as records do."""
+    chosen: dict[str, bytes] = {}
+    for one in sorted(vectors(), key=lambda one: len(one.data)):
+        number = MESSAGES.index((one.message, one.version)).to_bytes(2, "big")
+        chosen.setdefault(str(one), number + b"\0" + one.data)
+    records = []
+    for types in (GROUP_RECORDS, TRANSACTION_RECORDS, SHARE_RECORDS):
+        for api_key, kind in types.items():
+            key = api_key.to_bytes(2, "big") + (kind.key().encode(0) if kind.key else b"")
+            records.append(bytes([0, 0, len(key)]) + key + b"\0\0" + kind.value().encode(0))
+    for types in (METADATA_RECORDS, REMOTE_LOG_RECORDS):
+        for api_key, kind in types.items():
+            records.append(bytes([0, 0, 0, 1, api_key, 0]) + kind.value().encode(0))
+    for api_key, kind in CONTROL_RECORDS.items():
+        version = b"\0\0" if api_key < 2 else b""  # the others begin with their version
+        records.append(bytes([0, 0, 4, 0, 0, 0, api_key]) + version + kind.value().encode(0))
+    return [*chosen.values(), *records]
 
 
 def inputs(target: str) -> list[bytes]:
@@ -67,6 +97,8 @@ def inputs(target: str) -> list[bytes]:
         return _requests()
     if target == "response":
         return _responses()
+    if target == "schemas":
+        return _messages()
     if target == "client_request":
         return [
             bytes([number]) + bytes(range(length))

@@ -11,7 +11,18 @@ import pytest
 
 from fuzz import seeds
 
-TARGETS = ("decode", "convert", "forward", "produce", "log", "codec", "request", "response", "client_request")
+TARGETS = (
+    "decode",
+    "convert",
+    "forward",
+    "produce",
+    "log",
+    "codec",
+    "request",
+    "response",
+    "client_request",
+    "schemas",
+)
 FOLDER = Path(__file__).parent / "regressions"
 FOUND = sorted(path for path in FOLDER.glob("*/*"))
 
