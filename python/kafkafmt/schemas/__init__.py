@@ -1,18 +1,9 @@
 """Messages that Kafka's brokers keep in internal topics, in control records and in files, of Kafka 3.9 to 4.3.
 
-The functions decode a record of a topic. The messages are in modules by subject, generated from the schemas in
-Kafka's jars. A class has the name of Kafka's class, its fields in Python's case, and its structures as nested
-classes. `SCHEMA` describes its bytes in all versions.
-
-| module | messages |
-|---|---|
-| `kafkafmt.schemas.group_coordinator` | records of `__consumer_offsets` |
-| `kafkafmt.schemas.transaction_coordinator` | records of `__transaction_state` |
-| `kafkafmt.schemas.share_coordinator` | records of `__share_group_state` |
-| `kafkafmt.schemas.metadata` | records of `__cluster_metadata` |
-| `kafkafmt.schemas.storage` | records of `__remote_log_metadata`, producer snapshots |
-| `kafkafmt.schemas.raft` | the state of a voter of the metadata quorum |
-| `kafkafmt.schemas.clients` | control records, subscriptions and assignments of consumers |
+A function for each topic decodes its records. The messages are in modules by subject, such as
+`kafkafmt.schemas.group_coordinator`. They are generated from the schemas in Kafka's jars. A class has the name of
+Kafka's class, its fields in Python's case, and its structures as nested classes. `SCHEMA` describes its bytes in all
+versions.
 """
 
 from kafkafmt.schemas.framing import (
