@@ -20,7 +20,7 @@ _LITERAL = re.compile(r"(`[^`]*`)")
 _NAME_WITH_ENDING = re.compile(r"(?<=\w`)(?=\w)")
 _MARKUP = re.compile(r"([*|]|(?<=\w)_(?!\w))")
 _MODULE = re.compile(
-    r"(?<!`)`(accumulator|codecs|log|memory|net|spark|streams)`(?!`)"
+    r"(?<!`)`(accumulator|codecs|log|memory|net|schemas|spark|streams)`(?!`)"
 )  # parameters, not links
 _BLOCK = "| "
 _DATA = frozenset({"attribute", "data", "property"})

@@ -30,6 +30,7 @@ PACKAGES = [
     "kafkafmt.log",
     "kafkafmt.memory",
     "kafkafmt.net",
+    "kafkafmt.schemas",
     "kafkafmt.spark",
     "kafkafmt.streams",
 ]

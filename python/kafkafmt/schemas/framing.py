@@ -47,12 +47,11 @@ class RawMessage:
 class DecodedRecord:
     """A decoded record of an internal topic.
 
-    Attributes:
-        type_name: the name of the record type, as in `RecordType.name`. None if the schemas lack the type.
-        api_key: the number of the record type.
-        key: None if the records of the topic have their type in the value.
-        version: the version of the value. None for a tombstone.
-        value: None for a tombstone.
+    type_name: the name of the record type, as in `RecordType.name`. None if the schemas lack the type.
+    api_key: the number of the record type.
+    key: None if the records of the topic have their type in the value.
+    version: the version of the value. None for a tombstone.
+    value: None for a tombstone.
     """
 
     type_name: str | None

@@ -21,13 +21,12 @@ from kafkafmt.schemas.message import Message
 class RecordType:
     """A record type of an internal topic.
 
-    Attributes:
-        name: Kafka's name without "Key" and "Value": "OffsetCommit", "TopicRecord".
-        api_key: the number of the type.
-        key: the message in the key. None if the type is in the value.
-        value: the message in the value.
-        early_value: the layout of releases that had the feature for early access. Kafka changed it without a new
-            version. None if there was no other layout.
+    name: Kafka's name without "Key" and "Value": "OffsetCommit", "TopicRecord".
+    api_key: the number of the type.
+    key: the message in the key. None if the type is in the value.
+    value: the message in the value.
+    early_value: the layout of releases that had the feature for early access. Kafka changed it without a new
+        version. None if there was no other layout.
     """
 
     name: str
@@ -84,8 +83,14 @@ def _control_types() -> Mapping[int, RecordType]:
 
 
 GROUP_RECORDS = _coordinator_types(group_coordinator)
+"""The record types of `__consumer_offsets` by their numbers."""
 TRANSACTION_RECORDS = _coordinator_types(transaction_coordinator)
+"""The record types of `__transaction_state` by their numbers."""
 SHARE_RECORDS = _coordinator_types(share_coordinator)
+"""The record types of `__share_group_state` by their numbers."""
 METADATA_RECORDS = _framed_types(metadata)
+"""The record types of `__cluster_metadata` by their numbers."""
 REMOTE_LOG_RECORDS = _framed_types(storage)
+"""The record types of `__remote_log_metadata` by their numbers."""
 CONTROL_RECORDS = _control_types()
+"""The types of control records by their numbers."""

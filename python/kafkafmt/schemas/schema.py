@@ -67,18 +67,17 @@ class TaggedField:
 class FieldSchema:
     """One field of a message or of a structure.
 
-    Attributes:
-        name: the Python attribute.
-        json_name: the name in Kafka's JSON.
-        type: the wire type; of an array, the wire type of its elements.
-        versions: the versions of the message that have the field.
-        array: whether the field is an array. Arrays contain no arrays, and their elements are never null.
-        struct: the name of the structure if `type` is "struct".
-        nullable: the versions in which the value, or the array, can be null.
-        tagged: the versions in which the field is a tagged field; in its other versions it has a fixed place.
-        tag: the tag if the field is tagged in any version.
-        default: the value of a field that is absent: `()` for an empty array and for a structure of defaults.
-        ignorable: whether an encoder may drop a value in a version that lacks the field.
+    name: the Python attribute.
+    json_name: the name in Kafka's JSON.
+    type: the wire type; of an array, the wire type of its elements.
+    versions: the versions of the message that have the field.
+    array: whether the field is an array. Arrays contain no arrays, and their elements are never null.
+    struct: the name of the structure if `type` is "struct".
+    nullable: the versions in which the value, or the array, can be null.
+    tagged: the versions in which the field is a tagged field; in its other versions it has a fixed place.
+    tag: the tag if the field is tagged in any version.
+    default: the value of a field that is absent: `()` for an empty array and for a structure of defaults.
+    ignorable: whether an encoder may drop a value in a version that lacks the field.
     """
 
     name: str
@@ -106,13 +105,12 @@ class StructSchema:
 class MessageSchema:
     """A message.
 
-    Attributes:
-        name: Kafka's name of the message.
-        api_key: the number of the record type. None if the message has none.
-        versions: the versions that the schema describes.
-        flexible: the versions with compact lengths, and with tagged fields at the end of each structure (KIP-482).
-        fields: in the order of the bytes. Tagged fields are also in this list, in the order of Kafka's schema.
-        structs: the structures that the fields refer to. Each refers only to those before it.
+    name: Kafka's name of the message.
+    api_key: the number of the record type. None if the message has none.
+    versions: the versions that the schema describes.
+    flexible: the versions with compact lengths, and with tagged fields at the end of each structure (KIP-482).
+    fields: in the order of the bytes. Tagged fields are also in this list, in the order of Kafka's schema.
+    structs: the structures that the fields refer to. Each refers only to those before it.
     """
 
     name: str
