@@ -1,4 +1,4 @@
-"""Kafka's own generated messages: `Messages.java`, run on the jars of a release."""
+"""Kafka's own classes of a release: `Messages.java` and other programs, run on its jars."""
 
 from __future__ import annotations
 
@@ -50,6 +50,22 @@ def class_names(jars: JarSet) -> dict[str, str]:
     return names
 
 
+def run(jars: JarSet, program: Path, given: str = "") -> list[str]:
+    """Compile and run a program on the jars of a release. Return the lines that it prints."""
+    options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", jars.classpath()]
+    done = subprocess.run(
+        [java("java"), *options, str(program)],
+        input=given,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
 def write(jars: JarSet, requests: Sequence[Request]) -> list[Answer]:
     """Let Kafka write and read messages, all in one process."""
     names = class_names(jars)
@@ -64,17 +80,7 @@ def write(jars: JarSet, requests: Sequence[Request]) -> list[Answer]:
         )
         for request in requests
     ]
-    command = [
-        java("java"),
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
-        "-cp",
-        jars.classpath(),
-        str(PROGRAM),
-    ]
-    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, timeout=SECONDS)
-    assert done.returncode == 0, done.stderr
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    answers = [json.loads(line) for line in run(jars, PROGRAM, "\n".join(lines))]
     for request, answer in zip(requests, answers, strict=True):
         assert "error" not in answer, (request, answer)
     return [Answer(b64decode(answer["bytes"]), answer["json"]) for answer in answers]

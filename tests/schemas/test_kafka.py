@@ -11,16 +11,13 @@ from schemas.kafka_messages import write
 from schemas.releases import RELEASES, is_of, requests
 from schemas.samples import UNKNOWN_TAGS, message_classes, messages_and_versions
 
-pytestmark = [pytest.mark.oracle, pytest.mark.xdist_group("oracle")]
+pytestmark = [pytest.mark.oracle, pytest.mark.full, pytest.mark.xdist_group("oracle")]
 
 SAMPLES = 12  # of each message and version
 EXPECTED_TAGS = tuple(TaggedField(int(tag), data) for tag, data in UNKNOWN_TAGS.items())
 
 
-@pytest.mark.parametrize(
-    "release",
-    [pytest.param("3.9", marks=pytest.mark.full), pytest.param("4.0", marks=pytest.mark.full), "4.3"],
-)
+@pytest.mark.parametrize("release", RELEASES)
 def test_messages_when_kafka_wrote_them_then_what_is_decoded_is_what_kafka_reads(
     release: str, seed: int
 ) -> None:
