@@ -19,6 +19,7 @@ from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.options import from_segment_start_option, json_option
 from kafkafmt.cli.output import damage_in_words, in_words, notify, print_json, print_table, progress_bar
 from kafkafmt.cli.parquet import write_parquet
+from kafkafmt.cli.report import write_report
 from kafkafmt.cli.rows import Row
 from kafkafmt.cli.sources import SourceFile, find_sources
 from kafkafmt.cli.summary import run_summary
@@ -149,16 +150,17 @@ class _Counted:
 
 @click.command(
     cls=HelpCommand,
-    common="--records --offsets --limit --json --parquet --summary --deep --verify",
+    common="--records --offsets --limit --json --parquet --html --summary --deep --verify",
     page="inspect.md",
 )
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", shell_complete=complete_files)
 @click.option("--records", is_flag=True, help="Show records instead of batches.")
 @click.option("--verify", "is_verifying", is_flag=True, help="Check for damage, as kafkafmt verify does.")
 @click.option("--summary", "is_summary", is_flag=True, help="Show a line for each topic.")
-@click.option("--deep", is_flag=True, help="With --summary: decompress all, for ratios, records and headers.")
+@click.option("--deep", is_flag=True, help="With --summary or --html: decompress all, for ratios and counts.")
 @json_option("Print JSON lines: one object for each row.")
 @click.option("--parquet", type=FILE, help="Write the rows to FILE as Parquet.")
+@click.option("--html", type=FILE, help="Write a report with timelines to FILE, for a browser.")
 @click.option(
     "--offsets",
     type=_OffsetRange(),
@@ -167,7 +169,7 @@ class _Counted:
     help="Only offsets from FIRST to before END.",
 )
 @click.option("--limit", type=Count(), help="Stop after N rows.")
-@click.option("--force", is_flag=True, help="With --parquet: replace FILE.")
+@click.option("--force", is_flag=True, help="With --parquet or --html: replace FILE.")
 @from_segment_start_option()
 @engine_options()
 def inspect(
@@ -178,6 +180,7 @@ def inspect(
     deep: bool,
     as_json: bool,
     parquet: Path | None,
+    html: Path | None,
     offsets: tuple[int | None, int | None],
     limit: int | None,
     force: bool,
@@ -197,6 +200,7 @@ def inspect(
     kafkafmt inspect /var/lib/kafka --records --parquet all.parquet
     kafkafmt inspect --summary /var/lib/kafka        show a line for each topic
     kafkafmt inspect --verify /var/lib/kafka         check each segment for damage
+    kafkafmt inspect --html report.html /var/lib/kafka
 
     --json uses Kafka's field names: base_offset, last_offset, count, codec, producer_id, crc, ... If a key or value is
     valid UTF-8, "key" or "value" contains the string; else "key_base64" or "value_base64" contains the bytes. A null
@@ -209,6 +213,10 @@ def inspect(
     a + marks such a count. --deep decompresses all batches. It counts those records and the records with headers, and
     shows the compression ratio of each codec (0.25: compressed to a quarter).
 
+    --html writes one page that needs no network: tables of partitions and problems, the arrival over time, and a
+    timeline of each partition. It checks lengths, CRCs, offsets and indexes. Kafka's own topics are in it. --deep also
+    decompresses all batches and reads every record.
+
     --verify and --summary support --engine spark: each file is read on an executor.
 
     Without --verify, batches with a wrong CRC are marked, and damage is reported on standard error. Records below the
@@ -218,8 +226,8 @@ def inspect(
     Exit status: 0; 1 if damage was found; 2 for wrong arguments.
     """
     selects = records or parquet is not None or limit is not None or offsets != (None, None)
-    if force and parquet is None:
-        raise click.UsageError("--force is for --parquet")
+    if force and parquet is None and html is None:
+        raise click.UsageError("--force is for --parquet and --html")
     if is_verifying and (selects or is_summary or deep):
         raise click.UsageError(
             "--verify checks whole files: expected no option but --json, --engine and --master"
@@ -228,13 +236,17 @@ def inspect(
         raise click.UsageError(
             "--summary reads whole files: expected no option but --deep, --json, --engine and --master"
         )
-    if deep and not is_summary:
-        raise click.UsageError("--deep is for --summary")
+    if html is not None and (selects or is_verifying or is_summary or as_json or from_segment_start):
+        raise click.UsageError("--html reads whole files: expected no option but --deep and --force")
+    if deep and not is_summary and html is None:
+        raise click.UsageError("--deep is for --summary and --html")
     ensure_engine(engine, master)
     if engine == "spark" and not (is_verifying or is_summary):
         raise click.UsageError("--engine spark is for --verify and --summary")
     if as_json and parquet is not None:
         raise click.UsageError("--json and --parquet: choose one")
+    if html is not None:
+        return write_report(paths, html, deep=deep, force=force)
     if is_verifying:
         return run_verify(paths, engine=engine, master=master, as_json=as_json)
     if is_summary:

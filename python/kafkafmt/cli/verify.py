@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import asdict
 
 import click
@@ -22,9 +22,7 @@ from kafkafmt.cli.output import (
 )
 from kafkafmt.cli.sources import find_sources
 from kafkafmt.cli.values import complete_files
-from kafkafmt.jobs.verify import FileCheck, check_file, check_logs, totals
-from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX
-from kafkafmt.storage import StoragePath, storage_of
+from kafkafmt.jobs.verify import FileCheck, IndexedSegments, check_file, check_logs, totals
 
 _COLUMNS = ("file", "batches#", "records#", "offsets", "bytes#", "result")
 
@@ -105,21 +103,15 @@ def _totals_in_words(total: Mapping[str, int]) -> str:
 
 def _here(paths: Sequence[str]) -> Generator[FileCheck, None, None]:
     sources = find_sources(paths, includes_internal=True)
-    has_indexes: dict[StoragePath, bool] = {}
+    indexed = IndexedSegments()
     with progress_bar() as bar:
         task = bar.add_task("checking", total=sum(source.size_in_bytes for source in sources))
         for source in sources:
-            folder = source.path.parent
-            if source.topic_partition is not None and folder not in has_indexes:
-                has_indexes[folder] = _has_index(folder)
-            indexed = source.segment if has_indexes.get(folder) else None
-            yield check_file(source, lambda read_bytes: bar.advance(task, read_bytes), indexed=indexed)
-
-
-def _has_index(folder: StoragePath) -> bool:
-    with suppress(FileNotFoundError), storage_of(folder).entries(folder) as entries:
-        return any(entry.name.endswith(OFFSET_INDEX_SUFFIX) for entry in entries)
-    return False
+            yield check_file(
+                source,
+                lambda read_bytes: bar.advance(task, read_bytes),
+                indexed=indexed.of(source.segment),
+            )
 
 
 def _on_spark(paths: Sequence[str], master: str | None) -> Generator[FileCheck, None, None]:

@@ -22,7 +22,7 @@ from kafkafmt.errors import KafkaFormatError
 from kafkafmt.jobs.files import LogFile, Progress, scan_file
 from kafkafmt.records.batch import RecordBatch
 from kafkafmt.records.decoding import Payloads, decompressed_chunks
-from kafkafmt.records.runs import slice_run
+from kafkafmt.records.runs import first_timestamps, slice_run
 from kafkafmt.types import Codec, TimestampType
 
 if TYPE_CHECKING:
@@ -269,10 +269,7 @@ class _Reader:
         is_known = partition in summary.offsets
         first_offset = last_offset if is_known else max(_first_offset(run, first), self._from_offset)
         summary.add_offsets(partition, first_offset, last_offset)
-        # `base_timestamp` is no record's timestamp under LogAppendTime, or if it holds a delete horizon.
-        is_first = (rows["timestamp_type"] != TimestampType.LOG_APPEND_TIME) & ~rows["has_delete_horizon"]
-        firsts = np.where(is_first, rows["base_timestamp"], rows["max_timestamp"])
-        lasts = rows["max_timestamp"]
+        firsts, lasts = first_timestamps(rows), rows["max_timestamp"]
         firsts, lasts = firsts[firsts != -1], lasts[lasts != -1]
         summary.add_timestamps(
             int(firsts.min()) if len(firsts) else None, int(lasts.max()) if len(lasts) else None
@@ -284,17 +281,20 @@ class _Reader:
         for first, stop, payloads in decompressed_chunks(
             run, verify=False, limit=DEFAULT_MAX_DECOMPRESSED_BYTES
         ):
-            self._add_saved(run, first, payloads)
+            summary.saved.update(saved_by_codec(run, first, payloads))
             builder.add(run, first, stop, payloads, verify=False)
             summary.counts["records"] += builder.count
             offsets, _, _ = builder.take()["headers"]
             summary.counts["records_with_headers"] += int((np.diff(offsets) > 0).sum())
 
-    def _add_saved(self, run: BatchRun, first: int, payloads: Payloads) -> None:
-        for number, payload in enumerate(payloads or (), first):
-            if payload is not None:
-                codec = int(run.index["codec"][number])
-                self._summary.saved[codec] += len(payload) - len(run.payload(number))
+
+def saved_by_codec(run: BatchRun, first: int, payloads: Payloads) -> Counter[int]:
+    """Return the bytes that compression saves, by codec. payloads: of batches from number `first` on."""
+    saved: Counter[int] = Counter()
+    for number, payload in enumerate(payloads or (), first):
+        if payload is not None:
+            saved[int(run.index["codec"][number])] += len(payload) - len(run.payload(number))
+    return saved
 
 
 def _count(counter: Counter[tuple[int, str]], values: NDArray[np.int8], sizes: NDArray[np.uint32]) -> None:

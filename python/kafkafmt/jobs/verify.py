@@ -1,19 +1,22 @@
 """Verify files: that they are undamaged, that their indexes are right, and that the segments of a log fit together.
 
-All batches are decompressed and every record is read; see `kafkafmt.log.find_damage`. `check_file` checks one file,
-local or remote. `check_logs` compares the segments of a log.
+All batches are decompressed and every record is read, unless the caller wants less; see `kafkafmt.log.find_damage`.
+`check_file` checks one file, local or remote. `check_logs` compares the segments of a log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from kafkafmt.jobs.files import LogFile, Progress, error_in_words, scan_file
+from kafkafmt.jobs.files import LogFile, Passed, Progress, error_in_words, scan_file
 from kafkafmt.log.index_checks import IndexCheck
-from kafkafmt.log.segment import Segment, is_segment_file_name
+from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX, Segment, is_segment_file_name
 from kafkafmt.records.batch import RecordBatch
+from kafkafmt.records.runs import first_offset
+from kafkafmt.storage import StoragePath, storage_of
 
 if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
@@ -56,10 +59,42 @@ class FileCheck:
             self.status = "damaged"
 
 
+class IndexedSegments:
+    """Tell which segments should have indexes: those in folders that have an `.index`. Each folder is listed once."""
+
+    def __init__(self) -> None:
+        self._has_index: dict[StoragePath, bool] = {}
+
+    def of(self, segment: Segment | None) -> Segment | None:
+        """Return the segment if it should have indexes, else None. Also None for a segment outside a partition."""
+        if segment is None or segment.topic_partition is None:
+            return None
+        folder = segment.path.parent
+        if folder not in self._has_index:
+            self._has_index[folder] = _has_index(folder)
+        return segment if self._has_index[folder] else None
+
+
+def _has_index(folder: StoragePath) -> bool:
+    with suppress(FileNotFoundError), storage_of(folder).entries(folder) as entries:
+        return any(entry.name.endswith(OFFSET_INDEX_SUFFIX) for entry in entries)
+    return False
+
+
 def check_file(
-    file: LogFile, progress: Progress | None = None, *, indexed: Segment | None = None
+    file: LogFile,
+    progress: Progress | None = None,
+    *,
+    indexed: Segment | None = None,
+    deep: bool = True,
+    passed: Passed | None = None,
 ) -> FileCheck:
     """Check a file, and the indexes beside the segment `indexed`, which is this file.
+
+    deep: decompress all batches and read every record. If False, lengths, CRCs, offsets and indexes are checked, and
+        the records of compressed v0/v1 wrappers are not counted.
+    passed: called with a run, the number of its first sound batch, and the number after the last one. It must not raise
+        KafkaFormatError.
 
     Damage and errors of the file system are reported in the result, not raised.
     """
@@ -74,14 +109,17 @@ def check_file(
         if indexes is not None:
             indexes.add(rows)
         if check.base_offset is None:
-            check.base_offset = RecordBatch(run, first).base_offset
+            check.base_offset = RecordBatch(run, first).base_offset if deep else first_offset(run, first)
         check.last_offset = int(rows["last_offset"][-1])
         check.batches += len(rows)
         check.records += int(rows["count"][rows["count"] > 0].sum())
-        wrappers = (rows["count"] < 0).nonzero()[0] + first
-        check.records += sum(RecordBatch(run, number).count for number in wrappers.tolist())
+        if deep:
+            wrappers = (rows["count"] < 0).nonzero()[0] + first
+            check.records += sum(RecordBatch(run, number).count for number in wrappers.tolist())
+        if passed is not None:
+            passed(run, first, stop)
 
-    scanned = scan_file(file, count, deep=True, progress=progress)
+    scanned = scan_file(file, count, deep=deep, progress=progress)
     check.size_in_bytes, check.tail_bytes = scanned.size_in_bytes, scanned.tail_bytes
     check.damage, check.error = scanned.damage, scanned.error or check.error
     if check.error is not None:

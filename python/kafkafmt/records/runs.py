@@ -16,6 +16,7 @@ from _kafkafmt.batches.batch_header import BatchHeader
 from _kafkafmt.batches.scan import BatchRun, scan
 from kafkafmt._util.buffers import flat_view
 from kafkafmt.errors import KafkaFormatError
+from kafkafmt.types import TimestampType
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -128,6 +129,15 @@ def first_offset(run: BatchRun, number: int = 0) -> int:
 def first_offsets(rows: NDArray[np.void]) -> NDArray[np.int64]:
     """Return the `first_offset` of each batch of an index."""
     return np.where(rows["base_offset"] >= 0, rows["base_offset"], rows["last_offset"])
+
+
+def first_timestamps(rows: NDArray[np.void]) -> NDArray[np.int64]:
+    """Return the timestamp of the first record of each batch of an index, or the highest one if it is not in the header.
+
+    `base_timestamp` is no record's timestamp under LogAppendTime, or if it holds a delete horizon.
+    """
+    is_first = (rows["timestamp_type"] != TimestampType.LOG_APPEND_TIME) & ~rows["has_delete_horizon"]
+    return np.where(is_first, rows["base_timestamp"], rows["max_timestamp"])
 
 
 def of_aborted_transactions(rows: NDArray[np.void], transactions: Iterable[Any]) -> NDArray[np.bool_]:
