@@ -132,7 +132,7 @@ def first_offsets(rows: NDArray[np.void]) -> NDArray[np.int64]:
 
 
 def first_timestamps(rows: NDArray[np.void]) -> NDArray[np.int64]:
-    """Return the timestamp of the first record of each batch of an index, or the highest one if it is not in the header.
+    """Return the timestamp of the first record of each batch of an index; the highest one if the header lacks it.
 
     `base_timestamp` is no record's timestamp under LogAppendTime, or if it holds a delete horizon.
     """

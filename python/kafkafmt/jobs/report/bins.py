@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from kafkafmt.jobs.report.transactions import EndedBatches, TransactionState
-from kafkafmt.records.runs import first_offsets, first_timestamps
+from kafkafmt.records.runs import first_timestamps
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ class Bins(NamedTuple):
     """The bins of a log in the order of its batches, a column each.
 
     first_offset, last_offset, first_timestamp, last_timestamp: the lowest and the highest. A bin without timestamps has
-        a first one above its last one.
+        a first one above its last one. For a compressed wrapper that was not decompressed, the first offset is the one
+        after the batch before.
     first_producer, last_producer: the lowest and the highest producer id; -1 for batches without one.
     batches, sizes, records: counts, and bytes. uncounted: compressed wrappers, whose records are not in `records`.
     formats, codecs, states: the bytes of each of `FORMATS`, `CODECS` and `STATES`, a row for each bin.
@@ -66,8 +67,11 @@ class BinBuilder:
         self.shift = 0
         self.batches = 0
 
-    def add(self, rows: NDArray[np.void], counts: NDArray[np.int64]) -> None:
-        """Add batches. counts: their records; -1 if unknown. Transactional batches count as open; see `end`."""
+    def add(self, rows: NDArray[np.void], firsts: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+        """Add batches. Transactional batches count as open; see `end`.
+
+        firsts: their first offsets. counts: their records; -1 if unknown.
+        """
         numbers = np.arange(self.batches, self.batches + len(rows))
         self.batches += len(rows)
         while (self.batches - 1) >> self.shift >= len(self._sums):
@@ -77,7 +81,7 @@ class BinBuilder:
         chosen = bins[starts]
         self._sums[chosen] += np.add.reduceat(_sums(rows, counts), starts)
         timestamps = rows["max_timestamp"]
-        lows = first_offsets(rows), _without(first_timestamps(rows), _HIGHEST), rows["producer_id"]
+        lows = firsts, _without(first_timestamps(rows), _HIGHEST), rows["producer_id"]
         highs = rows["last_offset"], _without(timestamps, _LOWEST), rows["producer_id"]
         self._lowest[chosen] = np.minimum(self._lowest[chosen], _reduced(np.minimum, lows, starts))
         self._highest[chosen] = np.maximum(self._highest[chosen], _reduced(np.maximum, highs, starts))
@@ -87,16 +91,21 @@ class BinBuilder:
         if not len(ended.numbers):
             return
         bins = ended.numbers >> self.shift
-        np.subtract.at(self._sums, (bins, _STATE + TransactionState.OPEN), ended.sizes)
+        np.add.at(self._sums[:, _STATE + TransactionState.OPEN], bins, -ended.sizes)
         np.add.at(self._sums, (bins, _STATE + ended.states), ended.sizes)
 
     def take(self) -> Bins:
         """Return the bins."""
         used = ((self.batches - 1) >> self.shift) + 1
         sums, lowest, highest = self._sums[:used], self._lowest[:used], self._highest[:used]
-        extremes = (column for pair in zip(lowest.T, highest.T, strict=True) for column in pair)
-        counts = sums[:, :_COUNTS].T
-        return Bins(*extremes, *counts, sums[:, _FORMAT:_CODEC], sums[:, _CODEC:_STATE], sums[:, _STATE:])
+        (first, low, least), (last, high, most) = lowest.T, highest.T
+        batches, sizes, records, uncounted = sums[:, :_COUNTS].T
+        formats, codecs, states = np.split(sums[:, _COUNTS:], (_CODEC - _FORMAT, _STATE - _FORMAT), axis=1)
+        return Bins(
+            *(first, last, low, high, least, most),
+            *(batches, sizes, records, uncounted),
+            *(formats, codecs, states),
+        )
 
     def _halve(self) -> None:
         half = len(self._sums) // 2

@@ -220,19 +220,24 @@ class _Reader:
         check = check_file(file, progress, indexed=indexed, deep=self._deep, passed=add)
         segment.size_in_bytes, segment.tail_bytes = check.size_in_bytes, check.tail_bytes
         segment.batches = check.batches
-        segment.next_offset = None if check.last_offset is None else check.last_offset + 1
         return check
 
     def _add(self, segment: SegmentReport, run: BatchRun, first: int, stop: int) -> None:
         rows = run.index[first:stop]
-        counts = rows["count"].astype(np.int64)
+        firsts, counts = rows["base_offset"].copy(), rows["count"].astype(np.int64)
+        wrappers = (firsts < 0).nonzero()[0]
+        reached = segment.next_offset or segment.base_offset or 0
+        before = np.append(reached, rows["last_offset"][:-1] + 1)
+        firsts[wrappers] = np.minimum(before, rows["last_offset"])[wrappers]
         if self._deep:
-            for number in (counts < 0).nonzero()[0].tolist():
-                counts[number] = RecordBatch(run, first + number).count
+            for number in wrappers.tolist():
+                batch = RecordBatch(run, first + number)
+                firsts[number], counts[number] = batch.base_offset, batch.count
             self._add_sizes(slice_run(run, first, stop))
         segment.add_timestamps(rows)
+        segment.next_offset = int(rows["last_offset"][-1]) + 1
         number = self._builder.batches
-        self._builder.add(rows, counts)
+        self._builder.add(rows, firsts, counts)
         self._builder.end(self._transactions.add(run, first, stop, number, self._builder.shift))
 
     def _add_sizes(self, run: BatchRun) -> None:

@@ -168,7 +168,7 @@ def _segment_columns(segments: Sequence[SegmentReport], most: int) -> dict[str, 
         "file": [group[0].file for group in groups],
         "count": [len(group) for group in groups],
         "base": [group[0].base_offset for group in groups],
-        "next": [max((one.next_offset or 0 for one in group)) or None for group in groups],
+        "next": [max(one.next_offset or 0 for one in group) or None for group in groups],
         "first_time": [_least(one.first_timestamp for one in group) for group in groups],
         "last_time": [_most(one.last_timestamp for one in group) for group in groups],
         "size": [sum(one.size_in_bytes for one in group) for group in groups],
@@ -233,7 +233,7 @@ def _json(value: object) -> str:
 
 
 def _asset(name: str) -> str:
-    return resources.files("kafkafmt.jobs.report").joinpath("page", name).read_text("utf-8")
+    return resources.files("kafkafmt.jobs.report").joinpath("page").joinpath(name).read_text("utf-8")
 
 
 def _script() -> str:

@@ -28,7 +28,7 @@ _MOST_WAITING = 8192  # more rows are combined by producer and bin
 
 
 class TransactionState(IntEnum):
-    """The state of a batch. OPEN: no marker of its producer follows. CONTROL: it is a marker or another control batch."""
+    """The state of a batch. OPEN: no marker of its producer follows. CONTROL: a marker or another control batch."""
 
     NONE = 0
     COMMITTED = 1
@@ -151,7 +151,7 @@ def _ends(run: BatchRun, markers: NDArray[np.int64]) -> NDArray[np.int64]:
 def _states(run: BatchRun, markers: NDArray[np.int64]) -> NDArray[np.int64]:
     chosen = select_batches(run, markers)
     counts = chosen.index["count"].astype(np.int64)
-    # Compaction removes the record of a marker when no record of the transaction is left. Those of aborted ones go first.
+    # Compaction empties a marker when no record of its transaction is left. It removes aborted records at once.
     found = np.full(len(markers), TransactionState.COMMITTED, np.int64)
     types = np.concatenate([np.empty(0, np.int64), *_types(chosen)])
     firsts = counts.cumsum() - counts

@@ -2,27 +2,70 @@
 
 const ARRIVAL_BUCKETS = 240;
 const ARRIVAL_UNITS = {
-  bytes: { amounts: (bins) => bins.size, text: (rate) => `${inBytes(rate)}/s` },
-  records: { amounts: (bins) => bins.records, text: (rate) => `${inShort(rate)} records/s` },
+  bytes: { amounts: (bins) => bins.size, text: inBytes },
+  records: { amounts: (bins) => bins.records, text: (count) => `${inShort(count)} records` },
 };
+const FAR = 20; // times the range of nearly all bytes: a longer range is cut to it
+const OUTLIERS = 0.005; // of the bytes, at each end of the range
+
+/** Returns the range of times that is shown of partitions: without a few outliers far away, or all. */
+function shownTimes(partitions) {
+  const times = partitions.map((partition) => partition.times).filter((one) => one !== null);
+  const full = extent(times.map(([low]) => low), times.map(([, high]) => high));
+  if (full === null) return null;
+  const bins = partitions.flatMap(({ bins }) => bins.size.flatMap((size, at) =>
+    (bins.first_time[at] === null ? [] : [[bins.first_time[at], bins.last_time[at], size]])));
+  const least = sum(bins.map(([, , size]) => size)) * OUTLIERS;
+  const low = passing(bins.map(([first, , size]) => [first, size]).sort(([one], [other]) => one - other), least);
+  const high = passing(bins.map(([, last, size]) => [last, size]).sort(([one], [other]) => other - one), least);
+  const margin = (high - low) * 0.02;
+  const range = full[1] - full[0] > FAR * (high - low) && high > low ? [low - margin, high + margin] : full;
+  return range[0] === range[1] ? [range[0] - 500, range[1] + 500] : range;
+}
+
+/** Returns the first time at which more than `least` bytes have passed. */
+function passing(times, least) {
+  let passed = 0;
+  for (const [time, size] of times) {
+    passed += size;
+    if (passed > least) return time;
+  }
+  return times[0][0];
+}
+
+/** Returns the unit of time in which a rate a second is at least one: its name, and its seconds. */
+function rateUnit(rate) {
+  return [["s", 1], ["min", 60], ["h", 3600]].find(([, seconds]) => rate * seconds >= 1) ?? ["d", 86400];
+}
 
 const arrival = {
   unit: "bytes",
   rates: new Float64Array(0),
   times: null,
+  outside: 0,
 
   /** Computes the rates of partitions, and draws them. */
   show(partitions) {
-    const times = partitions.map((partition) => partition.times).filter((one) => one !== null);
-    this.times = extent(times.map(([low]) => low), times.map(([, high]) => high));
-    if (this.times !== null && this.times[0] === this.times[1]) this.times = [this.times[0] - 500, this.times[1] + 500];
+    this.times = shownTimes(partitions);
     this.rates = new Float64Array(ARRIVAL_BUCKETS);
+    this.outside = 0;
     if (this.times !== null) {
-      for (const { bins } of partitions) spread(bins, ARRIVAL_UNITS[this.unit].amounts(bins), this.times, this.rates);
-      const seconds = (this.times[1] - this.times[0]) / 1000 / ARRIVAL_BUCKETS;
+      const [low, high] = this.times;
+      for (const { bins } of partitions) {
+        spread(bins, ARRIVAL_UNITS[this.unit].amounts(bins), this.times, this.rates);
+        bins.first_time.forEach((first, at) => {
+          if (first !== null && (bins.last_time[at] < low || first > high)) this.outside += bins.batches[at];
+        });
+      }
+      const seconds = (high - low) / 1000 / ARRIVAL_BUCKETS;
       this.rates = this.rates.map((amount) => amount / seconds);
     }
     this.draw();
+  },
+
+  rateText(rate) {
+    const [name, seconds] = rateUnit(this.rates.reduce((most, one) => Math.max(most, one), 0));
+    return `${ARRIVAL_UNITS[this.unit].text(rate * seconds)}/${name}`;
   },
 
   draw() {
@@ -31,8 +74,9 @@ const arrival = {
     const box = { left: 76, right: width - 10, top: 12, bottom: height - 26 };
     this.box = box;
     const highest = this.rates.reduce((most, rate) => Math.max(most, rate), 0);
-    byId("arrival-note").textContent = this.times === null ? "" : `UTC. Timestamps of batch headers, ${inDuration(this.times[1] - this.times[0])} in all.`;
-    canvas.setAttribute("aria-label", `Arrival over time, at most ${ARRIVAL_UNITS[this.unit].text(highest)}`);
+    byId("arrival-note").textContent = this.times === null ? "" : "By the timestamps in batch headers, UTC."
+      + (this.outside > 0 ? ` ${inWords(this.outside, "batch")} far from the others ${this.outside === 1 ? "is" : "are"} not shown.` : "");
+    canvas.setAttribute("aria-label", `Arrival over time, at most ${this.rateText(highest)}`);
     context.fillStyle = colours.names.quiet;
     if (highest === 0) {
       context.textAlign = "center";
@@ -46,7 +90,7 @@ const arrival = {
       context.fillStyle = colours.names.grid;
       context.fillRect(box.left, y - 0.5, box.right - box.left, 1);
       context.fillStyle = colours.names.quiet;
-      context.fillText(share === 0 ? "0" : this.axisText(highest * share), box.left - 8, y);
+      context.fillText(share === 0 ? "0" : this.rateText(highest * share).replace(" records", ""), box.left - 8, y);
     }
     const step = (box.right - box.left) / this.rates.length;
     context.fillStyle = colours.names.accent;
@@ -54,10 +98,6 @@ const arrival = {
       const part = rate === 0 ? 0 : Math.max((rate / highest) * (box.bottom - box.top), 1);
       context.fillRect(box.left + at * step, box.bottom - part, Math.max(step - 0.5, 1), part);
     });
-  },
-
-  axisText(rate) {
-    return this.unit === "bytes" ? `${inBytes(rate)}/s` : `${inShort(rate)}/s`;
   },
 
   listen() {
@@ -71,7 +111,7 @@ const arrival = {
       }
       const step = (this.times[1] - this.times[0]) / this.rates.length;
       const from = Math.round(this.times[0] + at * step);
-      tip.show(event.clientX, event.clientY, ARRIVAL_UNITS[this.unit].text(this.rates[at]), [["from", inTime(from)], ["for", inDuration(step)]]);
+      tip.show(event.clientX, event.clientY, this.rateText(this.rates[at]), [["from", inTime(from)], ["for", inDuration(step)]]);
     });
     canvas.addEventListener("pointerleave", () => tip.hide());
   },

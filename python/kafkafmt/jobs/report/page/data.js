@@ -15,7 +15,7 @@ const STATE_WORDS = { none: "no transaction", open: "open transaction" };
 /** Returns the name of a category as the page shows it. */
 function categoryName(colouring, number) {
   const name = COLOURINGS[colouring].names[number];
-  return colouring === "state" ? STATE_WORDS[name] ?? name : colouring === "codec" && name === "none" ? "no codec" : name;
+  return colouring === "state" ? STATE_WORDS[name] ?? name : name;
 }
 
 /** Calls `visit(category, bytes)` for each category of a bin. */

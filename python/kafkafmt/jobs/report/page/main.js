@@ -93,6 +93,14 @@ function showLegend() {
   byId("legend").replaceChildren(...items);
 }
 
+let partitionTable = null;
+
+/** Returns a link to the timeline of a partition, which is shown first if it is on another page of the table. */
+function linkTo(partition) {
+  const follow = () => { if (byId(partition.id) === null) partitionTable.reveal(partition); };
+  return make("a", { href: `#${partition.id}`, textContent: partition.label, onclick: follow });
+}
+
 function showPartitions() {
   const number = (name, value, cell = (row) => inNumbers(value(row))) => ({ name, value, cell, kind: "number" });
   const time = (name, end) => ({
@@ -100,7 +108,7 @@ function showPartitions() {
   });
   const lag = (row) => (row.positions.length === 0 ? null : Math.max(...row.positions.map((position) => position.lag ?? 0)));
   const columns = [
-    { name: "Partition", value: (row) => row.label, kind: "name", cell: (row) => make("a", { href: `#${row.id}`, textContent: row.label }) },
+    { name: "Partition", value: (row) => row.label, kind: "name", cell: linkTo },
     number("Segments", (row) => row.segment_count),
     number("Batches", (row) => row.batches),
     number("Records", (row) => row.records, (row) => `${inNumbers(row.records)}${row.uncounted > 0 ? "+" : ""}`),
@@ -109,7 +117,7 @@ function showPartitions() {
     number("End offset", (row) => row.end),
     time("First time", 0), time("Last time", 1),
     { name: "Formats", value: (row) => present(row.format, "format").join(), cell: (row) => present(row.format, "format").join(", ") || "–", kind: "short" },
-    { name: "Codecs", value: (row) => present(row.codec, "codec").join(), cell: (row) => present(row.codec, "codec").join(", ") || "–" },
+    { name: "Codecs", value: (row) => present(row.codec, "codec").join(), cell: (row) => present(row.codec, "codec").join(", ") || "–", kind: "short" },
     ...(HEAD.is_deep ? [number("Ratio", (row) => ratioOf(sum(row.codec), sum(row.uncompressed)), (row) => {
       const ratio = ratioOf(sum(row.codec), sum(row.uncompressed));
       return ratio === null ? "–" : ratioInWords(ratio);
@@ -117,7 +125,7 @@ function showPartitions() {
     ...(DATA.positions.length > 0 ? [number("Most lag", lag)] : []),
     number("Problems", (row) => row.faults, (row) => (row.faults > 0 ? make("span", { className: "bad", textContent: inNumbers(row.faults) }) : "0")),
   ];
-  const table = new RowTable(byId("partitions"), {
+  const table = partitionTable = new RowTable(byId("partitions"), {
     columns, rows: DATA.partitions, sort: [0, false], empty: "No partition matches.", changed: showTimelines,
   });
   const choose = () => {
@@ -144,8 +152,7 @@ function showGroups() {
   const columns = [
     { name: "Group", value: (row) => row.group, cell: (row) => row.group, kind: "name" },
     {
-      name: "Partition", value: (row) => row.name, kind: "name",
-      cell: (row) => (row.partition === null ? row.name : make("a", { href: `#${row.partition.id}`, textContent: row.name })),
+      name: "Partition", value: (row) => row.name, kind: "name", cell: (row) => (row.partition === null ? row.name : linkTo(row.partition)),
     },
     { name: "Committed offset", value: (row) => row.offset, cell: (row) => inNumbers(row.offset), kind: "number" },
     { name: "End offset", value: (row) => row.end, cell: (row) => inNumbers(row.end), kind: "number" },
@@ -171,7 +178,7 @@ function showProblems() {
       name: "Severity", value: ({ problem }) => order[problem.severity],
       cell: ({ problem }) => make("span", { className: order[problem.severity] < 3 ? "bad" : "quiet", textContent: problem.severity }),
     },
-    { name: "Partition", value: (row) => row.partition.label, kind: "name", cell: ({ partition }) => make("a", { href: `#${partition.id}`, textContent: partition.label }) },
+    { name: "Partition", value: (row) => row.partition.label, kind: "name", cell: ({ partition }) => linkTo(partition) },
     text("File", ({ problem }) => plain(problem.file)),
     text("Kind", ({ problem }) => problem.kind),
     { name: "Positions", value: ({ problem }) => problem.position, cell: ({ problem }) => (problem.position === null ? "–" : inRange(problem.position, problem.end_position)), kind: "number" },

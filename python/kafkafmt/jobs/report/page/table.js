@@ -23,6 +23,13 @@ class RowTable {
     return this.chosen.length;
   }
 
+  /** Shows the page that has a row; all rows are chosen if the filter leaves it out. */
+  reveal(row) {
+    if (!this.chosen.includes(row)) this.chosen = this.rows;
+    this.page = Math.floor(this.sorted().indexOf(row) / PAGE_ROWS);
+    this.show();
+  }
+
   sortBy(column) {
     this.isDescending = this.sortedBy === column ? !this.isDescending : (this.columns[column].kind ?? "").includes("number");
     this.sortedBy = column;
@@ -31,13 +38,17 @@ class RowTable {
     this.place.querySelectorAll("th button")[column].focus();
   }
 
-  show() {
+  sorted() {
     const value = this.columns[this.sortedBy].value;
     const sign = this.isDescending ? -1 : 1;
-    const sorted = this.chosen.map((row) => [value(row), row]).sort(([one], [other]) => {
+    return this.chosen.map((row) => [value(row), row]).sort(([one], [other]) => {
       if (one === null || other === null) return (one === null) - (other === null);
       return sign * (typeof one === "string" ? NAMES.compare(one, other) : one - other);
     }).map(([, row]) => row);
+  }
+
+  show() {
+    const sorted = this.sorted();
     const pages = Math.max(Math.ceil(sorted.length / PAGE_ROWS), 1);
     const shown = sorted.slice(this.page * PAGE_ROWS, (this.page + 1) * PAGE_ROWS);
     if (sorted.length === 0) this.place.replaceChildren(make("div", { className: "scroll" }, make("p", { className: "empty", textContent: this.empty })));
