@@ -18,7 +18,7 @@ function showHead() {
     ["Size", inBytes(totals.size_in_bytes)],
     ["Problems", inNumbers(totals.problems), totals.damaged > 0 ? `in ${inWords(totals.damaged, "partition")}` : "", totals.problems > 0 ? "bad" : ""],
     ["Time span", view.allTimes === null ? "–" : inDuration(view.allTimes[1] - view.allTimes[0]),
-      view.allTimes === null ? "no timestamps" : `${inSeconds(view.allTimes[0])} – ${inSeconds(view.allTimes[1])} UTC`, "span"],
+      view.allTimes === null ? "no timestamps" : `${inMinutes(view.allTimes[0])} – ${inMinutes(view.allTimes[1])}`, "span"],
   ];
   byId("tiles").replaceChildren(...tiles.map(([name, text, small = "", kind = ""]) => make("div", { className: `tile ${kind}` },
     make("dt", { textContent: name }), make("dd", {}, text, small === "" ? "" : make("small", { textContent: small })))));
@@ -104,11 +104,12 @@ function linkTo(partition) {
 function showPartitions() {
   const number = (name, value, cell = (row) => inNumbers(value(row))) => ({ name, value, cell, kind: "number" });
   const time = (name, end) => ({
-    name, value: ({ times }) => times?.[end] ?? null, cell: ({ times }) => (times === null ? "–" : inSeconds(times[end])), kind: "short",
+    name, value: ({ times }) => times?.[end] ?? null, cell: ({ times }) => (times === null ? "–" : inMinutes(times[end])), kind: "short",
   });
   const lag = (row) => (row.positions.length === 0 ? null : Math.max(...row.positions.map((position) => position.lag ?? 0)));
   const columns = [
     { name: "Partition", value: (row) => row.label, kind: "name", cell: linkTo },
+    number("Problems", (row) => row.faults, (row) => (row.faults > 0 ? make("span", { className: "bad", textContent: inNumbers(row.faults) }) : "0")),
     number("Segments", (row) => row.segment_count),
     number("Batches", (row) => row.batches),
     number("Records", (row) => row.records, (row) => `${inNumbers(row.records)}${row.uncounted > 0 ? "+" : ""}`),
@@ -123,7 +124,6 @@ function showPartitions() {
       return ratio === null ? "–" : ratioInWords(ratio);
     })] : []),
     ...(DATA.positions.length > 0 ? [number("Most lag", lag)] : []),
-    number("Problems", (row) => row.faults, (row) => (row.faults > 0 ? make("span", { className: "bad", textContent: inNumbers(row.faults) }) : "0")),
   ];
   const table = partitionTable = new RowTable(byId("partitions"), {
     columns, rows: DATA.partitions, sort: [0, false], empty: "No partition matches.", changed: showTimelines,

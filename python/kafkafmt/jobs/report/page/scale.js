@@ -21,17 +21,18 @@ function ticksOf(axis, low, high, most) {
     : Math.max(roundStep(least), 1);
   const ticks = [];
   for (let value = Math.ceil(low / step) * step; value <= high && ticks.length <= most + 1; value += step) {
-    ticks.push({ value, text: axis === "time" ? tickTime(value, step) : inNumbers(value) });
+    ticks.push({ value, text: axis === "time" ? tickTime(value, step, ticks.length === 0) : inNumbers(value) });
   }
   return ticks;
 }
 
-function tickTime(value, step) {
+/** Returns the text of a tick: a date, or a time of day; of the first tick always with its date. */
+function tickTime(value, step, isFirst) {
   const text = inTime(value);
   if (text.length !== 23) return text; // a year beyond four digits
   if (step >= DAY || value % DAY === 0) return text.slice(0, 10);
-  if (step >= MINUTE) return text.slice(11, 16);
-  return step >= SECOND ? text.slice(11, 19) : text.slice(11);
+  const stop = step >= MINUTE ? 16 : step >= SECOND ? 19 : 23;
+  return text.slice(isFirst ? 0 : 11, stop);
 }
 
 /** Returns a canvas's context that draws in CSS pixels, and its size; the canvas is cleared. */

@@ -52,6 +52,10 @@ function inTime(milliseconds) {
   return new Date(milliseconds).toISOString().replace("T", " ").replace("Z", "");
 }
 
+function inMinutes(milliseconds) {
+  return inTime(milliseconds).replace(/:\d\d\.\d+$/, "");
+}
+
 function inSeconds(milliseconds) {
   return inTime(milliseconds).replace(/\.\d+$/, "");
 }
