@@ -4,7 +4,7 @@ The data is JSON in a `<script>` element of a type that browsers do not run. `<`
 no name can end the element. The script of the page inserts names as text only. The Content-Security-Policy allows only
 the style and the script of this page, by their hashes.
 
-The size of the page is bounded: by the bins (`gather.TOTAL_BINS`), and by the limits of this module.
+The size of the page is bounded: by the bins (`gather.TOTAL_BINS`), and by the limits of this module. It stays below 20 MiB.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from kafkafmt.jobs.report.gather import GroupPosition, PartitionReport, Problem,
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MAX_PARTITIONS = 10_000  # further ones are counted, and not shown
-MAX_SEGMENTS = 40_000  # of all partitions; neighbours are merged until they fit
+MAX_PARTITIONS = 5000  # further ones are counted, and not shown
+MAX_SEGMENTS = 20_000  # of all partitions; neighbours are merged until they fit
 LEAST_SEGMENTS = 4  # of a partition
 MAX_PROBLEMS = 50  # of a partition; further ones are counted
 TOTAL_PROBLEMS = 5000  # of all partitions
-MAX_POSITIONS = 20_000  # of groups
+MAX_POSITIONS = 10_000  # of groups
 _MAX_MESSAGE = 300  # characters
 # In the order of the script: later parts use the names of earlier ones.
 _SCRIPTS = ("text.js", "data.js", "scale.js", "timeline.js", "tips.js", "charts.js", "table.js", "main.js")
