@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cli.logs import flip, is_one_line, run, segments, write_log
+from docs.pages import assert_prints_what_it_says, section
 from kafkafmt import Codec
 
 
@@ -99,3 +100,8 @@ def test_html_when_another_option_has_no_effect_then_is_refused(log: Path, other
 def test_html_when_the_engine_is_spark_then_is_refused(log: Path) -> None:
     done = run("inspect", "--html", log / "report.html", "--engine", "spark", log)
     assert done.exit_code == 2
+
+
+def test_section_of_the_docs_when_run_then_prints_what_it_says(tmp_path: Path) -> None:
+    assert_prints_what_it_says(section("docs/forensics.md", "## A report in HTML"), tmp_path)
+    assert (tmp_path / "report.html").exists()

@@ -4,7 +4,8 @@ The data is JSON in a `<script>` element of a type that browsers do not run. `<`
 no name can end the element. The script of the page inserts names as text only. The Content-Security-Policy allows only
 the style and the script of this page, by their hashes.
 
-The size of the page is bounded: by the bins (`gather.TOTAL_BINS`), and by the limits of this module. It stays below 20 MiB.
+The size of the page is bounded by the bins (`gather.TOTAL_BINS`) and by the limits of this module. It stays below
+20 MiB.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MAX_PARTITIONS = 5000  # further ones are counted, and not shown
 MAX_SEGMENTS = 20_000  # of all partitions; neighbours are merged until they fit
 LEAST_SEGMENTS = 4  # of a partition
 MAX_PROBLEMS = 50  # of a partition; further ones are counted
-TOTAL_PROBLEMS = 5000  # of all partitions
+TOTAL_PROBLEMS = 2000  # of all partitions
 MAX_POSITIONS = 10_000  # of groups
 _MAX_MESSAGE = 300  # characters
 # In the order of the script: later parts use the names of earlier ones.
@@ -187,7 +188,7 @@ def _most(numbers: Iterable[int | None]) -> int | None:
 
 
 def _bin_columns(bins: Bins) -> dict[str, list[Any]]:
-    """Return bins as columns. Times are null if there are none.
+    """Return bins as columns. Times are null if there are none; the last producer, if it is the first.
 
     A cell of format, codec and state is the number of a category; or pairs of a number and its bytes if there are
     several.
@@ -199,7 +200,7 @@ def _bin_columns(bins: Bins) -> dict[str, list[Any]]:
         "first_time": _or_null(bins.first_timestamp, has_time),
         "last_time": _or_null(bins.last_timestamp, has_time),
         "first_producer": bins.first_producer.tolist(),
-        "last_producer": bins.last_producer.tolist(),
+        "last_producer": _or_null(bins.last_producer, bins.last_producer != bins.first_producer),
         "batches": bins.batches.tolist(),
         "size": bins.sizes.tolist(),
         "records": bins.records.tolist(),

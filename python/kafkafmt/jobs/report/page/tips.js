@@ -41,7 +41,7 @@ function binTip(partition, at) {
     ["format", categoriesInWords(bins, "format", at)],
     ["codec", categoriesInWords(bins, "codec", at)],
     ["transaction", categoriesInWords(bins, "state", at)],
-    ["producer", producerInWords(bins.first_producer[at], bins.last_producer[at])],
+    ["producer", producerInWords(bins.first_producer[at], bins.last_producer[at] ?? bins.first_producer[at])],
   ]];
 }
 
