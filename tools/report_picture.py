@@ -90,7 +90,7 @@ def main() -> None:
         chunks = page_chunks(head, gather_partitions(sources, deep=True), POSITIONS, Totals())
         report = folder / "report.html"
         report.write_bytes(b"".join(chunks))
-        page.open(report.as_uri(), 1280, 1560)
+        page.open(report.as_uri(), 1400, 1480)
         page.take_picture(picture)
     print(f"{picture}: {picture.stat().st_size} bytes")
 

@@ -54,20 +54,13 @@ class Page:
             self._call(f"{domain}.enable")
         feature = {"name": "prefers-color-scheme", "value": scheme}
         self._call("Emulation.setEmulatedMedia", features=[feature])
-        self.resize(width, height)
+        self._call("Emulation.setScrollbarsHidden", hidden=True)
+        self._call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+        )
         self._call("Page.navigate", url=url)
         while self._read().get("method") != "Page.loadEventFired":
             pass
-
-    def resize(self, width: int, height: int) -> None:
-        """Set the size of the window, in CSS pixels."""
-        self._call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=False,
-        )
 
     def run(self, script: str) -> Any:
         """Return the value of a JavaScript expression, which may be a promise."""
