@@ -56,7 +56,11 @@ class Page:
         self._call("Emulation.setEmulatedMedia", features=[feature])
         self._call("Emulation.setScrollbarsHidden", hidden=True)
         self._call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
         )
         self._call("Page.navigate", url=url)
         while self._read().get("method") != "Page.loadEventFired":

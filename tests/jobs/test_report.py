@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from _kafkafmt.wire.layout import CRC_OFFSET
 from cli.logs import flip, segments, write_log
 from jobs.logs import make_logs
-from kafkafmt import FileRecords, MemoryRecords, RecordBatch
+from kafkafmt import FileRecords, MemoryRecords, RecordBatch, crc32c
 from kafkafmt.cli.sources import find_sources
 from kafkafmt.jobs.report import (
     GroupPosition,
@@ -164,6 +165,21 @@ def test_damage_when_a_batch_is_damaged_then_is_what_verify_finds(tmp_path: Path
     assert (problem.first_offset, problem.last_offset) == (found["expected_offset"], found["next_offset"] - 1)
     assert [segment.problems for segment in report.segments][:3] == [0, 1, 0]
     assert report.is_damaged
+
+
+def test_report_when_any_byte_of_a_batch_is_another_and_its_crc_is_right_then_is_made(tmp_path: Path) -> None:
+    path = tmp_path / "orders-0" / f"{0:020}.log"
+    path.parent.mkdir()
+    for batch in (marker(5, 7, commit=False), transactional(5, 7)):
+        for at in range(CRC_OFFSET + 4, len(batch)):
+            for mask in (0x01, 0x80, 0xFF):
+                data = bytearray(batch)
+                data[at] ^= mask
+                data[CRC_OFFSET : CRC_OFFSET + 4] = crc32c(data[CRC_OFFSET + 4 :]).to_bytes(4, "big")
+                path.write_bytes(transactional(0, 7) + data + marker(10, 7, commit=True))
+                (report,) = gather(path.parent)
+                text, _ = page_of([report])
+                assert json.loads(Elements(text).scripts[0])["partitions"][0]["name"] == "orders-0"
 
 
 def test_segments_when_one_is_missing_and_another_was_deleted_then_are_a_note_and_gone(

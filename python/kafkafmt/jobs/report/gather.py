@@ -226,7 +226,7 @@ class _Reader:
         rows = run.index[first:stop]
         firsts, counts = rows["base_offset"].copy(), rows["count"].astype(np.int64)
         wrappers = (firsts < 0).nonzero()[0]
-        reached = segment.next_offset or segment.base_offset or 0
+        reached = min(segment.next_offset or segment.base_offset or 0, np.iinfo(np.int64).max)
         before = np.append(reached, rows["last_offset"][:-1] + 1)
         firsts[wrappers] = np.minimum(before, rows["last_offset"])[wrappers]
         if self._deep:
