@@ -163,7 +163,7 @@ function showCompression(partitions) {
   }
   const heads = [["codec", ""], ["stored", "number"], ["decompressed", "number"], ["ratio", "number"]]
     .map(([text, kind]) => make("th", { scope: "col", className: kind, textContent: text }));
-  const note = HEAD.is_deep ? "" : "Batch headers do not have decompressed sizes. With --deep the report has them.";
+  const note = HEAD.is_deep ? [] : ["Batch headers do not have decompressed sizes. With ", make("code", { textContent: "--deep" }), " the report has them."];
   byId("compression").replaceChildren(make("table", {}, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows)),
-    make("p", { className: "quiet", textContent: note }));
+    make("p", { className: "quiet" }, ...note));
 }

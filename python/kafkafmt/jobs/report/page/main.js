@@ -1,5 +1,7 @@
 // Puts the page together.
 
+const LONG_COUNT = 1e7;
+
 function showHead() {
   byId("source").textContent = plain(HEAD.source);
   document.title = `Kafka logs: ${plain(HEAD.source)}`;
@@ -13,8 +15,7 @@ function showHead() {
   const { totals } = DATA;
   const tiles = [
     ["Topics", inNumbers(topics.size)], ["Partitions", inNumbers(totals.partitions)], ["Segments", inNumbers(totals.segments)],
-    ["Batches", inNumbers(totals.batches)],
-    ["Records", `${inNumbers(sum(partitions.map((partition) => partition.records)))}${uncounted > 0 ? "+" : ""}`],
+    countTile("Batches", totals.batches), countTile("Records", sum(partitions.map((partition) => partition.records)), uncounted > 0 ? "+" : ""),
     ["Size", inBytes(totals.size_in_bytes)],
     ["Problems", inNumbers(totals.problems), totals.damaged > 0 ? `in ${inWords(totals.damaged, "partition")}` : "", totals.problems > 0 ? "bad" : ""],
     ["Time span", view.allTimes === null ? "–" : inDuration(view.allTimes[1] - view.allTimes[0]),
@@ -27,6 +28,12 @@ function showHead() {
   if (DATA.positions_left_out > 0) notices.push(`${inWords(DATA.positions_left_out, "committed offset")} more are not shown.`);
   if (uncounted > 0) notices.push("A + marks a count without the records in compressed messages of v0 and v1. With --deep they are counted.");
   byId("notices").replaceChildren(...notices.map((text) => make("p", { className: "notice", textContent: text })));
+}
+
+/** Returns the tile of a count. A long one is shown in short, with all digits below. */
+function countTile(name, count, suffix = "") {
+  const text = `${inNumbers(count)}${suffix}`;
+  return count < LONG_COUNT ? [name, text] : [name, `${SHORT_NUMBERS.format(count)}${suffix}`, text];
 }
 
 /** Makes a group of buttons of which one is chosen, as a radio group: arrow keys choose the next one. */

@@ -1,6 +1,7 @@
 // Text: numbers, sizes and times for people, and elements. Text from data is only ever inserted as text.
 
 const NUMBERS = new Intl.NumberFormat("en-US");
+const SHORT_NUMBERS = new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: 1 });
 const LAST_TIME = 8.64e15; // the last millisecond that a Date can have
 
 /** Returns text in which characters that are not printed, or change the order of others, are spelled out. */
