@@ -38,8 +38,8 @@ class Page:
     console: the errors and warnings that the page has logged. requests: the addresses that it has asked for.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], sending: int, receiving: int) -> None:
-        self._process, self._sending = process, sending
+    def __init__(self, sending: int, receiving: int) -> None:
+        self._sending = sending
         self._receiving = os.fdopen(receiving, "rb")
         self._number = 0
         self._session: str | None = None
@@ -90,6 +90,11 @@ class Page:
         """Write a PNG file of the window."""
         self.painted()
         path.write_bytes(base64.b64decode(self._call("Page.captureScreenshot")["data"]))
+
+    def close(self) -> None:
+        """Close the pipes. The browser ends."""
+        os.close(self._sending)
+        self._receiving.close()
 
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._number += 1
@@ -145,12 +150,11 @@ def driven() -> Iterator[Page]:
         ) as process:
             os.close(commands)
             os.close(answers)
-            page = Page(process, sending, receiving)
+            page = Page(sending, receiving)
             try:
                 yield page
             finally:
-                os.close(sending)  # the browser ends
-                page._receiving.close()
+                page.close()
                 try:
                     process.wait(_SECONDS)
                 except subprocess.TimeoutExpired:

@@ -132,9 +132,10 @@ function showPartitions() {
     })] : []),
     ...(DATA.positions.length > 0 ? [number("Most lag", lag)] : []),
   ];
-  const table = partitionTable = new RowTable(byId("partitions"), {
+  const table = new RowTable(byId("partitions"), {
     columns, rows: DATA.partitions, sort: [0, false], empty: "No partition matches.", changed: showTimelines,
   });
+  partitionTable = table;
   const choose = () => {
     const words = byId("filter").value.toLowerCase().split(/\s+/).filter((word) => word !== "");
     const [onlyProblems, internal] = [byId("only-problems").checked, byId("internal").checked];
