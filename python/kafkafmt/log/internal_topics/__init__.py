@@ -1,0 +1,1 @@
+"""Readers of Kafka's own topics. `kafkafmt.log` exports their functions."""
