@@ -106,3 +106,12 @@ class TooLargeRecord(NamedTuple):
     batch_index: int
     offset: int
     size_in_bytes: int
+
+
+class LastRecord(NamedTuple):
+    """The last record of a key. value: None for a tombstone. timestamp: in milliseconds, -1 for none."""
+
+    key: bytes
+    value: bytes | None
+    offset: int
+    timestamp: int

@@ -1,0 +1,23 @@
+from collections.abc import Iterable
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Self
+
+from _kafkafmt.records.decode import LocatedRecords
+
+def random_seed() -> int: ...
+
+@final
+class KeyTable:
+    def __new__(cls, seed: int) -> Self: ...
+
+@final
+class KeySet:
+    def __init__(self, keys: Iterable[bytes], *, seed: int | None = None) -> None: ...
+    def __len__(self) -> int: ...
+    def __contains__(self, key: bytes, /) -> bool: ...
+    @property
+    def used_bytes(self) -> int: ...
+    def members(self, located: LocatedRecords) -> NDArray[np.bool_]: ...
