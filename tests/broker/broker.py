@@ -57,6 +57,9 @@ DEFAULTS: dict[str, Any] = {
     "transaction.state.log.num.partitions": 1,
     "transaction.state.log.replication.factor": 1,
     "transaction.state.log.min.isr": 1,
+    "share.coordinator.state.topic.num.partitions": 1,
+    "share.coordinator.state.topic.replication.factor": 1,
+    "share.coordinator.state.topic.min.isr": 1,
     "transaction.max.timeout.ms": 900000,
     "log.retention.ms": -1,  # records carry timestamps of past years
     "log.index.size.max.bytes": 65536,

@@ -12,8 +12,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
+from _kafkafmt.records.last_records import LastRecords
 from kafkafmt.errors import CorruptRecordError, KafkaFormatError
 from kafkafmt.log.gaps import SourceDamage
 from kafkafmt.log.isolation import LogTransactions
@@ -28,7 +29,7 @@ from kafkafmt.records.runs import (
     whole_batches,
     with_batch,
 )
-from kafkafmt.types import TopicPartition, milliseconds
+from kafkafmt.types import LastRecord, TopicPartition, milliseconds
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -44,15 +45,6 @@ DamageHandler: TypeAlias = Callable[[SourceDamage], None]
 ErrorHandler: TypeAlias = Callable[[KafkaFormatError], None]
 
 
-class KeyedRecord(NamedTuple):
-    """The last record of a key. timestamp: in milliseconds. value: None deletes the key (a tombstone)."""
-
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-
-
 @dataclass(frozen=True)
 class LatestRecords:
     """The last record of each key in a log, up to an offset.
@@ -63,8 +55,8 @@ class LatestRecords:
     newest_timestamp: the highest timestamp of all batches that were read, in milliseconds; -1 without batches.
     """
 
-    records: list[KeyedRecord] = field(default_factory=list)
-    pending: dict[int, list[KeyedRecord]] = field(default_factory=dict)
+    records: list[LastRecord] = field(default_factory=list)
+    pending: dict[int, list[LastRecord]] = field(default_factory=dict)
     end_offset: int = 0
     newest_timestamp: int = -1
 
@@ -96,20 +88,26 @@ def read_latest(
 
 def last_by_key(
     runs: Iterable[BatchRun], end_offset: int, max_decompressed_bytes: int, on_error: ErrorHandler
-) -> Iterator[KeyedRecord]:
-    """Yield the last record of each key in runs of sound batches, in no defined order. Control batches are left out.
+) -> list[LastRecord]:
+    """Return the last record of each key in runs of sound batches, by offset. Control batches are left out.
 
     end_offset: records at or after it are left out; the last batch may have some. A run may be valid only until the
     next one is taken. on_error: called with the error of each batch whose records cannot be read, which is skipped.
     """
-    latest: dict[bytes | None, KeyedRecord] = {}
+    last, cut = LastRecords(), dict[bytes, LastRecord]()
     for run in runs:
         for located in _located(run, max_decompressed_bytes, on_error):
             count = int(located.offsets().searchsorted(end_offset))
-            last = {record.key: record for record in islice(located, count)}
-            for key, record in last.items():
-                latest[key] = KeyedRecord(record.offset, record.timestamp, key, record.value)
-    yield from latest.values()
+            if count == len(located):
+                last.add(located)
+            else:
+                for record in islice(located, count):
+                    if record.key is not None:
+                        cut[record.key] = LastRecord(
+                            record.key, record.value, record.offset, record.timestamp
+                        )
+    found = [*(one for one in last if one.key not in cut), *cut.values()]
+    return sorted(found, key=lambda one: one.offset)
 
 
 def runs_from(
@@ -178,16 +176,16 @@ class _Log:
         self._transactions: LogTransactions | None = None
         self._pending: dict[int, list[BatchRun]] = defaultdict(list)
 
-    def committed(self) -> list[KeyedRecord]:
+    def committed(self) -> list[LastRecord]:
         return self._last_by_key(self._committed_runs())
 
-    def pending(self) -> dict[int, list[KeyedRecord]]:
+    def pending(self) -> dict[int, list[LastRecord]]:
         """Return the records of open transactions. Call it after `committed`."""
         return {producer_id: self._last_by_key(runs) for producer_id, runs in self._pending.items()}
 
-    def _last_by_key(self, runs: Iterable[BatchRun]) -> list[KeyedRecord]:
+    def _last_by_key(self, runs: Iterable[BatchRun]) -> list[LastRecord]:
         limit = self._log.max_decompressed_bytes
-        return sorted(last_by_key(runs, self.end_offset, limit, self._report), key=lambda one: one.offset)
+        return last_by_key(runs, self.end_offset, limit, self._report)
 
     def _report(self, error: KafkaFormatError) -> None:
         assert error.last_offset is not None

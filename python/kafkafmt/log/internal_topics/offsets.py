@@ -1,0 +1,261 @@
+"""Read the state of groups from `__consumer_offsets`, as it is or as it was at an offset or a time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafkafmt.columns.fields import Field, arrow_table
+from kafkafmt.errors import KafkaFormatError
+from kafkafmt.log.internal_topics.group_records import GroupRecords
+from kafkafmt.log.internal_topics.groups import CommittedOffset, Group
+from kafkafmt.log.internal_topics.latest import (
+    DamageHandler,
+    end_offset_at,
+    partition_of_log,
+    raise_damage,
+    read_latest,
+)
+from kafkafmt.log.internal_topics.sources import LogSources, Sources
+from kafkafmt.schemas import decode_group_record
+from kafkafmt.types import TopicPartition
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    import pyarrow as pa
+
+    from kafkafmt.log.partition_log import PartitionLog
+    from kafkafmt.types import LastRecord
+
+CONSUMER_OFFSETS = "__consumer_offsets"
+
+OFFSET_FIELDS = (
+    Field("group_id", "string"),
+    Field("group_type", "string"),
+    Field("state", "string"),
+    Field("topic", "string"),
+    Field("partition", "int32"),
+    Field("committed_offset", "int64"),
+    Field("log_end_offset", "int64"),
+    Field("lag", "int64"),
+    Field("leader_epoch", "int32"),
+    Field("metadata", "string"),
+    Field("commit_timestamp_ms", "int64"),
+    Field("expire_timestamp_ms", "int64"),
+    Field("topic_id", "string"),
+    Field("pending_producer_id", "int64"),
+    Field("member_id", "string"),
+    Field("instance_id", "string"),
+    Field("client_id", "string"),
+    Field("client_host", "string"),
+)
+MEMBER_FIELDS = (
+    Field("group_id", "string"),
+    Field("group_type", "string"),
+    Field("state", "string"),
+    Field("protocol_type", "string"),
+    Field("protocol", "string"),
+    Field("group_epoch", "int32"),
+    Field("assignment_epoch", "int32"),
+    Field("state_timestamp_ms", "int64"),
+    Field("member_id", "string"),
+    Field("instance_id", "string"),
+    Field("member_epoch", "int32"),
+    Field("client_id", "string"),
+    Field("client_host", "string"),
+    Field("rack_id", "string"),
+    Field("subscribed_topics", "list<string>"),
+    Field("subscribed_regex", "string"),
+    Field("assignment", "list<string>"),
+    Field("target_assignment", "list<string>"),
+    Field("tasks", "list<string>"),
+)
+
+
+class UnknownRecord(NamedTuple):
+    """A record of a kind or a version that this release does not know, or that cannot be decoded.
+
+    reason: what was expected, and what was found.
+    """
+
+    topic_partition: TopicPartition
+    offset: int
+    key: bytes
+    value: bytes | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class ConsumerOffsets:
+    """The groups of one or all partitions of `__consumer_offsets`, and their offsets.
+
+    groups: by id, sorted. A group of which only offsets were written is there, too.
+    offsets: the committed offsets, by group, topic and partition.
+    pending: the offsets in transactions that are open, in the same order. A commit may still replace an offset by these.
+    unknown: the records that could not be decoded.
+    end_offsets: the offset before which each partition was read.
+    newest_timestamp: the highest timestamp that was read, in milliseconds; -1 without records.
+    notes: a line for each partition that was found in several log directories.
+    """
+
+    groups: Mapping[str, Group] = field(default_factory=dict)
+    offsets: tuple[CommittedOffset, ...] = ()
+    pending: tuple[CommittedOffset, ...] = ()
+    unknown: tuple[UnknownRecord, ...] = ()
+    end_offsets: Mapping[int, int] = field(default_factory=dict)
+    newest_timestamp: int = -1
+    notes: tuple[str, ...] = ()
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows of `offset_rows` as a table. Raises ImportError without pyarrow."""
+        return arrow_table(OFFSET_FIELDS, self.offset_rows())
+
+    def members_to_arrow(self) -> pa.Table:
+        """Return the rows of `member_rows` as a table. Raises ImportError without pyarrow."""
+        return arrow_table(MEMBER_FIELDS, self.member_rows())
+
+    def topic_partitions(self) -> set[TopicPartition]:
+        """Return the partitions that have an offset or a member."""
+        committed = {TopicPartition(one.topic, one.partition) for one in self.offsets + self.pending}
+        assigned = (one.assignment for group in self.groups.values() for one in group.members)
+        return committed.union(*assigned)
+
+    def offset_rows(
+        self, log_end_offsets: Mapping[TopicPartition, int] | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Yield a row of `OFFSET_FIELDS` for each offset, and for each assigned partition without an offset.
+
+        A pending offset is a row of its own, with its producer id. A group without both is one row, too.
+
+        log_end_offsets: the end offsets of logs, from which the lag follows. Other lags are None.
+        """
+        ends = log_end_offsets or {}
+        of_group: dict[str, list[CommittedOffset]] = defaultdict(list)
+        for one in self.offsets + self.pending:
+            of_group[one.group_id].append(one)
+        for group in self.groups.values():
+            owners = group.owners()
+            found = of_group.get(group.group_id, [])
+            committed = {TopicPartition(one.topic, one.partition) for one in found}
+            rows = [_offset_row(group, TopicPartition(one.topic, one.partition), one) for one in found]
+            rows += [_offset_row(group, one, None) for one in owners if one not in committed]
+            rows = rows or [_offset_row(group, None, None)]
+            for row in sorted(rows, key=_row_order):
+                where = TopicPartition(row["topic"], row["partition"])
+                end, offset, owner = ends.get(where), row["committed_offset"], owners.get(where)
+                row["log_end_offset"] = end
+                if end is not None and offset is not None:
+                    row["lag"] = max(end - offset, 0)
+                if owner is not None:
+                    for name in ("member_id", "instance_id", "client_id", "client_host"):
+                        row[name] = getattr(owner, name)
+                yield row
+
+    def member_rows(self) -> Iterator[dict[str, Any]]:
+        """Yield a row of `MEMBER_FIELDS` for each member, and for each group without members."""
+        for group in self.groups.values():
+            of_group = {
+                "group_id": group.group_id,
+                "group_type": group.type,
+                "state": group.state,
+                "protocol_type": group.protocol_type,
+                "protocol": group.protocol,
+                "group_epoch": _known(group.epoch),
+                "assignment_epoch": group.assignment_epoch,
+                "state_timestamp_ms": _known(group.state_timestamp),
+            }
+            if not group.members:
+                yield dict.fromkeys((one.name for one in MEMBER_FIELDS), None) | of_group
+            for member in group.members:
+                target = member.target_assignment
+                yield of_group | {
+                    "member_id": member.member_id,
+                    "instance_id": member.instance_id,
+                    "member_epoch": _known(member.epoch),
+                    "client_id": member.client_id,
+                    "client_host": member.client_host,
+                    "rack_id": member.rack_id,
+                    "subscribed_topics": list(member.subscribed_topics),
+                    "subscribed_regex": member.subscribed_regex,
+                    "assignment": list(map(str, member.assignment)),
+                    "target_assignment": None if target is None else list(map(str, target)),
+                    "tasks": list(member.tasks),
+                }
+
+
+def consumer_offsets(
+    log: Sources,
+    *,
+    end_offset: int | None = None,
+    at: int | datetime | None = None,
+    on_damage: DamageHandler = raise_damage,
+) -> ConsumerOffsets:
+    """Read the groups and their committed offsets from `__consumer_offsets`.
+
+    Offsets in a transaction count if the transaction was committed (KIP-447). Compaction removes records that later ones
+    replace. So an earlier state lacks the keys that were written again since.
+
+    Args:
+        log: the log of one partition of `__consumer_offsets`; or a log directory, or several, whose partitions of this
+            topic are read together. Each can be given as a path or URI.
+        end_offset: return the state before this offset. Only for one partition.
+        at: return the state at this time, in milliseconds or as an aware datetime: records up to it count.
+        on_damage: called with each damaged range, which is then skipped.
+
+    Raises:
+        CorruptRecordError: for damage, with partition, offset, file and position, unless `on_damage` is given.
+        FileNotFoundError: there is no such folder, or it has no partition of the topic.
+        ValueError: for both bounds together, for an offset with several partitions, and for a log of another topic.
+    """
+    if end_offset is not None and at is not None:
+        raise ValueError("end_offset and at: expected one of them")
+    sources = LogSources(log)
+    replicas = sources.internal_logs(CONSUMER_OFFSETS)
+    if end_offset is not None and len(replicas) > 1:
+        raise ValueError(f"end_offset: expected one partition of {CONSUMER_OFFSETS}, found {len(replicas)}")
+    state = _State(GroupRecords(sources.topic_names()))
+    for one in replicas:
+        bound = end_offset if at is None else end_offset_at(one.chosen, at)
+        state.read(one.chosen, bound, on_damage)
+    return state.result(tuple(one.in_words() for one in replicas if one.others))
+
+
+class _State:
+    """The records of all partitions."""
+
+    def __init__(self, records: GroupRecords) -> None:
+        self._records = records
+        self._offsets: dict[tuple[str, str, int], CommittedOffset] = {}
+        self._pending: list[CommittedOffset] = []
+        self._unknown: list[UnknownRecord] = []
+        self._end_offsets: dict[int, int] = {}
+        self._newest = -1
+
+    def read(self, log: PartitionLog, end_offset: int | None, on_damage: DamageHandler) -> None:
+        found = read_latest(log, end_offset, on_damage=on_damage)
+        where = partition_of_log(log)
+        self._end_offsets[where.partition] = found.end_offset
+        self._newest = max(self._newest, found.newest_timestamp)
+        deleted = {}
+        for record in found.records:
+            if record.value is None:
+                deleted[record.key] = record.offset
+            else:
+                self._add(where, record)
+        for producer_id, records in found.pending.items():
+            for record in records:
+                # The tombstone of an offset also removes those that are pending.
+                if record.value is not None and deleted.get(record.key, -1) < record.offset:
+                    self._add(where, record, producer_id)
+
+    def _add(self, where: TopicPartition, record: LastRecord, producer_id: int | None = None) -> None:
+        assert record.value is not None
+        try:
+            decoded = decode_group_record(record.key, record.value)
+        except KafkaFormatError as error:
+            self._unknown.append(UnknownRecord(where, record.offset, record.key, record.value, str(error)))
+            return
+        self._add_decoded(where, record, decoded, producer_id)
